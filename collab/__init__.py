@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collab.api import collect, evaluate, open_run, train
     from collab.errors import CollabError
     from collab.library import Library
-    from collab.runs import RunResult
+    from collab.rollout.run import RunResult
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 _HOMES = {
     "CollabError": "collab.errors",
     "Library": "collab.library",
-    "RunResult": "collab.runs",
+    "RunResult": "collab.rollout.run",
     "collect": "collab.api",
     "evaluate": "collab.api",
     "open_run": "collab.api",

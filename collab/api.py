@@ -22,27 +22,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from collab.cli import options, training_options
-from collab.cli import training_text as training
-from collab.cli.evaluate import chosen_seeds
+from collab.cli import options
 from collab.cli.output import note
+from collab.cli.progress import Job, ResultT, show_work
 from collab.cli.recorded import commands_instead, find_recorded
-from collab.cli.rollout import configured, opening_of
-from collab.cli.watch import Job, ResultT, show_work
+from collab.cli.rollout import chosen_seeds, configured, opening_of
+from collab.cli.text import training
 from collab.config import Budget, RunConfig
+from collab.data.splits import TRAIN
 from collab.errors import UsageError
-from collab.evaluation import Report
+from collab.evaluation.metrics import Report
+from collab.evaluation.report import report_of
 from collab.library import Library
 from collab.loop.configure import configure as configure_training
 from collab.loop.loop import TrainingResult
 from collab.loop.loop import start as start_training
-from collab.redact import redact
-from collab.report import report_of
-from collab.runs import RunResult, default_out, start
-from collab.series import SeriesResult, plan_series, play_missing, result_of
-from collab.splits.split import TRAIN
+from collab.rollout.run import RunResult, default_out, start
+from collab.rollout.seeds import SeriesResult, plan_series, play_missing, result_of
 from collab.store.reader import RunReader
 from collab.trust import trust_all
+from collab.utils.redact import redact
 
 Names: TypeAlias = str | Sequence[str]
 """Names with commas, or one by one."""
@@ -145,7 +144,7 @@ async def evaluate(
             per seed, `budget` is for all. The same call again goes on with what is missing.
 
     Returns:
-        A `RunResult`; of several seeds a `collab.series.SeriesResult`, with `report` and `by_seed`.
+        A `RunResult`; of several seeds a `collab.rollout.seeds.SeriesResult`, with `report` and `by_seed`.
 
     Raises:
         UsageError, StoreFailure: as `collect`.
@@ -186,7 +185,7 @@ async def train(
     out: Path | str,
     env: str | os.PathLike[str] = "androidworld",
     graph: str | os.PathLike[str] = "team",
-    algo: str = training_options.COLLAB,
+    algo: str = options.COLLAB,
     preset: str | None = None,
     ablation: str | None = None,
     backend: str | None = None,
@@ -241,7 +240,7 @@ async def train(
         start_training,
         config,
         Path(out),
-        options=training_options.given(None if calibrations is None else Path(calibrations), anyway),
+        options=options.given(None if calibrations is None else Path(calibrations), anyway),
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         device=device,
         report_to=_listed("report_to", report_to),

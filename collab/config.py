@@ -25,10 +25,10 @@ from pydantic import (
 
 from collab.errors import ConfigError, GraphError, UnknownName
 from collab.library import Library, explain, load_yaml, root
-from collab.redact import hide_in_addresses, hide_values, is_secret_name, misplaced_key, redact
 from collab.seeds import Seeds
 from collab.trust import check_trusted, vouch
 from collab.types import Sampling
+from collab.utils.redact import hide_in_addresses, hide_values, is_secret_name, misplaced_key, redact
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 """A slot name: letters, digits, _ and -."""
@@ -70,7 +70,7 @@ class Limits(Definition):
 
 
 class Unseen(Definition):
-    """Apps that nothing is trained on (`collab.splits`)."""
+    """Apps that nothing is trained on (`collab.data`)."""
 
     apps: list[str] = []
     """As tasks name them. Training leaves their tasks out and gives the backend this list as its option `without`."""

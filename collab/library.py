@@ -22,9 +22,9 @@ from pydantic_core import ErrorDetails
 from yaml.composer import Composer
 
 from collab.errors import ConfigError, UnknownName
-from collab.plain import read_plain
-from collab.redact import redact
 from collab.trust import check_trusted, vouch
+from collab.utils.files import read_plain
+from collab.utils.redact import redact
 
 Room = Literal["agents", "graphs", "envs", "prompts"]
 ROOMS: tuple[Room, ...] = ("agents", "graphs", "envs", "prompts")

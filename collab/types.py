@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from collab.wording import amount
+from collab.utils.text import amount
 
 Scalar: TypeAlias = str | int | float | bool | None
 """What an action argument can be."""

@@ -17,13 +17,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.androidworld import table
-from collab.envs.phone.androidworld.fidelity import Examiner, Verdict
-from collab.envs.phone.androidworld.hands import our_hands, their_hands
-from collab.envs.phone.androidworld.judge import judging
-from collab.envs.phone.tasks import BY_NAME
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.conformance import table
+from collab.envs.simphone.conformance.fidelity import Examiner, Verdict, judging, our_hands, their_hands
+from collab.envs.simphone.tasks import BY_NAME
 from collab.errors import CollabError, UnknownName, UsageError
 
 SERIAL = "emulator-5554"

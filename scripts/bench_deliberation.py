@@ -40,11 +40,11 @@ import torch
 from collab.config import EdgeSampler
 from collab.graphs.dag import Dag
 from collab.graphs.edges import sample
-from collab.models.attention import Pass, Rows, Segment, Shared
 from collab.models.base import Request
-from collab.models.engine import Engine
+from collab.models.engine.attention import Pass, Rows, Segment, Shared
+from collab.models.engine.scheduler import Engine
 from collab.models.local import LocalModel
-from collab.models.tiny import make_tiny_checkpoint
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import CellRef, Prompt, Sampling
 from collab.types import Segment as Message
 

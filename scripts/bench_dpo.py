@@ -44,13 +44,12 @@ from torch import Tensor
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 from trl import DPOConfig, DPOTrainer
 
-from collab.learn.base import quiet
-from collab.learn.head import score_labels_only
-from collab.learn.memory import bound_caches, give_back
-from collab.learn.packed import Packed
-from collab.learn.prefix import token_ratio
-from collab.learn.shared_dpo import SharedPrefixDPOTrainer
-from collab.models.tiny import make_tiny_checkpoint
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.trainers.batching import token_ratio
+from collab.trainers.checkpoint import quiet
+from collab.trainers.distributed import bound_caches, give_back
+from collab.trainers.dpo import SharedPrefixDPOTrainer
+from collab.trainers.prefix_sharing import Packed, score_labels_only
 
 _PUBLISHED = {"num_key_value_heads": 2, "vocab_size": 151_936}
 SHAPES: dict[str, dict[str, int]] = {

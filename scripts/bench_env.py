@@ -40,12 +40,12 @@ from pathlib import Path
 from typing import Any
 
 from collab import collect
-from collab.envs.actions import MOBILE
-from collab.envs.phone.render import render, render_png
-from collab.envs.phone.suite import PhoneEnvironment, SimPhoneSuite
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE
+from collab.envs.random_actions import random_action
+from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
+from collab.envs.simphone.ui.render import render, render_png
 from collab.errors import UsageError
-from collab.models.scripted import ScriptedModel
+from collab.testing.scripted import ScriptedModel
 from collab.types import Action, Observation, Task
 
 Figures = dict[str, Any]
@@ -249,7 +249,7 @@ async def bench_miniwob(quick: bool) -> Figures:
 
 async def bench_start(quick: bool) -> Figures:
     """Milliseconds until the first thing that a new user types has answered."""
-    command = [sys.executable, "-c", "from collab.cli.start import run; run()", "--help"]
+    command = [sys.executable, "-c", "from collab.__main__ import run; run()", "--help"]
     ask = partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=True)
     ask()
     times = [per_call_ms(ask, 1) for _ in range(5 if quick else 20)]

@@ -22,10 +22,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collab.envs.actions import WEB
-from collab.envs.samples import random_action
-from collab.envs.web.miniwob import MiniwobSuite
-from collab.envs.web.miniwob_environment import MiniwobEnvironment
+from collab.envs.grammar import WEB
+from collab.envs.random_actions import random_action
+from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite
 from collab.types import Action, Observation, Task
 
 WARM_UP_STEPS = 5

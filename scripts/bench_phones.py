@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.state import Phone
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE
+from collab.envs.random_actions import random_action
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.state import Phone
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.errors import MissingExtra, UsageError
 
 PHONES = 200

@@ -49,7 +49,7 @@ from collab.view.inspector import Inspector
 
 Figures = dict[str, Any]
 
-COLLAB = (sys.executable, "-c", "from collab.cli.start import run; run()")
+COLLAB = (sys.executable, "-c", "from collab.__main__ import run; run()")
 QUICK = Size(episodes=30, steps=8, played=12)
 EPISODES = 50
 """Of the exported report."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab.envs.base import TaskInfo
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.seeds import Seeds
 
 SUITE_SEEDS = (30, 31, 32)

@@ -20,16 +20,16 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from collab.envs.actions import MOBILE
-from collab.envs.marks import draw_touch
-from collab.envs.phone.apps import STANDARD
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.render import render
-from collab.envs.phone.screen import OVERLAYS, Frame, look
-from collab.envs.phone.shell import run
-from collab.envs.phone.state import put_setting
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE
+from collab.envs.overlay import draw_touch
+from collab.envs.random_actions import random_action
+from collab.envs.simphone.apps import STANDARD
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.shell import run
+from collab.envs.simphone.state import put_setting
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.ui.render import render
+from collab.envs.simphone.ui.screen import OVERLAYS, Frame, look
 from collab.types import Action, Observation, Task
 
 COLUMNS, WIDTH, CAPTION = 5, 400, 40

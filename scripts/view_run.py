@@ -25,18 +25,15 @@ from pathlib import Path
 import numpy as np
 
 import collab
-from collab.credit.case import Case, cases
-from collab.credit.critic import Judgement
-from collab.credit.judged_step import JudgedStep
-from collab.credit.labels import LabelHead, LabelWriter, read_labels
-from collab.credit.pair_store import write_pairs
-from collab.credit.pairing import Paired, Recipe
-from collab.credit.pairs import Pairing, Sources, pair_all
-from collab.envs.actions import MOBILE
+from collab.envs.grammar import MOBILE
+from collab.preferences.pairs import Paired, Pairing, Recipe, Sources, pair_all
+from collab.preferences.store import write_pairs
+from collab.rewards.base import Case, Judgement, cases
+from collab.rewards.credit import JudgedStep
+from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.seeds import derive
 from collab.store.manifest import Manifest
-from collab.store.run import RunStore
-from collab.store.writer import RunWriter
+from collab.store.run import RunStore, RunWriter
 from collab.types import (
     FREE,
     CellReward,

@@ -27,7 +27,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from collab.calibrating.configure import CalibrationConfig
 from collab.config import (
     AgentDefinition,
     EdgeSampler,
@@ -40,16 +39,17 @@ from collab.config import (
 )
 from collab.envs.android.device_tasks import DeviceTask
 from collab.envs.android.device_tasks import Success as DeviceSuccess
-from collab.envs.phone.distractions.presets import Distractions
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.distractions.presets import Distractions
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.web.live_tasks import LiveTask
 from collab.envs.web.live_tasks import Success as LiveSuccess
 from collab.graphs.edges import SAMPLERS
-from collab.learn.preset import Architecture, Recipe
 from collab.library import parse_yaml
 from collab.loop.interfaces import algorithm_named
-from collab.resolve import BUILT_IN, Group
-from collab.synth.plan import SynthConfig
+from collab.rewards.calibration.config import CalibrationConfig
+from collab.rollout.build import BUILT_IN, Group
+from collab.synthesis.config import SynthConfig
+from collab.trainers.recipe import Architecture, Recipe
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / "docs" / "reference"

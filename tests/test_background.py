@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from collab.background import Stopped, in_background, is_left_behind, unless_stopped
+from collab.utils.concurrency import Stopped, in_background, is_left_behind, unless_stopped
 
 NUMBER = contextvars.ContextVar("NUMBER", default=0)
 

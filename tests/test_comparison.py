@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collab.comparison import bootstrap, compare, compare_trainings
 from collab.errors import UsageError
-from collab.evaluation import EpisodeResult, Report, pooled, summarise
+from collab.evaluation.comparison import bootstrap, compare, compare_trainings
+from collab.evaluation.metrics import EpisodeResult, Report, pooled, summarise
 from collab.types import PlannedTask, Sampling
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from collab.config import Part
-from collab.credit.language import LanguageCritic
-from collab.credit.outcome import OutcomeCritic
-from collab.critics import Bench, CriticDefinition, critic_texts, load_critic, unasked
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
-from collab.models.tiny import make_tiny_checkpoint
-from collab.resolve import is_critic, refuse_critic
+from collab.rewards.llm import LanguageCritic
+from collab.rewards.outcome import OutcomeCritic
+from collab.rewards.registry import Bench, CriticDefinition, critic_texts, load_critic, unasked
+from collab.rollout.build import is_critic, refuse_critic
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 ENGINE = {"kind": "scripted", "options": {"replies": ["{}"]}}
 
@@ -108,7 +108,7 @@ def test_how_a_model_is_reached_does_not_count() -> None:
         ({"kind": "outcome"}, "model"),
         ({"kind": "model", "options": {}, "prompt": "critic-model"}, "options of model: path"),
         ({"kind": "model", "options": {"path": "/none"}, "prompt": "critic-model"}, "/none: no such model directory"),
-        ({"kind": "collab.models.scripted:ScriptedModel", "options": {"replies": ["x"]}}, "is no critic"),
+        ({"kind": "collab.testing.scripted:ScriptedModel", "options": {"replies": ["x"]}}, "is no critic"),
     ],
 )
 def test_what_does_not_fit_is_one_line(changes: dict[str, Any], told: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.errors import UsageError
-from collab.evaluation import Group, Report, evaluate, pooled, wilson
+from collab.evaluation.metrics import Group, Report, evaluate, pooled, wilson
 from collab.types import EpisodeError, Outcome, PlannedTask, Task, Trajectory
 
 

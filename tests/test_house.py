@@ -25,33 +25,14 @@ SOURCES = sorted((ROOT / "collab").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 ORDER = (
-    *(
-        "wording",
-        "types",
-        "errors",
-        "background",
-        "seeds",
-        "redact",
-        "plain",
-        "trust",
-        "library",
-        "config",
-        "store",
-        "envs",
-        "splits",
-        "prompts",
-        "models",
-        "agents",
-        "graphs",
-    ),
-    *("vote", "recorder", "rollout", "workload", "collector"),
-    *("credit", "synth", "learn", "evaluation", "comparison", "report", "tables"),
-    *("resolve", "critics", "calibrating", "synthesis", "runs", "preferences", "series"),
-    *("loop", "algorithms", "testing", "transfer", "view", "cli", "api"),
+    *("errors", "utils", "seeds", "trust", "library", "types", "config"),
+    *("envs", "prompts", "models", "agents", "graphs", "store", "data", "evaluation", "rollout"),
+    *("rewards", "preferences", "synthesis", "trainers", "loop", "algorithms"),
+    *("testing", "transfer", "view", "cli", "api", "__main__"),
 )
 """A room imports only rooms that stand before it."""
 
-NEIGHBOURS = ("collab.envs.phone", "collab.envs.web", "collab.envs.android")
+NEIGHBOURS = ("collab.envs.simphone", "collab.envs.web", "collab.envs.android")
 """Kinds of environments: none knows of another."""
 
 HEAVY = {"torch", "transformers", "playwright", "ray", "openai", "PIL", "pyarrow", "uiautomator2"}
@@ -196,7 +177,7 @@ except SystemExit as stop:
     modules = loaded(show_help)
     assert not modules & HEAVY
     ours = {name for name in modules if name.split(".")[0] == "collab" and not name.startswith("collab.cli.")}
-    assert ours == {"collab", "collab.cli", "collab.background", "collab.errors", "collab.wording"}
+    assert ours == {f"collab{name}" for name in ("", ".cli", ".errors", ".utils", ".utils.concurrency", ".utils.text")}
 
 
 # -------------------------------------------------------------------------------------------------- public API

@@ -12,7 +12,7 @@ import pytest
 
 from collab.config import Part
 from collab.errors import ConfigError, MissingExtra, UnknownName
-from collab.resolve import BUILT_IN, build
+from collab.rollout.build import BUILT_IN, build
 
 OUTSIDE = Path(__file__).parent / "fixtures" / "outside"
 
@@ -42,7 +42,9 @@ def test_a_rollout_with_foreign_parts(installed: dict[str, str], tmp_path: Path)
 
 
 def test_entry_points_are_kinds(installed: dict[str, str]) -> None:
-    code = "from collab.resolve import kinds; print(kinds('environments')['lighthouse'], kinds('models')['keeper'])"
+    code = (
+        "from collab.rollout.build import kinds; print(kinds('environments')['lighthouse'], kinds('models')['keeper'])"
+    )
     done = subprocess.run([sys.executable, "-c", code], env=installed, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["lighthouse.suite:LighthouseSuite", "lighthouse.keeper:KeeperModel"]
 
@@ -55,7 +57,7 @@ def test_the_page_about_algorithms_shows_the_one_that_is_tested() -> None:
 PLANNED = """
 import asyncio, sys
 from collab.library import Library
-from collab.testing.school import small_training, write_library
+from collab.testing.toy_team import small_training, write_library
 from pathlib import Path
 library = write_library(Path(sys.argv[1]), Path("none"))
 config = asyncio.run(small_training(library, algorithm="voters"))
@@ -75,7 +77,7 @@ def test_an_algorithm_from_outside_is_configured_by_its_name(installed: dict[str
 @pytest.mark.timeout(600)
 def test_an_algorithm_from_outside_trains_and_is_resumed(installed: dict[str, str], tmp_path: Path) -> None:
     proof = ["verify-resume", "--algo", "voters", "--quick", "--seed", "2"]
-    command = [sys.executable, "-m", "collab.cli.start", *proof]
+    command = [sys.executable, "-m", "collab.__main__", *proof]
     done = subprocess.run(command, env=installed, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same: killed 2 times" in done.stdout
@@ -102,7 +104,7 @@ def test_every_built_in_model_exists(kind: str) -> None:
     [
         ({"kind": "fak"}, UnknownName, "did you mean fake"),
         ({"kind": "nowhere.at:All"}, ConfigError, "nowhere.at:All cannot be imported"),
-        ({"kind": "collab.envs.fake:Nothing"}, ConfigError, "has no 'Nothing'"),
+        ({"kind": "collab.testing.corridor:Nothing"}, ConfigError, "has no 'Nothing'"),
         ({"kind": "fake", "options": {"slow": 1}}, ConfigError, r"options of fake: slow: .*did you mean slow_s"),
         ({"kind": "fake", "options": {"slow_s": "very"}}, ConfigError, r"slow_s: .*valid number.*got 'very'"),
     ],

@@ -12,7 +12,7 @@ from collab.cli.main import main
 
 CHORES = """
 from dataclasses import replace
-from collab.envs.phone.tasks import BY_NAME
+from collab.envs.simphone.tasks import BY_NAME
 
 def broken(*arguments):
     return {}["nothing"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.plain import NotPlain, check_folders, foreign_entries, open_plain, read_plain
+from collab.utils.files import NotPlain, check_folders, foreign_entries, open_plain, read_plain
 
 SECRET = "a line that nobody was to see"
 LIBRARY = str(Path(__file__).parent / "cli" / "library")
@@ -138,7 +138,7 @@ def test_what_else_is_recorded_is_refused_too(
 
 def test_a_lock_that_is_a_link_overwrites_nothing(tmp_path: Path, target: Path) -> None:
     from collab.errors import RunFormatError
-    from collab.store.lock import RunLock, owner
+    from collab.store.run_dir import RunLock, owner
 
     (tmp_path / "lock").symlink_to(target)
     with pytest.raises(RunFormatError, match="lock: is a link"):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.redact import HIDDEN, hide_values, is_secret_name, redact, register
+from collab.utils.redact import HIDDEN, hide_values, is_secret_name, redact, register
 
 
 def test_values_of_secret_variables_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,22 +10,21 @@ from types import SimpleNamespace
 import pytest
 
 from collab.agents.agent import Agent
-from collab.collector import Collection, Progress, collect
 from collab.config import Budget, Limits
 from collab.envs.base import HasOracle
-from collab.envs.fake import CorridorEnvironment, CorridorSuite
 from collab.errors import ModelFailure, StoreFailure
 from collab.graphs.dag import Dag
-from collab.graphs.network import Network
+from collab.graphs.deliberation import Network
 from collab.library import root
 from collab.models.base import Capabilities, Reply, Request
 from collab.prompts.parse import write_reply
 from collab.prompts.render import Template, read_templates, rebuild
-from collab.recorder import Silent
-from collab.rollout import Episode, Stage, play
+from collab.rollout.collector import Collection, Progress, Workload, collect
+from collab.rollout.episode import Episode, Stage, play
 from collab.seeds import Seeds
+from collab.store.run import Silent
+from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.types import Action, CellRef, PolicyRef, Sampling, Step, StepResult, Trajectory
-from collab.workload import Workload
 
 DIAMOND = Dag(
     slots=("ada", "ben", "cyd", "dan"), edges=(("ada", "ben"), ("ada", "cyd"), ("ben", "dan"), ("cyd", "dan"))
@@ -521,9 +520,9 @@ def paced(steps: int, seconds: float) -> Workload:
     workload = Workload()
     workload.plan("Task/0", 2 * steps)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("collab.workload.time.monotonic", lambda: 100.0)
+        patch.setattr("collab.rollout.collector.time.monotonic", lambda: 100.0)
         workload.begin("Task/0")
-        patch.setattr("collab.workload.time.monotonic", lambda: 100.0 + seconds)
+        patch.setattr("collab.rollout.collector.time.monotonic", lambda: 100.0 + seconds)
         workload.count("Task/0", steps)
     return workload
 

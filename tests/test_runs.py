@@ -16,14 +16,14 @@ import pytest
 
 import collab
 from collab.config import Budget
-from collab.envs.fake import CorridorSuite
 from collab.errors import ConfigError, ModelFailure, RunFormatError, UnknownName, UsageError
+from collab.evaluation.report import recorded_run
 from collab.library import root
-from collab.models.fake_server import FakeServer
-from collab.report import recorded_run
-from collab.runs import resume
-from collab.store.digest import run_hash
+from collab.rollout.run import resume
+from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
+from collab.testing.corridor import CorridorSuite
+from collab.testing.fake_server import FakeServer
 
 DEFINITIONS = {
     "envs/corridor.yaml": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
@@ -113,8 +113,8 @@ asyncio.run(collab.collect(env="slow", agents="actor", graph="team", episodes=12
 RESUME = """
 import asyncio, sys
 from pathlib import Path
-from collab.report import recorded_run
-from collab.runs import resume
+from collab.evaluation.report import recorded_run
+from collab.rollout.run import resume
 asyncio.run(resume(Path(sys.argv[2])))
 """
 
@@ -161,7 +161,7 @@ def test_kill_and_resume_is_as_if_nothing_had_happened(library: Path, tmp_path: 
 @pytest.mark.slow
 def test_kill_and_resume_with_a_language_model(library: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from collab.models.tiny import make_tiny_checkpoint
+    from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
     checkpoint = make_tiny_checkpoint(tmp_path / "tiny", seed=2)
     options = f"{{path: {checkpoint}, determinism: exact}}"
@@ -240,8 +240,8 @@ def test_another_version_of_the_environment_is_refused(
 
 def test_other_weights_in_the_same_place_are_refused(library: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from collab.models.layout import weights_digest
-    from collab.models.tiny import make_tiny_checkpoint
+    from collab.models.checkpoint import weights_digest
+    from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
     checkpoint = make_tiny_checkpoint(tmp_path / "tiny", seed=2)
     before = weights_digest(checkpoint)

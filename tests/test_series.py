@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from collab.collector import Progress
 from collab.config import Budget, RunConfig, run_config
 from collab.errors import RunFormatError, UsageError
+from collab.evaluation.report import recorded_evaluation
 from collab.library import Library
-from collab.report import recorded_evaluation
-from collab.resolve import resolved
-from collab.series import SeedRun, left_of, plan_series, play
-from collab.store.digest import run_hash
+from collab.rollout.build import resolved
+from collab.rollout.collector import Progress
+from collab.rollout.seeds import SeedRun, left_of, plan_series, play
+from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
 
 DEFINITIONS = {
@@ -104,7 +104,7 @@ def test_another_version_of_the_environment_is_refused(
 ) -> None:
     wanted = configs(library, 30)
     finish(planned(wanted, library, tmp_path / "out"), library)
-    monkeypatch.setattr("collab.envs.fake.CorridorSuite.version", "2")
+    monkeypatch.setattr("collab.testing.corridor.CorridorSuite.version", "2")
     with pytest.raises(UsageError, match="recorded with corridor version 1, this is version 2"):
         planned(wanted, library, tmp_path / "out")
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from collab.errors import UsageError
-from collab.evaluation import EpisodeResult, summarise
-from collab.report import RecordedRun, Setting, evaluation_of
+from collab.evaluation.metrics import EpisodeResult, summarise
+from collab.evaluation.report import RecordedRun, Setting, Table, evaluation_of, markdown, tabulate
 from collab.seeds import Seeds
-from collab.tables import Table, markdown, tabulate
 from collab.types import PlannedTask
 
 PHONE, WEB = "androidworld[simphone]", "mobile-miniwob"

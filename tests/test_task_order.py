@@ -12,14 +12,14 @@ import pytest
 from collab.cli.main import main
 from collab.config import Limits, override
 from collab.envs.base import TaskInfo
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.library import Library
 from collab.loop.configure import configure
 from collab.loop.interfaces import algorithm_named, load_method
 from collab.loop.phases import draw, rollout_config
 from collab.loop.policy import first_policy
-from collab.resolve import draw_order
-from collab.runs import start
+from collab.rollout.build import draw_order
+from collab.rollout.run import start
 
 INFOS = {info.name: info for info in SimPhoneSuite().tasks()}
 PLAY = (

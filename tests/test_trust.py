@@ -13,7 +13,7 @@ import pytest
 from collab.cli.main import main
 from collab.config import Part
 from collab.errors import ConfigError
-from collab.resolve import build
+from collab.rollout.build import build
 from collab.trust import foreign_parts
 
 MODULE = """
@@ -81,7 +81,7 @@ def _apps(name: str, kind: str = "simphone") -> Callable[[dict[str, Any]], None]
 
 
 def _apps_by_class(name: str) -> Callable[[dict[str, Any]], None]:
-    return _apps(name, "collab.envs.phone.suite:SimPhoneSuite")
+    return _apps(name, "collab.envs.simphone.suite:SimPhoneSuite")
 
 
 EDITS = {"agents": _agents, "environment": _place, "apps": _apps, "apps by class": _apps_by_class}
@@ -235,10 +235,10 @@ def test_a_broken_kind_is_one_line(kind: str) -> None:
         ("models", "os:system"),
         ("models", "subprocess:Popen"),
         ("models", "builtins:exec"),
-        ("models", "collab.envs.fake:CorridorSuite"),
+        ("models", "collab.testing.corridor:CorridorSuite"),
         ("environments", "pathlib:Path"),
         ("critics", "collections:Counter"),
-        ("adversaries", "collab.models.scripted:ScriptedModel"),
+        ("adversaries", "collab.testing.scripted:ScriptedModel"),
     ],
 )
 def test_a_kind_is_a_class_of_its_group(group: Any, kind: str, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_programs_and_apps_that_a_definition_names_are_foreign() -> None:
     assert list(foreign_parts(environment)) == ["executable_path /tmp/evil"]
     assert list(foreign_parts({"kind": "simphone", "options": {"apps": ["evil"]}})) == ["app evil"]
     assert list(foreign_parts({"kind": "llm", "options": {"model": {"kind": "x.y:Z"}}})) == ["x.y:Z"]
-    assert list(foreign_parts({"kind": "collab.envs.fake:CorridorSuite", "options": {}})) == []
+    assert list(foreign_parts({"kind": "collab.testing.corridor:CorridorSuite", "options": {}})) == []
 
 
 @pytest.mark.parametrize("chosen", [[], {}, None, 3, "two"], ids=repr)

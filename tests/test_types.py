@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 import collab.types
-from collab.envs.actions import MOBILE
+from collab.envs.grammar import MOBILE
 from collab.types import (
     Action,
     ActionMatrix,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.envs.actions import MOBILE
+from collab.envs.grammar import MOBILE
+from collab.graphs.deliberation import vote
 from collab.types import ActionMatrix, CellRef, ParseFailure, PolicyRef, PromptRef, Sampling, Utterance
-from collab.vote import vote
 
 AGENTS = ("ada", "ben", "cyd", "dan")
 ACTIONS = [

@@ -10,15 +10,15 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, describe_lost, emit, say, table
-from collab.cli.watch import counted, end_early, short, tell_finished, work
-from collab.wording import amount
+from collab.cli.progress import counted, end_early, short, tell_finished, work
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
-    from collab.calibrating.configure import CalibrationConfig
-    from collab.calibrating.run import CalibrationResult, Progress
     from collab.config import Budget
-    from collab.credit.calibration import Calibration
-    from collab.credit.calibration_record import CalibrationRecord
+    from collab.rewards.calibration.config import CalibrationConfig
+    from collab.rewards.calibration.metrics import Calibration
+    from collab.rewards.calibration.record import CalibrationRecord
+    from collab.rewards.calibration.run import CalibrationResult, Progress
 
 app = typer.Typer(help="Critics: who judges.", no_args_is_help=True)
 
@@ -132,8 +132,8 @@ def calibrate(
 
 
 def _configured(library: Path | None, chosen: dict[str, Any]) -> CalibrationConfig:
-    from collab.calibrating.configure import Wish, configure
     from collab.errors import UsageError
+    from collab.rewards.calibration.config import Wish, configure
 
     asked = {name: value for name, value in chosen.items() if value is not None}
     if "critic" not in asked:
@@ -144,8 +144,8 @@ def _configured(library: Path | None, chosen: dict[str, Any]) -> CalibrationConf
 
 
 def _start(config: CalibrationConfig, out: Path | None) -> CalibrationResult:
-    from collab.calibrating.run import resume_command, start
-    from collab.credit.gate import FOLDER
+    from collab.rewards.calibration.record import FOLDER
+    from collab.rewards.calibration.run import resume_command, start
 
     path = out or FOLDER / config.critic_name
     return work(
@@ -159,9 +159,9 @@ def _start(config: CalibrationConfig, out: Path | None) -> CalibrationResult:
 
 
 def go_on(path: Path, budget: Budget | None) -> CalibrationResult:
-    """Go on with a calibration; of a finished one only say so. Raises as `collab.calibrating.run.resume`."""
-    from collab.calibrating.run import resume, resume_command
-    from collab.credit.calibration_record import read_record
+    """Go on with a calibration; of a finished one only say so. Raises as `collab.rewards.calibration.run.resume`."""
+    from collab.rewards.calibration.record import read_record
+    from collab.rewards.calibration.run import resume, resume_command
 
     record = read_record(path)
     if record.numbers is not None:
@@ -199,7 +199,7 @@ def finish(result: CalibrationResult, *, as_json: bool) -> None:
     Raises:
         typer.Exit: it stopped early.
     """
-    from collab.calibrating.run import resume_command
+    from collab.rewards.calibration.run import resume_command
 
     again = resume_command(result.path)
     if as_json:
@@ -221,8 +221,8 @@ def finish(result: CalibrationResult, *, as_json: bool) -> None:
 
 
 def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
-    from collab.credit.calibration_record import FILE, PICTURE
-    from collab.credit.known import WANTED
+    from collab.rewards.calibration.cases import WANTED
+    from collab.rewards.calibration.record import FILE, PICTURE
 
     counted = f"{amount(numbers.cases, 'step')}, {amount(numbers.cells, 'action')}"
     say(f"{record.critic} ({record.label}) on {record.environment}: {counted}\n")
@@ -260,7 +260,7 @@ def _rows(numbers: Calibration) -> list[tuple[str, str | None, str]]:
 
 
 def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
-    from collab.calibrating.estimate import estimate
+    from collab.rewards.calibration.run import estimate
 
     found = asyncio.run(estimate(config))
     if as_json:

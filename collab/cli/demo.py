@@ -14,13 +14,13 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import REHEARSAL, emit, fail, note, plain, say, table
-from collab.cli.report import end_unplayed, result_data, show_stop
-from collab.cli.watch import resume_command, work
-from collab.wording import amount
+from collab.cli.progress import resume_command, work
+from collab.cli.text.report import end_unplayed, result_data, show_stop
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig
-    from collab.runs import RunResult
+    from collab.rollout.run import RunResult
     from collab.types import Step, Trajectory
 
 SEED = 30
@@ -132,8 +132,8 @@ def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResul
         typer.Exit: it was interrupted.
     """
     from collab.config import run_config
-    from collab.resolve import resolved
-    from collab.runs import start
+    from collab.rollout.build import resolved
+    from collab.rollout.run import start
 
     definitions = options.library(library)
     asked = run_config(
@@ -168,7 +168,7 @@ def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResul
 
 async def _short_tasks(config: RunConfig, most_steps: int) -> list[str]:
     """Return the tasks of a run with a step budget of at most `most_steps`, in their order."""
-    from collab.resolve import build_suite
+    from collab.rollout.build import build_suite
 
     suite = build_suite(config)
     try:
@@ -239,7 +239,7 @@ def _row(name: str, result: RunResult) -> tuple[object, ...]:
 
 def _tell_how(results: Sequence[RunResult]) -> None:
     """Replies without an action by cause, and how replies were sampled, of runs of one table."""
-    from collab.evaluation import FEW_TOLD, Replies, describe_sampling
+    from collab.evaluation.metrics import FEW_TOLD, Replies, describe_sampling
 
     say(f"Replies without an action: {Replies.sum(one.report.replies for one in results)}.")
     different = dict.fromkeys(describe_sampling(one.report.sampling) for one in results)
@@ -271,6 +271,6 @@ def _most_divided(trajectories: Iterable[Trajectory]) -> tuple[Trajectory, Step]
 
 
 def _words(trajectory: Trajectory, step: Step, place: int) -> str:
-    from collab.envs.actions import SPACES
+    from collab.envs.grammar import SPACES
 
     return SPACES[step.observation.space].describe(step.vote.ballots[place].action, step.observation)

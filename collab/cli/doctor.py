@@ -182,7 +182,7 @@ async def _ask(name: str, definition: AgentDefinition, timeout_s: float) -> Chec
     """Find out what one server supports; one attempt and a short wait, whatever the file says."""
     from collab.errors import ModelFailure, RunError, UsageError, boundary
     from collab.models.base import Model
-    from collab.resolve import build
+    from collab.rollout.build import build
 
     hasty = definition.model_copy(update={"options": definition.options | {"retries": 0, "timeout_s": timeout_s}})
     try:

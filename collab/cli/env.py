@@ -1,4 +1,7 @@
-"""`collab env`: the worlds, their tasks, and the proof that they keep their promises."""
+"""`collab env`: the worlds, their tasks, and the proof that they keep their promises.
+
+`collab phone`: SimPhones that real adb and uiautomator2 clients can drive.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,17 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, emit, note, plain, say, table
-from collab.cli.watch import LINE_S
-from collab.wording import amount
+from collab.cli.progress import LINE_S, asking
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import EnvironmentDefinition
+    from collab.data.splits import Split
     from collab.envs.base import Suite
     from collab.envs.check import CheckReport, Finding
+    from collab.envs.simphone.adb.automator import PhoneHandle
     from collab.library import Library
-    from collab.splits.split import Split
+
 
 app = typer.Typer(help="Environments: where agents act.", no_args_is_help=True)
 
@@ -63,8 +68,8 @@ def list_tasks(
 
     Where its file names tasks, those are listed; --tasks all shows whatever the backend has.
     """
-    from collab.resolve import task_names
-    from collab.splits.split import named
+    from collab.data.splits import named
+    from collab.rollout.build import task_names
 
     definitions = options.library(library)
     definition = load(definitions, name, backend)
@@ -98,7 +103,7 @@ def list_tasks(
 
 
 def _splits(definitions: Library, name: str, backend: str | None) -> dict[str, Split]:
-    from collab.resolve import splits_in
+    from collab.rollout.build import splits_in
 
     return asyncio.run(splits_in(name, load(definitions, name, backend)))
 
@@ -112,7 +117,7 @@ def list_splits(
     as_json: options.Json = False,
 ) -> None:
     """Show what is trained on and what is kept for evaluation: tasks, run seeds, and a hash of both."""
-    from collab.splits.split import described
+    from collab.data.splits import described
 
     splits = _splits(options.library(library), name, backend)
     if as_json:
@@ -204,7 +209,7 @@ async def _check(
     name: str, definition: EnvironmentDefinition, wanted: list[str], effort: _Effort, timeout_s: float
 ) -> CheckReport:
     from collab.envs.check import check_env
-    from collab.resolve import order_tasks, task_names
+    from collab.rollout.build import order_tasks, task_names
 
     suite = built(name, definition)
     try:
@@ -294,6 +299,59 @@ def open_suite(definitions: Library, name: str, backend: str | None) -> Suite:
 
 def built(name: str, definition: EnvironmentDefinition) -> Suite:
     """Build the suite of a definition; close it afterwards."""
-    from collab.resolve import build_environment
+    from collab.rollout.build import build_environment
 
     return build_environment(name, definition)
+
+
+phone_app = typer.Typer(help="Simulated phones for adb and uiautomator2.", no_args_is_help=True)
+
+FIRST_PORT = 5554
+"""Console port of the first emulator; serials count on in twos, as the emulator's do."""
+
+
+@phone_app.command("serve")
+def serve(
+    *,
+    phones: Annotated[int, typer.Option("--phones", metavar="N", min=1, max=64, help="How many.")] = 1,
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0 for a free one.")] = 0,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", metavar="NAME", help="Start from this task's initial state; scored at the end."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="Phone k gets instance S + k of the task.")] = 0,
+    apps: Annotated[
+        list[str] | None, typer.Option("--app", metavar="PACKAGE", help="An app from outside; may be repeated.")
+    ] = None,
+) -> None:
+    """Serve phones on the loopback interface until Ctrl-C, as an adb server would.
+
+    A client can begin other tasks on them: collab rollout --env androidworld --backend device.
+    """
+    from collab.envs.simphone.adb.automator import PhoneHandle
+    from collab.envs.simphone.adb.http import begin
+    from collab.envs.simphone.suite import SimPhoneSuite
+
+    suite = SimPhoneSuite(apps=apps or [])
+    handles = {f"emulator-{FIRST_PORT + 2 * place}": PhoneHandle(suite=suite) for place in range(phones)}
+    for place, handle in enumerate(handles.values()):
+        if task is not None:
+            begin(handle, name=task, seed=seed + place)
+    asyncio.run(_serve(handles, port))
+    for serial, handle in handles.items():
+        if handle.exam is not None:
+            say(f"{serial}: {handle.exam.task.name} holds to {handle.exam.score(handle.phone):.0%}")
+
+
+async def _serve(phones: dict[str, PhoneHandle], port: int) -> None:
+    from collab.envs.simphone.adb.server import HOST, PhoneServer
+
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    with asking(lambda number: loop.call_soon_threadsafe(stop.set)):
+        async with PhoneServer(phones, port=port) as server:
+            say(f"export ANDROID_ADB_SERVER_PORT={server.port}")
+            for serial, handle in phones.items():
+                if handle.exam is not None:
+                    say(f"# {serial}: {handle.exam.task.goal}")
+            note(f"serving {amount(len(phones), 'phone')} on {HOST}:{server.port}; try: adb devices. Stop with Ctrl-C.")
+            await stop.wait()

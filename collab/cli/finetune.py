@@ -1,7 +1,15 @@
-"""`collab finetune`: make a better checkpoint from a checkpoint and rows."""
+"""`collab finetune`: make a better checkpoint from a checkpoint and rows.
+
+Rows for a training command: read, checked against what is kept for evaluation, tokenised, and told about.
+
+`collab checkpoint`: checkpoints from nothing.
+
+`collab export`: trained weights as a directory in the form that transformers and vLLM read.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shlex
 import signal
@@ -9,22 +17,123 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from collab.cli import options, rows
-from collab.cli.interrupt import asking
+from collab.cli import options
+from collab.cli.output import data, emit, note, say
 from collab.cli.output import data as as_data
-from collab.cli.output import emit, note, say
-from collab.cli.watch import tell_finished
-from collab.wording import amount
+from collab.cli.progress import asking, tell_finished
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
-    from collab.learn.finetune import Result
-    from collab.learn.folder import RunFolder
-    from collab.learn.prepare import Prepared, Task
-    from collab.learn.watch import Progress
+    from collab.data.example import Level, Row
+    from collab.data.tokenize import Data
+    from collab.library import Library
+    from collab.trainers.callbacks import Progress
+    from collab.trainers.prepare import Prepared, Task
+    from collab.trainers.run import Result
+    from collab.trainers.run_dir import RunFolder
+
+
+def prepare_task(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
+    """Rows read, checked and tokenised; what is worth knowing about them is said."""
+    from collab.trainers.prepare import levels_of, prepare
+
+    read = _of(task)
+    rows = read.rows if read is not None else ()
+    refuse_leaks(rows, definitions, allow_overlap)
+    prepared = prepare(task, rows)
+    tell(f"base: {prepared.base}")
+    if prepared.base.chat.doubt is not None:
+        tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
+    if read is not None:
+        counts = ", ".join(f"{level} {count}" for level, count in read.levels.items())
+        tell(f"data: {amount(len(rows), 'row')} ({counts}), {amount(read.repeated, 'repetition')} left out")
+        tell_of(task.data, read)
+        for absent in (level for level in levels_of(task) if level not in read.levels):
+            tell(f"no rows of level {absent}")
+    for level, count in prepared.encoded.dropped.items():
+        tell(
+            f"dropped: {amount(count, 'row')} of level {level} longer than context {task.recipe.context}; "
+            f"the longest row has {prepared.encoded.longest} tokens"
+        )
+    return prepared
+
+
+def as_before(folder: RunFolder, said: Sequence[str]) -> Prepared:
+    """What a run was asked when it began.
+
+    Raises:
+        UsageError: options say something else, or base, data or order are no longer what they were.
+    """
+    from collab.errors import UsageError
+    from collab.trainers.prepare import prepare, task_of
+    from collab.trainers.run import check_same
+
+    if said:
+        raise UsageError(f"--resume goes on with the run as it is; leave out {', '.join(said)}")
+    manifest = folder.manifest()
+    if folder.final.is_dir():
+        raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
+    task = task_of(manifest)
+    read = _of(task)
+    prepared = prepare(task, read.rows if read is not None else ())
+    check_same(prepared, manifest)
+    tell(f"base: {prepared.base}")
+    if prepared.base.chat.doubt is not None:
+        tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
+    checkpoint = folder.checkpoint()
+    tell(f"resuming {folder.path} from {'its beginning' if checkpoint is None else checkpoint.name}")
+    return prepared
+
+
+def _of(task: Task) -> Data | None:
+    """Rows of the task's levels; None for a stage that makes its own."""
+    from collab.trainers.prepare import levels_of
+
+    return read_rows(task.data, levels_of(task), max_broken=task.max_broken) if task.data else None
+
+
+def read_rows(folders: Sequence[str], levels: Sequence[Level], *, max_broken: int = 0) -> Data:
+    """Rows of some levels from directories as they were named; see `collab.data.tokenize.read_data`."""
+    from collab.data.tokenize import read_data
+
+    return read_data([Path(folder).expanduser() for folder in folders], levels, max_broken=max_broken)
+
+
+def refuse_leaks(rows: Sequence[Row], definitions: Library, allowed: bool) -> None:
+    """Refuse rows that are kept for evaluation; say what could not be compared, and what overlaps and is allowed to.
+
+    Raises:
+        OverlapError: there are some, and that was not allowed.
+    """
+    from collab.synthesis.leaks import check_rows, undefined
+
+    for name in undefined(rows, definitions):
+        tell(f"rows of {name}: not checked against evaluation splits, no environment of that name is defined here")
+    for found in asyncio.run(check_rows(rows, definitions, allow_overlap=allowed)):
+        tell(str(found))
+
+
+def tell_of(folders: Sequence[str], data: Data) -> None:
+    """Say what data lacks: units of work that broke when it was made, and rows that were left out now."""
+    from collab.synthesis.units import missing
+
+    for line in filter(None, (missing(Path(folder).expanduser()) for folder in folders)):
+        tell(line)
+    for field, count in data.broken.items():
+        tell(f"left out: {count} broken rows, {field}")
+
+
+def tell(text: str) -> None:
+    """One line on stderr, of the first process alone."""
+    from collab.trainers.prepare import world
+
+    if world()[0] == 0:
+        note(text)
+
 
 WHAT, HOW = "What is trained", "How it is trained"
 """Headings in the help."""
@@ -119,10 +228,10 @@ def finetune(
     as_json: options.Json = False,
 ) -> None:
     """Make a better checkpoint from a checkpoint and rows."""
-    from collab.learn.finetune import begin
-    from collab.learn.folder import RunFolder
-    from collab.learn.prepare import check_device, check_installed, check_reports
-    from collab.loop.layout import refuse_part
+    from collab.loop.record import refuse_part
+    from collab.trainers.prepare import check_device, check_installed, check_reports
+    from collab.trainers.run import begin
+    from collab.trainers.run_dir import RunFolder
 
     if resume is not None:
         refuse_part(resume)
@@ -138,9 +247,9 @@ def finetune(
     if resume is None:
         folders, chosen = options.folders("--data", data), options.listed("--levels", levels)
         task = _asked(stage, base, folders, preset, chosen, settings, seed, max_broken)
-        prepared = rows.prepared(task, options.library(library), allow_overlap)
+        prepared = prepare_task(task, options.library(library), allow_overlap)
     else:
-        prepared = rows.as_before(folder, _said(context))
+        prepared = as_before(folder, _said(context))
     if plan:
         _show_plan(prepared, device, as_json)
         return
@@ -159,15 +268,15 @@ def go_on(path: Path, *, max_minutes: float | None = None, as_json: bool) -> Non
         UsageError: base, data or order are no longer what they were.
         typer.Exit: it stopped early.
     """
-    from collab.learn.folder import RunFolder
-    from collab.learn.prepare import check_installed
+    from collab.trainers.prepare import check_installed
+    from collab.trainers.run_dir import RunFolder
 
     folder = RunFolder(path)
     if folder.final.is_dir():
         _tell_over(folder, as_json)
         return
     check_installed()
-    _train(rows.as_before(folder, []), folder, max_minutes, as_json, device="auto")
+    _train(as_before(folder, []), folder, max_minutes, as_json, device="auto")
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -190,8 +299,8 @@ def _asked(
     """
     from collab.config import override
     from collab.errors import UsageError
-    from collab.learn.prepare import Task
-    from collab.learn.preset import STAGES, load_preset
+    from collab.trainers.prepare import Task
+    from collab.trainers.recipe import STAGES, load_preset
 
     name = _needed("--stage", stage)
     if name not in STAGES:
@@ -228,8 +337,8 @@ def _check_minutes(minutes: float | None) -> None:
 
 def _new(out: Path | None, plan: bool) -> Path:
     """Where the run goes, found to be free before any work is done; a plan goes nowhere."""
-    from collab.learn.folder import RunFolder
-    from collab.learn.prepare import world
+    from collab.trainers.prepare import world
+    from collab.trainers.run_dir import RunFolder
 
     if plan:
         return Path()
@@ -251,8 +360,8 @@ def _needed(option: str, value: Any) -> Any:
 
 
 def _show_plan(prepared: Prepared, device: str, as_json: bool) -> None:
-    from collab.learn.plan import plan, told
-    from collab.learn.prepare import world
+    from collab.trainers.estimate import plan, told
+    from collab.trainers.prepare import world
 
     found = plan(prepared, device)
     if world()[0] != 0:
@@ -271,7 +380,7 @@ def _train(prepared: Prepared, folder: RunFolder, max_minutes: float | None, as_
 
 
 def _trained(prepared: Prepared, folder: RunFolder, stopping: Callable[[], bool], **options: Any) -> Result:
-    from collab.learn.finetune import train
+    from collab.trainers.run import train
 
     last, alarmed = -LINE_S, False
 
@@ -280,9 +389,9 @@ def _trained(prepared: Prepared, folder: RunFolder, stopping: Callable[[], bool]
         now, news = time.monotonic(), progress.alarm is not None and not alarmed
         if now - last >= LINE_S or progress.step == progress.steps or news:
             last, alarmed = now, alarmed or news
-            rows.tell(str(progress))
+            tell(str(progress))
 
-    return train(prepared, folder, watch=watch, stopping=stopping, tell=rows.tell, **options)
+    return train(prepared, folder, watch=watch, stopping=stopping, tell=tell, **options)
 
 
 @contextlib.contextmanager
@@ -293,7 +402,7 @@ def _stopping(folder: RunFolder, max_minutes: float | None) -> Iterator[Callable
 
     def ask(number: signal.Signals) -> None:
         asked.set()
-        rows.tell("stopping with a checkpoint after this step; once more to leave at once")
+        tell("stopping with a checkpoint after this step; once more to leave at once")
 
     with asking(ask, leaving=f"go on with: {folder.resume}"):
         yield lambda: asked.is_set() or (until is not None and time.monotonic() >= until)
@@ -301,8 +410,8 @@ def _stopping(folder: RunFolder, max_minutes: float | None) -> Iterator[Callable
 
 def _tell_over(folder: RunFolder, as_json: bool) -> None:
     """Say of a run that is to be gone on with that it is done."""
-    from collab.learn.finetune import Result
-    from collab.learn.prepare import world
+    from collab.trainers.prepare import world
+    from collab.trainers.run import Result
 
     if world()[0] == 0:
         more = f"collab finetune --base {shlex.quote(str(folder.final))} --out DIR"
@@ -313,7 +422,7 @@ def _tell_over(folder: RunFolder, as_json: bool) -> None:
 
 def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:
     """Print how a run ended; one that stopped early ends the command with exit code 1."""
-    from collab.learn.prepare import world
+    from collab.trainers.prepare import world
 
     if world()[0] != 0:
         return
@@ -324,3 +433,106 @@ def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:
     if result.final is None:
         note(f"stopped after step {result.step} of {result.steps}; go on with: {folder.resume}")
         raise typer.Exit(1)
+
+
+app = typer.Typer(help="Make checkpoints from nothing.", no_args_is_help=True)
+
+
+@app.callback()
+def _top() -> None:
+    """Make checkpoints from nothing."""
+
+
+@app.command("new")
+def new(
+    *,
+    data: Annotated[
+        list[str],
+        typer.Option(
+            "--data",
+            metavar="DIRS",
+            help="Rows that the tokenizer learns from: directories, comma-separated or repeated; one with a comma in "
+            "its name by itself.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory to make.")],
+    preset: Annotated[
+        str, typer.Option("--preset", metavar="NAME|FILE", help="Whose architecture: pocket or a YAML file.")
+    ] = "pocket",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="a=b", help="Override one size, e.g. layers=3. May be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="Of the random weights.")] = 0,
+    max_broken: Annotated[
+        int, typer.Option("--max-broken", metavar="N", min=0, help="Broken rows to leave out at most.")
+    ] = 0,
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Learn from rows that are kept for evaluation, too.")
+    ] = False,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make an untrained checkpoint: tokenizer, chat template, random weights."""
+    import json
+
+    from collab.config import override
+    from collab.data.example import LEVELS
+    from collab.errors import UsageError
+    from collab.models.checkpoint import CARD
+    from collab.trainers.pretrain import new_checkpoint
+    from collab.trainers.recipe import load_preset
+
+    architecture = load_preset(preset).architecture
+    if architecture is None:
+        raise UsageError(f"--preset {preset}: has no architecture; its base is a published checkpoint")
+    folders = options.folders("--data", data)
+    read = read_rows(folders, LEVELS, max_broken=max_broken)
+    refuse_leaks(read.rows, options.library(library), allow_overlap)
+    tell_of(folders, read)
+    made = new_checkpoint(out, override(architecture, settings or []), read.rows, seed=seed)
+    card = json.loads((made / CARD).read_text(encoding="utf-8"))
+    if as_json:
+        emit({"path": str(made), **card})
+    else:
+        say(f"{made}: {card['parameters']:,} parameters, {card['tokens']:,} tokens, untrained")
+
+
+def export(
+    *,
+    policy: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN@best|DIR|built-in:NAME",
+            help="An epoch of a trained team (RUN@best, RUN@last, RUN@epoch3), a fine-tuning run, a checkpoint or an "
+            "adapter.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory to make.")],
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Add an adapter to the weights of its base; the result is whole.")
+    ] = False,
+    dtype: Annotated[
+        Literal["bfloat16", "float32"] | None,
+        typer.Option("--dtype", help="Of the written weights; default: as they are."),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", metavar="DIR", help="An adapter's base, where it is not where the adapter says."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write a policy as a directory in the form that transformers and vLLM read, with a card and an agents file.
+
+    A team whose agents have policies of their own becomes one directory per agent.
+    """
+    from collab.loop.export import directories, find
+    from collab.loop.export import export as write
+
+    done = write(find(policy, base), out, merge=merge, dtype=dtype)
+    if as_json:
+        emit(data(done))
+        return
+    for folder, digest in directories(done):
+        say(f"{folder}: weights {digest}")
+    say(f"play it: --agents {shlex.quote(done.agents)}")

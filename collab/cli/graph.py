@@ -9,7 +9,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import emit, fail, say, table
-from collab.wording import amount
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import GraphDefinition
@@ -54,7 +54,7 @@ def show_graph(
     """Show the layers of a graph: within a round, a layer speaks when all before it have spoken."""
     from collab.config import GraphDefinition
     from collab.graphs.draw import to_mermaid, to_svg, to_text
-    from collab.resolve import build_dag
+    from collab.rollout.build import build_dag
 
     graph = options.library(library).load("graphs", name, GraphDefinition)
     dag = build_dag(graph, seed)
@@ -85,7 +85,7 @@ def validate_graphs(
     """Check that graphs are acyclic and well-formed; exit code 2 when one is not."""
     from collab.config import GraphDefinition
     from collab.errors import UsageError
-    from collab.resolve import build_dag
+    from collab.rollout.build import build_dag
 
     definitions = options.library(library)
     problems: dict[str, str | None] = {}

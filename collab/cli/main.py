@@ -16,34 +16,27 @@ from typing import Annotated
 import typer
 
 import collab
-from collab.background import is_left_behind
 from collab.cli import (
     agents,
-    checkpoint,
     critic,
     demo,
     doctor,
     env,
-    evaluate,
-    export,
     finetune,
     graph,
-    markdown,
     pairs,
-    phone,
     rollout,
     runs,
-    serve,
     synth,
     train,
     transfer,
-    verify,
     view,
 )
-from collab.cli.command import prepare
-from collab.cli.interrupt import listen
+from collab.cli.options import prepare
 from collab.cli.output import fail, plain, say
+from collab.cli.progress import listen
 from collab.errors import CollabError, describe_error, forget_outside, outside_parts, outside_place
+from collab.utils.concurrency import is_left_behind
 
 DEBUG = "COLLAB_DEBUG"
 """Environment variable that lets tracebacks through."""
@@ -77,15 +70,15 @@ def _top(
 
 app.command("demo")(demo.demo)
 app.command("rollout")(rollout.rollout)
-app.command("eval")(evaluate.evaluate)
+app.command("eval")(rollout.evaluate)
 app.command("synth")(synth.synth)
 app.command("finetune")(finetune.finetune)
 app.command("train")(train.train)
 app.command("train-marl")(train.train)
 app.command("transfer")(transfer.transfer)
-app.command("export")(export.export)
-app.command("verify-resume")(verify.verify_resume)
-app.add_typer(checkpoint.app, name="checkpoint")
+app.command("export")(finetune.export)
+app.command("verify-resume")(train.verify_resume)
+app.add_typer(finetune.app, name="checkpoint")
 app.add_typer(runs.app, name="runs")
 app.command("view")(view.view)
 app.add_typer(env.app, name="env")
@@ -93,9 +86,9 @@ app.add_typer(graph.app, name="graph")
 app.add_typer(agents.app, name="agents")
 app.add_typer(critic.app, name="critic")
 app.add_typer(pairs.app, name="pairs")
-app.add_typer(phone.phone_app, name="phone")
-app.command("report")(markdown.report)
-app.command("serve")(serve.serve)
+app.add_typer(env.phone_app, name="phone")
+app.command("report")(view.report)
+app.command("serve")(agents.serve)
 app.command("doctor")(doctor.doctor)
 prepare(app)
 

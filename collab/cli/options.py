@@ -1,21 +1,29 @@
-"""Options that several commands share, described once."""
+"""Options that several commands share, described once.
+
+Options of commands that train a team, described once.
+
+What all commands have in common: an example in their help, flags that look like flags, and no option as a value.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from collab.cli.output import note
-from collab.wording import amount
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig, SplitChoice
     from collab.library import Library, ModelT, Room
+
 
 PLAY, LIMITS = "What is played", "How it is played"
 """Headings in the help of `rollout` and `eval`."""
@@ -240,7 +248,7 @@ def listed(option: str, values: list[str] | None, *, whole: Callable[[str], bool
 def tell_doubts(config: RunConfig) -> None:
     """Warn of chat templates under which a model would be played in another place than it knows."""
     from collab.cli.output import note
-    from collab.resolve import template_doubts
+    from collab.rollout.build import template_doubts
 
     for line in template_doubts(config):
         note(line)
@@ -310,3 +318,223 @@ def refuse_beside_resume(context: typer.Context, free: Collection[str], what: st
     beside = said(context, [name for name in context.params if name not in {*free, "trust"}])
     if beside:
         raise UsageError(f"--resume goes on with {what} as it is; leave out {', '.join(beside)}")
+
+
+HOW = "How it is trained"
+"""A heading in the help."""
+
+AUTO = "auto"
+"""Where to train unless said otherwise."""
+
+COLLAB = "collabuiagents"
+"""The algorithm that trains unless said otherwise."""
+
+Algo = Annotated[
+    str,
+    typer.Option(
+        "--algo",
+        metavar="NAME",
+        help="The algorithm: collabuiagents, filtered-bc, or one that an installed package declares.",
+        rich_help_panel=HOW,
+    ),
+]
+ContinualAlgo = Annotated[
+    str | None,
+    typer.Option(
+        "--algo",
+        metavar="NAME",
+        help="The algorithm that trains on there; default: the one that trained the team.",
+        rich_help_panel=HOW,
+    ),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        metavar="NAME|FILE",
+        help="The method of the algorithm, by name (of collabuiagents: collab, paper, qwen2.5-0.5b) or a YAML file; "
+        "default: the algorithm's own.",
+        rich_help_panel=HOW,
+    ),
+]
+_OTHER_ABLATIONS = "adversary-pairs, contrast-pairs, correction-pairs, mixed-pairs, all-steps, anchor or no-anchor"
+AblationName = Annotated[
+    str | None,
+    typer.Option(
+        "--ablation",
+        metavar="NAME",
+        help="Change one thing of the method, for a comparison; of collabuiagents: no-cr, rft, no-edge-update, "
+        f"single-agent, {_OTHER_ABLATIONS}.",
+        rich_help_panel=HOW,
+    ),
+]
+ContinualAblationName = Annotated[
+    str | None,
+    typer.Option(
+        "--ablation",
+        metavar="NAME",
+        help="Change one thing of how training goes on, for a comparison; of collabuiagents: no-cr, rft, "
+        f"no-edge-update, {_OTHER_ABLATIONS}.",
+        rich_help_panel=HOW,
+    ),
+]
+TrainingOut = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=LIMITS)
+]
+TrainingSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="a=b",
+        help="Override a setting of the method, e.g. epochs=2 or dpo.beta=0.3, or of the run, e.g. graph.rounds=2. "
+        "May be repeated.",
+        rich_help_panel=HOW,
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="auto (a GPU if there is one) or cpu; with --resume as before unless given.",
+        show_default=AUTO,
+        rich_help_panel=HOW,
+    ),
+]
+Calibrations = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibrations",
+        metavar="DIR",
+        help="Where calibrations of the algorithm's critic lie; default: calibrations/.",
+        rich_help_panel=HOW,
+    ),
+]
+Anyway = Annotated[
+    bool,
+    typer.Option("--anyway", help="Let the algorithm's critic judge, whatever is known of it.", rich_help_panel=HOW),
+]
+ReportTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--report-to",
+        metavar="NAMES",
+        help="Report metrics of training also to tensorboard or trackio; with --resume as before unless given.",
+        rich_help_panel=HOW,
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="DIR",
+        help="Go on with what was stopped or killed there.",
+        rich_help_panel=LIMITS,
+    ),
+]
+
+
+def given(calibrations: Path | None, anyway: bool) -> dict[str, Any]:
+    """Return what was given for the algorithm beside the configuration (see `Algorithm.check`)."""
+    return {**({} if calibrations is None else {"calibrations": calibrations}), **({"anyway": True} if anyway else {})}
+
+
+EXAMPLES = {
+    "demo": "collab demo --quick",
+    "rollout": "collab rollout --env androidworld --graph team --agents rehearsal --episodes 20 --out runs/first",
+    "eval": "collab eval --graph team --agents runs/marl@best --split new-seeds --seeds 30,31,32 --out runs/team",
+    "synth": "collab synth --env androidworld --teacher oracle --episodes 8 --screens 40 --out data/first",
+    "finetune": "collab finetune --stage sft --base checkpoints/qwen2-7b --data data/first --preset paper-qwen2-7b "
+    "--out runs/sft",
+    "train": "collab train --algo filtered-bc --env androidworld --graph team --agents pocket --out runs/bc",
+    "train-marl": "collab train-marl --env androidworld --graph team --agents pocket --set epochs=2 --out runs/marl",
+    "transfer": "collab transfer --mode direct --agents runs/marl@best --env mobile-miniwob --tasks tag:oracle "
+    "--out runs/moved",
+    "export": "collab export runs/marl@best --out checkpoints/mine",
+    "verify-resume": "collab verify-resume --quick",
+    "checkpoint new": "collab checkpoint new --data data/first --out checkpoints/new",
+    "runs list": "collab runs list runs",
+    "runs show": "collab runs show runs/first --episode ContactsAddContact/0 --step 2",
+    "runs resume": "collab runs resume runs/first --budget minutes=30",
+    "runs export": "collab runs export runs/first --parquet tables/first",
+    "runs overlap": "collab runs overlap runs/train",
+    "runs table": "collab runs table one=runs/single team=runs/team --against previous",
+    "view": "collab view runs/first",
+    "env list": "collab env list",
+    "env tasks": "collab env tasks androidworld --tasks tag:contacts",
+    "env splits": "collab env splits androidworld",
+    "env check": "collab env check miniwob --quick",
+    "graph list": "collab graph list",
+    "graph show": "collab graph show layered4 --svg layered4.svg",
+    "graph validate": "collab graph validate debate --library my",
+    "agents list": "collab agents list",
+    "agents check": "collab agents check local --set 'agents.*.options.path=checkpoints/mine'",
+    "critic calibrate": "collab critic calibrate --critic critic-llm --cases 100 --plan",
+    "pairs rebuild": "collab pairs rebuild runs/first --source mix",
+    "pairs list": "collab pairs list runs/first --limit 10",
+    "pairs show": "collab pairs show runs/first 88f3cde3",
+    "pairs explain": "collab pairs explain runs/first 88f3cde3 --prompt",
+    "phone serve": "collab phone serve",
+    "report": "collab report runs/first --figures figures",
+    "serve": "collab serve Qwen/Qwen2-7B-Instruct --vllm vllm-env/bin/vllm",
+    "doctor": "collab doctor",
+}
+"""Command → one that can be typed; stands below its help."""
+
+
+class Command(TyperCommand):
+    """A command that takes no option for the value of another one."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return options and arguments, flags without the type that would look like a value."""
+        return _plain_flags(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line.
+
+        Raises:
+            UsageError: an option stands where a value is expected, as when a script's variable is empty.
+        """
+        _refuse_options_as_values(self.get_params(ctx), args)
+        return super().parse_args(ctx, args)
+
+
+class Group(TyperGroup):
+    """A group of such commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return options, flags without a type."""
+        return _plain_flags(super().get_params(ctx))
+
+
+def prepare(app: typer.Typer, path: Sequence[str] = ()) -> None:
+    """Give all commands of an app these classes and their examples."""
+    app.info.cls = Group
+    for command in app.registered_commands:
+        command.cls = Command
+        example = EXAMPLES.get(" ".join((*path, command.name or "")))
+        command.epilog = None if example is None else f"Example: {example}"
+    for group in app.registered_groups:
+        group.cls = Group
+        if group.typer_instance is not None:
+            prepare(group.typer_instance, (*path, group.name or ""))
+
+
+def _plain_flags(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+def _refuse_options_as_values(params: Sequence[Any], args: Sequence[str]) -> None:
+    options = [param for param in params if param.param_type_name == "option"]
+    known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+    taking = {name for option in options if not option.is_flag for name in option.opts}
+    for name, value in pairwise(args):
+        if name == "--":
+            return
+        if name in taking and value.partition("=")[0] in known:
+            from collab.errors import UsageError
+
+            raise UsageError(f"{name} needs a value, and {value} is an option; give it one, or leave {name} out")

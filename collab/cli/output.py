@@ -2,6 +2,11 @@
 
 Results go to stdout; progress, notes and errors go to stderr, so that `collab … --json | jq` always works. Text from
 outside (page titles, task names, file names) is printed without control characters and never read as markup.
+
+Nobody waits for long without a word: what is being done is said on stderr where a command is silent.
+
+A thread looks whether something was printed in the last moment. It runs in processes of the command line alone, and is
+silent while a live line is on the screen.
 """
 
 from __future__ import annotations
@@ -12,14 +17,64 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
-from collab.cli.herald import spoken
 from collab.errors import StoreFailure
+from collab.utils.concurrency import Doing, latest_doing
+
+SILENCE_S = 1.5
+"""After so long without a word something is said."""
+_LOOK_S = 0.1
+
+_state = {"spoken": 0.0, "paused": 0.0}
+"""When something was printed last, 0 for never; and how many live lines are on the screen."""
+
+
+def begin() -> None:
+    """Watch over this process from now on."""
+    threading.Thread(target=_watch, args=(time.monotonic(),), name="collab-herald", daemon=True).start()
+
+
+def spoken() -> None:
+    """Note that something was printed."""
+    _state["spoken"] = time.monotonic()
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Say nothing during the block: a live line tells what goes on."""
+    _state["paused"] += 1
+    try:
+        yield
+    finally:
+        _state["paused"] -= 1
+        spoken()
+
+
+def _watch(started: float) -> None:
+    told: Doing | None = None
+    while True:
+        time.sleep(_LOOK_S)
+        now, last, what = time.monotonic(), _state["spoken"], latest_doing()
+        if _state["paused"] or now - max(last, started) < SILENCE_S:
+            continue
+        if what is not None and what is not told:
+            told = what
+            _say(f"{what.what} …")
+        elif not last:
+            _say("loading …")
+
+
+def _say(text: str) -> None:
+
+    note(text)
+
 
 REHEARSAL = "rehearsal: not a language model"
 """The mark that stands in every output of a run whose agents look at solutions."""
@@ -37,7 +92,7 @@ def say(text: str = "") -> None:
         StoreFailure: they cannot be written (the disk is full).
         BrokenPipeError: whoever read them has gone.
     """
-    from collab.redact import hide_text
+    from collab.utils.redact import hide_text
 
     _print(hide_text(text))
 
@@ -53,7 +108,7 @@ def _print(text: str) -> None:
 
 def note(text: str) -> None:
     """One line beside the result, on stderr; if nobody can be told, work goes on."""
-    from collab.redact import hide_text
+    from collab.utils.redact import hide_text
 
     with contextlib.suppress(OSError):
         _write(sys.stderr, plain(hide_text(text)))
@@ -67,7 +122,7 @@ def describe_lost(lost: int) -> str:
 
 def fail(text: str) -> None:
     """The one line that tells what went wrong, on stderr."""
-    from collab.redact import redact
+    from collab.utils.redact import redact
 
     note(f"error: {redact(text)}")
 
@@ -149,7 +204,7 @@ def _bold(text: str) -> str:
 
 def emit(value: object) -> None:
     """Print one JSON document on stdout."""
-    from collab.redact import hide_values
+    from collab.utils.redact import hide_values
 
     said = hide_values(data(value))
     _print(json.dumps(said, indent=2, ensure_ascii=not _is_unicode(sys.stdout), allow_nan=False))

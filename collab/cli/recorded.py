@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from collab.cli.output import emit, note, say, table
-from collab.wording import amount
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult
@@ -43,11 +43,11 @@ class Recorded:
 
 def find_recorded(path: Path) -> Recorded:
     """Look what a path holds, without reading any of it. What holds nothing counts as a run, which cannot be opened."""
-    from collab.learn.folder import RunFolder
-    from collab.loop.layout import TrainingDir
-    from collab.report import runs_in
+    from collab.evaluation.report import runs_in
+    from collab.loop.record import TrainingDir
     from collab.store.log import segments
     from collab.store.manifest import FILE
+    from collab.trainers.run_dir import RunFolder
     from collab.transfer.layout import TransferFolder
 
     kinds: dict[Kind, Path] = {
@@ -150,9 +150,9 @@ def find_episode(found: Recorded, episode: str) -> Path:
 
 
 def _show_series(found: Recorded, as_json: bool) -> None:
-    from collab.cli.report import evaluation_data, show_evaluation
-    from collab.cli.watch import resume_command
-    from collab.report import recorded_evaluation
+    from collab.cli.progress import resume_command
+    from collab.cli.text.report import evaluation_data, show_evaluation
+    from collab.evaluation.report import recorded_evaluation
 
     evaluation, states = recorded_evaluation(found.path), _states(found.runs)
     if as_json:
@@ -184,8 +184,8 @@ def _status_of(states: Collection[str]) -> str:
 
 
 def _show_training(found: Recorded, as_json: bool) -> None:
-    from collab.cli.training_text import result_data, show_result
-    from collab.loop.layout import TrainingDir
+    from collab.cli.text.training import result_data, show_result
+    from collab.loop.record import TrainingDir
 
     result, status = _training(found.path)
     if as_json:
@@ -203,9 +203,8 @@ def _training(path: Path) -> tuple[TrainingResult, str]:
     """A training as it is now, and whether it runs, is finished or stopped."""
     from collab.config import validate
     from collab.loop.interfaces import read_training
-    from collab.loop.layout import TrainingDir
     from collab.loop.loop import TrainingResult
-    from collab.loop.record import Summary, records_until
+    from collab.loop.record import Summary, TrainingDir, records_until
 
     folder = TrainingDir(path)
     head, config = read_training(folder)
@@ -216,13 +215,13 @@ def _training(path: Path) -> tuple[TrainingResult, str]:
 
 
 def _worked_on(path: Path, is_over: bool) -> str:
-    from collab.store.lock import owner
+    from collab.store.run_dir import owner
 
     return "running" if owner(path) is not None else "finished" if is_over else "stopped"
 
 
 def _show_transfer(found: Recorded, as_json: bool) -> None:
-    from collab.cli.transfer_text import result_data, show_result
+    from collab.cli.transfer import result_data, show_result
     from collab.transfer.layout import TransferFolder
     from collab.transfer.run import TransferResult
 
@@ -256,7 +255,7 @@ def _parts(path: Path) -> dict[str, str]:
 
 
 def _show_finetuning(found: Recorded, as_json: bool) -> None:
-    from collab.learn.folder import RunFolder
+    from collab.trainers.run_dir import RunFolder
 
     folder = RunFolder(found.path)
     manifest, metrics = folder.manifest(), folder.read_metrics()
@@ -280,8 +279,8 @@ def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
     One that cannot be read is told and left out.
     """
     from collab.errors import CollabError
-    from collab.learn.folder import RunFolder
-    from collab.loop.layout import FILE as MARL
+    from collab.loop.record import FILE as MARL
+    from collab.trainers.run_dir import RunFolder
     from collab.transfer.layout import FILE as TRANSFER
 
     rows = {MARL: _training_row, TRANSFER: _transfer_row, RunFolder(folder).manifest_path.name: _finetuning_row}
@@ -302,7 +301,7 @@ _NOT_OF_EPISODES: dict[str, Any] = {
 
 def _training_row(path: Path) -> dict[str, Any]:
     from collab.loop.interfaces import read_training
-    from collab.loop.layout import TrainingDir
+    from collab.loop.record import TrainingDir
 
     result, status = _training(path)
     head, config = read_training(TrainingDir(path))
@@ -354,7 +353,7 @@ def _transfer_row(path: Path) -> dict[str, Any]:
 
 
 def _finetuning_row(path: Path) -> dict[str, Any]:
-    from collab.learn.folder import RunFolder
+    from collab.trainers.run_dir import RunFolder
 
     folder = RunFolder(path)
     manifest, metrics = folder.manifest(), folder.read_metrics()

@@ -1,24 +1,38 @@
-"""`collab rollout`: play episodes with a team and record them."""
+"""`collab eval`: how often a team succeeds, with intervals; or two recorded evaluations against each other.
+
+`collab rollout`: play episodes with a team and record them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from collab.cli import options
 from collab.cli.output import emit, note
-from collab.cli.report import end_unplayed, result_data, show_result, show_stop
-from collab.cli.watch import resume_command, work
-from collab.wording import amount
+from collab.cli.progress import resume_command, tell_finished, work
+from collab.cli.text.report import (
+    comparison_data,
+    end_unplayed,
+    evaluation_data,
+    result_data,
+    show_comparison,
+    show_evaluation,
+    show_result,
+    show_stop,
+)
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget, RunConfig
     from collab.library import Library
-    from collab.runs import RunResult
+    from collab.rollout.run import RunResult
+    from collab.rollout.seeds import SeedRun
 
 
 def rollout(
@@ -96,7 +110,7 @@ async def configured(
     """
     from collab.config import Budget, run_config
     from collab.loop.trained import note_sampling, trained_agents
-    from collab.resolve import counted, resolved
+    from collab.rollout.build import counted, resolved
 
     trained = trained_agents(definitions, agents, graph)
     config = run_config(
@@ -121,7 +135,7 @@ async def configured(
 def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
     """The same run with these options of its backend; UsageError where they mean nothing to it."""
     from collab.errors import UsageError
-    from collab.resolve import takes
+    from collab.rollout.build import takes
 
     environment = config.environment
     for option in said:
@@ -138,7 +152,7 @@ def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
 
 def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult:
     """Play a new run with progress shown; Ctrl-C stops it resumable."""
-    from collab.runs import default_out, start
+    from collab.rollout.run import default_out, start
 
     path = out or default_out(config)
     return work(
@@ -169,3 +183,188 @@ def finish(result: RunResult, *, as_json: bool, details: bool) -> None:
         show_stop(result)
         raise typer.Exit(1)
     end_unplayed(result.report, resume_command(result.path))
+
+
+SEED = 30
+"""Suite seed of evaluations, the same as in the Python API."""
+
+
+def evaluate(
+    *,
+    env: options.Environment = "androidworld",
+    graph: options.Graph = "team",
+    agents: options.Agents = "pocket",
+    tasks: options.Tasks = None,
+    split: options.Split = None,
+    episodes: options.Episodes = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="S",
+            help="Decides every instance and draw.",
+            show_default=str(SEED),
+            rich_help_panel=options.PLAY,
+        ),
+    ] = None,
+    seeds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--seeds",
+            metavar="S,S,…",
+            help="Several seeds: a run for each in --out, e.g. RUN/seed-30, and their results together. Give the same "
+            "command again to go on where it stopped. --episodes counts per seed, --budget is for all.",
+            rich_help_panel=options.PLAY,
+        ),
+    ] = None,
+    backend: options.Backend = None,
+    serial: options.Serial = None,
+    allow_apps: options.AllowApps = None,
+    allow_effects: options.AllowEffects = False,
+    out: options.Out = None,
+    concurrency: options.Concurrency = 4,
+    budget: options.BudgetText = None,
+    settings: options.Settings = None,
+    library: options.LibraryFolder = None,
+    trust: options.Trust = False,
+    comparing: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            "--compare",
+            metavar="RUN RUN",
+            help="Play nothing: the paired difference of two recorded evaluations, second minus first. Each is a run "
+            "or a folder of runs with several seeds.",
+        ),
+    ] = None,
+    force: options.Force = False,
+    threads: options.Threads = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure how often a team succeeds, with 95 % intervals, per task and difficulty.
+
+    For a table of several evaluations: collab runs table. Greedy replies: --set agents.*.sampling.temperature=0
+    """
+    if comparing is not None:
+        _compare(*comparing, force=force, as_json=as_json)
+        return
+    definitions = options.library(library)
+    device = options.device(serial, allow_apps, allow_effects)
+
+    def configured(chosen: int, tells: bool) -> RunConfig:
+        return configure(
+            definitions,
+            "eval",
+            env=env,
+            graph=graph,
+            agents=agents,
+            tasks=tasks,
+            split=split,
+            episodes=episodes,
+            seed=chosen,
+            backend=backend,
+            device=device,
+            concurrency=concurrency,
+            budget=budget,
+            settings=settings,
+            tells=tells,
+        )
+
+    configs = [configured(one, not number) for number, one in enumerate(chosen_seeds(seed, seeds, settings))]
+    options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
+    for one in configs:
+        options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
+    options.tell_doubts(configs[0])
+    if seeds is None:
+        [config] = configs
+        finish(play(config, definitions, out), as_json=as_json, details=True)
+        return
+    _play_series(configs, definitions, out, as_json=as_json)
+
+
+def chosen_seeds(seed: int | None, seeds: list[str] | None, settings: list[str] | None) -> list[int]:
+    """All run seeds; UsageError where something beside `--seeds` names one, too, or one is no whole number."""
+    from collab.config import bare
+    from collab.errors import UsageError
+
+    if seeds is None:
+        return [SEED if seed is None else seed]
+    if seed is not None:
+        raise UsageError("--seed and --seeds both say which; leave one of them out")
+    if any(bare(setting).partition("=")[0] == "seed" for setting in settings or ()):
+        raise UsageError("--set seed=… and --seeds both say which; leave one of them out")
+    return options.seeds("--seeds", seeds)
+
+
+def _play_series(configs: list[RunConfig], definitions: Library, out: Path | None, *, as_json: bool) -> None:
+    """Play what is missing of each seed and tell all together; exit code 1 when it stopped early."""
+    from collab.rollout.run import default_out
+    from collab.rollout.seeds import plan_series
+
+    folder = out or default_out(configs[0])
+    runs = asyncio.run(plan_series(configs, definitions, folder))
+    again = f" the same command and --out {shlex.quote(str(folder))}"
+    _finish_series(folder, runs, definitions, configs[0].budget, again=again, as_json=as_json)
+
+
+def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
+    """Go on with an evaluation over several seeds and print what came of it.
+
+    Args:
+        budget: what may be spent from here on; None grants its own once more.
+
+    Raises:
+        typer.Exit: it stopped early.
+    """
+    from collab.rollout.seeds import stored_series
+
+    runs = asyncio.run(stored_series(folder))
+    if all(run.over for run in runs):
+        seeds = ",".join(str(run.config.seed) for run in runs)
+        more = f"collab eval … --seeds {seeds},N --out {shlex.quote(str(folder))}"
+        tell_finished(folder, f"to play more, give the same command with more seeds: {more}")
+    _finish_series(
+        folder,
+        runs,
+        options.library(None),
+        budget or runs[0].config.budget,
+        again=f": {resume_command(folder)}",
+        as_json=as_json,
+    )
+
+
+def _finish_series(
+    folder: Path, runs: tuple[SeedRun, ...], definitions: Library, budget: Budget, *, again: str, as_json: bool
+) -> None:
+    """Play what is missing and print all together.
+
+    Args:
+        again: how to go on, behind the words "go on with".
+    """
+    from collab.rollout.seeds import play_missing, result_of
+
+    stopped = work(
+        lambda watch, stop: play_missing(runs, definitions, budget=budget, tell=note, watch=watch, stop=stop), folder
+    )
+    result = result_of(folder, runs, stopped)
+    if as_json:
+        emit({"run": str(folder), "stopped": stopped, **evaluation_data(result.evaluation)})
+    else:
+        show_evaluation(result.evaluation)
+    if stopped is not None:
+        missing = [str(run.config.seed) for run in runs if not run.path.exists()]
+        rest = f" (not begun: seed {', '.join(missing)})" if missing else ""
+        note(f"stopped: {stopped}{rest}; go on with{again}")
+        raise typer.Exit(1)
+    end_unplayed(result.report, again.removeprefix(": ").strip())
+
+
+def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:
+    from collab.evaluation.comparison import compare
+    from collab.evaluation.report import recorded_evaluation
+
+    one, other = (recorded_evaluation(path).report for path in (first, second))
+    comparison = compare(one, other, force=force)
+    if as_json:
+        emit(comparison_data(comparison, str(first), str(second)))
+    else:
+        show_comparison(comparison, str(first), str(second))

@@ -1,9 +1,15 @@
-"""`collab runs`: what was recorded, going on with it, and taking it elsewhere."""
+"""`collab runs`: what was recorded, going on with it, and taking it elsewhere.
+
+One recorded episode as a person reads it: step by step, or all that was said before one of its steps.
+
+`collab runs overlap`: whether recorded runs may be trained on.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,25 +17,187 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.cost import show_cost
-from collab.cli.episode import show_episode, show_step
-from collab.cli.output import REHEARSAL, data, emit, note, say, table
-from collab.cli.overlap import overlap
-from collab.cli.report import (
-    compare_runss,
+from collab.cli.output import REHEARSAL, data, emit, note, plain, say, table
+from collab.cli.text.report import (
+    compare_runs,
     headline,
     replies_data,
     report_data,
     sampling_data,
     seeds_data,
     show_cause,
+    show_cost,
+    show_tables,
 )
-from collab.cli.table import compare_runs
-from collab.wording import amount
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
+    from collab.data.splits import HeldOut
+    from collab.library import Library
     from collab.store.reader import RunReader
+    from collab.types import Step, Trajectory
+
+
+def show_episode(trajectory: Trajectory, *, as_json: bool) -> None:
+    """Goal and outcome, then every step with its screen, action, votes and effect."""
+    from collab.evaluation.metrics import Replies
+
+    if as_json:
+        emit({**_episode_data(trajectory), "steps": [_step_data(step) for step in trajectory.steps]})
+        return
+    _say_episode(trajectory)
+    say(f"replies without an action: {Replies.of(trajectory.steps)}")
+    say()
+    table(
+        ["step", "screen", "action", "votes", "effect"],
+        [
+            (step.index, step.observation.title, step.history.action, _votes(step), step.history.effect)
+            for step in trajectory.steps
+        ],
+    )
+
+
+def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
+    """The screen, everything said about it in conversation order, and what was executed."""
+    if as_json:
+        emit({**_episode_data(trajectory), "step": _step_data(step) | {"observation": step.observation.text}})
+        return
+    _say_episode(trajectory)
+    say(f"\n{step.observation.text}\n")
+    for utterance in step.matrix:
+        heard = ", ".join(f"{cell.agent} {cell.round + 1}" for cell in utterance.heard)
+        say(f"{utterance.agent}, round {utterance.round + 1}{f' (heard {heard})' if heard else ''}:")
+        say("\n".join(f"    {plain(line)}" for line in utterance.text.splitlines() or ["(no text)"]))
+        if utterance.failure is not None:
+            say(f"    -> no action ({utterance.failure.kind}): {plain(utterance.failure.detail)}")
+    action, effect = plain(step.history.action), plain(step.history.effect)
+    say(f"\nexecuted {action} with {_votes(step)} votes; effect: {effect or '-'}")
+
+
+def _say_episode(trajectory: Trajectory) -> None:
+    mark = f"  ({REHEARSAL})" if trajectory.privileged else ""
+    say(f"{trajectory.id} of {trajectory.environment}, seed {trajectory.task.seed}{mark}")
+    say(f"goal     {plain(trajectory.task.goal)}")
+    say(f"outcome  {plain(_outcome(trajectory))}")
+
+
+def _outcome(trajectory: Trajectory) -> str:
+    if trajectory.error is not None:
+        return f"broken at step {trajectory.error.step}: {trajectory.error.message}"
+    if trajectory.outcome is None:
+        return "unfinished"
+    word = "solved" if trajectory.outcome.success else "not solved"
+    return f"{word}, {trajectory.outcome.reason}" if trajectory.outcome.reason else word
+
+
+def _votes(step: Step) -> str:
+    cells = len(step.matrix.utterances)
+    best = len(step.vote.ballots[0].cells) if step.vote.ballots else 0
+    return f"{best}/{cells}{' (tie)' if step.vote.tie else ''}"
+
+
+def _episode_data(trajectory: Trajectory) -> dict[str, Any]:
+    found: dict[str, Any] = data(
+        {
+            "id": trajectory.id,
+            "environment": trajectory.environment,
+            "privileged": trajectory.privileged,
+            "note": REHEARSAL if trajectory.privileged else None,
+            "task": trajectory.task,
+            "outcome": trajectory.outcome,
+            "error": trajectory.error,
+        }
+    )
+    return found
+
+
+def _step_data(step: Step) -> dict[str, Any]:
+    cells = [
+        {"agent": one.agent, "round": one.round, "text": one.text, "failure": data(one.failure)} for one in step.matrix
+    ]
+    found: dict[str, Any] = data(
+        {
+            "index": step.index,
+            "title": step.observation.title,
+            "action": step.history.action,
+            "effect": step.history.effect,
+            "votes": [len(ballot.cells) for ballot in step.vote.ballots],
+            "abstained": len(step.vote.abstained),
+            "tie": step.vote.tie,
+            "cells": cells,
+        }
+    )
+    return found
+
+
+def overlap(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Runs or folders of them, all of one environment.")
+    ],
+    *,
+    kept: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="SPLITS", help="Evaluation splits to compare with; default: all three."),
+    ] = None,
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Say what overlaps and exit with 0 all the same.")
+    ] = False,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make sure that nothing in these runs is kept for evaluation; exit code 2 when something is.
+
+    Compared are tasks, instance seeds, apps, and every word on screens and in goals and replies.
+    """
+    from collab.cli.recorded import find_recorded
+    from collab.data.splits import instances_of, refuse_overlap
+
+    runs = [run for named in runs for run in find_recorded(named).runs or (named,)]
+    held = _held_out(options.library(library), runs, options.listed("--with", kept))
+    episodes = (episode for run in runs for episode in instances_of(run))
+    found = refuse_overlap(episodes, held, allow_overlap=allow_overlap)
+    if as_json:
+        emit(data(found))
+    elif found.offenders:
+        note(str(found))
+    else:
+        say(f"{amount(found.checked, 'episode')}, none overlaps with {_joined(one.name for one in held)}")
+
+
+def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list[HeldOut]:
+    """What the environment of the runs keeps, as its file says today.
+
+    Raises:
+        UsageError: the runs are of several environments, or a split is not kept for evaluation.
+    """
+    from collab.config import EnvironmentDefinition
+    from collab.data.splits import held_out, kept_by, named
+    from collab.errors import UsageError
+    from collab.rollout.build import splits_in
+    from collab.rollout.run import recorded_config
+
+    configs = [recorded_config(run) for run in runs]
+    names = list(dict.fromkeys(config.environment_name for config in configs))
+    if len(names) > 1:
+        command = f"collab runs overlap {shlex.quote(str(runs[0]))}"
+        raise UsageError(f"the runs are of {_joined(names)}; check those of one environment at a time: {command}")
+    definition = definitions.load("envs", names[0], EnvironmentDefinition)
+    backend = configs[0].environment.backend
+    if backend in definition.backends:
+        definition = definition.model_copy(update={"backend": backend})
+    splits = asyncio.run(splits_in(names[0], definition))
+    if not wanted:
+        return kept_by(splits.values())
+    chosen = [named(splits, name) for name in wanted]
+    if any(split.trains for split in chosen):
+        raise UsageError("--with train: nothing of that split is kept; name new-seeds, unseen-tasks or unseen-app")
+    return [held_out(split) for split in chosen]
+
+
+def _joined(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
 
 app = typer.Typer(help="Runs: what was recorded.", no_args_is_help=True)
 
@@ -54,7 +222,7 @@ def list_runs(
     """List recorded runs, trainings and transfers, oldest first."""
     from collab.cli.recorded import rows_beneath
     from collab.errors import RunFormatError, UsageError
-    from collab.report import runs_in
+    from collab.evaluation.report import runs_in
 
     if not folder.is_dir() and folder != RUNS:
         raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise: collab runs list")
@@ -174,11 +342,11 @@ def resume_run(
     A budget starts anew. Broken episodes of a run are played again. Of what is finished, only what came of it is told
     again. What lies inside a training is gone on with by the training.
     """
+    from collab.cli.progress import tell_finished, work
     from collab.cli.rollout import finish
-    from collab.cli.watch import tell_finished, work
     from collab.config import Budget
-    from collab.loop.layout import refuse_part
-    from collab.runs import finished, resume
+    from collab.loop.record import refuse_part
+    from collab.rollout.run import finished, resume
 
     granted = Budget.parse(budget) if budget is not None else None
     refuse_part(run)
@@ -246,11 +414,11 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
         UsageError: a budget of money or tokens is given to fine-tuning, or runs lie there that are not one evaluation.
         typer.Exit: it stopped early.
     """
-    from collab.cli import critic, evaluate, finetune, synth, train, transfer
+    from collab.cli import critic, finetune, rollout, synth, train, transfer
     from collab.cli.recorded import find_recorded
-    from collab.credit.calibration_record import FILE as CALIBRATION
     from collab.errors import UsageError
-    from collab.synth.journal import FILE as SYNTHESIS
+    from collab.rewards.calibration.record import FILE as CALIBRATION
+    from collab.synthesis.journal import FILE as SYNTHESIS
 
     if (path / SYNTHESIS).is_file():
         synth.finish(synth.go_on(path, budget, None), as_json=as_json)
@@ -266,7 +434,7 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
         case "finetuning":
             finetune.go_on(path, max_minutes=_minutes(path, budget), as_json=as_json)
         case "series":
-            evaluate.go_on(path, budget, as_json=as_json)
+            rollout.go_on(path, budget, as_json=as_json)
         case "runs":
             where = shlex.quote(str(path))
             raise UsageError(f"{path}: a folder of runs; see which are stopped with: collab runs list {where}")
@@ -306,7 +474,7 @@ class _Counted:
 def _counted(path: Path, reader: RunReader) -> _Counted:
     """Of a run; where its training cannot be read, all episodes, and why."""
     from collab.errors import CollabError
-    from collab.loop.layout import training_of
+    from collab.loop.record import training_of
 
     if training_of(path) is None:
         return _Counted()
@@ -322,8 +490,8 @@ def _counted(path: Path, reader: RunReader) -> _Counted:
 
 
 def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]:
-    from collab.evaluation import Replies
-    from collab.report import replies_of, sampling_of
+    from collab.evaluation.metrics import Replies
+    from collab.evaluation.report import replies_of, sampling_of
 
     manifest, names, status, replies = reader.manifest, counted.names, reader.status, replies_of(reader)
     episodes = [one for one in reader.episodes() if names is None or one.id in names]
@@ -353,8 +521,8 @@ _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed"
 
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
-    from collab.cli.watch import resume_command
-    from collab.loop.layout import training_around
+    from collab.cli.progress import resume_command
+    from collab.loop.record import training_around
     from collab.loop.step_budget import report_of_counted
 
     counted, training = _counted(path, reader), training_around(path)
@@ -375,7 +543,7 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
         say(f"         its training learns from {learned}; {amount(beyond, 'episode')} beyond them not counted")
     elif counted.steps is not None:
         say(f"         its training ends it with {amount(counted.steps, 'step')}; this is what is over so far")
-    compare_runss(report)
+    show_tables(report)
     show_cause(path, report)
     for line in unknown:
         note(line)

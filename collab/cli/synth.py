@@ -10,16 +10,16 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, describe_lost, emit, note, say, table
-from collab.cli.watch import clock, counted, end_early, tell_finished, work
-from collab.wording import amount
+from collab.cli.progress import clock, counted, end_early, tell_finished, work
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
-    from collab.synth.plan import SynthConfig
-    from collab.synth.report import Report
-    from collab.synth.synth import Progress
+    from collab.synthesis.card import Report
+    from collab.synthesis.config import SynthConfig
     from collab.synthesis.estimate import Estimate
     from collab.synthesis.run import SynthResult
+    from collab.synthesis.units import Progress
 
 _WHAT, _HOW = "What is made", "How it is made"
 
@@ -146,7 +146,7 @@ def synth(
 
 
 def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
-    from collab.synthesis.configure import Wish, configure
+    from collab.synthesis.config import Wish, configure
 
     asked = {name: value for name, value in chosen.items() if value is not None}
     wish = Wish(**{"env": "androidworld", **asked})
@@ -162,7 +162,7 @@ def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
 
 def _start(config: SynthConfig, out: Path | None) -> SynthResult:
     from collab.errors import UsageError
-    from collab.synth.journal import resume_command
+    from collab.synthesis.journal import resume_command
     from collab.synthesis.run import start
 
     if out is None:
@@ -179,9 +179,9 @@ def _start(config: SynthConfig, out: Path | None) -> SynthResult:
 
 def go_on(path: Path, budget: Budget | None, concurrency: int | None) -> SynthResult:
     """Go on with a synthesis; of a finished one only say so. Raises as `collab.synthesis.run.resume`."""
-    from collab.synth.finish import finished
-    from collab.synth.journal import read_head, resume_command
+    from collab.synthesis.journal import read_head, resume_command
     from collab.synthesis.run import resume
+    from collab.synthesis.units import finished
 
     is_over = finished(path, read_head(path)) is not None
     if is_over:
@@ -221,7 +221,7 @@ def finish(result: SynthResult, *, as_json: bool) -> None:
     Raises:
         typer.Exit: it stopped early, or units broke.
     """
-    from collab.synth.journal import resume_command
+    from collab.synthesis.journal import resume_command
 
     again = resume_command(result.path)
     if as_json:
@@ -239,7 +239,7 @@ def finish(result: SynthResult, *, as_json: bool) -> None:
 
 def result_data(result: SynthResult) -> dict[str, Any]:
     """A finished or stopped synthesis as JSON data."""
-    from collab.synth.journal import resume_command
+    from collab.synthesis.journal import resume_command
 
     calls = result.progress.calls
     return {
@@ -256,7 +256,7 @@ def result_data(result: SynthResult) -> dict[str, Any]:
 
 
 def _show(result: SynthResult, report: Report) -> None:
-    from collab.synth.finish import CARD
+    from collab.synthesis.units import CARD
 
     calls = result.progress.calls
     say(result.label)

@@ -1,4 +1,7 @@
-"""`collab train`, and `collab train-marl` for CollabUIAgents: train a team, epoch by epoch."""
+"""`collab train`, and `collab train-marl` for CollabUIAgents: train a team, epoch by epoch.
+
+`collab verify-resume`: prove that a killed training ends like one that nobody disturbed.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from collab.cli import options, training_options
-from collab.cli.output import data, emit, note, say
-from collab.cli.training_text import below, describe, news, result_data, show_result
-from collab.cli.watch import end_early, tell_finished, work
-from collab.wording import amount
+from collab.cli import options
+from collab.cli.output import data, emit, note, say, table
+from collab.cli.progress import end_early, tell_finished, work
+from collab.cli.text.training import below, describe, news, result_data, show_result
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
     from collab.library import Library
     from collab.loop.config import TrainingConfig
     from collab.loop.loop import TrainingResult
+    from collab.testing.kill_resume import Point, Proof
+
 
 Split = Annotated[
     str,
@@ -37,7 +42,7 @@ OnlyPlan = Annotated[
     typer.Option(
         "--plan",
         help="Print calls, tokens, memory, disk, time and money with ranges; train nothing.",
-        rich_help_panel=training_options.HOW,
+        rich_help_panel=options.HOW,
     ),
 ]
 Agents = Annotated[
@@ -55,24 +60,24 @@ Agents = Annotated[
 def train(
     context: typer.Context,
     *,
-    algo: training_options.Algo = training_options.COLLAB,
+    algo: options.Algo = options.COLLAB,
     env: options.Environment = "androidworld",
     graph: options.Graph = "team",
     agents: Agents = None,
-    preset: training_options.Preset = None,
-    ablation: training_options.AblationName = None,
-    settings: training_options.TrainingSettings = None,
+    preset: options.Preset = None,
+    ablation: options.AblationName = None,
+    settings: options.TrainingSettings = None,
     tasks: options.Tasks = None,
     split: Split = "train",
     seed: options.Seed = 0,
     backend: options.Backend = None,
-    out: training_options.TrainingOut = None,
-    resume: training_options.Resume = None,
+    out: options.TrainingOut = None,
+    resume: options.Resume = None,
     plan: OnlyPlan = False,
-    calibrations: training_options.Calibrations = None,
-    anyway: training_options.Anyway = False,
-    device: training_options.Device = None,
-    report_to: training_options.ReportTo = None,
+    calibrations: options.Calibrations = None,
+    anyway: options.Anyway = False,
+    device: options.Device = None,
+    report_to: options.ReportTo = None,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
@@ -117,10 +122,10 @@ def train(
         options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
     options.tell_doubts(config.run)
     if plan:
-        _show_plan(config, definitions, device or training_options.AUTO, as_json)
+        _show_plan(config, definitions, device or options.AUTO, as_json)
     else:
-        where = {"device": device or training_options.AUTO, "report_to": reports or ()}
-        _finish(_begin(config, out, limit, options=training_options.given(calibrations, anyway), **where), as_json)
+        where = {"device": device or options.AUTO, "report_to": reports or ()}
+        _finish(_begin(config, out, limit, options=options.given(calibrations, anyway), **where), as_json)
 
 
 def go_on(
@@ -139,8 +144,8 @@ def go_on(
     Raises:
         typer.Exit: it stopped early.
     """
-    from collab.loop.layout import TrainingDir
     from collab.loop.loop import resume
+    from collab.loop.record import TrainingDir
 
     folder = TrainingDir(path)
     over = "summary" in folder.read()
@@ -178,20 +183,18 @@ def _check_algorithm(context: typer.Context, algo: str) -> None:
     """UsageError where `train-marl` is asked for another algorithm than its own."""
     from collab.errors import UsageError
 
-    if context.info_name == "train-marl" and algo != training_options.COLLAB:
-        raise UsageError(
-            f"--algo {algo}: train-marl trains by {training_options.COLLAB}; use collab train --algo {algo}"
-        )
+    if context.info_name == "train-marl" and algo != options.COLLAB:
+        raise UsageError(f"--algo {algo}: train-marl trains by {options.COLLAB}; use collab train --algo {algo}")
 
 
 def _check_resumed(context: typer.Context, path: Path) -> None:
     """UsageError where `train-marl` is to resume a training by another algorithm than its own."""
     from collab.errors import UsageError
-    from collab.loop.layout import TrainingDir
+    from collab.loop.record import TrainingDir
 
     config = TrainingDir(path).read().get("config")
     algo = config.get("algorithm") if isinstance(config, dict) else None
-    if context.info_name == "train-marl" and algo not in (None, training_options.COLLAB):
+    if context.info_name == "train-marl" and algo not in (None, options.COLLAB):
         raise UsageError(f"{path}: is a training by {algo}; use {TrainingDir(path).resume}")
 
 
@@ -216,8 +219,8 @@ def _begin(
     **choices: Any,
 ) -> TrainingResult:
     from collab.errors import UsageError
-    from collab.loop.layout import TrainingDir
     from collab.loop.loop import start
+    from collab.loop.record import TrainingDir
 
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
@@ -250,10 +253,127 @@ def _show_plan(config: TrainingConfig, definitions: Library, device: str, as_jso
 
 def _finish(result: TrainingResult, as_json: bool) -> None:
     """Print how a training went; one that stopped early ends the command with exit code 1."""
-    from collab.loop.layout import TrainingDir
+    from collab.loop.record import TrainingDir
 
     if as_json:
         emit(result_data(result))
     else:
         show_result(result)
     end_early(result.stopped, TrainingDir(result.path).resume)
+
+
+_SHOWN = 16
+"""Characters of a hash in a table."""
+
+
+def verify_resume(
+    *,
+    algo: Annotated[
+        str, typer.Option("--algo", metavar="NAME", help="The algorithm that trains: see collab train --help.")
+    ] = "collabuiagents",
+    quick: Annotated[bool, typer.Option("--quick", help="One epoch, one thread and two kills: half a minute.")] = False,
+    kills: Annotated[
+        int | None,
+        typer.Option(
+            "--kills",
+            metavar="N",
+            min=1,
+            help="How often, at most once per part of an epoch; default: 7.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="S", help="Of the places where it is killed; default: another one each time."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Directory to make and keep; default: one that is removed."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="a.b=c", help="Override one setting of the training, e.g. reference=previous; repeatable."
+        ),
+    ] = None,
+    threads: options.Threads = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train a tiny team twice, once killed at drawn points and gone on with, and compare what came of it.
+
+    Kills are in every part of rollout, labelling and learning before any other part. A life that makes fewer calls
+    than the first dies at the first call behind that part; both places are told. Both trainings have two threads (with
+    --quick one); whoever goes on starts with one, and has to find out.
+
+    Exit code 0 when episodes, labels, examples and weights are the same bit for bit, 1 when they are not, or when no
+    process was killed at one of the points, or behind it.
+    """
+    import secrets
+    import shutil
+    import tempfile
+
+    from collab.errors import UsageError
+    from collab.testing.kill_resume import verify
+    from collab.trainers.prepare import check_installed
+
+    check_installed()
+    folder = Path(tempfile.mkdtemp(prefix="collab-verify-")) if out is None else out
+    many, drawn = kills or (2 if quick else 7), secrets.randbelow(1_000_000) if seed is None else seed
+    note(f"points are drawn with --seed {drawn}")
+    epochs, more = 1 if quick else 2, tuple(settings or ())
+    threads = 1 if quick else 2
+    try:
+        proof = verify(
+            folder,
+            kills=many,
+            seed=drawn,
+            epochs=epochs,
+            threads=threads,
+            algorithm=algo,
+            settings=more,
+            tell=note,
+        )
+    except UsageError:
+        if out is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    except BaseException:
+        note(f"what was trained until then lies in {folder}")
+        raise
+    if as_json:
+        emit({"same": proof.same, "first_difference": data(proof.first_difference), "seed": drawn, **data(proof)})
+    else:
+        _show(proof)
+    if not proof.same:
+        note(f"both trainings lie in {folder}")
+        raise typer.Exit(1)
+    if out is None:
+        shutil.rmtree(folder)
+
+
+def _show(proof: Proof) -> None:
+    killed = [(number, one.epoch, one.part, one.function, one.call) for number, one in enumerate(proof.points, start=1)]
+    table(["kill", "epoch", "part", "in", "call"], killed)
+    for number, one in proof.elsewhere.items():
+        say(f"kill {number} was planned at {_told(one)}, which that process did not come to")
+    for one in proof.missed:
+        say(f"no process was killed at {_told(one)}, or behind it")
+    say()
+    parts = [
+        (one.epoch, one.part, one.undisturbed[:_SHOWN], one.killed[:_SHOWN], "yes" if one.same else "NO")
+        for one in proof.parts
+    ]
+    table(["epoch", "part", "undisturbed", "killed", "same"], parts)
+    say()
+    first = proof.first_difference
+    if first is not None:
+        where = "the run hash" if first.epoch is None else f"epoch {first.epoch}, {first.part}"
+        say(f"not the same: they first differ in {where}")
+    elif not proof.same:
+        say("not proven: all parts are alike, but no process was killed where one was to be")
+    else:
+        say(f"the same: killed {len(proof.points)} times, every part and all weights alike")
+
+
+def _told(point: Point) -> str:
+    """A place in words."""
+    return f"call {point.call} of {point.function} in epoch {point.epoch}, {point.part}"

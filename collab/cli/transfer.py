@@ -1,4 +1,7 @@
-"""`collab transfer`: a trained team in another environment, as it is or trained on there."""
+"""`collab transfer`: a trained team in another environment, as it is or trained on there.
+
+How a transfer is told: in one line while it goes on, its plan, and what came of it.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,71 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from collab.cli import options, training_options
-from collab.cli.output import data, emit, note
-from collab.cli.transfer_text import below, describe, news, result_data, show_plan, show_result
-from collab.cli.watch import end_early, tell_finished, work
+from collab.cli import options
+from collab.cli.output import data, emit, note, say, table
+from collab.cli.progress import describe as describe_collection
+from collab.cli.progress import end_early, tell_finished, work
+from collab.cli.text.training import below as below_training
+from collab.cli.text.training import describe as describe_training
+from collab.cli.text.training import news as news_of_training
 
 if TYPE_CHECKING:
     from collab.config import Budget
     from collab.transfer.config import TransferConfig, Wish
     from collab.transfer.layout import TransferFolder
-    from collab.transfer.run import TransferResult
+    from collab.transfer.run import Line, Plan, Progress, TransferResult
+
+
+def describe(progress: Progress) -> str:
+    """One line: which part, and how far that is."""
+    from collab.loop.state import Progress as Training
+    from collab.rollout.collector import Progress as Collecting
+
+    parts = [f"part {progress.number}/{progress.parts}", progress.part]
+    if isinstance(progress.inner, Collecting):
+        parts.append(describe_collection(progress.inner))
+    elif isinstance(progress.inner, Training):
+        parts.append(describe_training(progress.inner))
+    return " | ".join(part for part in parts if part)
+
+
+def below(progress: Progress) -> list[str]:
+    """What a screen shows beside that line while the training goes on: its epochs."""
+    return below_training(progress.training) if progress.inner is progress.training is not None else []
+
+
+def news(progress: Progress) -> list[str]:
+    """What a log is told of epochs of the training that are over."""
+    return [] if progress.training is None else news_of_training(progress.training)
+
+
+def show_plan(plan: Plan) -> None:
+    """Print all parts, and what the training will take."""
+    from collab.loop.estimate import format_plan
+
+    columns = ["part", "state", "environment", "split", "team", "seeds", "episodes", "calls per step"]
+    table(columns, [_cells(line) for line in plan.parts])
+    if plan.training is not None:
+        say(f"\nthe training\n{format_plan(plan.training)}")
+
+
+def _cells(line: Line) -> tuple[object, ...]:
+    seeds = ",".join(map(str, line.seeds))
+    return line.part, line.state, line.environment, line.split, line.team, seeds, line.episodes, line.calls_per_step
+
+
+def result_data(result: TransferResult) -> dict[str, Any]:
+    """For scripts; the result is None where it stopped early."""
+    outcome = None if result.told is None else result.told.outcome.model_dump(mode="json")
+    return {"out": str(result.path), "stopped": result.stopped, "result": outcome}
+
+
+def show_result(result: TransferResult) -> None:
+    """Print the tables and differences, once there are any."""
+    if result.told is not None:
+        say(result.told.markdown)
+        say(f"transfer  {result.path}")
+
 
 FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
@@ -89,9 +147,7 @@ Episodes = Annotated[
         rich_help_panel=options.PLAY,
     ),
 ]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="S", help="Of the training.", rich_help_panel=training_options.HOW)
-]
+Seed = Annotated[int, typer.Option("--seed", metavar="S", help="Of the training.", rich_help_panel=options.HOW)]
 OnlyPlan = Annotated[
     bool,
     typer.Option("--plan", help="Print what would be done, or with --resume what is left; do nothing."),
@@ -111,17 +167,17 @@ def transfer(
     split: Split = "new-seeds",
     seeds: Seeds = None,
     episodes: Episodes = None,
-    algo: training_options.ContinualAlgo = None,
-    preset: training_options.Preset = None,
-    ablation: training_options.ContinualAblationName = None,
-    settings: training_options.TrainingSettings = None,
+    algo: options.ContinualAlgo = None,
+    preset: options.Preset = None,
+    ablation: options.ContinualAblationName = None,
+    settings: options.TrainingSettings = None,
     seed: Seed = 0,
-    calibrations: training_options.Calibrations = None,
-    anyway: training_options.Anyway = False,
-    device: training_options.Device = None,
-    report_to: training_options.ReportTo = None,
-    out: training_options.TrainingOut = None,
-    resume: training_options.Resume = None,
+    calibrations: options.Calibrations = None,
+    anyway: options.Anyway = False,
+    device: options.Device = None,
+    report_to: options.ReportTo = None,
+    out: options.TrainingOut = None,
+    resume: options.Resume = None,
     plan: OnlyPlan = False,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
@@ -165,8 +221,8 @@ def transfer(
     if plan:
         _show_plan(config, None, device, as_json=as_json)
         return
-    where = {"device": device or training_options.AUTO, "report_to": reports or ()}
-    result = _begin(config, out, limit, options=training_options.given(calibrations, anyway), **where)
+    where = {"device": device or options.AUTO, "report_to": reports or ()}
+    result = _begin(config, out, limit, options=options.given(calibrations, anyway), **where)
     _finish(result, as_json=as_json)
 
 
@@ -240,7 +296,7 @@ def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
 
 
 def _configured(library: Path | None, wish: Wish) -> TransferConfig:
-    from collab.transfer.configure import configure
+    from collab.transfer.config import configure
 
     config = asyncio.run(configure(options.library(library), wish))
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
@@ -284,7 +340,7 @@ def _begin(
 
 
 def _show_plan(config: TransferConfig, folder: TransferFolder | None, device: str | None, *, as_json: bool) -> None:
-    from collab.transfer.plan import plan
+    from collab.transfer.run import plan
 
     found = asyncio.run(plan(config, folder, device))
     if as_json:

@@ -1,19 +1,205 @@
-"""`collab view`: recorded runs as pages in a browser, also while they are being written."""
+"""`collab view`: recorded runs as pages in a browser, also while they are being written.
+
+`collab view RUN --export FILE`: chosen episodes as one file that opens without a server and without a network.
+
+`collab report`: a run or a training as Markdown, with its plots if asked for.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
+import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collab.cli.output import note, say
-from collab.cli.view_export import Episode, Export, Most, ShownLabels, write_report
+from collab.cli import options
+from collab.cli.output import REHEARSAL, emit, note, say
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
-    from collab.view.guard import Gate
+    from collab.cli.recorded import Recorded
+    from collab.view.auth import Gate
+    from collab.view.inspector import Inspector
+    from collab.view.schema.runs import RunRow
+
+
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train or transfer made with --out.")
+]
+CountedLabels = Annotated[
+    str | None,
+    typer.Option(
+        "--labels", metavar="NAME", help="Whose rewards to count; those learned from, else the first ones, if left out."
+    ),
+]
+
+
+def report(
+    run: Run,
+    *,
+    labels: CountedLabels = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", metavar="DIR", help="Also write every plot there, as SVG and as PNG.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Print the overview of a run or a training as Markdown, for the appendix of a paper.
+
+    Of several seeds and of a transfer it is the table of their results, then the overview of each run and training.
+    """
+    from collab.cli.recorded import find_recorded
+    from collab.view.inspector import Inspector
+    from collab.view.markdown import report as markdown
+    from collab.view.plots import figures as drawn
+    from collab.view.plots import write_figures
+
+    found = find_recorded(run)
+    if found.kind in ("series", "transfer"):
+        _report_parts(found, labels, figures, as_json=as_json)
+        return
+    inspector = Inspector([run])
+    row = only(inspector, run)
+    overview, problems = inspector.overview(row.id, labels), inspector.problems(row.id).problems
+    plots = drawn(overview) if figures is not None else ()
+    paths = [] if figures is None else write_figures(plots, figures)
+    if as_json:
+        emit({"overview": overview, "problems": problems, "figures": paths})
+    else:
+        pictures = [(plot, (figures / f"{plot.name}.svg").as_posix()) for plot in plots if figures is not None]
+        say(markdown(inspector.run(row.id), overview, problems, pictures).rstrip("\n"))
+    if figures is not None:
+        note(f"{len(plots)} plots in {figures}, each as SVG and PNG")
+
+
+def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, as_json: bool) -> None:
+    """Print the results of several runs together, then each of them."""
+    from collab.cli.recorded import commands_instead
+    from collab.errors import UsageError
+    from collab.evaluation.report import recorded_evaluation, show_rate
+    from collab.transfer.layout import TransferFolder
+    from collab.view.inspector import Inspector
+    from collab.view.markdown import report as markdown
+
+    if figures is not None:
+        instead = commands_instead(found, "collab report {} --figures DIR")
+        raise UsageError(f"--figures draws one run or training: {instead}")
+    if found.kind == "series":
+        evaluation = recorded_evaluation(found.path)
+        rates = [*evaluation.by_seed.items(), ("together", evaluation.report)]
+        lines = [f"| {name} | {show_rate(report.planned)} |" for name, report in rates]
+        mark = f"**{REHEARSAL}**: these numbers are no result.\n\n" if evaluation.report.privileged else ""
+        told = "Success in % [95 % Wilson interval] (episodes)."
+        head = "\n".join([f"{mark}{told}", "", f"| seed | {evaluation.setting} |", "|---|---|", *lines, ""])
+    else:
+        outcome = TransferFolder(found.path).told()
+        head = "not over yet\n" if outcome is None else outcome.markdown
+    inspector = Inspector([found.path])
+    rows = inspector.runs().runs
+    overviews = [inspector.overview(row.id, labels) for row in rows]
+    if as_json:
+        emit({"overviews": overviews})
+        return
+    say(f"# {found.path}\n\n{head}")
+    for row, overview in zip(rows, overviews, strict=True):
+        text = markdown(inspector.run(row.id), overview, inspector.problems(row.id).problems)
+        say(re.sub(r"^#", "##", text, flags=re.MULTILINE))
+
+
+def only(inspector: Inspector, path: Path) -> RunRow:
+    """The one run or training at a path.
+
+    Raises:
+        UsageError: there are several.
+        RunFormatError: nothing of it can be read.
+    """
+    from collab.errors import RunFormatError, UsageError
+
+    rows = inspector.runs().runs
+    if len(rows) > 1:
+        raise UsageError(f"{path}: holds {amount(len(rows), 'run')}; name one of them, e.g. {rows[0].path}")
+    if rows[0].unreadable is not None:
+        raise RunFormatError(rows[0].unreadable)
+    return rows[0]
+
+
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        metavar="FILE",
+        help="Serve nothing; write one HTML file that opens without server and network. Prompts, configuration and "
+        "errors are in it as recorded, with the folders that they name.",
+    ),
+]
+Episode = Annotated[
+    list[str] | None,
+    typer.Option("--episode", metavar="ID", help="With --export: take this episode; may be repeated."),
+]
+Most = Annotated[
+    int | None,
+    typer.Option("--most", metavar="N", min=1, help="With --export: take the first N episodes; default: 50."),
+]
+ShownLabels = Annotated[
+    str | None,
+    typer.Option(
+        "--labels", metavar="NAME", help="With --export: show these scores, not those learned from or the first ones."
+    ),
+]
+
+_TOLD = 5
+"""So many of what cannot be read are told one by one."""
+
+
+def write_report(
+    runs: Sequence[Path], out: Path, *, episodes: Sequence[str], most: int | None, labels: str | None
+) -> None:
+    """Write a report of the one run that is named, and say what is in it.
+
+    Args:
+        episodes: ids of those to take; empty takes the first `most`.
+        most: None for the usual number.
+
+    Raises:
+        UsageError: no run or several are named, or what is asked does not fit; as `collab.view.export.export`.
+    """
+    from collab.errors import UsageError
+    from collab.view.export import MOST, export
+    from collab.view.inspector import Inspector
+
+    if len(runs) != 1:
+        raise UsageError(f"--export takes one run or training, {len(runs)} are named; write a file for each")
+    if episodes and most is not None:
+        raise UsageError("--episode names the episodes, --most counts them off; leave one of them out")
+    inspector = Inspector(runs)
+    made = export(
+        inspector,
+        only(inspector, runs[0]).id,
+        out,
+        episodes=episodes,
+        most=MOST if most is None else most,
+        labels=labels,
+        watch=_show if sys.stderr.isatty() else lambda done, whole: None,
+    )
+    for why in made.unread[:_TOLD]:
+        note(f"left out: {why}")
+    if len(made.unread) > _TOLD:
+        note(f"left out: {len(made.unread) - _TOLD} more that cannot be read")
+    say(f"{out}  ({made.size / 1e6:.1f} MB)")
+    screens = amount(made.pictures, "different screen")
+    note(f"{made.episodes} of {amount(made.of, 'episode')}, {amount(made.steps, 'step')}, {screens}")
+    if not episodes and made.episodes < made.of:
+        note("choose others with --episode ID, or more with --most N")
+
+
+def _show(done: int, whole: int) -> None:
+    sys.stderr.write(f"\r{done}/{amount(whole, 'episode')}" + ("\n" if done == whole else ""))
+    sys.stderr.flush()
+
 
 RUNS = Path("runs")
 """Looked through where nothing is named."""
@@ -77,7 +263,7 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
     inspector = Inspector(runs)
     warming = threading.Thread(target=inspector.warm, daemon=True)
     warming.start()  # while what serves is loaded
-    from collab.view.guard import Gate, is_local
+    from collab.view.auth import Gate, is_local
     from collab.view.server import listening, serve
 
     with listening(host, port) as listener, contextlib.ExitStack() as browser:
@@ -101,8 +287,8 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
 
 def _open(gate: Gate, until: contextlib.ExitStack) -> None:
     """Open a browser where there is a screen."""
-    from collab.view.browser import has_screen, opened
-    from collab.view.spares import spare_folder
+    from collab.view.auth import has_screen, opened
+    from collab.view.readers import spare_folder
 
     if has_screen():
         try:

@@ -2,24 +2,206 @@
 
 A space is data: a tuple of `ActionSpec`. Parsing, formatting, the canonical form, the words for the history and the
 list of actions in the prompt are all derived from it, so they cannot disagree. An environment from outside may bring
-a space of its own; the built-in ones are in `collab.envs.actions`.
+a space of its own; the built-in ones are in `collab.envs.grammar`.
 
 Canonical form (what votes are counted on): a point becomes the innermost element that contains it, unless that
 element is a surface (canvas, slider) or there is none; normalised points become pixels; fields are normalised as
 their spec says. Environments execute the canonical form, so equal canonical forms from equal states lead to equal
 states.
+
+The two action spaces of this project, as data; what can be done with one is in `collab.envs.grammar`.
+
+MOBILE   14 actions in AndroidWorld's JSON form   {"action_type": "click", "index": 7}
+WEB      10 actions in AutoWebGLM's call form     click(id=7)
+
+How an action is written: as a JSON object or as a call, each read into plain fields and written from them.
+
+    {"action_type": "click", "index": 7}     read_json, write_json
+    click(id=7)                              read_call, write_call
+
+A number without quotes keeps its spelling (21.00, 007, +1): where the grammar wants a text, it becomes that spelling.
+Fields are not checked here beyond their form: what an action may say is the grammar's business
+(`collab.envs.grammar`).
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from collab.envs.syntax import Fields, Reject, read_call, read_json, short, spell, write_call, write_json
-from collab.envs.targets import locate, target_words
+from collab.envs.text import locate, target_words
 from collab.types import Action, ElementTarget, Observation, ParseFailure, Point, Scalar, Target
+
+Fields = dict[str, Any]
+"""The action under "type", its target and arguments under their names."""
+
+
+class Reject(Exception):
+    """Carries a ParseFailure out of nested checks; `ActionSpace` catches it, so that nobody else sees it."""
+
+    def __init__(self, kind: Any, detail: str) -> None:
+        super().__init__(detail)
+        self.failure = ParseFailure(kind=kind, detail=detail)
+
+
+class SpelledInt(int):
+    """A whole number that remembers how it was written."""
+
+    spelling: str
+
+
+class SpelledFloat(float):
+    """A number with a fraction or an exponent that remembers how it was written."""
+
+    spelling: str
+
+
+def spell(value: float) -> str:
+    """Return a number as it was written; one that was never written, as Python writes it."""
+    return value.spelling if isinstance(value, (SpelledInt, SpelledFloat)) else str(value)
+
+
+def _spelled_int(text: str) -> SpelledInt:
+    number = SpelledInt(text)
+    number.spelling = text
+    return number
+
+
+def _spelled_float(text: str) -> SpelledFloat:
+    number = SpelledFloat(text)
+    number.spelling = text
+    return number
+
+
+def short(value: object) -> str:
+    """The value as a failure shows it: at most 60 characters."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # more digits or brackets than Python prints
+        return "something huge"
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def read_json(text: str) -> Fields:
+    """Fields of a JSON object; Reject when it is none."""
+    try:
+        try:
+            value = _JSON.decode(text)
+        except ValueError:
+            value = _JSON.decode(_quote_odd_numbers(text, _JSON_NUMBER))
+    except (ValueError, RecursionError) as error:
+        raise Reject("malformed", f"not JSON: {short(text)} ({type(error).__name__})") from None
+    if not isinstance(value, dict):
+        raise Reject("malformed", f"not a JSON object: {short(text)}")
+    if "type" in value:
+        raise Reject("bad_field", "no field 'type', allowed: action_type")
+    value["type"] = value.pop("action_type", None)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Fields:
+    """A JSON object; one that says a thing twice is ambiguous."""
+    fields: Fields = {}
+    for name, value in pairs:
+        if name in fields:
+            raise Reject("bad_field", f"{short(name)} given twice")
+        fields[name] = value
+    return fields
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_spelled_int, parse_float=_spelled_float)
+
+_STRING_OR_NUMBER = re.compile(
+    r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(?<=[\s=:,(\[])(?P<number>[+-]?\.?\d[\w.+-]*)(?=\s*[,)}\]])""",
+    re.DOTALL,
+)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_PYTHON_NUMBER = re.compile(r"(?![+-]?0\d).*")
+_LONGEST_ODD = 10_000
+"""Characters of a text in which numbers are quoted; a longer one that cannot be read is no action."""
+
+
+def _quote_odd_numbers(text: str, readable: re.Pattern[str]) -> str:
+    """Put quotes around numbers that the syntax itself cannot read: 007, and in JSON +1 or .5."""
+
+    def quote(match: re.Match[str]) -> str:
+        number = match["number"]
+        is_odd = number is not None and _NUMBER.fullmatch(number) and not readable.fullmatch(number)
+        return f'"{number}"' if is_odd else match[0]
+
+    return _STRING_OR_NUMBER.sub(quote, text) if len(text) <= _LONGEST_ODD else text
+
+
+def write_json(type: str, fields: Fields) -> str:
+    """What `read_json` reads back."""
+    return json.dumps({"action_type": type, **fields}, ensure_ascii=False)
+
+
+def read_call(text: str, arguments: Mapping[str, Sequence[str]]) -> Fields:
+    """Fields of a call.
+
+    Args:
+        arguments: per action type the names of its arguments, in the order in which they may stand without a name.
+
+    Raises:
+        Reject: it is no call, of no known type, or its arguments are not plain values.
+    """
+    try:
+        call, source = _parse_call(text.strip())
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Reject("malformed", f"not a call: {short(text)} ({type(error).__name__})") from None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise Reject("malformed", f"not a call: {short(text)}")
+    name = call.func.id
+    if name not in arguments:
+        raise Reject("unknown_type", f"action {short(name)}, allowed: {', '.join(arguments)}")
+    order = arguments[name]
+    if len(call.args) > len(order):
+        raise Reject("bad_field", f"{name} takes {len(order)} arguments, got {len(call.args)}")
+    fields: Fields = {"type": name}
+    pairs = [*zip(order, call.args, strict=False), *((keyword.arg, keyword.value) for keyword in call.keywords)]
+    for key, node in pairs:
+        if key is None or key in fields:
+            raise Reject("bad_field", f"{name}: argument {short(key)} given twice or unpacked")
+        fields[key] = _literal(node, name, source)
+    return fields
+
+
+def _parse_call(text: str) -> tuple[ast.expr, str]:
+    """The expression, and the text that it was read from."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "C:\\dir" has an unknown escape, and that is no concern of the user's
+        try:
+            return ast.parse(text, mode="eval").body, text
+        except SyntaxError:
+            text = _quote_odd_numbers(text, _PYTHON_NUMBER)
+            return ast.parse(text, mode="eval").body, text
+
+
+def write_call(type: str, fields: Fields) -> str:
+    """What `read_call` reads back."""
+    return f"{type}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+
+def _literal(node: ast.expr, where: str, source: str) -> Any:
+    if isinstance(node, ast.Name) and node.id.lower() in ("true", "false", "null", "none"):
+        return {"true": True, "false": False}.get(node.id.lower())
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise Reject("bad_field", f"{where}: an argument is not a plain value") from None
+    if type(value) not in (int, float):
+        return value
+    number = SpelledInt(value) if isinstance(value, int) else SpelledFloat(value)
+    number.spelling = (ast.get_source_segment(source, node) or str(value)).replace(" ", "")
+    return number
+
 
 _KIND_WORDS = {"text": "text", "integer": "a whole number", "boolean": "true or false"}
 
@@ -280,3 +462,141 @@ def _point(where: str, x: Any = None, y: Any = None, normalised: Any = False) ->
     if not (0 <= x <= 1 and 0 <= y <= 1):
         raise Reject("bad_field", f"{where}: normalised point ({x}, {y}), allowed: fractions in [0, 1]")
     return Point(x=x, y=y, space="normalised")
+
+
+_DIRECTIONS = ("up", "down", "left", "right")
+
+MOBILE = ActionSpace(
+    name="mobile",
+    syntax="json",
+    index_field="index",
+    points=True,
+    specs=(
+        ActionSpec(name="click", target="required", phrase="tap {target}", doc="tap an element"),
+        ActionSpec(name="double_tap", target="required", phrase="double-tap {target}", doc="tap an element twice"),
+        ActionSpec(
+            name="long_press", target="required", phrase="long-press {target}", doc="hold an element for a second"
+        ),
+        ActionSpec(
+            name="scroll",
+            target="optional",
+            phrase="scroll {direction}",
+            fields=(FieldSpec(name="direction", choices=_DIRECTIONS),),
+            doc="show what lies in that direction; without an index the whole screen scrolls",
+        ),
+        ActionSpec(
+            name="swipe",
+            target="optional",
+            phrase="swipe {direction}",
+            preposition="on",
+            fields=(FieldSpec(name="direction", choices=_DIRECTIONS),),
+            doc="move the finger in that direction",
+        ),
+        ActionSpec(
+            name="input_text",
+            target="optional",
+            phrase="type {text}",
+            preposition="into",
+            fields=(
+                FieldSpec(name="text"),
+                FieldSpec(name="clear_text", kind="boolean", default=False, optional=True),
+            ),
+            doc='tap a field, type the text and press Enter; "clear_text": true empties the field first',
+        ),
+        ActionSpec(name="navigate_home", phrase="go to the home screen", doc="go to the home screen"),
+        ActionSpec(name="navigate_back", phrase="go back", doc="go back one screen"),
+        ActionSpec(name="keyboard_enter", phrase="press Enter", doc="press the Enter key"),
+        ActionSpec(
+            name="open_app",
+            phrase="open the app {app_name}",
+            fields=(FieldSpec(name="app_name", normalise="casefold"),),
+            doc="start an app by its name",
+        ),
+        ActionSpec(
+            name="status",
+            phrase="declare the task {goal_status}",
+            fields=(FieldSpec(name="goal_status", choices=("complete", "infeasible")),),
+            doc="end the episode: the task is done, or cannot be done",
+        ),
+        ActionSpec(name="wait", phrase="wait", doc="let one second pass"),
+        ActionSpec(
+            name="answer",
+            phrase="answer {text}",
+            fields=(FieldSpec(name="text", normalise="strip"),),
+            doc="give the answer to a question",
+        ),
+        ActionSpec(name="unknown", phrase="do nothing", doc="no action fits"),
+    ),
+)
+"""A phone: AndroidWorld's fourteen actions. `scroll` moves the content's view, `swipe` the finger."""
+
+WEB = ActionSpace(
+    name="web",
+    syntax="call",
+    index_field="id",
+    points=False,
+    specs=(
+        ActionSpec(name="click", target="required", phrase="click {target}", doc="click an element"),
+        ActionSpec(name="hover", target="required", phrase="hover over {target}", doc="move the mouse over an element"),
+        ActionSpec(
+            name="select",
+            target="required",
+            phrase="select {option} in {target}",
+            fields=(FieldSpec(name="option", normalise="strip"),),
+            doc="choose an option of a list",
+        ),
+        ActionSpec(
+            name="type_string",
+            target="required",
+            phrase="type {content} into {target}",
+            fields=(
+                FieldSpec(name="content"),
+                FieldSpec(name="press_enter", kind="boolean", default=False, optional=True),
+            ),
+            doc="replace what a field holds by the text; press_enter=True presses Enter afterwards",
+        ),
+        ActionSpec(
+            name="scroll_page",
+            phrase="scroll {direction}",
+            fields=(FieldSpec(name="direction", choices=_DIRECTIONS),),
+            doc="scroll the page by one screen",
+        ),
+        ActionSpec(
+            name="go",
+            phrase="go {direction}",
+            fields=(FieldSpec(name="direction", choices=("forward", "backward")),),
+            doc="move in the tab's history",
+        ),
+        ActionSpec(
+            name="jump_to",
+            phrase="open the address {url}",
+            fields=(
+                FieldSpec(name="url", normalise="strip"),
+                FieldSpec(name="new_tab", kind="boolean", default=False, optional=True),
+            ),
+            doc="open an address; new_tab=True opens it in a new tab",
+        ),
+        ActionSpec(
+            name="switch_tab",
+            phrase="switch to tab {i}",
+            fields=(FieldSpec(name="i", kind="integer", example="0"),),
+            doc="show another tab, counted from 0",
+        ),
+        ActionSpec(
+            name="user_input",
+            phrase="ask the user {message}",
+            fields=(FieldSpec(name="message", normalise="strip"),),
+            doc="hand over to the user, for a password or a confirmation",
+        ),
+        ActionSpec(
+            name="finish",
+            phrase="finish",
+            fields=(FieldSpec(name="answer", normalise="strip", optional=True),),
+            doc='end the episode; finish(answer="…") gives an answer',
+        ),
+    ),
+)
+"""A web page: AutoWebGLM's ten actions."""
+
+SPACES = {space.name: space for space in (MOBILE, WEB)}
+"""The built-in spaces by name."""

@@ -1,4 +1,6 @@
-"""The observation as a policy reads it: one line per element, label before index.
+"""What an action points at: the element under a point, and the words for it.
+
+The observation as a policy reads it: one line per element, label before index.
 
 Label first, because a reply that names an element then goes on to its index by plain copying: a small model learns
 that in minutes and never learns the other order.
@@ -9,12 +11,13 @@ that in minutes and never learns the other order.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import replace
 
-from collab.types import Element
+from collab.types import Element, ElementTarget, Observation, Point, Target
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters, line separators and half characters; joiners inside emoji and scripts stay."""
@@ -93,3 +96,35 @@ def _continues(character: str) -> bool:
 def flat(text: str) -> str:
     """The text on one line, without characters that cannot be shown or stored."""
     return text if text.isprintable() and "  " not in text else " ".join(_UNPRINTABLE.sub(" ", text).split())
+
+
+def locate(point: Point, observation: Observation) -> Target:
+    """The element that a point means, or the point in whole pixels where it means none (outside all, on a surface)."""
+    x, y = point.x, point.y
+    if point.space == "normalised":
+        x, y = min(x * observation.width, observation.width - 1), min(y * observation.height, observation.height - 1)
+    x, y = math.floor(x), math.floor(y)
+    element = element_at(observation, x, y)
+    if element is None or "surface" in element.flags:
+        return Point(x=x, y=y)
+    return ElementTarget(index=element.index)
+
+
+def element_at(observation: Observation, x: float, y: float) -> Element | None:
+    """The innermost element that contains a pixel: smallest box, of equal ones the last; None outside all."""
+    inside = [element for element in observation.elements if element.box is not None and element.box.contains(x, y)]
+    return min(inside, key=lambda element: (element.box.area if element.box else 0, -element.index), default=None)
+
+
+def target_words(target: Target | None, observation: Observation | None) -> str:
+    """A target for people: an element by role and label, by its index where it is not on the screen."""
+    if target is None:
+        return ""
+    if isinstance(target, Point):
+        unit = "" if target.space == "pixel" else " of the screen"
+        return f"({target.x:g}, {target.y:g}){unit}"
+    if observation is None or target.index >= len(observation.elements):
+        return f"element {target.index}"
+    element = observation.elements[target.index]
+    label = flat(element.label)
+    return f'{element.role} "{label}"' if label else f"{element.role} without a label"

@@ -6,28 +6,28 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from collab.background import doing
 from collab.config import Budget
 from collab.errors import ConfigError
-from collab.evaluation import describe_sampling
-from collab.learn.adapter import Adapter, check_modules, open_adapter
-from collab.learn.base import check_base
-from collab.learn.preset import Recipe
-from collab.learn.steps import shares
+from collab.evaluation.metrics import describe_sampling
 from collab.library import checkpoint
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.exploration import lengths_of
+from collab.loop.phases import lengths_of
 from collab.loop.policy import first_policy, playing, template_of
-from collab.models.chat import first_line
+from collab.models.tokenizer import first_line
 from collab.models.weights import read_config
-from collab.runs import check
+from collab.rollout.run import check
+from collab.trainers.batching import shares
+from collab.trainers.checkpoint import check_base
+from collab.trainers.lora import Adapter, check_modules, open_adapter
+from collab.trainers.recipe import Recipe
+from collab.utils.concurrency import doing
 
 
 async def check_team(config: TrainingConfig, budget: Budget) -> list[str]:
     """Open environment and team, and close them again.
 
     Returns:
-        What `collab.runs.check` finds, and whether the trained team will be played cooler, a line each.
+        What `collab.rollout.run.check` finds, and whether the trained team will be played cooler, a line each.
 
     Raises:
         ConfigError: one cannot be built; or a team that is to explore as hot as at first has a checkpoint whose last
@@ -77,10 +77,9 @@ def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | 
     with doing("loading torch and TRL"):
         from trl.trainer.utils import disable_dropout_in_model
 
-        from collab.learn.head import temper
-        from collab.learn.norms import check_last_norm
-        from collab.learn.packed import obstacle, structural_obstacle
-        from collab.learn.trainer import adapter_of
+        from collab.trainers.base import adapter_of
+        from collab.trainers.optim import check_last_norm
+        from collab.trainers.prefix_sharing import obstacle, structural_obstacle, temper
 
     model = _empty(base)
     if recipe.checkpointing and not model.supports_gradient_checkpointing:

@@ -23,10 +23,10 @@ from typing import ClassVar, Literal, TypeAlias
 from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from collab.config import Definition, EdgeSampler, RunConfig, SamplingDefinition
+from collab.data.splits import EVALUATION_SEEDS
 from collab.errors import ConfigError
-from collab.learn.preset import Recipe
-from collab.learn.sharded import Parallelism, obstacle
-from collab.splits.split import EVALUATION_SEEDS
+from collab.trainers.distributed import Parallelism, obstacle
+from collab.trainers.recipe import Recipe
 
 Exploration: TypeAlias = Literal["as_declared", "as_first"]
 
@@ -76,7 +76,7 @@ class Method(Definition):
     seed."""
     explore: Exploration = "as_declared"
     """How hot rollouts are played: "as_declared", or "as_first", as hot as the first epoch was, with temperatures that
-    grow as the gain of the last norm does (see `collab.loop.exploration`); where that has no rate of its own, both are
+    grow as the gain of the last norm does (see `collab.loop.phases`); where that has no rate of its own, both are
     the same. Evaluations are played as declared."""
     heat: float = Field(default=1.0, gt=0)
     """What temperatures of all rollouts are multiplied by, beside what `explore` makes of them: above 1 for a team that
@@ -96,7 +96,7 @@ class Method(Definition):
     """Processes that train a policy together, each with a GPU of its own where there are any. Playing and labelling
     stay in one. Fewer train where an epoch has fewer examples."""
     parallelism: Parallelism = "ddp"
-    """What each of them holds: "ddp" the whole model, "fsdp" a share of it (see `collab.learn.sharded`)."""
+    """What each of them holds: "ddp" the whole model, "fsdp" a share of it (see `collab.trainers.distributed`)."""
 
     @model_validator(mode="after")
     def _keeps_precision(self) -> Method:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from collab.config import RUN, RunConfig, bare, override, run_config
+from collab.data.splits import NEW_SEEDS, TRAIN
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
 from collab.loop.config import Method, Origin, TrainingConfig, check_seeds
 from collab.loop.interfaces import Algorithm, algorithm_named, load_method, read_training
-from collab.loop.layout import TrainingDir
 from collab.loop.phases import draw
 from collab.loop.policy import first_policy, placed
+from collab.loop.record import TrainingDir
 from collab.loop.trained import epoch_of, parse_policy, trained_agents
-from collab.resolve import resolved, with_prompts
-from collab.splits.split import NEW_SEEDS, TRAIN
+from collab.rollout.build import resolved, with_prompts
 
 UNTRAINED = "untrained-team"
 """What is measured beside ablations and is none, because nothing is trained."""

@@ -23,26 +23,25 @@ from statistics import fmean
 
 import numpy as np
 
-from collab.background import doing
-from collab.collector import Progress as Playing
 from collab.config import RunConfig
+from collab.data.tokenize import Example, Ids, turn_end
 from collab.envs.base import Bounded
 from collab.errors import ModelFailure
-from collab.learn.examples import Example, Ids, turn_end
-from collab.learn.plan import GIB
-from collab.learn.prepare import check_device
 from collab.library import Library
-from collab.loop.amounts import Estimate, Questions, Range
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import TriedStep, algorithm_named
+from collab.loop.interfaces import Estimate, Questions, Range, TriedStep, algorithm_named
 from collab.loop.phases import draw, rollout_config
 from collab.loop.policy import Policy, first_policy
-from collab.models.chat import ChatTokenizer
+from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import rebuild
-from collab.resolve import build_suite, plan_episodes
-from collab.runs import start
+from collab.rollout.build import build_suite, plan_episodes
+from collab.rollout.collector import Progress as Playing
+from collab.rollout.run import start
 from collab.store.run import RunStore
+from collab.trainers.estimate import GIB
+from collab.trainers.prepare import check_device
 from collab.types import Outcome, Prompt, Step, Trajectory, Utterance
+from collab.utils.concurrency import doing
 
 BYTES_PER_CALL = 3000
 """On disk of a recorded call with its share of screen and prompt, roughly."""

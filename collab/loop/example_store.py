@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from collab.config import validate
+from collab.data.example import Row
+from collab.data.parquet import RowWriter, read_rows
+from collab.data.tokenize import rows_digest
 from collab.errors import RunFormatError, StoreFailure
-from collab.learn.examples import rows_digest
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import ExampleBuilder, Target
-from collab.loop.layout import TrainingDir
-from collab.loop.record import ExampleCounts
-from collab.plain import read_plain
+from collab.loop.record import ExampleCounts, TrainingDir
 from collab.seeds import derive, generator
-from collab.store.files import write_json, writing
-from collab.synth.rows import Row
-from collab.synth.table import RowWriter, read_rows
+from collab.utils.files import read_plain, write_json, writing
 
 OLDER, COUNTS = "older.parquet", "examples.json"
 """Examples that are mixed in; and of all policies what was counted, written last."""
@@ -83,7 +81,7 @@ def store(
     """Write an epoch's examples; the counts are written last.
 
     Args:
-        file: name of a policy's file of them, as `collab.learn.data` reads it.
+        file: name of a policy's file of them, as `collab.data.tokenize` reads it.
         older: by policy, examples of older epochs that are learned beside them; None for none.
 
     Raises:

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collab.config import RunConfig
+from collab.data.example import Level, Provenance, Row, Sampled
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Rollout
 from collab.loop.policy import Policy, chat_of, template_of
-from collab.models.chat import ChatTokenizer
+from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template, prefix_hash
 from collab.store.run import RunStore
-from collab.synth.rows import Level, Provenance, Row, Sampled
 from collab.types import Prompt, PromptRef, ReplyRef, Segment, Step, Trajectory, Utterance
 
 OTHER_PROMPT = "its prompt cannot be made again exactly"

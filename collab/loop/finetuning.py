@@ -12,21 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collab.background import in_background
+from collab.data.tokenize import NothingFits
 from collab.errors import Diverged, RunFormatError
-from collab.learn.examples import NothingFits
-from collab.learn.finetune import LOWER, Result, begin, check_same, train
-from collab.learn.folder import RunFolder
-from collab.learn.launch import launch
-from collab.learn.prepare import Prepared, Task, task_of
-from collab.learn.preset import Recipe, Stage
-from collab.loop.layout import EpochDir, clear_unbegun
 from collab.loop.policy import Policy, place_within, template_of
-from collab.loop.record import Trained
+from collab.loop.record import EpochDir, Trained, clear_unbegun
 from collab.loop.state import Halted, LoopState
-from collab.models.layout import weights_digest
+from collab.models.checkpoint import weights_digest
 from collab.seeds import derive
-from collab.store.files import read_json, write_json, writing
+from collab.trainers.launch import launch
+from collab.trainers.prepare import Prepared, Task, task_of
+from collab.trainers.recipe import Recipe, Stage
+from collab.trainers.run import LOWER, Result, begin, check_same, train
+from collab.trainers.run_dir import RunFolder
+from collab.utils.concurrency import in_background
+from collab.utils.files import read_json, write_json, writing
 
 NO_NUMBER = "what it learned was no number any more"
 _LOST = "untrained.json"
@@ -57,7 +56,7 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
         Halted: stopped with a checkpoint.
         ConfigError: examples, base and recipe do not fit together.
         RunFormatError: what was noted of a policy cannot be read, or its last checkpoint is damaged.
-        TrainingFailure, StoreFailure: see `collab.learn.finetune.train`.
+        TrainingFailure, StoreFailure: see `collab.trainers.run.train`.
     """
     epoch, recipe = state.folder.epoch(number), state.config.method.RECIPE
     trained: dict[str, Trained] = {}

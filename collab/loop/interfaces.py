@@ -13,8 +13,10 @@
     update  = await algorithm.learner.update(state, rollout, labels, policy) # examples first, then new weights
 
 Each may be killed anywhere: what is there is read, what was begun is resumed, what is missing is made. An algorithm is
-found by its name: a built-in one (`collab.resolve.BUILT_IN`), or an entry point of the group `collab.algorithms` that
-names its class. docs/algorithms.md shows one.
+found by its name: a built-in one (`collab.rollout.build.BUILT_IN`), or an entry point of the group `collab.algorithms`
+that names its class. docs/algorithms.md shows one.
+
+Ranges, and what models are asked, for estimates before a training begins.
 """
 
 from __future__ import annotations
@@ -25,19 +27,112 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from collab.config import Budget, Part, RunConfig, validate
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, presets_in, read_preset
-from collab.loop.amounts import Estimate, Range
 from collab.loop.config import Ablation, Method, TrainingConfig
-from collab.loop.layout import TrainingDir
 from collab.loop.policy import Policy
-from collab.loop.record import EpochRecord, ExampleCounts, Trained
+from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir
 from collab.loop.state import LoopState
-from collab.resolve import class_of, kinds
+from collab.rollout.build import class_of, kinds
 from collab.types import Prompt, Spent, Trajectory, Utterance
+
+if TYPE_CHECKING:
+    from collab.trainers.estimate import Forecast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Between the least and the most."""
+
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Range:
+        """Both ends."""
+        return Range(low=self.low * factor, high=self.high * factor)
+
+    def plus(self, other: Range) -> Range:
+        """The ends added up."""
+        return Range(low=self.low + other.low, high=self.high + other.high)
+
+    def or_(self, other: Range) -> Range:
+        """Around both."""
+        return Range(low=min(self.low, other.low), high=max(self.high, other.high))
+
+
+NOTHING = Range(low=0, high=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """What is asked of models, about one step or in a whole training."""
+
+    calls: Range
+    prompt_tokens: Range
+    completion_tokens: Range
+    """At most what a reply may have; how much will be said is not known."""
+    usd: Range | None
+    """None where a price is not known."""
+
+    def of_steps(self, steps: Range) -> Questions:
+        """The same of so many steps."""
+        return Questions(
+            calls=_scaled(self.calls, steps),
+            prompt_tokens=_scaled(self.prompt_tokens, steps),
+            completion_tokens=_scaled(self.completion_tokens, steps),
+            usd=None if self.usd is None else _scaled(self.usd, steps),
+        )
+
+    def or_(self, other: Questions) -> Questions:
+        """One of both, which is not known; the price is known where both are."""
+        return Questions(
+            calls=self.calls.or_(other.calls),
+            prompt_tokens=self.prompt_tokens.or_(other.prompt_tokens),
+            completion_tokens=self.completion_tokens.or_(other.completion_tokens),
+            usd=None if self.usd is None or other.usd is None else self.usd.or_(other.usd),
+        )
+
+
+def _scaled(one: Range, steps: Range) -> Range:
+    return Range(low=one.low * steps.low, high=one.high * steps.high)
+
+
+NONE_ASKED = Questions(calls=NOTHING, prompt_tokens=NOTHING, completion_tokens=NOTHING, usd=NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelEstimate:
+    """What a part of the labelling takes, per step of a rollout."""
+
+    name: str
+    """Of the part, as `Labels.spent` names it."""
+    doing: str
+    """What it does, in a word, for the line about time."""
+    asked: Questions | None
+    """What it asks a model; None where it does not tell."""
+    seconds: float | None
+    """None where a model would have been asked, and nothing was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What an algorithm makes of the rollouts of a training."""
+
+    noun: str
+    """What is learned from, in a word, e.g. "replies"."""
+    examples: Range
+    """So many of them, in the whole training."""
+    replies: Range
+    """Items that are trained with them, each as large as those that were tried."""
+    slower: float = 1.0
+    """How much longer each takes than those that were tried."""
+    labels: Sequence[LabelEstimate] = ()
+    training: Forecast
+    """Of the examples of one step."""
+
 
 PARTS = frozenset({"rollout", "examples", "weights", "training", "evaluation"})
 """Parts of an epoch that the loop names itself."""

@@ -1,6 +1,26 @@
 """What of an epoch is played: on which graph, its rollout, its evaluation. Each is an ordinary run.
 
 Each phase reads what is there already, resumes what was begun, or makes what is missing.
+
+Parts of a training that was moved: they name weights by where these lay, and find them where they lie now.
+
+A training tells of its own weights relative to itself, so that the whole can be moved. Its rollouts and evaluations are
+ordinary runs, which name what they play with by an absolute path; one begun before the move is told the new one.
+
+How hot a team explores: as hot as in the first epoch, however sure training makes its policy, or hotter.
+
+    heat = heat_of(method, policy, first)       # {"ada": 1.72, …}; empty where temperatures stay as declared
+    run = heated(run, heat)                     # the rollout; evaluations are played as declared
+
+What a hot policy learns first is to be surer: the gain of its last norm becomes longer, and all logits with it. At the
+same temperature its agents then agree in nearly all steps, right or wrong; where all are wrong alike, no cell is
+rewarded and nothing is corrected, so a second epoch teaches next to nothing (docs/recipe.md has the numbers). With
+temperatures that grow as the gain does, agents disagree as they did at first about what they have not learned yet.
+
+Two limits. What is trained stays the policy at the recipe's `temperature`, the one that is played in evaluations:
+replies of a heated rollout come from a flatter one. And growth is measured from where this training began: one that
+goes on from a trained team, on its own or in a transfer, begins as sure as that team is. The method's own `heat` makes
+up for it: it multiplies the temperatures of all rollouts, those of the first epoch, too.
 """
 
 from __future__ import annotations
@@ -8,40 +28,135 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from collab.collector import Progress
-from collab.comparison import TOLERATED_FAILURES, is_spoilt
-from collab.config import GraphDefinition, RunConfig
+from collab.config import AgentDefinition, GraphDefinition, RunConfig
+from collab.data.splits import EVALUATION_SEEDS, Instance, check_plan
 from collab.errors import OverlapError, RunError, RunFormatError
-from collab.evaluation import Report, pooled
+from collab.evaluation.comparison import TOLERATED_FAILURES, is_spoilt
+from collab.evaluation.metrics import Report, pooled
+from collab.evaluation.report import recorded_evaluation, runs_in
 from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of, sample
-from collab.loop.config import TrainingConfig
-from collab.loop.exploration import heat_of, heated
+from collab.library import checkpoint
+from collab.loop.config import Method, TrainingConfig
 from collab.loop.interfaces import Algorithm, EpochPlan, Rollout
-from collab.loop.layout import EpochDir, clear_unbegun
-from collab.loop.moved import follow
 from collab.loop.policy import Policy, first_policy, playing
+from collab.loop.record import EpochDir, clear_unbegun
 from collab.loop.state import LoopState
 from collab.loop.step_budget import counted, ended_by, has_enough, report_of_counted, steps_in
-from collab.plain import read_plain
-from collab.report import recorded_evaluation, runs_in
-from collab.resolve import build_suite, draw_order, plan_episodes, splits_in
-from collab.runs import resume, start
+from collab.rollout.build import build_suite, draw_order, plan_episodes, splits_in
+from collab.rollout.collector import Progress
+from collab.rollout.run import resume, start, stored_config
+from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
-from collab.series import plan_series, play
-from collab.splits.choose import check_plan
-from collab.splits.overlap import Instance
-from collab.splits.split import EVALUATION_SEEDS
-from collab.store.cost import paid, total
-from collab.store.files import write_json, writing
-from collab.store.manifest import FILE
+from collab.store.manifest import FILE, find_manifest, write_manifest
 from collab.store.run import RunStore
 from collab.store.run_dir import is_free
+from collab.store.usage import paid, total
 from collab.types import Spent, Trajectory
-from collab.wording import amount
+from collab.utils.files import read_plain, write_json, writing
+from collab.utils.text import amount
+
+_PLACES = ("path", "adapter")
+"""Options of an agent that name weights."""
+
+
+def follow(part: Path, wanted: RunConfig, training: Path, next_move: str) -> None:
+    """Tell a run that was begun where the training's weights lie now.
+
+    Only weights at the same place within the training are followed. Whether they are the same is found out when the run
+    is gone on with, by their digests.
+
+    Args:
+        part: rollout or evaluation of the training; need not have been begun.
+        wanted: as it would be begun today.
+        training: its directory.
+        next_move: for the message when it cannot be written.
+
+    Raises:
+        RunFormatError: what is recorded cannot be read.
+        StoreFailure: it cannot be written.
+    """
+    manifest = find_manifest(part) if (part / FILE).exists() else None
+    if manifest is None:
+        return
+    recorded = stored_config(part)
+    agents = {slot: _followed(one, wanted.agents.get(slot), training) for slot, one in recorded.agents.items()}
+    if agents != recorded.agents:
+        config = recorded.model_copy(update={"agents": agents}).model_dump(mode="json")
+        with writing(part / FILE, next_move):
+            write_manifest(part, replace(manifest, config=config))
+
+
+def _followed(agent: AgentDefinition, wanted: AgentDefinition | None, training: Path) -> AgentDefinition:
+    options = dict(agent.options)
+    for name in _PLACES:
+        before, now = options.get(name), None if wanted is None else wanted.options.get(name)
+        if isinstance(before, str) and isinstance(now, str) and _is_moved(Path(before), Path(now), training):
+            options[name] = now
+    return agent.model_copy(update={"options": options})
+
+
+def _is_moved(before: Path, now: Path, training: Path) -> bool:
+    """Whether both are the same place within the training, before and after it was moved."""
+    if before == now or not now.is_relative_to(training.resolve()):
+        return False
+    within = now.relative_to(training.resolve()).parts
+    return before.parts[-len(within) :] == within
+
+
+def heat_of(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
+    """Slot → what the temperatures of its rollout are multiplied by.
+
+    Args:
+        policy: that plays.
+        first: that the training began with.
+
+    Returns:
+        The method's `heat`, times how much longer the last norm's gain is in this policy than in the first one where
+        the method explores as hot as at first. Empty where temperatures stay as declared.
+
+    Raises:
+        ConfigError: a checkpoint cannot be read.
+    """
+    grown = _grown(method, policy, first)
+    if method.heat == 1:
+        return grown
+    return {slot: method.heat * grown.get(slot, 1.0) for slot in policy.weights}
+
+
+def _grown(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
+    """How much more the policy's gains are; empty where nothing was trained yet or the method explores as declared.
+
+    So it is, too, where the last norm has no rate of its own: then its gain stays what it was, or nearly so.
+    """
+    if not method.grows_hotter or policy.weights == first.weights:
+        return {}
+    then, now = lengths_of(first), lengths_of(policy)
+    return {slot: now[slot] / then[slot] for slot in now}
+
+
+def lengths_of(policy: Policy) -> dict[str, float]:
+    """Slot → length of the last norm's gain of its weights; ConfigError where a checkpoint cannot be read."""
+    from collab.trainers.optim import length_of_gain
+
+    found = {path: length_of_gain(Path(checkpoint(path))) for path in set(policy.weights.values())}
+    return {slot: found[path] for slot, path in policy.weights.items()}
+
+
+def heated(run: RunConfig, heat: Mapping[str, float]) -> RunConfig:
+    """The same run with the temperatures of these slots multiplied; a greedy agent stays greedy."""
+    agents = {slot: _hotter(agent, heat.get(slot, 1.0)) for slot, agent in run.agents.items()}
+    return run.model_copy(update={"agents": agents})
+
+
+def _hotter(agent: AgentDefinition, factor: float) -> AgentDefinition:
+    declared = agent.sampling.temperature
+    found = [factor * one for one in declared] if isinstance(declared, list) else factor * declared
+    return agent.model_copy(update={"sampling": agent.sampling.model_copy(update={"temperature": found})})
 
 
 class DrawnTasks:
@@ -113,7 +228,7 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
     One that came to its end without an episode that could be played is played again.
 
     Raises:
-        Halted, and all of `collab.runs.start`.
+        Halted, and all of `collab.rollout.run.start`.
     """
     clear_unbegun(out, FILE)
     steps = state.config.method.steps
@@ -150,7 +265,7 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> Report:
     Where too many of its episodes broke, those are played again.
 
     Raises:
-        Halted, and all of `collab.series.play`.
+        Halted, and all of `collab.rollout.seeds.play`.
     """
     configs = [playing(one, policy, state.config.method.determinism) for one in state.config.held_out]
     for config in configs:

@@ -16,10 +16,9 @@ from collab.config import AgentDefinition, RunConfig
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import checkpoint
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.layout import TrainingDir
-from collab.loop.record import read_record
-from collab.models.adapters import CONFIG
-from collab.models.chat import ChatTokenizer
+from collab.loop.record import TrainingDir, read_record
+from collab.models.tokenizer import ChatTokenizer
+from collab.models.vllm import CONFIG
 
 WHERE: Mapping[str, str] = {"local": "path", "openai": "model"}
 """Kind of agent → the option that names its checkpoint."""

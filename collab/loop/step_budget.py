@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab.config import RunConfig, validate
-from collab.evaluation import Report, summarise
+from collab.evaluation.metrics import Report, summarise
+from collab.evaluation.report import report_of
 from collab.loop.interfaces import read_training
-from collab.loop.layout import training_of
-from collab.report import report_of
-from collab.resolve import plan_episodes
+from collab.loop.record import training_of
+from collab.rollout.build import plan_episodes
 from collab.store.manifest import FILE
 from collab.store.reader import RunReader
 from collab.store.run import RunStore

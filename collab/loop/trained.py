@@ -15,14 +15,14 @@ from typing import Any
 
 from collab.config import AgentDefinition, GraphDefinition, RunConfig
 from collab.errors import GraphError, UsageError
-from collab.evaluation import describe_sampling
+from collab.evaluation.metrics import describe_sampling
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import read_training
-from collab.loop.layout import TrainingDir
 from collab.loop.policy import playing, policy_after
-from collab.store.files import check_plain
+from collab.loop.record import TrainingDir
 from collab.trust import check_trusted
+from collab.utils.files import check_plain
 
 _NAME = re.compile(r"(?P<run>.+)@(?P<which>best|last|epoch(?P<number>\d+))")
 _PER_SLOT = re.compile(r"[^/=@,]+=")

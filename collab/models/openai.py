@@ -3,9 +3,9 @@
 model = OpenAIModel(model="Qwen/Qwen2-7B-Instruct", base_url="http://127.0.0.1:8000/v1")
 
 What the server supports is found out once (`collab.models.probe`); a field that it does not support is never sent, and
-one that it refuses is left out from then on (`collab.models.dialect`).
-How requests travel, wait and are tried again is in `collab.models.transport`, LoRA adapters in
-`collab.models.adapters`. The key comes from the environment, and no message that leaves this module contains it.
+one that it refuses is left out from then on (`collab.models.probe`).
+How requests travel, wait and are tried again is in `collab.models.http`, LoRA adapters in
+`collab.models.vllm`. The key comes from the environment, and no message that leaves this module contains it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.adapters import AdapterPlace
-from collab.models.base import Capabilities, Reply, Request
+from collab.models.base import Capabilities, Meter, Reply, Request
 from collab.models.completion import (
     Completion,
     Counted,
@@ -27,19 +26,16 @@ from collab.models.completion import (
     Scoring,
     cut_at_stop,
     read_completion,
+    reply_pattern,
     request_body,
 )
 from collab.models.concurrency import Gate, Once, Window
-from collab.models.dialect import Body, Dialect
-from collab.models.estimate import estimate_prompt, estimate_tokens, least_tokens
-from collab.models.guided import reply_pattern
-from collab.models.meter import Meter
-from collab.models.prefix_cache import PrefixCache, metrics_url, read_prefix_cache
-from collab.models.probe import Findings, probe_server
-from collab.models.retry import NOBODY, Caller, ServerRefusal
-from collab.models.transport import Transport, check_address, find_key
-from collab.redact import misplaced_key
+from collab.models.http import NOBODY, Caller, ServerRefusal, Transport, check_address, find_key
+from collab.models.probe import Body, Dialect, Findings, PrefixCache, metrics_url, probe_server, read_prefix_cache
+from collab.models.tokenizer import estimate_prompt, estimate_tokens, least_tokens
+from collab.models.vllm import AdapterPlace
 from collab.types import PolicyRef, Sampling
+from collab.utils.redact import misplaced_key
 
 Answer = TypeVar("Answer", bound=Counted)
 
@@ -192,7 +188,7 @@ class OpenAIModel:
         return replace(found, knows_price=found.counts_tokens and None not in self._prices, notes=notes)
 
     def count_tokens(self, text: str) -> int:
-        """An estimate that errs upwards, see `collab.models.estimate`."""
+        """An estimate that errs upwards, see `collab.models.tokenizer`."""
         return estimate_tokens(text)
 
     async def close(self) -> None:

@@ -18,11 +18,10 @@ import time
 from dataclasses import replace
 
 from collab.envs.grammar import ActionSpace
-from collab.envs.samples import ENDINGS, random_action
+from collab.envs.random_actions import ENDINGS, random_action
 from collab.errors import ConfigError, ModelFailure
-from collab.models.base import Capabilities, Reply, Request
-from collab.models.estimate import estimate_tokens
-from collab.models.meter import Meter
+from collab.models.base import Capabilities, Meter, Reply, Request
+from collab.models.tokenizer import estimate_tokens
 from collab.prompts.parse import write_reply
 from collab.types import Action, Observation, PolicyRef
 

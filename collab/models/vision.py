@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.chat import ChatTokenizer, Places, code_refusal, first_line
+from collab.models.tokenizer import ChatTokenizer, Places, code_refusal, first_line
 
 GRID_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
 """Model types that give each picture as many tokens as its size asks for, at positions in a plane (M-RoPE)."""

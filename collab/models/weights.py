@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from collab.errors import CollabError, ConfigError
-from collab.models.chat import ChatTokenizer, code_refusal, first_line, quiet_transformers
+from collab.models.tokenizer import ChatTokenizer, code_refusal, first_line, quiet_transformers
 from collab.models.vision import FAMILIES
 
 Head = Literal["words", "scores"]

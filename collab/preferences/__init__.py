@@ -4,9 +4,9 @@
     result = await rebuild(Wish(run=Path("runs/first"), threshold=0.7), Library())        # pairs it anew
     result.difference.dropped
 
-    RUN/labels/NAME        what a critic said of every step          collab.credit.labels
-    RUN/proposals          what adversaries said                     collab.credit.adversary_memory
-    RUN/pairs/NAME         the pairs                                 collab.credit.pair_store
+    RUN/labels/NAME        what a critic said of every step          collab.rewards.labels
+    RUN/proposals          what adversaries said                     collab.preferences.replies
+    RUN/pairs/NAME         the pairs                                 collab.preferences.store
 
 What was judged or answered is never asked again, whoever was killed in between.
 """

@@ -3,7 +3,7 @@
     exported = export_runs([Path("runs/first")], Path("tables"))      # of made data: export_rows
     load_dataset("tables", "preferences")                                   # README.md in it names the tables
 
-Tables: episodes, steps and cells (`collab.store.export`); rewards, a line per critic and cell; pairs, with both
+Tables: episodes, steps and cells (`collab.store.parquet`); rewards, a line per critic and cell; pairs, with both
 replies, their scores and what they answer; and two in TRL's form of messages: preferences with `prompt`, `chosen` and
 `rejected` (DPOTrainer), demonstrations with `prompt` and `completion` (SFTTrainer).
 """
@@ -16,21 +16,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collab.credit.case import case_digest
-from collab.credit.critic import Judgement
-from collab.credit.labels import Labels, labellings, read_labels
-from collab.credit.pair_store import StoredPairs, last_name, pair_names, read_pairs
-from collab.credit.pairs import heard_alike
-from collab.credit.pairs_explained import labels_of
+from collab.data.example import LEVELS
+from collab.data.example import Row as Lesson
+from collab.data.parquet import read_rows
 from collab.errors import UsageError
-from collab.store.export import COLUMNS, MESSAGES, Kinds, ParquetFolder, Row, add_episode, clean, prompt_of, split_of
-from collab.store.files import write_atomic, writing
+from collab.preferences.explain import labels_of
+from collab.preferences.pairs import heard_alike
+from collab.preferences.store import StoredPairs, last_name, pair_names, read_pairs
+from collab.rewards.base import Judgement, case_digest
+from collab.rewards.labels import Labels, labellings, read_labels
+from collab.store.parquet import COLUMNS, MESSAGES, Kinds, ParquetFolder, Row, add_episode, clean, prompt_of, split_of
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
-from collab.synth.rows import LEVELS
-from collab.synth.rows import Row as Lesson
-from collab.synth.table import read_rows
 from collab.types import PreferencePair, ReplyRef, Step, Trajectory, Utterance
+from collab.utils.files import write_atomic, writing
 
 README = "README.md"
 FIRST = ("cells", "demonstrations")

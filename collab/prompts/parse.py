@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from collab.envs.actions import SPACES
-from collab.envs.grammar import ActionSpace
+from collab.envs.grammar import SPACES, ActionSpace
 from collab.types import Action, Cause, Observation, ParseFailure
 
 # Possessive quantifiers (*+) keep these linear on hostile text.

@@ -16,8 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from collab.errors import UnknownName, UsageError
-from collab.plain import read_plain
-from collab.store.files import write_atomic, writing
+from collab.utils.files import read_plain, write_atomic, writing
 
 FOLDER = "blobs"
 FORMATS = ("PNG", "WEBP", "JPEG")

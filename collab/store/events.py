@@ -21,9 +21,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from collab.errors import StoreFailure
-from collab.redact import hide_values, holds_secret
 from collab.store.manifest import FORMAT_VERSION, Manifest, check_version, is_version, now
 from collab.types import EpisodeError, Label, Observation, Outcome, Spent, Step, Task
+from collab.utils.redact import hide_values, holds_secret
 
 _CONFIG = ConfigDict(ser_json_inf_nan="strings")
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from collab.errors import StoreFailure
-from collab.plain import open_plain
-from collab.store.files import sync_directory
+from collab.utils.files import open_plain, sync_directory
 
 FOLDER = "events"
 

@@ -16,12 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 
 import collab
 from collab.errors import RunFormatError
-from collab.plain import read_plain
-from collab.redact import hide_values
 from collab.seeds import Seeds
-from collab.store.files import check_plain, write_atomic
 from collab.store.log import segments
 from collab.types import PlannedTask
+from collab.utils.files import check_plain, read_plain, write_atomic
+from collab.utils.redact import hide_values
 
 FORMAT_VERSION = "1.1"
 """Version of the run format that this code writes: major.minor."""

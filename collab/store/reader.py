@@ -5,16 +5,18 @@
         trajectory = reader.trajectory(summary.id)
 
 A reader changes nothing in the run directory. It shows the run as it was when the reader was made or last refreshed.
+
+What a reader tells about a run before anything is read in full.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from collab.errors import RunFormatError, UnknownName
 from collab.store import log
@@ -32,14 +34,98 @@ from collab.store.events import (
     TextRecorded,
     decode,
 )
-from collab.store.files import check_plain
-from collab.store.index import Index
-from collab.store.lock import owner
+from collab.store.index import Index, found_by
 from collab.store.log import Place
 from collab.store.manifest import FILE, DamagedHead, Manifest, read_manifest
-from collab.store.summary import COLUMNS, EpisodeSummary, Problem, Status, summarise
-from collab.store.trust import found_by
-from collab.types import Label, Spent, Step, Trajectory
+from collab.store.run_dir import owner
+from collab.types import EpisodeError, Label, Outcome, Spent, Step, Trajectory
+from collab.utils.files import check_plain
+
+Status: TypeAlias = Literal["running", "finished", "stopped", "dead"]
+"""running: a process writes it; finished: all was done; stopped: ended early on purpose; dead: its process vanished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeSummary:
+    """One episode in one line."""
+
+    id: str
+    task: str
+    environment: str
+    difficulty: str | None
+    epoch: int
+    episode: int
+    seed: int
+    max_steps: int
+    """Step budget of the instance."""
+    attempt: int
+    """How often it was begun before."""
+    state: Literal["unfinished", "finished", "failed"]
+    steps: int
+    """Steps that can be read."""
+    missing: tuple[int, ...]
+    """Steps that were recorded and cannot be read."""
+    outcome: Outcome | None
+    """None unless finished."""
+    error: EpisodeError | None
+    """None unless failed."""
+    seconds: float
+    """0 while unfinished."""
+    privileged: bool
+
+    @property
+    def lost(self) -> str:
+        """The first missing steps, in words."""
+        shown = ", ".join(str(step) for step in self.missing[:10])
+        return shown if len(self.missing) <= 10 else f"{shown} and {len(self.missing) - 10} more"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something in the run that cannot be read."""
+
+    file: str
+    """Relative to the run directory."""
+    line: int | None
+    """From 1; None when it is not about a line."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}{'' if self.line is None else f':{self.line}'}: {self.reason}"
+
+
+COLUMNS = """
+key, trajectory, task, environment, difficulty, epoch, episode, seed, max_steps, attempt, state,
+success, score, reason, error, error_message, error_step, steps, seconds,
+privileged OR EXISTS (SELECT 1 FROM steps WHERE steps.key = episodes.key AND steps.privileged)
+"""
+"""Of the index's table `episodes`, as `summarise` takes them."""
+
+
+def summarise(row: tuple[Any, ...], present: Sequence[int]) -> EpisodeSummary:
+    """Make a summary of one row and the steps that are in the index."""
+    (_, id, task, environment, difficulty, epoch, episode, seed, max_steps, attempt, state), rest = row[:11], row[11:]
+    success, score, reason, error, message, error_step, steps, seconds, privileged = rest
+    expected = steps if steps is not None else max(present, default=-1) + 1
+    return EpisodeSummary(
+        id=id,
+        task=task,
+        environment=environment,
+        difficulty=difficulty,
+        epoch=epoch,
+        episode=episode,
+        seed=int(seed),
+        max_steps=int(max_steps),
+        attempt=attempt,
+        state=state,
+        steps=len(present),
+        missing=tuple(sorted(set(range(expected)).difference(present))),
+        outcome=Outcome(success=bool(success), score=score, reason=reason) if state == "finished" else None,
+        error=EpisodeError(type=error, message=message, step=error_step) if state == "failed" else None,
+        seconds=seconds or 0.0,
+        privileged=bool(privileged),
+    )
+
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=Event)

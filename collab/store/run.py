@@ -1,22 +1,424 @@
-"""A run directory from outside: make one, open one, write to it, read from it.
+"""Write a run: every event is with the operating system before the call returns.
+
+    with RunWriter(directory) as writer:
+        writer.begin_episode(id, task, episode=0, epoch=0, environment="miniwob", environment_version="1")
+        writer.text(prefix_hash, prefix)
+        writer.step(id, step)
+        writer.end_episode(id, outcome=outcome, final=observation, seconds=3.2)
+        writer.finish()
+
+So a killed process loses no event; the end of an episode is also brought to the disk itself, so a power cut loses at
+most the episodes that were running. All methods may be called from any thread.
+
+Where an episode is written while it happens: in a run directory, or nowhere.
+
+A run directory from outside: make one, open one, write to it, read from it.
 
 store = RunStore.create(Path("runs/first"), Manifest(command="rollout", config=config, seed=0))
 with store.writer() as writer: ...
 with store.reader() as reader: ...
 
 store = RunStore.open(Path("runs/first"))      # later, or from another process
+
+Where the episodes of a run stand, as its writer has to know.
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import shlex
+import sqlite3
+import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
+from typing import Protocol
 
+from collab.errors import StoreFailure
 from collab.store import blobs, log
-from collab.store.manifest import FILE, Manifest, find_manifest, write_manifest
+from collab.store import index as indexing
+from collab.store.blobs import BlobWriter
+from collab.store.events import (
+    EpisodeFinished,
+    EpisodeResumed,
+    EpisodeStarted,
+    Event,
+    LabelRecorded,
+    Note,
+    Record,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    SpentRecorded,
+    StepRecorded,
+    TextRecorded,
+    without_secrets,
+)
+from collab.store.index import Index
+from collab.store.log import Appender
+from collab.store.manifest import FILE, Manifest, find_manifest, versions, write_manifest
 from collab.store.reader import RunReader
-from collab.store.run_dir import new_directory
-from collab.store.writer import RunWriter
+from collab.store.run_dir import RunLock, new_directory
+from collab.types import EpisodeError, Label, Observation, Outcome, Spent, Step, Task, Trajectory
+from collab.utils.files import writing
+from collab.utils.redact import known_secrets, redact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where an episode stands."""
+
+    attempt: int
+    steps: int = 0
+    """Recorded without a gap."""
+    state: str = "unfinished"
+    """"unfinished", "finished" or "failed"."""
+    running: bool = False
+    """Begun or resumed by this writer, and not ended."""
+
+
+def progress(index: Index) -> dict[str, Progress]:
+    """All episodes as the log left them."""
+    steps: dict[int, int] = {}
+    for key, step in index.connection.execute("SELECT key, step FROM steps ORDER BY key, step"):
+        if step == steps.get(key, 0):
+            steps[key] = step + 1
+    rows = index.connection.execute("SELECT key, trajectory, attempt, state FROM episodes")
+    return {id: Progress(attempt=attempt, state=state, steps=steps.get(key, 0)) for key, id, attempt, state in rows}
+
+
+logger = logging.getLogger(__name__)
+
+
+class RunWriter:
+    """The only writer of a run, from construction to `close`; takes a stopped or dead run up again.
+
+    Calls out of order (a step of an episode that is not running, a step left out, a finished episode begun again)
+    raise ValueError and record nothing.
+
+    Raises:
+        UsageError: another process writes this run.
+        RunFormatError: the directory is no run, or of a newer format.
+        StoreFailure: from every method: the disk is full or the rights are missing; nothing half-written counts.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        manifest = find_manifest(directory)
+        self._mutex = threading.RLock()
+        self._texts: set[str] = set()
+        self._secrets = known_secrets()
+        self._seq = 0
+        self._open = True
+        with writing(directory):
+            self._lock = RunLock(directory)
+        try:
+            with writing(directory):
+                index = Index.load(directory)
+                self._episodes = progress(index)
+                for tail in index.tails(directory):
+                    logger.warning("%s: events/%s:%d: %s", directory, tail.segment, tail.line, tail.reason)
+                begun = index.connection.execute("SELECT 1 FROM events WHERE type = 'run_started'").fetchone()
+                self._log = Appender(directory)
+            self._index = self._keep(index)
+            self._append(RunResumed(versions=versions()) if begun or not manifest else RunStarted(manifest=manifest))
+        except BaseException:
+            self._lock.release()
+            raise
+        self._blobs = BlobWriter(directory, lambda hash, reason: self.note(f"picture {hash} is unreadable: {reason}"))
+
+    @property
+    def name(self) -> str:
+        """Name of this writer in its events."""
+        return self._log.writer
+
+    def begin_episode(
+        self,
+        id: str,
+        task: Task,
+        *,
+        episode: int,
+        epoch: int,
+        environment: str,
+        environment_version: str,
+        privileged: bool = False,
+    ) -> None:
+        """Start an episode, or start it again from its beginning: the new attempt replaces what was recorded before."""
+        with self._mutex:
+            known = self._episodes.get(id)
+            if known and (known.running or known.state == "finished"):
+                raise ValueError(f"episode {id} is {'running' if known.running else 'finished'} and cannot begin again")
+            attempt = known.attempt + 1 if known else 0
+            self._append(
+                EpisodeStarted(
+                    trajectory=id,
+                    attempt=attempt,
+                    task=task,
+                    episode=episode,
+                    epoch=epoch,
+                    environment=environment,
+                    environment_version=environment_version,
+                    privileged=privileged,
+                )
+            )
+            self._episodes[id] = Progress(attempt=attempt, running=True)
+
+    def resume_episode(self, id: str, step: int | None = None) -> int:
+        """Go on with an unfinished episode of an earlier writer, whose recorded steps were replayed.
+
+        Args:
+            step: where it goes on, dropping what was recorded from there on; None: after the last recorded step.
+
+        Returns:
+            The index of the step that comes next.
+        """
+        with self._mutex:
+            known = self._episodes.get(id)
+            if known is None or known.running or known.state == "finished":
+                raise ValueError(f"episode {id} is not an unfinished episode of an earlier writer")
+            next_step = known.steps if step is None else step
+            if not 0 <= next_step <= known.steps:
+                raise ValueError(f"episode {id} has {known.steps} steps and cannot go on at step {next_step}")
+            self._append(EpisodeResumed(trajectory=id, attempt=known.attempt, step=next_step))
+            self._episodes[id] = replace(known, steps=next_step, running=True)
+            return next_step
+
+    def text(self, hash: str, text: str) -> None:
+        """Store a text under its SHA-256; once per writer, further calls with the same hash cost nothing."""
+        with self._mutex:
+            if hash not in self._texts:
+                self._append(TextRecorded(hash=hash, text=text))
+                self._texts.add(hash)
+
+    def picture(self, picture: bytes) -> str:
+        """Store a picture (PNG, WebP or JPEG) in the background; returns at once the hash by which steps name it."""
+        return self._blobs.put(picture)
+
+    def step(self, id: str, step: Step) -> None:
+        """Record a step: when this returns, no death of this process loses it."""
+        with self._mutex:
+            known = self._running(id)
+            if step.index != known.steps:
+                raise ValueError(f"episode {id}: step {step.index} follows {known.steps} recorded steps")
+            self._append(StepRecorded(trajectory=id, attempt=known.attempt, step=step))
+            self._episodes[id] = replace(known, steps=known.steps + 1)
+
+    def end_episode(
+        self,
+        id: str,
+        *,
+        outcome: Outcome | None = None,
+        error: EpisodeError | None = None,
+        final: Observation | None = None,
+        seconds: float = 0.0,
+    ) -> None:
+        """End an episode with exactly one of outcome and error."""
+        if (outcome is None) == (error is None):
+            raise ValueError(f"episode {id} ends with an outcome or with an error, not with both or neither")
+        with self._mutex:
+            known = self._running(id)
+            self._append(
+                EpisodeFinished(
+                    trajectory=id,
+                    attempt=known.attempt,
+                    outcome=outcome,
+                    error=error,
+                    final=final,
+                    steps=known.steps,
+                    seconds=seconds,
+                )
+            )
+            state = "failed" if outcome is None else "finished"
+            self._episodes[id] = replace(known, state=state, running=False)
+            with writing(self.directory):
+                self._log.sync()
+        self._blobs.check()
+
+    def label(self, label: Label) -> None:
+        """Record a judgement; it replaces an earlier one by the same maker on the same trajectory."""
+        with self._mutex:
+            self._append(LabelRecorded(label=label))
+
+    def spent(self, spent: Spent) -> None:
+        """Record what this process spent."""
+        with self._mutex:
+            self._append(SpentRecorded(spent=spent))
+
+    def note(self, text: str) -> None:
+        """Record something worth knowing that changes nothing."""
+        with self._mutex:
+            self._append(Note(text=text))
+
+    def stop(self, reason: str) -> None:
+        """Say that the run ends before its end, resumable."""
+        with self._mutex:
+            self._append(RunStopped(reason=reason))
+
+    def finish(self) -> None:
+        """Say that all that was planned has been done."""
+        with self._mutex:
+            self._append(RunFinished())
+
+    def close(self) -> None:
+        """Wait for pictures, bring everything to the disk, let others write. May be called twice."""
+        if not self._open:
+            return
+        try:
+            self._blobs.close()  # may still record notes
+        finally:
+            with self._mutex:
+                self._close_files()
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close; when something escaped the block, record first that it stopped the run."""
+        try:
+            if kind is not None and not issubclass(kind, StoreFailure):
+                self.stop(f"{kind.__name__}: {error}".removesuffix(": "))
+        finally:
+            self.close()
+
+    def _running(self, id: str) -> Progress:
+        known = self._episodes.get(id)
+        if known is None or not known.running:
+            raise ValueError(f"episode {id} is not running; begin or resume it first")
+        return known
+
+    def _append(self, event: Event) -> None:
+        if not self._open:
+            raise ValueError(f"{self.directory}: this writer is closed")
+        record = Record.of(event, seq=self._seq, writer=self._log.writer)
+        record, line = without_secrets(record, self._secrets)
+        with writing(self.directory):
+            place = self._log.append(line)
+        self._seq += 1
+        if self._index is not None:
+            try:
+                self._index.add(record, place, self._seq)
+                self._index.commit_if_due()
+            except sqlite3.Error as error:
+                self._drop_index(error)
+
+    def _keep(self, index: Index) -> Index | None:
+        """Put the index on the disk; a run without one is slower to read and otherwise whole."""
+        try:
+            return index.save(self.directory)
+        except (sqlite3.Error, OSError) as error:
+            self._drop_index(error)
+            return None
+
+    def _drop_index(self, error: Exception) -> None:
+        logger.warning("%s: the index cannot be kept (%s); it will be built from the log", self.directory, error)
+        self._index = None
+        with writing(self.directory):
+            indexing.remove(self.directory)
+
+    def _close_files(self) -> None:
+        self._open = False
+        try:
+            with writing(self.directory):
+                self._log.close()
+            if self._index is not None:
+                try:
+                    self._index.close()
+                except sqlite3.Error as error:
+                    self._drop_index(error)
+        finally:
+            self._lock.release()
+
+
+class Recorder(Protocol):
+    """Where an episode is written while it happens."""
+
+    def begin(self, trajectory: Trajectory) -> None:
+        """An episode begins, or begins again; it has no steps yet."""
+        ...
+
+    def resume(self, trajectory: str, step: int) -> None:
+        """An interrupted episode goes on at `step`; what stands before it was recorded earlier and replayed."""
+        ...
+
+    def text(self, key: str, text: str) -> None:
+        """A prompt prefix, by its SHA-256; the same one may come often."""
+        ...
+
+    def picture(self, png: bytes) -> str:
+        """A screen; returns the SHA-256 it is stored under, at once, and encodes later."""
+        ...
+
+    def step(self, trajectory: str, step: Step) -> None:
+        """A finished step; when this returns, the step survives the death of the process."""
+        ...
+
+    def end(self, trajectory: Trajectory) -> None:
+        """The episode is over, with an outcome or an error."""
+        ...
+
+
+class RunRecorder:
+    """A recorder that writes a run directory."""
+
+    def __init__(self, writer: RunWriter) -> None:
+        self._writer = writer
+        self.text = writer.text
+        self.picture = writer.picture
+        self.step = writer.step
+
+    def begin(self, trajectory: Trajectory) -> None:
+        """An episode begins, or begins again."""
+        self._writer.begin_episode(
+            trajectory.id,
+            trajectory.task,
+            episode=trajectory.episode,
+            epoch=trajectory.epoch,
+            environment=trajectory.environment,
+            environment_version=trajectory.environment_version,
+            privileged=trajectory.privileged,
+        )
+
+    def resume(self, trajectory: str, step: int) -> None:
+        """An interrupted episode goes on."""
+        self._writer.resume_episode(trajectory, step)
+
+    def end(self, trajectory: Trajectory) -> None:
+        """The episode is over."""
+        error = trajectory.error
+        self._writer.end_episode(
+            trajectory.id,
+            outcome=trajectory.outcome,
+            error=error and replace(error, message=redact(error.message)),
+            final=trajectory.final,
+            seconds=trajectory.seconds,
+        )
+
+
+class Silent:
+    """A recorder that keeps nothing: for trajectories that are only needed in memory."""
+
+    def begin(self, trajectory: Trajectory) -> None:
+        """Keep nothing."""
+
+    def resume(self, trajectory: str, step: int) -> None:
+        """Keep nothing."""
+
+    def text(self, key: str, text: str) -> None:
+        """Keep nothing."""
+
+    def picture(self, png: bytes) -> str:
+        """Keep nothing; the picture is still named by its content."""
+        return hashlib.sha256(png).hexdigest()
+
+    def step(self, trajectory: str, step: Step) -> None:
+        """Keep nothing."""
+
+    def end(self, trajectory: Trajectory) -> None:
+        """Keep nothing."""
 
 
 class RunStore:

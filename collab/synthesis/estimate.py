@@ -12,16 +12,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from collab.collector import Progress as Calls
+from collab.data.example import LEVELS
 from collab.envs.base import Environment, HasOracle, Suite
+from collab.rollout.collector import Progress as Calls
 from collab.seeds import derive, generator
-from collab.synth.plan import SynthConfig, Unit, units_of
-from collab.synth.questions import ELEMENT, SCREEN
-from collab.synth.rows import LEVELS
-from collab.synth.synth import Ledger, Progress
-from collab.synth.unit import Workshop, make
-from collab.synthesis.workshop import opened
-from collab.wording import amount
+from collab.synthesis.config import SynthConfig, Unit, units_of
+from collab.synthesis.run import opened
+from collab.synthesis.units import Ledger, Progress, Workshop, make
+from collab.synthesis.wording import ELEMENT, SCREEN
+from collab.utils.text import amount
 
 SAMPLED = 6
 """Walks and episodes that are looked at."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collab.config import load_environment
+from collab.data.example import Row
+from collab.data.splits import Overlap, kept_by, refuse_overlap
 from collab.library import Library
-from collab.resolve import splits_in
-from collab.splits.overlap import Overlap, kept_by, refuse_overlap
-from collab.synth.rows import Row
+from collab.rollout.build import splits_in
 
 
 async def check_rows(rows: Sequence[Row], library: Library, *, allow_overlap: bool = False) -> list[Overlap]:

@@ -8,7 +8,8 @@
 `continual`   Training goes on there from the transferred team, which is also what DPO refers to (`reference: initial`).
               The continued team plays the second environment, and the first one again, as the transferred team did.
 
-What is told, in success rates (SR) over equal instances, each with a 95 % bootstrap interval (`collab.comparison`):
+What is told, in success rates (SR) over equal instances, each with a 95 % bootstrap interval
+(`collab.evaluation.comparison`):
 
     Δ_generalization = SR(team) − SR(base)                      in the second environment
     gained           = SR(continued) − SR(transferred)          in the second environment

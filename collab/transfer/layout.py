@@ -10,14 +10,13 @@ from typing import Literal, TypeAlias
 
 from collab.config import RunConfig, validate
 from collab.errors import RunFormatError
-from collab.loop.head import HeadFile
-from collab.loop.layout import TrainingDir
 from collab.loop.phases import is_over
-from collab.plain import read_plain
-from collab.store.files import write_atomic, write_json, writing
+from collab.loop.record import TrainingDir
 from collab.store.manifest import FILE as RUN_FILE
+from collab.store.run_dir import HeadFile
 from collab.transfer.config import Arm, Place, TransferConfig
 from collab.transfer.outcome import Outcome, Told
+from collab.utils.files import read_plain, write_atomic, write_json, writing
 
 FILE = "transfer.json"
 FORMAT = 3

@@ -8,12 +8,11 @@ from typing import TypeAlias
 
 from pydantic import Field
 
-from collab.comparison import Comparison, compare
 from collab.config import Definition
-from collab.evaluation import FEW, FEW_TOLD, Report
+from collab.evaluation.comparison import Comparison, compare
+from collab.evaluation.metrics import FEW, FEW_TOLD, Report
+from collab.evaluation.report import RecordedRun, Table, markdown, tabulate
 from collab.loop.record import Success
-from collab.report import RecordedRun
-from collab.tables import Table, markdown, tabulate
 from collab.transfer.config import Arm, Mode, Place
 
 Played: TypeAlias = Mapping[Place, Mapping[Arm, Sequence[RecordedRun]]]
@@ -93,7 +92,7 @@ def generalization(base: Report, team: Report) -> Comparison:
     Source: CollabUIAgents, tables 1 and 2. Deviation: over the instances that both played, with an interval.
 
     Raises:
-        UsageError: see `collab.comparison.compare`.
+        UsageError: see `collab.evaluation.comparison.compare`.
     """
     return compare(base, team)
 
@@ -102,7 +101,7 @@ def forgetting(before: Report, after: Report) -> Comparison:
     """SR(before) − SR(after) in the first environment: positive where something was forgotten.
 
     Raises:
-        UsageError: see `collab.comparison.compare`.
+        UsageError: see `collab.evaluation.comparison.compare`.
     """
     return compare(after, before)
 
@@ -121,7 +120,7 @@ def outcome_of(
     """Compare what was played; names and numbers as `Outcome` has them.
 
     Raises:
-        UsageError: something is no result or cannot be compared; see `collab.tables.tabulate`.
+        UsageError: something is no result or cannot be compared; see `collab.evaluation.report.tabulate`.
     """
     tables = {place: tabulate({str(arm): runs for arm, runs in arms.items()}) for place, arms in played.items()}
     second = _reports(played["second"], tables["second"])

@@ -1,32 +1,216 @@
-"""A transfer from its beginning, or from wherever it stands, to its result."""
+"""A transfer from its beginning, or from wherever it stands, to its result.
+
+The parts of a transfer, each from wherever it stands: an evaluation, the training, and who plays after it.
+
+What a transfer would do, before it is begun, or what is left of one: its parts, and what its training will take.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import collab
-from collab.background import Stopped
-from collab.config import AgentDefinition, Budget, validate_recorded, without_secrets
+from collab.config import AgentDefinition, Budget, RunConfig, validate_recorded, without_secrets
 from collab.errors import RunFormatError, UsageError
-from collab.learn.prepare import check_device, check_installed, check_reports
-from collab.learn.threads import as_begun, threads_head
-from collab.library import checkpoint
-from collab.loop.grant import Grant, granted
+from collab.evaluation.comparison import is_spoilt
+from collab.evaluation.report import RecordedRun, recorded_evaluation, recorded_run
+from collab.library import Library, checkpoint
+from collab.loop import estimate
 from collab.loop.interfaces import algorithm_named, options_of
-from collab.loop.loop import changed_prompt, check_training
-from collab.loop.policy import WHERE
-from collab.models.layout import played_digest
-from collab.report import RecordedRun, recorded_run
-from collab.runs import check
+from collab.loop.loop import TrainingResult, changed_prompt, check_training
+from collab.loop.loop import resume as resume_training
+from collab.loop.loop import start as start_training
+from collab.loop.policy import WHERE, playing, policy_after
+from collab.loop.record import FILE as TRAINING_FILE
+from collab.loop.record import clear_unbegun, records_until
+from collab.models.checkpoint import played_digest
+from collab.rollout.collector import Progress as Collecting
+from collab.rollout.run import check
+from collab.rollout.seeds import left_of, plan_series, play
+from collab.store.manifest import FILE as RUN_FILE
 from collab.store.manifest import now
+from collab.store.run_dir import Grant, granted
+from collab.trainers.distributed import as_begun, threads_head
+from collab.trainers.prepare import check_device, check_installed, check_reports
 from collab.transfer.config import Arm, Place, TransferConfig
-from collab.transfer.layout import TransferFolder, parts_after, parts_before
+from collab.transfer.layout import Part, State, TransferFolder, parts_after, parts_before
 from collab.transfer.outcome import Told, outcome_of
-from collab.transfer.parts import Progress, Work, best_epoch, continued, library_of, measure, train, untrained
+from collab.utils.concurrency import Stopped
+from collab.utils.text import amount
+
+TRAINING = "training"
+"""What `Progress.part` calls the training."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a transfer is; a live object."""
+
+    part: str = ""
+    """What is being done: "second/base", "training" …"""
+    number: int = 0
+    """Which part that is, from 1."""
+    parts: int
+    inner: Any = None
+    """The live object of what is being done: of a collection, or of a training; None before it has one."""
+    training: Any = None
+    """That of the training, also when it is over; None before."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """One process that works on a transfer."""
+
+    config: TransferConfig
+    folder: TransferFolder
+    budget: Budget
+    stop: asyncio.Event
+    device: str
+    progress: Progress
+    reports: Sequence[str] = ()
+    """Further places for metrics of training."""
+    meter: Collecting = field(default_factory=lambda: Collecting(planned=0))
+    """What this process has spent, and since when."""
+
+    def begin(self, part: str) -> None:
+        """Name what is done next."""
+        self.progress.part, self.progress.inner = part, None
+        self.progress.number += 1
+
+    def watch(self, inner: Any) -> None:
+        """Take the live object of what is being done."""
+        self.progress.inner = inner
+        if self.progress.part == TRAINING:
+            self.progress.training = inner
+
+    def left(self) -> Budget | None:
+        """What may still be spent; None when a limit is used up."""
+        return left_of(self.budget, self.meter)
+
+    @property
+    def ending(self) -> str | None:
+        """Why nothing more may be begun; None when it may."""
+        if self.stop.is_set():
+            return "stopped on request"
+        return self.meter.exceeded(self.budget)
+
+    def spend(self, tokens: int, cost_usd: float) -> None:
+        """Count in what this process has spent on a part."""
+        self.meter.prompt_tokens += tokens  # of prompts and replies: a budget does not tell them apart
+        self.meter.cost_usd += cost_usd
+
+
+async def measure(work: Work, part: Part, runs: Sequence[RunConfig]) -> str | None:
+    """Play what is missing of an evaluation, broken episodes of an earlier process again.
+
+    Args:
+        runs: one per seed.
+
+    Returns:
+        Why that stopped; None when it is over and can be compared.
+    """
+    work.begin(part.name)
+    folder, own = work.folder.part(part), work.config.library if part.place == "second" else work.config.first_library
+    for config in runs:
+        clear_unbegun(folder / f"seed-{config.seed}", RUN_FILE)
+    for run in await plan_series(runs, library_of(own), folder):
+        if run.over:
+            continue
+        left = work.left()
+        if work.ending is not None or left is None:
+            return work.ending
+        result = await play(run, library_of(own), budget=left, watch=work.watch, stop=work.stop)
+        work.spend(result.progress.tokens, result.progress.cost_usd)
+        if result.stopped is not None:
+            return result.stopped
+    report = recorded_evaluation(folder).report
+    if is_spoilt(report.broken, report.planned.episodes):
+        return (
+            f"{part.name}: {report.broken} of {amount(report.planned.episodes, 'episode')} broke, too many to compare"
+        )
+    return None
+
+
+async def train(work: Work) -> str | None:
+    """Train in the second environment, from wherever that stands; returns why that stopped, None when it is over."""
+    work.begin(TRAINING)
+    folder = work.folder.training
+    if work.folder.state_of_training() == "over":
+        return None
+    left = work.left()
+    if work.ending is not None or left is None:
+        return work.ending
+    clear_unbegun(folder.path, TRAINING_FILE)
+    result = await _trained(work, left)
+    work.spend(result.tokens, result.cost_usd)
+    return result.stopped
+
+
+async def _trained(work: Work, budget: Budget) -> TrainingResult:
+    folder, config = work.folder.training, work.config.training
+    if folder.file.exists() or config is None:
+        return await resume_training(
+            folder.path,
+            budget=budget,
+            device=work.device,
+            report_to=work.reports,
+            watch=work.watch,
+            stop=work.stop,
+        )
+    head = work.folder.head.read()
+    return await start_training(
+        config,
+        folder.path,
+        options=head["options"],
+        budget=budget,
+        device=work.device,
+        report_to=work.reports,
+        watch=work.watch,
+        stop=work.stop,
+    )
+
+
+def continued(config: TransferConfig, folder: TransferFolder, run: RunConfig) -> RunConfig:
+    """An evaluation of the transferred team, played by the policy that training in the second environment left.
+
+    Nothing but weights, their version and the team's name differs from what the transferred team played.
+
+    Raises:
+        RunFormatError: the training cannot be read.
+        UsageError: it is not over.
+    """
+    assert config.training is not None, "direct trains nothing"
+    policy = policy_after(folder.training, config.training, best_epoch(folder))
+    determinism = next(iter(run.agents.values())).options.get("determinism", "fast")
+    names = dict.fromkeys(run.agents, f"{folder.training.path.name}@best")
+    return playing(run, policy, determinism).model_copy(update={"agent_names": names})
+
+
+def best_epoch(folder: TransferFolder) -> int:
+    """Epoch of the second training that was chosen; UsageError when that is not over."""
+    summary = folder.training.head.read().get("summary")
+    if summary is None or summary["best"] is None:
+        raise UsageError(f"{folder.training.path}: no epoch is the best yet; go on with: {folder.resume}")
+    return int(summary["best"])
+
+
+def untrained(folder: TransferFolder, epochs: int) -> list[str]:
+    """What the second training did not train, and why; of as many of its epochs as are over."""
+    return [
+        f"epoch {record.epoch}, {policy}: {why}"
+        for record in records_until(folder.training, epochs)
+        for policy, why in record.untrained.items()
+    ]
+
+
+def library_of(own: str | None) -> Library:
+    """Where definitions are looked up; None for the built-in ones alone."""
+    return Library.recorded(own)
+
 
 Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the transfer goes on."""
@@ -128,7 +312,7 @@ async def _check(config: TransferConfig, budget: Budget, options: Mapping[str, A
     """Open once whatever the parts will open: both environments, base and team, and whom a training asks.
 
     Returns:
-        What is worth knowing of them, a line each; see `collab.runs.check` and `collab.loop.loop.check_training`.
+        What is worth knowing of them, a line each, as from `collab.rollout.run.check` and `check_training`.
     """
     found: list[str] = []
     transferred = config.transferred if config.training is None else []
@@ -147,7 +331,7 @@ def stored_config(folder: TransferFolder) -> TransferConfig:
 def weights_of(config: TransferConfig) -> dict[str, str]:
     """Digests of the checkpoints and adapters here that the base and the team play with, by "arm/slot".
 
-    Of a team on a server it is what lies here of what the server plays; see `collab.models.layout.played_digest`.
+    Of a team on a server it is what lies here of what the server plays; see `collab.models.checkpoint.played_digest`.
     """
     played: dict[Arm, Mapping[str, AgentDefinition]] = {
         "base": config.base[0].agents,
@@ -239,4 +423,85 @@ def _compared(config: TransferConfig, folder: TransferFolder) -> Told:
         epoch=None if config.training is None else best_epoch(folder),
         method=None if config.training is None else config.training.called,
         untrained=() if config.training is None else untrained(folder, config.training.method.epochs),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One part."""
+
+    part: str
+    """Its directory, e.g. "second/base"."""
+    state: State
+    environment: str
+    """Its definition."""
+    split: str | None
+    """None for tasks that were chosen freely."""
+    team: str
+    """As it is named."""
+    seeds: tuple[int, ...]
+    """Run seeds of the evaluation; of the training its own."""
+    episodes: int
+    """Over all seeds; of the training over all epochs, its own evaluations included where they were counted."""
+    calls_per_step: int
+    """Of the policies: agents by rounds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All parts in the order in which they are made."""
+
+    parts: tuple[Line, ...]
+    training: estimate.Plan | None
+    """In numbers; None for direct, and for one that has begun."""
+
+
+async def plan(config: TransferConfig, folder: TransferFolder | None = None, device: str | None = None) -> Plan:
+    """Count; for a training that has not begun, also play one step. Nothing is written.
+
+    Args:
+        folder: of a transfer that is gone on with; None for one that would be begun.
+        device: where policies are trained, "auto" or "cpu"; None for where the transfer was begun to train them, "auto"
+            for one that would be begun.
+
+    Raises:
+        UsageError, RunError: as the first rollout of the training would.
+    """
+    if folder is not None:
+        device = granted(folder.head.read(), str(folder.file), budget=None, device=device).device
+    device = device or Grant().device
+    check_device(device)
+    training, found = config.training, None
+    state: State = "missing" if folder is None else folder.state_of_training()
+    if training is not None and state == "missing":
+        found = await estimate.plan(training, library_of(config.library), device)
+    lines = [_line(part, folder) for part in parts_before(config)]
+    if training is not None:
+        split = training.run.split
+        own = Line(
+            part=TRAINING,
+            state=state,
+            environment=training.run.environment_name,
+            split=None if split is None else split.name,
+            team=config.agents,
+            seeds=(training.run.seed,),
+            episodes=training.method.epochs * training.run.episodes if found is None else found.episodes,
+            calls_per_step=len(training.run.graph.slots) * training.run.graph.rounds,
+        )
+        lines += [own, *(_line(part, folder) for part in parts_after(config))]
+    return Plan(parts=tuple(lines), training=found)
+
+
+def _line(part: Part, folder: TransferFolder | None) -> Line:
+    run = part.runs[0]
+    names = dict.fromkeys(run.agent_names.values())
+    return Line(
+        part=part.name,
+        state="missing" if folder is None else folder.state(part),
+        environment=run.environment_name,
+        split=None if run.split is None else run.split.name,
+        team="training@best" if part.arm == "continued" else "+".join(names),
+        seeds=tuple(one.seed for one in part.runs),
+        episodes=sum(one.episodes for one in part.runs),
+        calls_per_step=len(run.graph.slots) * run.graph.rounds,
     )

@@ -5,7 +5,7 @@
     inspector.step(run.id, "ContactsAddContact/0", 3)
 
 Methods raise UnknownName for what is not there, RunFormatError for what cannot be read, and UsageError for a request
-that does not fit; shapes are in `collab.view.shapes`. Safe to use from several threads.
+that does not fit; shapes are in `collab.view.schema`. Safe to use from several threads.
 """
 
 from __future__ import annotations
@@ -20,27 +20,29 @@ import collab
 from collab.errors import RunFormatError, UnknownName, UsageError
 from collab.store import events
 from collab.types import Observation
-from collab.view import compared, finds, overview, runs, screens, training
-from collab.view.answer import SHORT, short
-from collab.view.cells import cell_whole
-from collab.view.compared import Trace
-from collab.view.desk import UNREADABLE, Desk
-from collab.view.episodes import episode_view, page, rows_of
-from collab.view.pool import Opened
-from collab.view.roots import Root
-from collab.view.screens import FINAL, drawn, picture, screen_view, screen_whole
-from collab.view.shapes.cell import CellWhole
-from collab.view.shapes.compared import Comparison, EpisodePair
-from collab.view.shapes.critics import Critics
-from collab.view.shapes.episodes import EpisodeFilter, EpisodeRow, Episodes, EpisodeView
-from collab.view.shapes.finds import Finds, Hits
-from collab.view.shapes.overview import Overview
-from collab.view.shapes.runs import Growth, Problem, Problems, RunRow, Runs, RunView
-from collab.view.shapes.screen import Screen, ScreenWhole
-from collab.view.shapes.step import StepView
-from collab.view.spares import spare_folder
-from collab.view.steps import step_view
-from collab.view.verdicts import critics, judged
+from collab.view import episodes as compared
+from collab.view import overview, runs, training
+from collab.view import search as finds
+from collab.view import step as screens
+from collab.view.common import SHORT, short
+from collab.view.episodes import Trace, episode_view, page, rows_of
+from collab.view.readers import Opened, spare_folder
+from collab.view.runs import Root
+from collab.view.schema.episodes import (
+    Comparison,
+    EpisodeFilter,
+    EpisodePair,
+    EpisodeRow,
+    Episodes,
+    EpisodeView,
+    Finds,
+    Hits,
+)
+from collab.view.schema.runs import Growth, Overview, Problem, Problems, RunRow, Runs, RunView
+from collab.view.schema.step import CellWhole, Critics, Screen, ScreenWhole, StepView
+from collab.view.search import critics, judged
+from collab.view.step import FINAL, cell_whole, drawn, picture, screen_view, screen_whole, step_view
+from collab.view.training import UNREADABLE, Desk
 
 _FIRST = "SELECT trajectory, step FROM steps JOIN episodes USING (key) LIMIT 1"
 

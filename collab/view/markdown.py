@@ -4,21 +4,58 @@
 
 Tables say what they count and over how much; a value that is not known is a dash, never 0. What comes from outside
 (names of tasks, of agents, of checkpoints, messages) is text in it and never markup, links or HTML included.
+
+Markdown that others' words cannot break: text from outside made harmless, and tables of such cells.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from collab.evaluation import FEW, FEW_TOLD
-from collab.view.figures import REHEARSAL, Figure, rewards_of
-from collab.view.shapes.common import Edge, Rate
-from collab.view.shapes.overview import EpochView, Heat, Overview, Spending
-from collab.view.shapes.runs import Problem, RunRow, RunView
-from collab.view.tabular import DASH, safe, table, without_empty
-from collab.wording import amount
+from collab.evaluation.metrics import FEW, FEW_TOLD
+from collab.utils.text import amount
+from collab.view.plots import REHEARSAL, Figure, rewards_of
+from collab.view.schema.runs import Edge, EpochView, Heat, Overview, Problem, Rate, RunRow, RunView, Spending
+
+DASH = "–"
+"""For what is not known."""
+_MARKUP = re.compile(r"([\\`*\[\]<>|~&#$!@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_LINK = re.compile(r"(?i)(://|\bwww\.)")
+
+
+def safe(text: str) -> str:
+    """Text from outside on one line, in which Markdown finds nothing to do."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in text).strip()
+    quiet = _MARKUP.sub(r"\\\1", plain)
+    quiet = _LINK.sub(lambda found: found[0].replace(":", "\\:").replace(".", "\\."), quiet)
+    return re.sub(r"^(\d+)([.)])|^([-+=])", lambda found: f"{found[1] or ''}\\{found[2] or found[3]}", quiet)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """A table, and the empty line behind it; columns of numbers are aligned right."""
+    found = [[DASH if cell is None else str(cell) for cell in row] for row in rows]
+    numeric = [bool(found) and all(_is_number(row[place]) for row in found) for place in range(len(heads))]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'|'.join('---:' if right else '---' for right in numeric)}|"
+    for row in found:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+
+
+def without_empty(
+    heads: Sequence[str], rows: Sequence[Sequence[object]]
+) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    """The table without columns in which nothing is known."""
+    kept = [place for place in range(len(heads)) if any(row[place] not in (None, DASH) for row in rows)]
+    return [heads[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def _is_number(cell: str) -> bool:
+    return re.fullmatch(rf"-?\d+(\.\d+)?|{DASH}", cell) is not None
+
 
 _PROBLEMS = 20
 """Of them so many are told one by one."""

@@ -13,25 +13,20 @@ from typing import get_args
 import numpy as np
 
 from collab.algorithms.collabuiagents.metrics import PairCounts
-from collab.credit import pair_store
-from collab.credit.pair_store import PairHead
-from collab.credit.pairs import Source
-from collab.credit.pairs_trajectory import SOURCE as WHOLE
 from collab.errors import CollabError
-from collab.evaluation import Rate as Counted
+from collab.evaluation.metrics import Rate as Counted
+from collab.preferences import store
+from collab.preferences.pairs import Source
+from collab.preferences.store import PairHead
+from collab.preferences.trajectory_pairs import SOURCE as WHOLE
 from collab.store.reader import RunReader
-from collab.view.answer import short
-from collab.view.counted import learned_from, report_in
-from collab.view.finds import HALF
-from collab.view.labelled import Cells, Said
-from collab.view.pool import Opened
-from collab.view.roots import Root
-from collab.view.runs import rate
-from collab.view.shapes.common import Edge
-from collab.view.shapes.overview import EpochView, GraphView, Heat, Overview, TaskRate
-from collab.view.shapes.runs import RunRow
-from collab.view.spent import parts_of
-from collab.view.steps import graph_layers, short_edges
+from collab.view.common import short
+from collab.view.labels import Cells, Said
+from collab.view.readers import Opened, parts_of
+from collab.view.runs import Root, learned_from, rate, report_in
+from collab.view.schema.runs import Edge, EpochView, GraphView, Heat, Overview, RunRow, TaskRate
+from collab.view.search import HALF
+from collab.view.step import graph_layers, short_edges
 
 PAIR_SOURCES = frozenset({*get_args(Source), WHOLE})
 """Names that counts of pairs have for what made them; the other names are reasons why no pair was made."""
@@ -234,7 +229,7 @@ def _pairs(
         return {short(source): count for source, count in run.reader.query(sources, number)}, {}
     if alone:
         with contextlib.suppress(CollabError):  # the pairs themselves are counted instead
-            head = pair_store.read_head(run.reader.directory, last.name)
+            head = store.read_head(run.reader.directory, last.name)
             return count_pairs(head), count_unpaired(head)
     found = last.sources(episodes.__contains__)
     return {short(source): count for source, count in found.items()}, {}

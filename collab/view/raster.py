@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 if TYPE_CHECKING:
     from PIL import ImageDraw
 
-    from collab.envs.phone.paint import Canvas
+    from collab.envs.simphone.ui.paint import Canvas
 
 _SMOOTH = 2
 """Shapes are painted so many times as large and then shrunk, because Pillow's own edges are jagged."""
@@ -41,7 +41,7 @@ def to_png(svg: str, scale: float = 2.0) -> bytes:
     """
     from PIL import Image, ImageDraw
 
-    from collab.envs.phone.paint import Canvas
+    from collab.envs.simphone.ui.paint import Canvas
 
     root = ElementTree.fromstring(svg)
     wide, high = (round(float(root.attrib[side]) * scale) for side in ("width", "height"))
@@ -164,7 +164,7 @@ def _dashed(spots: list[Spot], dashes: list[float]) -> Iterator[list[Spot]]:
 
 
 def _write(canvas: Canvas, shape: Shape, words: str, scale: float) -> None:
-    from collab.envs.phone.paint import text_width
+    from collab.envs.simphone.ui.paint import text_width
 
     size = round(float(shape["font-size"]) * scale)
     x, y, width = float(shape["x"]) * scale, float(shape["y"]) * scale, text_width(words, size)
@@ -182,7 +182,7 @@ def _write(canvas: Canvas, shape: Shape, words: str, scale: float) -> None:
 
 def _write_upwards(canvas: Canvas, words: str, size: int, middle: Spot, ink: tuple[int, int, int]) -> None:
     """Text that was turned to read upwards, around its middle: the only turn that our pictures have."""
-    from collab.envs.phone.paint import Canvas, text_width
+    from collab.envs.simphone.ui.paint import Canvas, text_width
 
     wide, high = text_width(words, size) + 4, round(size * 1.4)
     strip = Canvas(wide, high, (0, 0, 0))

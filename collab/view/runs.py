@@ -1,35 +1,237 @@
-"""Runs and trainings in one line each, and where they belong."""
+"""Runs and trainings in one line each, and where they belong.
+
+The runs that may be looked at, each under an id: nothing else has one, so nothing else can be asked for.
+
+    roots = Roots([Path("runs")])
+    roots.top()                 # runs and trainings, as named or found in the folders that were named
+    roots.find("first-3fa9c1b2d0").path
+
+A directory is a run when it has `run.json`, or the log of one that lost it; a training when it has `training.json`. A
+log in which no process says that it begins is none of a run: syntheses keep journals in folders of the same name. An
+id is the name of the directory and the beginning of the SHA-256 of where it is, so it is the same in every session. No
+link leads out of what was named: those to folders are not followed, and `links` says of files which are not read.
+
+Which episodes of a run its success, its tasks and its votes are counted over: as `collab runs show` counts them.
+
+A run answers for all that it planned, as on the command line: episodes that are not over count as not solved, because
+short ones end first and are solved more often. A rollout of a training that ends with so many steps
+(`collab.loop.step_budget`) answers for what the training learns from, and before it has its steps for what is over.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from collab.algorithms.collabuiagents.metrics import metrics_of
-from collab.errors import CollabError, RunFormatError
-from collab.evaluation import Rate as Counted
-from collab.evaluation import describe_sampling
+from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
+from collab.evaluation.metrics import Rate as Counted
+from collab.evaluation.metrics import Report, describe_sampling
+from collab.evaluation.report import report_of
 from collab.loop.interfaces import algorithm_named, load_config
-from collab.loop.layout import FILE, TrainingDir
-from collab.loop.record import EpochRecord, Success, best_of, read_record
+from collab.loop.record import FILE, EpochDir, EpochRecord, Success, TrainingDir, best_of, read_record
+from collab.loop.record import FILE as TRAINING
+from collab.loop.step_budget import counted_names, report_of_counted, steps_wanted
 from collab.seeds import Seeds
-from collab.store.lock import FILE as LOCK
-from collab.store.lock import owner
+from collab.store import log
+from collab.store.manifest import FILE as RUN
 from collab.store.reader import RunReader
-from collab.view.answer import short
-from collab.view.counted import report_in
-from collab.view.labelled import added, first_line, told_sum
-from collab.view.learned import MOST, problems_in_metrics
-from collab.view.links import trouble, troubles
-from collab.view.pool import Opened
-from collab.view.roots import Root
-from collab.view.shapes.common import Rate, Status
-from collab.view.shapes.runs import Problem, RunRow
-from collab.view.spent import paid, seconds_of
+from collab.store.run_dir import FILE as LOCK
+from collab.store.run_dir import owner
+from collab.view.common import short, trouble, troubles
+from collab.view.labels import added, first_line, told_sum
+from collab.view.metrics import MOST, problems_in_metrics
+from collab.view.readers import Opened, paid, seconds_of
+from collab.view.schema.runs import Problem, Rate, RunRow, Status
+
+_BEGINNING = re.compile(rb'^\{"format_version":"[^"]*","type":"run_(started|resumed)"', re.MULTILINE)
+"""Of an event with which a process begins to write a run."""
+_LOOK = 1 << 20
+"""Bytes at the beginning of a segment in which it is looked for: its first line may be spoilt, or be what is lost."""
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+_DIGITS = 10
+_LONGEST = 60
+_INSIDE = frozenset({log.FOLDER, "blobs", "labels", "pairs", "proposals", "checkpoints"})
+"""Folders in which no run is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """A run or a training."""
+
+    id: str
+    path: Path
+    kind: Literal["run", "training"]
+    training: str | None = None
+    """Id of the training that a run is a part of; None for one of its own."""
+    epoch: int = 0
+    role: Literal["rollout", "evaluation"] = "rollout"
+    """Both of a part."""
+
+
+class Roots:
+    """Everything under the paths that were named; safe to use from several threads.
+
+    Args:
+        paths: runs, trainings, or folders with some.
+
+    Raises:
+        UsageError: a path holds neither.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = tuple(paths)
+        self._mutex = threading.Lock()
+        self._known: dict[str, Root] = {}
+        for path in paths:
+            if not path.is_dir():
+                raise UsageError(f"{path}: no such folder; collab runs list shows the runs there are")
+            if next(_found(path), None) is None:
+                raise UsageError(f"{path}: no run and no training in it; collab runs list shows the runs there are")
+
+    def top(self) -> list[Root]:
+        """Runs and trainings as they are now; parts of trainings are not among them."""
+        found = {root.id: root for path in self._paths for root in _found(path)}
+        with self._mutex:
+            self._known |= found
+        return list(found.values())
+
+    def named(self) -> list[Root]:
+        """The runs among the paths themselves."""
+        return [root for root in self.top() if root.kind == "run" and root.path in self._paths]
+
+    def newest(self) -> list[Root]:
+        """The run that was begun or ended last, by the time of its folder; none where there are trainings only."""
+        there = [root for root in self.top() if root.kind == "run"]
+        return sorted(there, key=_changed)[-1:]
+
+    def parts(self, training: Root) -> list[Root]:
+        """The runs of a training as they are now: by epoch, rollout first, then evaluations by name."""
+        found = list(_parts(training))
+        with self._mutex:
+            self._known |= {root.id: root for root in found}
+        return found
+
+    def find(self, id: str) -> Root:
+        """The run or training of that id; UnknownName when there is none."""
+        if id not in self._known:
+            for root in self.top():
+                if root.kind == "training":
+                    self.parts(root)
+        with self._mutex:
+            found = self._known.get(id)
+        if found is None:
+            raise UnknownName(f"no run has the id {id[:80]!r}")
+        return found
+
+
+def _found(folder: Path) -> Iterator[Root]:
+    """Runs and trainings at or below a folder, sorted by path."""
+    for at, folders, files in os.walk(folder):
+        path = Path(at)
+        kind = _kind(path, folders, files)
+        if kind is not None:
+            yield Root(id=_id(path, path.resolve().name), path=path, kind=kind)
+            folders.clear()
+        folders[:] = sorted(name for name in folders if name not in _INSIDE and not name.startswith("."))
+
+
+def _kind(path: Path, folders: Sequence[str], files: Sequence[str]) -> Literal["run", "training"] | None:
+    if TRAINING in files:
+        return "training"
+    return "run" if RUN in files or (log.FOLDER in folders and _was_run(path)) else None
+
+
+def _was_run(path: Path) -> bool:
+    """Whether a folder without a head has the log of a run: journals of syntheses lie in such folders, too."""
+    if trouble(path, path / log.FOLDER) is not None:
+        return False
+    segments = (path / log.FOLDER / name for name in log.segments(path))
+    return any(trouble(path, segment) is None and _BEGINNING.search(_first(segment)) for segment in segments)
+
+
+def _first(segment: Path) -> bytes:
+    try:
+        with segment.open("rb") as file:
+            return file.read(_LOOK)
+    except OSError:
+        return b""
+
+
+def _changed(root: Root) -> float:
+    try:
+        return root.path.stat().st_mtime
+    except OSError:  # removed meanwhile
+        return 0.0
+
+
+def _parts(training: Root) -> Iterator[Root]:
+    epochs = training.path / "epochs"
+    numbers = sorted(int(one.name) for one in epochs.iterdir() if one.name.isdecimal()) if epochs.is_dir() else []
+    for number in numbers:
+        folder: EpochDir = TrainingDir(training.path).epoch(number)
+        if _is_part(training, folder.rollout):
+            yield _part(training, folder.rollout, number, "rollout")
+        for path in sorted(folder.evaluation.iterdir()) if folder.evaluation.is_dir() else ():
+            if _is_part(training, path):
+                yield _part(training, path, number, "evaluation")
+
+
+def _is_part(training: Root, path: Path) -> bool:
+    """Whether a run is there, with its head or without, and lies in the training."""
+    there = (path / RUN).is_file() or (path / log.FOLDER).is_dir()
+    return there and trouble(training.path, path) is None
+
+
+def _part(training: Root, path: Path, epoch: int, role: Literal["rollout", "evaluation"]) -> Root:
+    name = f"{training.path.resolve().name}-{epoch}-{path.name}"
+    return Root(id=_id(path, name), path=path, kind="run", training=training.id, epoch=epoch, role=role)
+
+
+def _id(path: Path, name: str) -> str:
+    digest = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:_DIGITS]
+    return f"{_UNFIT.sub('-', name)[:_LONGEST]}-{digest}"
+
+
+_UNREADABLE = (CollabError, LookupError, TypeError, ValueError)
+"""What a spoilt configuration of a run or of its training raises."""
+
+
+def learned_from(root: Root, reader: RunReader) -> frozenset[str] | None:
+    """The episodes of a rollout that belong to its epoch; None where all do, and while that is not known.
+
+    It is not known before the rollout has its steps, and where its plan cannot be read (that is among its problems).
+    """
+    try:
+        names = counted_names(reader, _steps_of(root))
+    except _UNREADABLE:
+        return None
+    return None if names is None else frozenset(names)
+
+
+def _steps_of(root: Root) -> int | None:
+    """With how many steps a rollout of a training ends; None for all other runs, and where its training is spoilt."""
+    if root.training is None or root.role != "rollout":
+        return None
+    training = TrainingDir(root.path.parents[2])
+    return None if trouble(training.path, training.file) is not None else steps_wanted(root.path)
+
+
+def report_in(root: Root, reader: RunReader) -> Report:
+    """How a run went, over the episodes that count."""
+    try:
+        return report_of_counted(reader, _steps_of(root), so_far=True)
+    except _UNREADABLE:
+        return report_of(reader)
+
 
 CONFIG = 200_000
 """Characters of a configuration that are answered."""

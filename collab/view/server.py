@@ -1,18 +1,45 @@
-"""Serve the inspector on a socket until it is asked to stop."""
+"""Which address asks for what: the inspector's methods, its pictures, its events and its pages.
+
+Serve the inspector on a socket until it is asked to stop.
+
+Events that say when a run grew, so that a page can ask again for what it shows.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-from collab.errors import UsageError
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp
 
-if TYPE_CHECKING:
-    from collab.view.guard import Gate
-    from collab.view.inspector import Inspector
+from collab.errors import (
+    CollabError,
+    RunError,
+    RunFormatError,
+    UnknownName,
+    UsageError,
+    describe_error,
+    outside_place,
+)
+from collab.view.auth import Gate, Guard, refused
+from collab.view.common import encoded
+from collab.view.inspector import Inspector
+from collab.view.labels import first_line
+from collab.view.schema.episodes import EpisodeFilter
+from collab.view.schema.runs import Growth
+from collab.view.training import UNREADABLE
 
 PORT = 8477
 """Taken where no other is named and it is free."""
@@ -49,8 +76,6 @@ def serve(inspector: Inspector, gate: Gate, listener: socket.socket, ready: Call
     """
     import uvicorn
 
-    from collab.view.routes import application
-
     config = uvicorn.Config(
         application(inspector, gate, stopped=lambda: server.should_exit),
         log_level="warning",
@@ -83,3 +108,219 @@ def _bound(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+PAUSE_S = 1.0
+"""Between two looks at the disk."""
+WALK_S = 5.0
+"""Between two walks through the folders that were named, for runs that are new."""
+_BREATH_S = 0.2
+"""Between two looks at whether the server stops."""
+_ALIVE_S = 15.0
+"""Between two signs of life, for whoever stands between server and page."""
+
+
+async def growth(
+    inspector: Inspector,
+    ids: Sequence[str],
+    *,
+    stopped: Callable[[], bool],
+    pause_s: float = PAUSE_S,
+    walk_s: float = WALK_S,
+) -> AsyncIterator[bytes]:
+    """Server-sent events of type "run", each a `Growth`: first of every run, then of each that changed.
+
+    Args:
+        ids: of runs and trainings; without any, all that are listed, new ones included.
+        stopped: ends the stream.
+    """
+    told: dict[str, str] = {}
+    alive = time.monotonic()
+    listed, walk = list(ids), alive
+    yield b"retry: 2000\n\n"
+    while not stopped():
+        if not ids and time.monotonic() >= walk:
+            listed = await asyncio.to_thread(inspector.ids)
+            walk = time.monotonic() + walk_s
+        for event in await asyncio.to_thread(_news, inspector, listed, told):
+            alive = time.monotonic()
+            yield b"event: run\ndata: " + encoded(event) + b"\n\n"
+        if time.monotonic() - alive > _ALIVE_S:
+            alive = time.monotonic()
+            yield b": still here\n\n"
+        until = time.monotonic() + pause_s
+        while not stopped() and time.monotonic() < until:
+            await asyncio.sleep(min(_BREATH_S, pause_s))
+
+
+def _news(inspector: Inspector, ids: Sequence[str], told: dict[str, str]) -> list[Growth]:
+    """Where runs stand that have changed since they were told of; one that is gone says nothing."""
+    found: list[Growth] = []
+    for id in ids:
+        try:
+            state = inspector.state(id)
+            if told.get(id) != state:
+                found.append(inspector.growth(id))
+                told[id] = state
+        except UNREADABLE:
+            continue
+    return found
+
+
+STATIC = Path(__file__).parent / "static"
+"""The pages."""
+
+_ADDRESSES = {
+    "": "run",
+    "/overview": "overview",
+    "/problems": "problems",
+    "/finds": "finds",
+    "/search": "search",
+    "/episode": "episode",
+    "/step": "step",
+    "/final": "final",
+    "/cell": "cell",
+    "/screen": "screen",
+    "/critics": "critics",
+}
+"""Behind /api/run/{id}, and the method of `Inspector` that answers; its arguments are the query's."""
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".webp": "image/webp",
+}
+_JSON = "application/json"
+_KEEP = {"Cache-Control": "private, max-age=31536000, immutable"}
+"""A picture that is named by its hash never changes."""
+_LONGEST = 2000
+"""Characters of an error that are told: it may quote what was recorded."""
+_STATUS = ((UnknownName, 404), (RunFormatError, 410), (UsageError, 400), (RunError, 410))
+
+_FILTER: TypeAdapter[EpisodeFilter] = TypeAdapter(EpisodeFilter)
+
+
+def application(
+    inspector: Inspector, gate: Gate, *, stopped: Callable[[], bool] = lambda: False, pause_s: float = PAUSE_S
+) -> ASGIApp:
+    """The whole server, guarded.
+
+    Args:
+        stopped: ends streams of events.
+        pause_s: seconds between two looks at the disk for them.
+    """
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    _add_errors(app)
+    _add_answers(app, inspector)
+    _add_pictures(app, inspector)
+    _add_pages(app)
+
+    async def live(request: Request) -> Response:
+        events = growth(inspector, request.query_params.getlist("run"), stopped=stopped, pause_s=pause_s)
+        return StreamingResponse(events, media_type="text/event-stream")
+
+    app.add_api_route("/api/live", live, response_model=None)
+    return Guard(app, gate)
+
+
+def _add_answers(app: FastAPI, inspector: Inspector) -> None:
+    def episodes(id: str, request: Request) -> Response:
+        given = {name: value for name, value in request.query_params.items() if value != ""}
+        return _answered(inspector.episodes(id, _FILTER.validate_python(given)))
+
+    def add(address: str, ask: Callable[..., Any]) -> None:
+        app.add_api_route(address, _asking(ask), response_model=None)
+
+    add("/api/runs", inspector.runs)
+    add("/api/compare", inspector.compare)
+    add("/api/compare/episode", inspector.compare_episodes)
+    app.add_api_route("/api/run/{id}/episodes", episodes, response_model=None)
+    for address, name in _ADDRESSES.items():
+        add(f"/api/run/{{id}}{address}", getattr(inspector, name))
+
+
+def _add_pictures(app: FastAPI, inspector: Inspector) -> None:
+    def picture(id: str, hash: str) -> Response:
+        return Response(inspector.picture(id, hash), media_type="image/webp", headers=_KEEP)
+
+    def drawn(id: str, episode: str, step: str) -> Response:
+        return Response(inspector.drawn(id, episode, step), media_type="image/png")
+
+    app.add_api_route("/api/run/{id}/picture/{hash}", picture, response_model=None)
+    app.add_api_route("/api/run/{id}/drawn", drawn, response_model=None)
+
+
+def _add_pages(app: FastAPI) -> None:
+    def page() -> Response:
+        return _file("index.html")
+
+    def file(name: str) -> Response:
+        return _file(name)
+
+    app.add_api_route("/", page, response_model=None)
+    app.add_api_route("/static/{name:path}", file, response_model=None)
+
+
+def _add_errors(app: FastAPI) -> None:
+    def failed(request: Request, error: Exception) -> Response:
+        status = next(status for kind, status in _STATUS if isinstance(error, kind))
+        return refused(status, str(error)[:_LONGEST])
+
+    def unfit(request: Request, error: Exception) -> Response:
+        first = error.errors()[0] if isinstance(error, RequestValidationError | ValidationError) else {}
+        where = ".".join(str(one) for one in first.get("loc", ()) if one not in ("query", "path"))
+        return refused(400, f"{where}: {first.get('msg', 'does not fit')}")
+
+    def unread(request: Request, error: Exception) -> Response:
+        return refused(410, f"the run changed while it was read; ask again ({error})")
+
+    def large(request: Request, error: Exception) -> Response:
+        return refused(400, "a number is too large for any run")
+
+    def bug(request: Request, error: Exception) -> Response:
+        if outside_place(error) is not None:
+            return refused(500, describe_error(error)[:_LONGEST])
+        return refused(500, f"a bug of collab: {type(error).__name__}: {first_line(error)}")
+
+    def unknown(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        return refused(status, f"{request.method} {request.url.path[:200]}: nothing answers to that")
+
+    handlers: tuple[tuple[type[Exception], Callable[[Request, Exception], Response]], ...] = (
+        (CollabError, failed),
+        (RequestValidationError, unfit),
+        (ValidationError, unfit),
+        (sqlite3.Error, unread),
+        (OSError, unread),
+        (OverflowError, large),
+        (HTTPException, unknown),
+        (Exception, bug),
+    )
+    for kind, handler in handlers:
+        app.add_exception_handler(kind, handler)
+
+
+def _asking(ask: Callable[..., Any]) -> Callable[..., Response]:
+    """The same function, answering in JSON; its parameters stay those of the address."""
+
+    @functools.wraps(ask)
+    def answer(*args: Any, **parameters: Any) -> Response:
+        return _answered(ask(*args, **parameters))
+
+    return answer
+
+
+def _answered(value: Any) -> Response:
+    return Response(encoded(value), media_type=_JSON)
+
+
+def _file(name: str) -> Response:
+    """A file of the pages, found in their list: no name leads anywhere else."""
+    found = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.is_file()}
+    path = found.get(name)
+    if path is None or path.suffix not in _TYPES:
+        raise UnknownName(f"no page file {name[:80]!r}")
+    return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from collab.view.chart import number, ticks_of
+from collab.view.plots import number, ticks_of
 from evidence.figures import Spot, records_of
 from evidence.plan import Plan
 from evidence.record import EpochNumbers, Records

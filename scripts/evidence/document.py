@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from collab.store.files import write_atomic, writing
+from collab.utils.files import write_atomic, writing
 from evidence.curves import likelihood_curves, success_curves, to_svg
 from evidence.figures import (
     MISSING,

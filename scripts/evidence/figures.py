@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import product
 from textwrap import wrap
 
-from collab.comparison import Comparison, compare_trainings
-from collab.evaluation import Report, summarise, wilson
-from collab.tables import show_difference, show_share
+from collab.evaluation.comparison import Comparison, compare_trainings
+from collab.evaluation.metrics import Report, summarise, wilson
+from collab.evaluation.report import show_difference, show_share
 from evidence.plan import PAGES, TRAINED_PAGES, Plan
 from evidence.record import Measured, Records, UnitRecord
 from evidence.units import Unit, queue

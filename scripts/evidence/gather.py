@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from collab.config import AgentDefinition
-from collab.credit.labels import labellings, read_label_head
 from collab.errors import RunFormatError, UsageError
-from collab.evaluation import EpisodeResult
+from collab.evaluation.metrics import EpisodeResult
+from collab.evaluation.report import RecordedRun, recorded_run, runs_in
 from collab.library import Library, checkpoint, root
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_config
-from collab.loop.layout import TrainingDir
 from collab.loop.phases import is_over as has_ended
 from collab.loop.phases import trajectories_of
-from collab.loop.record import EpochRecord, Trained, read_record
-from collab.models.layout import played_digest
-from collab.report import RecordedRun, recorded_run, runs_in
-from collab.store.digest import run_hash
+from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
+from collab.models.checkpoint import played_digest
+from collab.rewards.labels import labellings, read_label_head
+from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
 from evidence.plan import Plan
 from evidence.playing import played_in

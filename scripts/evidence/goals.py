@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from collab.comparison import Comparison
-from collab.tables import show_difference
+from collab.evaluation.comparison import Comparison
+from collab.evaluation.report import show_difference
 from evidence.figures import (
     MISSING,
     PLACES,

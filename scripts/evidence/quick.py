@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collab.comparison import compare
-from collab.evaluation import Report, wilson
-from collab.tables import show_difference, show_share
+from collab.evaluation.comparison import compare
+from collab.evaluation.metrics import Report, wilson
+from collab.evaluation.report import show_difference, show_share
 from evidence.figures import filled, report, table
 from evidence.plan import Plan
 from evidence.record import Records

@@ -11,7 +11,7 @@ from itertools import combinations
 from statistics import mean
 from typing import TypeAlias
 
-from collab.tables import show_difference
+from collab.evaluation.report import show_difference
 from evidence.figures import Spot, difference, filled, is_done, records_of
 from evidence.goals import Goal, difference_to_means, goals, is_missed, plays_of_the_untrained
 from evidence.plan import Plan

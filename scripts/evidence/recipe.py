@@ -24,8 +24,8 @@ from collab.library import Library
 from collab.loop.config import Method
 from collab.loop.configure import ablated
 from collab.loop.interfaces import algorithm_named, load_config, load_method
-from collab.loop.layout import TrainingDir
-from collab.resolve import with_prompts
+from collab.loop.record import TrainingDir
+from collab.rollout.build import with_prompts
 from evidence.gather import placeless
 from evidence.plan import Plan
 from evidence.record import Records, UnitRecord, file_of

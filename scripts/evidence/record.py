@@ -18,8 +18,8 @@ from pydantic import Field
 
 from collab.config import Definition, validate
 from collab.errors import RunFormatError, StoreFailure, UsageError
-from collab.evaluation import EpisodeResult
-from collab.store.files import write_atomic, writing
+from collab.evaluation.metrics import EpisodeResult
+from collab.utils.files import write_atomic, writing
 from evidence.plan import Plan
 from evidence.units import Unit, needs, queue
 

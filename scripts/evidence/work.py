@@ -18,10 +18,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from collab.comparison import check_result
 from collab.errors import RunError, UsageError
-from collab.loop.layout import TrainingDir
-from collab.store.files import write_atomic, writing
+from collab.evaluation.comparison import check_result
+from collab.loop.record import TrainingDir
+from collab.utils.files import write_atomic, writing
 from evidence.commands import Commands, Stopped
 from evidence.figures import report
 from evidence.gather import code_digest, gathered, is_over

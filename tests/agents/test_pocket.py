@@ -9,13 +9,13 @@ import json
 import pytest
 
 from collab.config import AgentDefinition
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.library import Library, root
 from collab.models.base import Model, Request
 from collab.prompts.parse import ParsedReply, read_reply
 from collab.prompts.render import Context, Template, read_templates
-from collab.resolve import build
-from collab.synth.reader import Reader
+from collab.rollout.build import build
+from collab.synthesis.conversation import Reader
 from collab.types import Sampling
 
 POCKET = root() / "agents" / "pocket"

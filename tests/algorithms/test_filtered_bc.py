@@ -16,18 +16,17 @@ import pytest
 import collab
 from collab.algorithms.filtered_bc.algorithm import FILE, FilteredBC, ImitationLearner
 from collab.config import override
+from collab.data.parquet import read_rows
 from collab.errors import ConfigError, UnknownName
 from collab.library import Library
 from collab.loop.example_store import examples_file, stored
 from collab.loop.interfaces import Rollout, algorithm_named, load_method
-from collab.loop.layout import TrainingDir
 from collab.loop.phases import trajectories_of
 from collab.loop.policy import Policy
-from collab.loop.record import ExampleCounts
-from collab.models.tiny import make_tiny_checkpoint
-from collab.runs import stored_config
-from collab.synth.table import read_rows
-from collab.testing.school import found_school, small_training, write_library
+from collab.loop.record import ExampleCounts, TrainingDir
+from collab.rollout.run import stored_config
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.testing.toy_team import found_school, small_training, write_library
 
 BC = algorithm_named("filtered-bc")
 
@@ -105,7 +104,7 @@ def test_it_is_trained_killed_resumed_shown_and_exported_by_the_commands_of_ever
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
 
     def command(*words: str) -> list[str]:
-        return [sys.executable, "-m", "collab.cli.start", *words]
+        return [sys.executable, "-m", "collab.__main__", *words]
 
     def said(*words: str) -> str:
         done = subprocess.run(command(*words), capture_output=True, text=True, check=False, env=environment)
@@ -143,7 +142,7 @@ def test_it_is_trained_killed_resumed_shown_and_exported_by_the_commands_of_ever
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_killed_imitation_ends_like_an_undisturbed_one(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "collab.cli.start", "verify-resume", "--algo", "filtered-bc", "--quick"]
+    command = [sys.executable, "-m", "collab.__main__", "verify-resume", "--algo", "filtered-bc", "--quick"]
     done = subprocess.run([*command, "--seed", "1"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same: killed 2 times" in done.stdout

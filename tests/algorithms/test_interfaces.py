@@ -13,10 +13,9 @@ from collab.cli.main import main
 from collab.errors import ConfigError
 from collab.loop import interfaces
 from collab.loop.interfaces import Algorithm, Labels, algorithm_named, options_of
-from collab.loop.layout import TrainingDir
-from collab.loop.record import EpochRecord
-from collab.store.files import write_json
-from collab.testing.school import lenient_options, small_training, write_library
+from collab.loop.record import EpochRecord, TrainingDir
+from collab.testing.toy_team import lenient_options, small_training, write_library
+from collab.utils.files import write_json
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ def test_what_a_toy_is_begun_with_every_algorithm_takes(name: str) -> None:
 
 
 def test_an_option_that_an_algorithm_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from collab.models.tiny import make_tiny_checkpoint
+    from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
     library = write_library(
         tmp_path / "library", make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=1, context=4096)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from collab.calibrating.configure import CalibrationConfig, Wish, configure
 from collab.library import Library
-from collab.models.fake_server import FakeServer
+from collab.rewards.calibration.config import CalibrationConfig, Wish, configure
+from collab.testing.fake_server import FakeServer
 
 Score = Callable[[int, dict[str, Any]], float]
 """(place in the list, proposal) → score."""

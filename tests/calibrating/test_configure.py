@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from collab.calibrating.configure import CalibrationConfig
-from collab.calibrating.run import start
 from collab.errors import CollabError, EnvironmentFailure
+from collab.rewards.calibration.config import CalibrationConfig
+from collab.rewards.calibration.run import start
 
 Wanted = Callable[..., CalibrationConfig]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.credit.calibration_record import FILE, PICTURE, read_record
-from collab.credit.labels import labellings, read_labels
-from collab.models.fake_server import FakeServer
+from collab.rewards.calibration.record import FILE, PICTURE, read_record
+from collab.rewards.labels import labellings, read_labels
 from collab.store import log
+from collab.testing.fake_server import FakeServer
 
 CODE = "from collab.cli.main import run; run()"
 

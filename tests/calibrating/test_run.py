@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from collab.calibrating.configure import CalibrationConfig
-from collab.calibrating.estimate import estimate
-from collab.calibrating.run import Progress, resume, start
 from collab.config import Budget
-from collab.credit.calibration_record import FILE, PICTURE, read_record
-from collab.credit.critic import ABSENT, OUT_OF_RANGE
-from collab.credit.labels import labellings, read_labels
 from collab.errors import RunFormatError, UsageError
-from collab.models.fake_server import FakeServer, Fault
-from collab.models.layout import weights_digest
-from collab.models.tiny import make_tiny_checkpoint
+from collab.models.checkpoint import weights_digest
+from collab.rewards.base import ABSENT, OUT_OF_RANGE
+from collab.rewards.calibration.config import CalibrationConfig
+from collab.rewards.calibration.record import FILE, PICTURE, read_record
+from collab.rewards.calibration.run import Progress, estimate, resume, start
+from collab.rewards.labels import labellings, read_labels
+from collab.testing.fake_server import FakeServer, Fault
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 Wanted = Callable[..., CalibrationConfig]
 PASSES = ["again", "first", "longer", "names-1"]

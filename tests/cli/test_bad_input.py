@@ -360,7 +360,7 @@ def test_a_bug_is_one_line_unless_a_traceback_is_asked_for(capsys, monkeypatch):
     def broken(*_: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("collab.resolve.build_dag", broken)
+    monkeypatch.setattr("collab.rollout.build.build_dag", broken)
     monkeypatch.delenv("COLLAB_DEBUG", raising=False)
     line = complaint(capsys, "graph", "show", "team", code=1)
     assert line.startswith("error: ZeroDivisionError: division by zero (a bug of collab: run again with COLLAB_DEBUG=1")

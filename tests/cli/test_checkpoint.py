@@ -9,11 +9,11 @@ import pytest
 
 from collab.cli.main import main
 from collab.config import load_environment
+from collab.data.example import Provenance, Row
+from collab.data.parquet import RowWriter
 from collab.library import Library
-from collab.resolve import splits_in
-from collab.synth.journal import Head, create
-from collab.synth.rows import Provenance, Row
-from collab.synth.table import RowWriter
+from collab.rollout.build import splits_in
+from collab.synthesis.journal import Head, create
 from collab.types import Prompt, Segment
 
 

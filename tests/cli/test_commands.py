@@ -15,7 +15,7 @@ from collab.cli.main import app, main
 from collab.envs.check import CheckReport
 from collab.envs.web import browser
 from collab.errors import UsageError
-from collab.models.fake_server import FakeServer
+from collab.testing.fake_server import FakeServer
 
 LIBRARY = str(Path(__file__).parent / "library")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from collab.cli import watch
+from collab.cli import progress
 from collab.cli.main import main
-from collab.models.fake_server import FakeServer
 from collab.store.run import RunStore
+from collab.testing.fake_server import FakeServer
 from collab.types import Spent
 
 LIBRARY = str(Path(__file__).parent / "library")
@@ -93,7 +93,7 @@ def test_a_prefix_cache_shows_while_it_plays_at_the_end_and_in_the_run(
 ) -> None:
     monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(watch._Lines, "interval_s", 0.01)
+    monkeypatch.setattr(progress._Lines, "interval_s", 0.01)
     with FakeServer({"metrics"}, delay_s=0.01) as server:
         Path("served.yaml").write_text(f"kind: openai\noptions: {{model: fake, base_url: '{server.url}'}}\n")
         short = ("--agents", "served.yaml", "--set", "environment.limits.max_steps=2", "--json")

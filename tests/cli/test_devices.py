@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import serving
 
 SERIAL = "emulator-5554"
 SURE = ["--agents", "rehearsal", "--set", "agents.*.options={error_base: 0, error_slope: 0}"]

@@ -18,15 +18,15 @@ torch = pytest.importorskip("torch")
 
 from collab.cli.main import main  # noqa: E402
 from collab.config import load_environment  # noqa: E402
-from collab.learn.folder import RunFolder  # noqa: E402
+from collab.data.example import Level, Provenance, Row  # noqa: E402
+from collab.data.parquet import RowWriter  # noqa: E402
 from collab.library import Library  # noqa: E402
-from collab.loop.layout import TrainingDir  # noqa: E402
+from collab.loop.record import TrainingDir  # noqa: E402
 from collab.models.base import Request  # noqa: E402
 from collab.models.local import LocalModel  # noqa: E402
-from collab.models.tiny import make_tiny_checkpoint  # noqa: E402
-from collab.resolve import splits_in  # noqa: E402
-from collab.synth.rows import Level, Provenance, Row  # noqa: E402
-from collab.synth.table import RowWriter  # noqa: E402
+from collab.rollout.build import splits_in  # noqa: E402
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint  # noqa: E402
+from collab.trainers.run_dir import RunFolder  # noqa: E402
 from collab.types import Prompt, Sampling, Segment  # noqa: E402
 
 ORIGIN = Provenance(
@@ -174,7 +174,7 @@ def test_ctrl_c_stops_with_a_checkpoint(
     settings = [part for text in (*SMALL, "epochs=3000", "log_every=1") for part in ("--set", text)]
     asked = ["finetune", "--stage=sft", f"--base={base}", f"--data={data}", f"--out={tmp_path / 'out'}", *settings]
     process = subprocess.Popen(
-        [sys.executable, "-m", "collab.cli.start", *asked],
+        [sys.executable, "-m", "collab.__main__", *asked],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         text=True,
@@ -202,7 +202,7 @@ def test_two_processes_train_what_one_does(
     config = Path(__file__).parents[2] / "collab" / "learn" / "accelerate" / "cpus.yaml"
     settings = [part for text in (*SMALL, *plain) for part in ("--set", text)]
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
-    launch += ["-m", "collab.cli.start"]
+    launch += ["-m", "collab.__main__"]
     asked = ["finetune", "--stage=sft", f"--base={base}", f"--data={data}", f"--out={tmp_path / 'two'}", *settings]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*launch, *asked], env=environment, capture_output=True, text=True, timeout=110)

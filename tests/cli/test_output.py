@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from collab.cli.output import plain, table
-from collab.wording import amount
+from collab.utils.text import amount
 
 COLUMNS = ["episode", "seed", "broken"]
 

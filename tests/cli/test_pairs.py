@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
-from collab.credit.pair_store import read_pairs, write_pairs
-from collab.credit.pairing import Paired, Recipe
-from collab.credit.pairs import Pairing
-from collab.credit.pairs_trajectory import looked_up, trajectory_pairs
 from collab.errors import UsageError
+from collab.preferences.pairs import Paired, Pairing, Recipe
+from collab.preferences.store import read_pairs, write_pairs
+from collab.preferences.trajectory_pairs import looked_up, trajectory_pairs
 from collab.store.reader import RunReader
 from collab.types import FREE
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
-from collab.models.tiny import make_tiny_checkpoint
 from collab.store.manifest import FILE
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 Command = Callable[..., tuple[int, str, str]]
 LIBRARY = Path(__file__).parent / "library"

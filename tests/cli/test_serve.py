@@ -15,7 +15,7 @@ import yaml
 from collab.cli.main import main
 from collab.config import AgentDefinition
 from collab.models.vllm import Launch, free_port
-from collab.resolve import build
+from collab.rollout.build import build
 
 PROGRAM = f"""#!{sys.executable}
 import http.server, json, os, signal, subprocess, sys, time

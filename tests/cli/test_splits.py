@@ -8,7 +8,7 @@ import pytest
 
 from collab.cli.main import main
 from collab.config import RunConfig
-from collab.splits.split import NAMES, kept_instances
+from collab.data.splits import NAMES, kept_instances
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "splits"
 ROLLOUT = ("rollout", "--graph", "single", "--agents", "rehearsal")

@@ -15,10 +15,10 @@ import yaml
 torch = pytest.importorskip("torch")
 
 from collab.cli.main import main  # noqa: E402
-from collab.models import chat  # noqa: E402
-from collab.models.tiny import CHAT_TEMPLATE, make_tiny_checkpoint  # noqa: E402
-from collab.synth.rows import Provenance, Row  # noqa: E402
-from collab.synth.table import RowWriter  # noqa: E402
+from collab.data.example import Provenance, Row  # noqa: E402
+from collab.data.parquet import RowWriter  # noqa: E402
+from collab.models import tokenizer  # noqa: E402
+from collab.testing.tiny_checkpoint import CHAT_TEMPLATE, make_tiny_checkpoint  # noqa: E402
 from collab.types import Prompt, Segment  # noqa: E402
 
 DATED = "{{ '<|im_start|>system\nToday is ' + strftime_now('%Y-%m-%d %H:%M') + '.<|im_end|>\n' }}" + CHAT_TEMPLATE
@@ -46,7 +46,7 @@ def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
 
 
 def on(day: datetime.date, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("collab.models.chat", "collab.resolve", "collab.learn.prepare"):
+    for place in ("collab.models.tokenizer", "collab.rollout.build", "collab.trainers.prepare"):
         monkeypatch.setattr(f"{place}.today", lambda: day)
 
 
@@ -100,12 +100,12 @@ def test_the_date_decides_the_prompt_and_midnight_does_not(tmp_path: Path, monke
     folder = checkpoint(tmp_path / "dated", DATED)
     prompt = Prompt(system="Rules.", shared="Task", segments=())
     on(MONDAY, monkeypatch)
-    read = chat.ChatTokenizer(str(folder))
+    read = tokenizer.ChatTokenizer(str(folder))
     on(TUESDAY, monkeypatch)
     assert "Today is 2026-03-02 12:00." in read.decode(read.prompt_ids(prompt).ids)
-    given = chat.ChatTokenizer(str(folder), date=MONDAY)
+    given = tokenizer.ChatTokenizer(str(folder), date=MONDAY)
     assert given.prompt_ids(prompt) == read.prompt_ids(prompt)
-    assert chat.ChatTokenizer(str(folder)).prompt_ids(prompt) != read.prompt_ids(prompt)
+    assert tokenizer.ChatTokenizer(str(folder)).prompt_ids(prompt) != read.prompt_ids(prompt)
 
 
 def rows(folder: Path) -> str:

@@ -12,7 +12,7 @@ LEAVING = """
 import atexit, os, sys
 atexit.register(lambda: print(os.environ.get("OMP_WAIT_POLICY"), os.environ.get("OMP_NUM_THREADS")))
 sys.argv = ["collab", "graph", "show", "team"]
-from collab.cli.start import run
+from collab.__main__ import run
 run()
 """
 

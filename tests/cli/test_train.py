@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from collab.algorithms.collabuiagents.ablations import ABLATIONS
+from collab.algorithms.collabuiagents.config import ABLATIONS
 from collab.cli.main import main
-from collab.cli.training_options import AblationName, ContinualAblationName, Preset
-from collab.envs.fake import CorridorSuite
+from collab.cli.options import AblationName, ContinualAblationName, Preset
 from collab.errors import MissingExtra
 from collab.library import presets_in
 from collab.loop.interfaces import algorithm_named
-from collab.models.fake_server import FakeServer
-from collab.models.tiny import make_tiny_checkpoint
-from collab.testing.school import found_school
+from collab.testing.corridor import CorridorSuite
+from collab.testing.fake_server import FakeServer
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.testing.toy_team import found_school
 
 FILES = {
     "envs/corridor.yaml": (

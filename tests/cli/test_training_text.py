@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from collab.cli import watch
-from collab.cli.training_text import below, describe, news, show_result
-from collab.collector import Progress as Collecting
+from collab.cli import progress as watch
+from collab.cli.text.training import below, describe, news, show_result
 from collab.loop.loop import TrainingResult
 from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Summary, Trained
 from collab.loop.state import Progress
+from collab.rollout.collector import Progress as Collecting
 
 START = EpochRecord(
     algorithm="collabuiagents",

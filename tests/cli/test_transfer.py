@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from collab.cli import training_text
 from collab.cli.main import main
-from collab.cli.transfer_text import below, news
-from collab.collector import Progress as Collecting
+from collab.cli.text import training as training_text
+from collab.cli.transfer import below, news
 from collab.config import Budget
 from collab.loop.record import EpochRecord, Success
 from collab.loop.state import Progress as Training
+from collab.rollout.collector import Progress as Collecting
 from collab.transfer.layout import TransferFolder
-from collab.transfer.parts import TRAINING, Progress, Work
+from collab.transfer.run import TRAINING, Progress, Work
 
 FILES = {
     "envs/street.yaml": (

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.credit.labels import read_labels
-from collab.models.fake_server import FakeServer, Fault
-from collab.synth.journal import read_records
-from collab.synth.report import gather
+from collab.rewards.labels import read_labels
+from collab.synthesis.card import gather
+from collab.synthesis.journal import read_records
+from collab.testing.fake_server import FakeServer, Fault
 
 LIBRARY = str(Path(__file__).parent / "library")
 TOMORROW = Fault(status=429, headers={"Retry-After": "86400"}, message="quota used up, come back tomorrow")

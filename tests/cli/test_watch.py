@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from collab.cli import watch
+from collab.cli import progress as watch
 from collab.cli.main import main
-from collab.collector import Progress
+from collab.rollout.collector import Progress
 
 LIBRARY = str(Path(__file__).parent / "library")
 COMMAND = [sys.executable, "-c", "from collab.cli.main import run; run()"]
@@ -49,7 +49,7 @@ def test_progress_tells_everything_there_is_to_know(monkeypatch):
     for number in range(4):
         progress.workload.plan(f"Task/{number}", 5)
     progress.workload.begin("Task/0")
-    monkeypatch.setattr("collab.workload.time.monotonic", functools.partial(float, time.monotonic() + 10))
+    monkeypatch.setattr("collab.rollout.collector.time.monotonic", functools.partial(float, time.monotonic() + 10))
     progress.workload.count("Task/0", 5)
     progress.workload.end("Task/0")
     monkeypatch.undo()
@@ -229,7 +229,7 @@ def test_ctrl_c_while_commands_are_loaded_is_one_line(somewhere):
         "sys.meta_path.insert(0, Interrupt())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", "from collab.cli.start import run; run()", "graph", "list"],
+        [sys.executable, "-c", "from collab.__main__ import run; run()", "graph", "list"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -280,9 +280,9 @@ def test_ctrl_c_before_a_command_begins_is_one_line(capsys, monkeypatch):
 def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: list[str]):
     stubborn = "\n".join(
         [
-            "import asyncio, collab.cli.rollout as rollout, collab.runs as runs, hashlib, sys, threading, time",
-            "from collab.background import in_background",
-            "from collab.collector import Progress",
+            "import asyncio, collab.cli.rollout as rollout, collab.rollout.run as runs, hashlib, sys, threading, time",
+            "from collab.utils.concurrency import in_background",
+            "from collab.rollout.collector import Progress",
             "lock = threading.Lock()",
             "async def start(*_, watch, stop, **__):",
             "    watch(Progress(planned=1))",
@@ -311,7 +311,7 @@ def test_nobody_waits_for_long_without_a_word(tmp_path: Path) -> None:
     """Neither for what says what it is, nor for what does not; what was said once is not said again."""
     code = """
 import sys, time
-from collab.background import doing
+from collab.utils.concurrency import doing
 from collab.cli import herald
 from collab.cli.output import note, say
 herald.SILENCE_S = 0.3
@@ -339,8 +339,8 @@ say("done")
 def test_a_process_that_loads_a_model_says_so_where_it_takes_long(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     slow = tmp_path / "sitecustomize.py"
-    slow.write_text("import collab.cli.herald as herald\nherald.SILENCE_S = 0.05\nherald._LOOK_S = 0.01\n")
-    command = [sys.executable, "-m", "collab.cli.start", "rollout", "--agents", "pocket", "--episodes", "1"]
+    slow.write_text("import collab.cli.output as herald\nherald.SILENCE_S = 0.05\nherald._LOOK_S = 0.01\n")
+    command = [sys.executable, "-m", "collab.__main__", "rollout", "--agents", "pocket", "--episodes", "1"]
     rest = ["--tasks", "SystemWifiTurnOn", "--set", "environment.limits.max_steps=1", "--out", str(tmp_path / "run")]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run([*command, *rest], capture_output=True, text=True, env=environment, timeout=300, check=False)

@@ -19,11 +19,11 @@ from peft import LoraConfig, get_peft_model  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from collab.cli.main import main  # noqa: E402
+from collab.data.example import Provenance, Row  # noqa: E402
+from collab.data.parquet import RowWriter  # noqa: E402
 from collab.errors import ConfigError  # noqa: E402
-from collab.models.reward import RewardModel  # noqa: E402
-from collab.models.tiny import make_tiny_checkpoint  # noqa: E402
-from collab.synth.rows import Provenance, Row  # noqa: E402
-from collab.synth.table import RowWriter  # noqa: E402
+from collab.models.reward_model import RewardModel  # noqa: E402
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint  # noqa: E402
 from collab.types import Prompt, Segment  # noqa: E402
 
 Weights = dict[str, Any]

@@ -11,21 +11,20 @@ from typing import Protocol
 import pytest
 
 from collab.agents.agent import Agent
-from collab.collector import collect
 from collab.config import Limits
 from collab.envs.base import Suite
-from collab.envs.fake import CorridorSuite
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.graphs.dag import Dag
-from collab.graphs.network import Network
+from collab.graphs.deliberation import Network
 from collab.library import root
 from collab.models.rehearsal import RehearsalModel
 from collab.prompts.render import Template, read_templates
-from collab.recorder import RunRecorder
-from collab.rollout import Episode, Stage
+from collab.rollout.collector import collect
+from collab.rollout.episode import Episode, Stage
 from collab.seeds import Seeds
 from collab.store.manifest import Manifest
-from collab.store.run import RunStore
+from collab.store.run import RunRecorder, RunStore
+from collab.testing.corridor import CorridorSuite
 from collab.types import Sampling, Trajectory
 
 CHAIN = Dag(slots=("ada", "ben", "cyd"), edges=(("ada", "ben"), ("ben", "cyd")))

@@ -12,24 +12,22 @@ from typing import Any
 import pytest
 
 from collab.config import Part
-from collab.credit.adversary import Adversary, Occasion, Proposal, Refusal
-from collab.credit.adversary_language import TOO_LONG, Clumsy, LanguageAdversary, read_adversary_prompts
-from collab.credit.adversary_mixture import MixtureAdversary
-from collab.credit.adversary_sampler import SamplerAdversary
-from collab.credit.case import Case, cases
-from collab.credit.sampler import WEIGHTS
-from collab.credit.wording import reason
 from collab.errors import ConfigError, ModelFailure, UnknownName
 from collab.library import root
 from collab.models.base import Model
-from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
 from collab.models.rehearsal import RehearsalModel
-from collab.models.scripted import ScriptedModel
+from collab.preferences.adversary import Adversary, MixtureAdversary, Occasion, Proposal, Refusal, SamplerAdversary
+from collab.preferences.llm_adversary import TOO_LONG, Clumsy, LanguageAdversary, read_adversary_prompts
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
-from collab.resolve import build
+from collab.rewards.base import Case, cases
+from collab.rewards.perturb import WEIGHTS
+from collab.rewards.query import reason
+from collab.rollout.build import build
 from collab.store.reader import RunReader
+from collab.testing.fake_server import FakeServer, Fault
+from collab.testing.scripted import ScriptedModel
 from collab.types import Action, Sampling, Utterance
 
 FOLDER = root() / "prompts" / "adversary"

@@ -9,19 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.adversary import Occasion, Proposal, Refusal
-from collab.credit.adversary_language import LanguageAdversary, read_adversary_prompts
-from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
-from collab.credit.adversary_mixture import MixtureAdversary
-from collab.credit.adversary_sampler import SamplerAdversary
-from collab.credit.case import cases
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.library import root
-from collab.models.scripted import ScriptedModel
+from collab.preferences.adversary import MixtureAdversary, Occasion, Proposal, Refusal, SamplerAdversary
+from collab.preferences.llm_adversary import LanguageAdversary, read_adversary_prompts
+from collab.preferences.replies import ProposalMemory, RememberingAdversary
 from collab.prompts.render import rebuild
-from collab.store.digest import run_hash
+from collab.rewards.base import cases
+from collab.store.fingerprint import run_hash
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
+from collab.testing.scripted import ScriptedModel
 from collab.types import FREE
 
 WRONG = 'Reason: I would rather leave \ud83d.\nAction: {"action_type": "navigate_home"}'

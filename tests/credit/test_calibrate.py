@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.credit.calibrate import (
+from collab.rewards.calibration.metrics import (
     Bin,
     Known,
     accuracy,

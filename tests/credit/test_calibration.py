@@ -12,17 +12,16 @@ from typing import Any
 
 import pytest
 
-from collab.credit.calibration import Calibration, calibrate
-from collab.credit.critic import Critic
-from collab.credit.known import AGENTS, KnownCase, known_cases
-from collab.credit.language import LanguageCritic
-from collab.credit.language_prompt import read_critic_prompts
-from collab.credit.solution import SolutionCritic
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.errors import ModelFailure, UnknownName, UsageError
 from collab.library import root
-from collab.models.fake_server import FakeServer
 from collab.models.openai import OpenAIModel
+from collab.rewards.base import Critic
+from collab.rewards.calibration.cases import AGENTS, KnownCase, known_cases
+from collab.rewards.calibration.metrics import Calibration, calibrate
+from collab.rewards.llm import LanguageCritic, read_critic_prompts
+from collab.rewards.oracle import SolutionCritic
+from collab.testing.fake_server import FakeServer
 
 TASKS = ["ContactsAddContact", "SystemWifiTurnOn", "ClockStopWatchRunning"]
 TEXTS = read_critic_prompts(root() / "prompts" / "critic")

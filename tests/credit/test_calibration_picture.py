@@ -7,10 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from collab.credit.calibrate import Known, auc, ece, reliability
-from collab.credit.calibration import Calibration
-from collab.credit.calibration_picture import to_svg
-from collab.credit.calibration_record import CalibrationRecord
+from collab.rewards.calibration.metrics import Calibration, Known, auc, ece, reliability
+from collab.rewards.calibration.plot import to_svg
+from collab.rewards.calibration.record import CalibrationRecord
 
 SVG = "{http://www.w3.org/2000/svg}"
 KNOWN = [

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from collab.credit.case import Case, cases
-from collab.credit.rebuild import Rebuilder
 from collab.envs.base import HasOracle
-from collab.envs.fake import CorridorSuite
 from collab.errors import EnvironmentFailure, RunFormatError
+from collab.rewards.base import Case, cases
+from collab.rewards.restore import Rebuilder
+from collab.testing.corridor import CorridorSuite
 from collab.types import CellRef
 
 

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.calibrate import Known, accuracy, auc, ece, reliability
-from collab.credit.calibration import Calibration
-from collab.credit.calibration_picture import to_svg
-from collab.credit.calibration_record import CalibrationRecord, read_record, write_record
-from collab.credit.gate import admit, calibrate_command, last_calibration, told
 from collab.errors import ConfigError, RunFormatError
+from collab.rewards.calibration.metrics import Calibration, Known, accuracy, auc, ece, reliability
+from collab.rewards.calibration.plot import to_svg
+from collab.rewards.calibration.record import (
+    CalibrationRecord,
+    admit,
+    calibrate_command,
+    last_calibration,
+    read_record,
+    told,
+    write_record,
+)
 
 KNOWN = [Known(score=score, good=score > 0.55) for score in (0.05, 0.15, 0.55, 0.62, 0.65, 0.95, 1.0)]
 PICTURE = reliability(KNOWN)

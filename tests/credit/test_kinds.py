@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from collab.config import Part
-from collab.credit.language import LanguageCritic
-from collab.credit.language_prompt import read_critic_prompts
-from collab.credit.outcome import OutcomeCritic
-from collab.credit.solution import SolutionCritic
 from collab.errors import ConfigError, UnknownName
 from collab.library import root
-from collab.models.scripted import ScriptedModel
-from collab.resolve import build
+from collab.rewards.llm import LanguageCritic, read_critic_prompts
+from collab.rewards.oracle import SolutionCritic
+from collab.rewards.outcome import OutcomeCritic
+from collab.rollout.build import build
+from collab.testing.scripted import ScriptedModel
 
 GIVEN = {
     "model": ScriptedModel(replies=["{}"]),

@@ -18,20 +18,18 @@ from typing import Any
 import pytest
 
 from collab.config import Budget
-from collab.credit.case import Case, cases
-from collab.credit.critic import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Judgement, Word, judgement_of
-from collab.credit.labelling import PATIENCE, Labelling, label
-from collab.credit.labels import LabelHead, LabelWriter, read_labels
-from collab.credit.language import LanguageCritic
-from collab.credit.language_prompt import TOO_LONG, read_critic_prompts
-from collab.credit.rebuild import Rebuilder
-from collab.credit.solution import SolutionCritic
-from collab.envs.fake import CorridorEnvironment, CorridorSuite
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.library import root
-from collab.models.fake_server import FakeServer
 from collab.models.openai import OpenAIModel
-from collab.models.scripted import ScriptedModel
+from collab.rewards.base import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Case, Judgement, Word, cases, judgement_of
+from collab.rewards.labelling import PATIENCE, Labelling, label
+from collab.rewards.labels import LabelHead, LabelWriter, read_labels
+from collab.rewards.llm import TOO_LONG, LanguageCritic, read_critic_prompts
+from collab.rewards.oracle import SolutionCritic
+from collab.rewards.restore import Rebuilder
+from collab.testing.corridor import CorridorEnvironment, CorridorSuite
+from collab.testing.fake_server import FakeServer
+from collab.testing.scripted import ScriptedModel
 from collab.types import CellReward, RewardMatrix, Trajectory
 
 HEAD = LabelHead(critic="test-1")
@@ -359,12 +357,12 @@ def test_answers_beside_a_call_that_failed_are_counted_and_the_case_is_not_judge
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from collab.credit.case import cases
-from collab.credit.labelling import label
-from collab.credit.labels import LabelHead, LabelWriter
-from collab.credit.language import LanguageCritic
-from collab.credit.language_prompt import read_critic_prompts
-from collab.envs.actions import MOBILE
+from collab.rewards.base import cases
+from collab.rewards.labelling import label
+from collab.rewards.labels import LabelHead, LabelWriter
+from collab.rewards.llm import LanguageCritic
+from collab.rewards.llm import read_critic_prompts
+from collab.envs.grammar import MOBILE
 from collab.library import root
 from collab.models.openai import OpenAIModel
 from collab.store.run import RunStore

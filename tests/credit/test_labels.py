@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from collab.credit.case import Case, cases
-from collab.credit.critic import UNREAD, CriticCall, Judgement, Word, judgement_of
-from collab.credit.labels import LabelHead, LabelWriter, labellings, read_labels
 from collab.errors import ModelFailure, RunFormatError, StoreFailure, UnknownName, UsageError
-from collab.store.digest import run_hash
+from collab.rewards.base import UNREAD, Case, CriticCall, Judgement, Word, cases, judgement_of
+from collab.rewards.labels import LabelHead, LabelWriter, labellings, read_labels
+from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
 from collab.types import FREE, CellRef, Spent
 

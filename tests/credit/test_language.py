@@ -12,19 +12,28 @@ from typing import Any
 
 import pytest
 
-from collab.credit.asking import PartlyAnswered, first_failure, prompt_hash
-from collab.credit.case import Case, cases
-from collab.credit.critic import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Judgement
-from collab.credit.language import TOO_LONG, LanguageCritic
-from collab.credit.language_prompt import CriticPrompts, permuted, questions, read_critic_prompts
-from collab.credit.language_scores import CUT, ROUNDLESS, STRAY, TWICE, read_scores
-from collab.envs.actions import MOBILE
+from collab.envs.grammar import MOBILE
 from collab.errors import ConfigError, ModelFailure
 from collab.library import root
-from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
 from collab.models.rehearsal import RehearsalModel
-from collab.models.scripted import ScriptedModel
+from collab.rewards.base import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Case, Judgement, cases
+from collab.rewards.llm import (
+    CUT,
+    ROUNDLESS,
+    STRAY,
+    TOO_LONG,
+    TWICE,
+    CriticPrompts,
+    LanguageCritic,
+    permuted,
+    questions,
+    read_critic_prompts,
+    read_scores,
+)
+from collab.rewards.query import PartlyAnswered, first_failure, prompt_hash
+from collab.testing.fake_server import FakeServer, Fault
+from collab.testing.scripted import ScriptedModel
 from collab.types import CellRef, Prompt, Sampling
 
 TEXTS = read_critic_prompts(root() / "prompts" / "critic")

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from collab.credit.case import Case, cases
-from collab.credit.lint import EQUALS_CHOSEN, EQUALS_REWARDED, REWARDED_STATE, SAME_STATE, lint
-from collab.credit.reached import reaching
-from collab.credit.rebuild import Rebuilder
-from collab.envs.actions import MOBILE
 from collab.envs.base import Environment, HasOracle
+from collab.envs.grammar import MOBILE
+from collab.preferences.negatives import EQUALS_CHOSEN, EQUALS_REWARDED, REWARDED_STATE, SAME_STATE, lint
 from collab.prompts.parse import write_reply
+from collab.rewards.base import Case, cases
+from collab.rewards.oracle import reaching
+from collab.rewards.restore import Rebuilder
 from collab.types import Action
 
 CONTACTS = MOBILE.make("open_app", app_name="Contacts")

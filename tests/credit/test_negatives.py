@@ -11,22 +11,20 @@ from typing import Any
 import pytest
 
 from collab.agents.agent import prefix_limit
-from collab.credit.adversary import Adversary, Occasion, Proposal, Refusal
-from collab.credit.adversary_language import TOO_LONG, Clumsy, LanguageAdversary, read_adversary_prompts
-from collab.credit.adversary_sampler import SamplerAdversary
-from collab.credit.case import Case, cases
-from collab.credit.judged_step import JudgedStep, rewarded, rewarded_actions
-from collab.credit.lint import EQUALS_CHOSEN, SAME_STATE
-from collab.credit.negatives import NOTHING_WORSE, Negatives, negatives
-from collab.credit.pairs import Pairing, Sources, pair, pair_all, wanted
-from collab.credit.rebuild import Rebuilder
-from collab.credit.solution import SolutionCritic
-from collab.envs.actions import MOBILE
+from collab.envs.grammar import MOBILE
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.library import root
-from collab.models.scripted import ScriptedModel
+from collab.preferences.adversary import Adversary, Occasion, Proposal, Refusal, SamplerAdversary
+from collab.preferences.llm_adversary import TOO_LONG, Clumsy, LanguageAdversary, read_adversary_prompts
+from collab.preferences.negatives import EQUALS_CHOSEN, NOTHING_WORSE, SAME_STATE, Negatives, negatives
+from collab.preferences.pairs import Pairing, Sources, pair, pair_all, wanted
 from collab.prompts.parse import read_reply, write_reply
+from collab.rewards.base import Case, cases
+from collab.rewards.credit import JudgedStep, rewarded, rewarded_actions
+from collab.rewards.oracle import SolutionCritic
+from collab.rewards.restore import Rebuilder
 from collab.store.reader import RunReader
+from collab.testing.scripted import ScriptedModel
 from collab.types import Sampling, Spent
 
 SEED = 5

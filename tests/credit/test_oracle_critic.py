@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from collab.credit.oracle import BAD, GOOD, NEUTRAL, OracleCritic, Verdict, verdict
-from collab.envs.actions import MOBILE
-from collab.envs.fake import CorridorEnvironment, CorridorSuite
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.rewards.oracle import BAD, GOOD, NEUTRAL, OracleCritic, Verdict, verdict
+from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.types import Action, Observation, Outcome, StepResult
 
 SCREEN = Observation(space="mobile", title="Home", elements=(), text="Screen: Home")

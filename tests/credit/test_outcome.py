@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.case import Case, cases
-from collab.credit.critic import UNREAD, Judgement
-from collab.credit.outcome import NO_END, NO_OUTCOME, NOT_EXECUTED, OutcomeCritic
-from collab.credit.rebuild import Rebuilder
-from collab.credit.solution import NO_STATE
-from collab.envs.actions import MOBILE
-from collab.envs.fake import CorridorSuite
+from collab.envs.grammar import MOBILE
+from collab.rewards.base import UNREAD, Case, Judgement, cases
+from collab.rewards.oracle import NO_STATE
+from collab.rewards.outcome import NO_END, NO_OUTCOME, NOT_EXECUTED, OutcomeCritic
+from collab.rewards.restore import Rebuilder
+from collab.testing.corridor import CorridorSuite
 from collab.types import Outcome, Trajectory
 
 

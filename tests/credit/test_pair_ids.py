@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.pair_ids import LETTERS, find_pair, letters_of, short_ids
-from collab.credit.pair_store import last_name, pair_names, write_pairs
-from collab.credit.pairing import Paired, Recipe
-from collab.credit.pairs import Pairing
 from collab.errors import RunFormatError, UnknownName, UsageError
+from collab.preferences.pairs import Paired, Pairing, Recipe
+from collab.preferences.store import LETTERS, find_pair, last_name, letters_of, pair_names, short_ids, write_pairs
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import FREE, CellRef, PreferencePair, ReplyRef

@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from collab.credit.labels import LabelHead, Labels
-from collab.credit.pair_store import FILE, HEAD, critic_digest, pair_names, read_pairs, write_pairs
-from collab.credit.pairing import Paired, Recipe
-from collab.credit.pairs import Pairing, Sources
 from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
-from collab.store.lock import RunLock
+from collab.preferences.pairs import Paired, Pairing, Recipe, Sources
+from collab.preferences.store import FILE, HEAD, critic_digest, pair_names, read_pairs, write_pairs
+from collab.rewards.labels import LabelHead, Labels
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
+from collab.store.run_dir import RunLock
 from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef, Spent
 
 RECIPE = Recipe(sources=Sources(adversary=2, contrast=1), threshold=0.25, cap=3, attempts=2, seed=9)
@@ -116,7 +115,7 @@ def test_a_disk_that_is_full_leaves_nothing(run: Path, monkeypatch: pytest.Monke
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("collab.credit.pair_store.sync_directory", full)
+        broken.setattr("collab.preferences.store.sync_directory", full)
         with pytest.raises(StoreFailure, match="No space left"):
             write(run, "first", paired(pair(1, "said")))
     assert pair_names(run) == []

@@ -11,19 +11,16 @@ from typing import Any
 
 import pytest
 
-from collab.credit.adversary import Adversary, Occasion, Proposal
-from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
-from collab.credit.adversary_sampler import SamplerAdversary
-from collab.credit.case import cases
-from collab.credit.critic import Judgement
-from collab.credit.judged_step import BEHIND_ERROR
-from collab.credit.labels import LabelHead, Labels, LabelWriter, read_labels
-from collab.credit.pairing import OutOfPatience, Paired, Recipe, pair_up
-from collab.credit.pairs import Sources
-from collab.credit.pairs_difference import difference
-from collab.credit.rebuild import Rebuilder
-from collab.credit.solution import SolutionCritic
 from collab.errors import ConfigError, ModelFailure
+from collab.preferences.adversary import Adversary, Occasion, Proposal, SamplerAdversary
+from collab.preferences.explain import difference
+from collab.preferences.pairs import OutOfPatience, Paired, Recipe, Sources, pair_up
+from collab.preferences.replies import ProposalMemory, RememberingAdversary
+from collab.rewards.base import Judgement, cases
+from collab.rewards.credit import BEHIND_ERROR
+from collab.rewards.labels import LabelHead, Labels, LabelWriter, read_labels
+from collab.rewards.oracle import SolutionCritic
+from collab.rewards.restore import Rebuilder
 from collab.store.reader import RunReader
 from collab.types import CellReward, Spent
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collab.credit.critic import CriticCall, Judgement
-from collab.credit.judged_step import JudgedStep, Negative, behind_errors, rewarded, rewarded_actions
-from collab.credit.lint import EQUALS_REWARDED
-from collab.credit.pairs import (
+from collab.envs.grammar import MOBILE
+from collab.errors import ConfigError
+from collab.preferences.explain import NOT_CORRECTED, OTHER_BETTER, causes, difference
+from collab.preferences.negatives import EQUALS_REWARDED
+from collab.preferences.pairs import (
     ALL_RIGHT,
     BEYOND_CAP,
     NOBODY_RIGHT,
@@ -26,11 +27,10 @@ from collab.credit.pairs import (
     pair_all,
     wanted,
 )
-from collab.credit.pairs_difference import NOT_CORRECTED, OTHER_BETTER, causes, difference
-from collab.credit.pairs_trajectory import trajectory_pairs
-from collab.envs.actions import MOBILE
-from collab.errors import ConfigError
+from collab.preferences.trajectory_pairs import trajectory_pairs
 from collab.prompts.parse import write_reply
+from collab.rewards.base import CriticCall, Judgement
+from collab.rewards.credit import JudgedStep, Negative, behind_errors, rewarded, rewarded_actions
 from collab.types import (
     Action,
     ActionMatrix,

@@ -7,9 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.credit.critic import Judgement
-from collab.credit.labels import LabelHead, Labels
-from collab.credit.pairs_difference import (
+from collab.preferences.explain import (
     IN_NO_PAIR,
     NO_SCORE,
     NOT_REWARDED,
@@ -18,6 +16,8 @@ from collab.credit.pairs_difference import (
     causes,
     difference,
 )
+from collab.rewards.base import Judgement
+from collab.rewards.labels import LabelHead, Labels
 from collab.types import CellRef, CellReward, PreferencePair, ReplyRef, RewardMatrix
 
 SCORES = {"ada": 1.0, "ben": 0.5, "cyd": None}

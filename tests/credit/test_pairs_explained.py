@@ -11,18 +11,16 @@ from typing import Any
 
 import pytest
 
-from collab.credit.adversary_sampler import SamplerAdversary
-from collab.credit.case import Case, cases
-from collab.credit.critic import CriticCall, Word, judgement_of
-from collab.credit.labels import LabelHead, Labels, LabelWriter, read_labels
-from collab.credit.pair_store import read_head, write_pairs
-from collab.credit.pairing import Recipe, pair_up
-from collab.credit.pairs import Sources
-from collab.credit.pairs_explained import Explainer, explained, labels_of
-from collab.credit.pairs_trajectory import trajectory_pairs
-from collab.credit.rebuild import Rebuilder
-from collab.credit.solution import SolutionCritic
 from collab.errors import UnknownName, UsageError
+from collab.preferences.adversary import SamplerAdversary
+from collab.preferences.explain import Explainer, explained, labels_of
+from collab.preferences.pairs import Recipe, Sources, pair_up
+from collab.preferences.store import read_head, write_pairs
+from collab.preferences.trajectory_pairs import trajectory_pairs
+from collab.rewards.base import Case, CriticCall, Word, cases, judgement_of
+from collab.rewards.labels import LabelHead, Labels, LabelWriter, read_labels
+from collab.rewards.oracle import SolutionCritic
+from collab.rewards.restore import Rebuilder
 from collab.store.reader import RunReader
 from collab.types import PreferencePair
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.credit.replies import Answer, Instruction, Items, Proposal, Score, read_items
+from collab.rewards.query import Answer, Instruction, Items, Proposal, Score, read_items
 
 ONE = {"question": 1, "answer": "A list of rooms."}
 TWO = {"question": 2, "answer": "It opens the next room."}

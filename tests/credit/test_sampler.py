@@ -8,14 +8,13 @@ from itertools import islice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collab.credit.oracle import GOOD, OracleCritic
-from collab.credit.sampler import WEIGHTS, Spot, mistake, mistakes, worse
-from collab.envs.actions import MOBILE, WEB
-from collab.envs.grammar import ActionSpace
-from collab.envs.phone.suite import PhoneEnvironment, SimPhoneSuite
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE, WEB, ActionSpace
+from collab.envs.random_actions import random_action
+from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply, write_reply
+from collab.rewards.oracle import GOOD, OracleCritic
+from collab.rewards.perturb import WEIGHTS, Spot, mistake, mistakes, worse
 from collab.seeds import generator
 from collab.types import Box, Element, Observation
 

@@ -14,15 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.credit.asking import prompt_hash
-from collab.credit.case import Case, cases
-from collab.credit.critic import NO_NUMBER, UNREAD
-from collab.credit.scoring import TOO_LONG, ModelCritic, score_of
-from collab.credit.scoring_prompt import ScoringPrompts, read_scoring_prompts
 from collab.errors import ConfigError
 from collab.library import root
-from collab.models.reward import RewardModel
-from collab.models.tiny import make_tiny_checkpoint
+from collab.models.reward_model import RewardModel
+from collab.rewards.base import NO_NUMBER, UNREAD, Case, cases
+from collab.rewards.query import prompt_hash
+from collab.rewards.reward_model import TOO_LONG, ModelCritic, ScoringPrompts, read_scoring_prompts, score_of
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 TEXTS = read_scoring_prompts(root() / "prompts" / "critic-model")
 NUMBER = st.floats(-700, 700)

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from collab.credit.case import Case, cases
-from collab.credit.critic import UNREAD, Judgement
-from collab.credit.oracle import BAD, BUDGET, GOOD, NEUTRAL
-from collab.credit.rebuild import Rebuilder
-from collab.credit.solution import NO_SOLUTION, NO_STATE, SolutionCritic
 from collab.errors import EnvironmentFailure
+from collab.rewards.base import UNREAD, Case, Judgement, cases
+from collab.rewards.oracle import BAD, BUDGET, GOOD, NEUTRAL, NO_SOLUTION, NO_STATE, SolutionCritic
+from collab.rewards.restore import Rebuilder
 from collab.types import ParseFailure
 
 

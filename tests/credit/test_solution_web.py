@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.case import Case, cases
-from collab.credit.critic import UNREAD, Judgement
-from collab.credit.oracle import BAD, GOOD, NO_WAY, OracleCritic
-from collab.credit.outcome import NO_END, OutcomeCritic
-from collab.credit.rebuild import Rebuilder
-from collab.credit.solution import SolutionCritic
 from collab.envs.base import HasOracle
 from collab.envs.web.mobile import MobileMiniwobSuite
+from collab.rewards.base import UNREAD, Case, Judgement, cases
+from collab.rewards.oracle import BAD, GOOD, NO_WAY, OracleCritic, SolutionCritic
+from collab.rewards.outcome import NO_END, OutcomeCritic
+from collab.rewards.restore import Rebuilder
 from collab.types import Trajectory
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collab.envs.actions import MOBILE, SPACES, WEB
-from collab.envs.grammar import ActionSpace, ActionSpec, FieldSpec
-from collab.envs.targets import element_at
+from collab.envs.grammar import MOBILE, SPACES, WEB, ActionSpace, ActionSpec, FieldSpec
+from collab.envs.text import element_at
 from collab.prompts.parse import read_reply
 from collab.types import Action, Box, Element, Observation, ParseFailure, Point
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from collab.envs.actions import MOBILE, WEB
 from collab.envs.base import TaskInfo
-from collab.envs.check import CLAIMS, FRESH_PROCESS, SUITE, check_env
-from collab.envs.claims import Subject
-from collab.envs.fake import CorridorSuite
+from collab.envs.check import CLAIMS, FRESH_PROCESS, SUITE, Subject, check_env
+from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.errors import EnvironmentFailure, UnknownName
+from collab.testing.corridor import CorridorSuite
 from collab.types import Box, Element, ElementTarget, Observation, Outcome, StepResult, Task
 
 PIXEL = (
@@ -473,7 +472,7 @@ def test_instances_that_share_a_fork_only_through_the_original_are_caught():
 
 PROCESS_BOUND = """
 import os
-from collab.envs.fake import CorridorSuite
+from collab.testing.corridor import CorridorSuite
 
 class PidSuite(CorridorSuite):
     def instance(self, name, seed):

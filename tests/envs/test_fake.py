@@ -3,9 +3,9 @@ from time import perf_counter
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.fake import CorridorSuite
+from collab.envs.grammar import MOBILE
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
+from collab.testing.corridor import CorridorSuite
 
 
 async def solve(suite: CorridorSuite, name: str = "OpenDoors", seed: int = 7):

@@ -8,8 +8,8 @@ import math
 import pytest
 from PIL import Image, ImageChops
 
-from collab.envs.actions import MOBILE, WEB
-from collab.envs.marks import TOUCH, draw_touch, touch_png
+from collab.envs.grammar import MOBILE, WEB
+from collab.envs.overlay import TOUCH, draw_touch, touch_png
 from collab.types import Action, Box, Element, Observation
 
 SIZE = (540, 1200)

@@ -3,9 +3,8 @@ from collections import Counter
 
 import pytest
 
-from collab.envs.actions import MOBILE, WEB
-from collab.envs.grammar import ActionSpace, ActionSpec
-from collab.envs.samples import ENDINGS, NASTY_WORDS, WORDS, junk_action, random_action
+from collab.envs.grammar import MOBILE, WEB, ActionSpace, ActionSpec
+from collab.envs.random_actions import ENDINGS, NASTY_WORDS, WORDS, junk_action, random_action
 from collab.types import Action, Element, ElementTarget, Observation, Point
 
 BOTH = pytest.mark.parametrize("space", [MOBILE, WEB], ids=["mobile", "web"])

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from collab.config import override
-from collab.learn.data import read_data
-from collab.learn.prepare import Prepared, Task, prepare
-from collab.learn.preset import Recipe, Stage, load_preset
-from collab.models.chat import ChatTokenizer
-from collab.models.tiny import make_tiny_checkpoint
-from collab.synth.rows import Level, Provenance, Row
-from collab.synth.table import RowWriter
+from collab.data.example import Level, Provenance, Row
+from collab.data.parquet import RowWriter
+from collab.data.tokenize import read_data
+from collab.models.tokenizer import ChatTokenizer
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.trainers.prepare import Prepared, Task, prepare
+from collab.trainers.recipe import Recipe, Stage, load_preset
 from collab.types import Prompt, Segment
 
 WORDS = "tap the Save button scroll down type hello in field 7 then go back".split()

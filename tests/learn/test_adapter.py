@@ -15,12 +15,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from collab.errors import ConfigError
-from collab.learn.adapter import check_modules, open_adapter
-from collab.learn.finetune import begin, train
-from collab.learn.folder import RunFolder
-from collab.learn.prepare import Task, prepare, task_of
-from collab.learn.trainer import adapter_of
 from collab.models.local import LocalModel
+from collab.trainers.base import adapter_of
+from collab.trainers.lora import check_modules, open_adapter
+from collab.trainers.prepare import Task, prepare, task_of
+from collab.trainers.run import begin, train
+from collab.trainers.run_dir import RunFolder
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA = "lora={rank: 4, alpha: 8, merge: MERGE}"

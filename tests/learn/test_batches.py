@@ -5,8 +5,7 @@ import torch
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from collab.learn.batches import collate_examples, collate_pairs, positions
-from collab.learn.examples import Example, Pair
+from collab.data.tokenize import Example, Pair, collate_examples, collate_pairs, positions
 
 
 def ids(*values: int):

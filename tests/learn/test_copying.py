@@ -1,6 +1,6 @@
 """The copy warm-up: what is scored can be known from what stands before, and from nothing simpler."""
 
-from collab.learn.copying import copy_sequences
+from collab.trainers.sft import copy_sequences
 
 
 def test_what_is_scored_stood_there_before(samples, chat) -> None:

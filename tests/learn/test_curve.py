@@ -2,7 +2,7 @@
 
 import pytest
 
-from collab.learn.curve import chosen_gain, over_pairs
+from collab.trainers.callbacks import chosen_gain, over_pairs
 
 
 def test_what_chosen_sides_gained_is_told_against_the_reference() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from collab.data.tokenize import read_data
 from collab.errors import ConfigError, UsageError
-from collab.learn.data import read_data
 
 
 def test_levels_and_directories_are_put_together(samples, tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from collab.data.example import Row, Sampled
+from collab.data.tokenize import encode_pairs, encode_replies, rows_digest
 from collab.errors import ConfigError
-from collab.learn.examples import encode_pairs, encode_replies, rows_digest
 from collab.models.base import Request
 from collab.models.local import LocalModel
-from collab.synth.rows import Row, Sampled
 from collab.types import Prompt, Sampling, Segment
 
 

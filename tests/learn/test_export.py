@@ -11,10 +11,10 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from collab.errors import ConfigError, UsageError
-from collab.learn.export import Precision, load, open_source, reads, write
-from collab.models.layout import CARD, check_layout, weights_digest, write_layout
-from collab.models.tiny import make_tiny_checkpoint
-from collab.store.files import write_json
+from collab.models.checkpoint import CARD, check_layout, weights_digest, write_layout
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.trainers.checkpoint import Precision, load, open_source, reads, write
+from collab.utils.files import write_json
 
 IDS = torch.arange(24).view(2, 12) * 7 % 300
 

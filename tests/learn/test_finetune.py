@@ -18,16 +18,16 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Trainer
 from trl import SFTConfig
 
+from collab.data.tokenize import read_data
 from collab.errors import ConfigError, RunFormatError, StoreFailure, TrainingFailure, UsageError
-from collab.learn.base import quiet
-from collab.learn.data import read_data
-from collab.learn.finetune import begin, check_same, train
-from collab.learn.folder import RunFolder
-from collab.learn.prepare import Prepared, prepare
-from collab.learn.trainer import _as_said, trainer_of
 from collab.models.base import Reply, Request
-from collab.models.chat import ChatTokenizer
 from collab.models.local import LocalModel
+from collab.models.tokenizer import ChatTokenizer
+from collab.trainers.base import _as_said, trainer_of
+from collab.trainers.checkpoint import quiet
+from collab.trainers.prepare import Prepared, prepare
+from collab.trainers.run import begin, check_same, train
+from collab.trainers.run_dir import RunFolder
 from collab.types import Sampling
 
 
@@ -394,11 +394,11 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: P
 KILLED = """
 import sys
 from pathlib import Path
-from collab.learn.finetune import train
-from collab.learn.folder import RunFolder
-from collab.learn.prepare import prepare, task_of
-from collab.learn.data import read_data
-from collab.learn.prepare import levels_of
+from collab.trainers.run import train
+from collab.trainers.run_dir import RunFolder
+from collab.trainers.prepare import prepare, task_of
+from collab.data.tokenize import read_data
+from collab.trainers.prepare import levels_of
 
 folder = RunFolder(Path(sys.argv[1]))
 task = task_of(folder.manifest())

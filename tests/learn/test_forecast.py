@@ -5,20 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from collab.data.tokenize import encode_pairs, encode_replies
 from collab.errors import ConfigError
-from collab.learn import clock
-from collab.learn.examples import encode_pairs, encode_replies
-from collab.learn.forecast import _filled, forecast
-from collab.learn.plan import Time, memory
-from collab.learn.prefix import packed_tokens
-from collab.learn.prepare import prepare
+from collab.trainers import estimate
+from collab.trainers.batching import packed_tokens
+from collab.trainers.estimate import Time, _filled, forecast, memory
+from collab.trainers.prepare import prepare
 
 
 def test_time_is_per_pair_and_memory_of_a_whole_step(samples, base: Path, chat, monkeypatch) -> None:
     """Four pairs are tried; a step has eight, all in one pass, as long as these or as the context of 200 tokens."""
     rows = samples.rows(8, ["preference"])
     task = samples.task(base, "dpo", "batch_rows=8", "epochs=3", "sharing=prefix")
-    monkeypatch.setattr(clock, "measure", lambda prepared, device, needed: Time(seconds=6.0, measured=True))
+    monkeypatch.setattr(estimate, "measure", lambda prepared, device, needed: Time(seconds=6.0, measured=True))
     few = list(encode_pairs(rows[:4], chat, 200).items)
     found = forecast(task, few, "cpu")
     assert (found.seconds_per_item, found.measured) == (1.5, True)
@@ -36,7 +35,7 @@ def test_time_is_per_pair_and_memory_of_a_whole_step(samples, base: Path, chat, 
 def test_replies_alone_take_less_than_pairs(samples, base: Path, chat, monkeypatch) -> None:
     """No worse side is computed and no reference is held; of full weights that is half of them."""
     rows = samples.rows(4, ["preference"])
-    monkeypatch.setattr(clock, "measure", lambda prepared, device, needed: Time(seconds=6.0, measured=True))
+    monkeypatch.setattr(estimate, "measure", lambda prepared, device, needed: Time(seconds=6.0, measured=True))
     pairs = forecast(samples.task(base, "dpo"), list(encode_pairs(rows, chat, 200).items), "cpu")
     task = samples.task(base, "sft", "levels=[demonstration]")
     replies = [replace(one, group="demonstration") for one in encode_replies(rows, chat, 200).items]

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from collab.errors import ConfigError
-from collab.learn.head import score_labels_only, temper
+from collab.trainers.prefix_sharing import score_labels_only, temper
 
 IDS = torch.tensor([[5, 9, 40, 41, 42, 7], [8, 3, 60, 61, 0, 0]])
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])

@@ -12,11 +12,10 @@ from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 
 from collab.errors import Diverged, StoreFailure, TrainingFailure, UsageError
-from collab.learn import launch as launching
-from collab.learn.finetune import begin, train
-from collab.learn.folder import RunFolder
-from collab.learn.launch import CONFIGS, LOG, check_processes, command, launch
-from collab.learn.process import DIVERGED, ERROR, STOP
+from collab.trainers import launch as launching
+from collab.trainers.launch import CONFIGS, DIVERGED, ERROR, LOG, STOP, check_processes, command, launch
+from collab.trainers.run import begin, train
+from collab.trainers.run_dir import RunFolder
 
 TWICE = "checkpointing=true"
 """Activations, as recipes for large models have it."""
@@ -83,7 +82,7 @@ def test_a_full_disk_before_the_first_step_is_one_line(samples, base: Path, tmp_
     prepared = samples.states(base, tmp_path / "data", 2)
     folder = begin(prepared, tmp_path / "out")
     folder.add_metrics({"step": 1})
-    monkeypatch.setattr("collab.learn.folder.write_atomic", full)
+    monkeypatch.setattr("collab.trainers.run_dir.write_atomic", full)
     with pytest.raises(StoreFailure, match="No space left on device"):
         folder.forget_metrics_after(0)
     assert folder.read_metrics() == [{"step": 1}]

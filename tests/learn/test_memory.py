@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.learn.memory import bound_caches, give_back
+from collab.trainers.distributed import bound_caches, give_back
 
 
 def resident() -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from collab.errors import ConfigError
-from collab.learn.muon import MuonAdamW
+from collab.trainers.optim import MuonAdamW
 
 SETTINGS: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95)}
 

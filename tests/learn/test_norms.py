@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from collab.errors import ConfigError
-from collab.learn.base import quiet
-from collab.learn.folder import RunFolder
-from collab.learn.norms import check_scales, final_gain, keep_direction, set_apart
-from collab.learn.prepare import prepare
-from collab.learn.trainer import trainer_of
+from collab.trainers.base import trainer_of
+from collab.trainers.checkpoint import quiet
+from collab.trainers.optim import check_scales, final_gain, keep_direction, set_apart
+from collab.trainers.prepare import prepare
+from collab.trainers.run_dir import RunFolder
 
 
 class Small(nn.Module):

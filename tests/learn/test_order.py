@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.errors import ConfigError
-from collab.learn.order import Batch, curriculum, mixed, of_process, padded
+from collab.trainers.batching import Batch, curriculum, mixed, of_process, padded
 
 LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=120)
 BATCHES = st.builds(

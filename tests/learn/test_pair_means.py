@@ -13,12 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from collab.learn.batches import collate_pairs
-from collab.learn.examples import Pair
-from collab.learn.folder import RunFolder
-from collab.learn.order import Step
-from collab.learn.pair_means import PairMeans, differing, pair_sums
-from collab.learn.watch import Watcher
+from collab.data.tokenize import Pair, collate_pairs
+from collab.trainers.batching import Step
+from collab.trainers.callbacks import PairMeans, Watcher, differing, pair_sums
+from collab.trainers.run_dir import RunFolder
 
 BETA = 0.1
 PADDING = 9

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from collab.learn import clock
-from collab.learn.adapter import Adapter
-from collab.learn.base import quiet
-from collab.learn.plan import memory, plan, sizes, told
-from collab.learn.prepare import Prepared, prepare
-from collab.learn.trainer import trainer_of
+from collab.trainers import estimate
+from collab.trainers.base import trainer_of
+from collab.trainers.checkpoint import quiet
+from collab.trainers.estimate import memory, plan, sizes, told
+from collab.trainers.lora import Adapter
+from collab.trainers.prepare import Prepared, prepare
 
 
 def prepared_with(samples, base: Path, stage="sft", *settings: str) -> Prepared:
@@ -109,22 +109,22 @@ def test_moments_are_those_of_the_optimizer(samples, base: Path, tmp_path: Path,
 
 def test_what_does_not_fit_is_estimated(samples, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = prepared_with(samples, base)
-    monkeypatch.setattr(clock, "free_memory", lambda device: 1000)
-    monkeypatch.setattr(clock, "_speed", lambda device: 1e9)
+    monkeypatch.setattr(estimate, "free_memory", lambda device: 1000)
+    monkeypatch.setattr(estimate, "_speed", lambda device: 1e9)
     found = plan(prepared, "cpu")
     parameters = sizes(prepared).parameters
     assert not found.time.measured
-    least = 6 * parameters * (found.tokens + found.padding) / (clock.UTILISATION * 1e9)
+    least = 6 * parameters * (found.tokens + found.padding) / (estimate.UTILISATION * 1e9)
     assert least < found.time.seconds < 1.2 * least
     assert "estimated" in told(found)
 
 
 @pytest.mark.slow
 def test_the_machine_has_a_speed() -> None:
-    assert 1e8 < clock._speed("cpu") < 1e15
+    assert 1e8 < estimate._speed("cpu") < 1e15
 
 
 def _folder(path: Path):
-    from collab.learn.folder import RunFolder
+    from collab.trainers.run_dir import RunFolder
 
     return RunFolder(path)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.learn.prefix import Node, pack, packed_tokens, scored, token_ratio
+from collab.trainers.batching import Node, pack, packed_tokens, scored, token_ratio
 
 ROWS = st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=9)
 

@@ -13,12 +13,12 @@ from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from collab.errors import ConfigError
-from collab.learn import packed as packed_module
-from collab.learn import packed_attention, packed_kernels
-from collab.learn.packed import packed_batch, share
-from collab.learn.packed_attention import attend, plan_of
-from collab.learn.prefix import Packing, pack
-from collab.learn.shared_dpo import innermost
+from collab.trainers import packed_attention
+from collab.trainers import prefix_sharing as packed_module
+from collab.trainers.batching import Packing, pack
+from collab.trainers.dpo import innermost
+from collab.trainers.packed_attention import attend, plan_of
+from collab.trainers.prefix_sharing import packed_batch, share
 
 OUTPUTS = ("log_probs", "entropy", "mean_logits", "is_top1")
 SIZES = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
@@ -124,9 +124,9 @@ def with_adapter(model):
 @pytest.mark.parametrize("shortest", [1, 50])
 def test_attention_is_that_of_a_dense_mask(kernels: str, shortest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if kernels == "products":  # what other devices compute by; in many pieces
-        monkeypatch.setattr(packed_attention, "part", packed_kernels.by_products)
-        monkeypatch.setattr(packed_attention, "part_backward", packed_kernels.by_products_backward)
-        monkeypatch.setattr(packed_kernels, "_SCORES_AT_ONCE", 200)
+        monkeypatch.setattr(packed_attention, "part", packed_attention.by_products)
+        monkeypatch.setattr(packed_attention, "part_backward", packed_attention.by_products_backward)
+        monkeypatch.setattr(packed_attention, "_SCORES_AT_ONCE", 200)
     monkeypatch.setattr(packed_attention, "_SHORT", 30)
     rows = [prompt + reply for seed in range(2) for prompt, reply in state(seed)]
     packing = pack(rows, shortest=shortest)
@@ -147,8 +147,8 @@ def test_kernels_of_a_gpu_are_asked_for_as_they_take_it() -> None:
     """Without a GPU: PyTorch's own description of them says what they would give."""
     with FakeTensorMode():
         query, key = (torch.empty(2, 4, length, 64, device="cuda", dtype=torch.bfloat16) for length in (7, 9))
-        output, lse = packed_kernels.on_gpu(query, key, key, 0.3, causal=False)
-        grads = packed_kernels.on_gpu_backward(output, query, key, key, output, lse, 0.3, causal=False)
+        output, lse = packed_attention.on_gpu(query, key, key, 0.3, causal=False)
+        grads = packed_attention.on_gpu_backward(output, query, key, key, output, lse, 0.3, causal=False)
     assert (output.shape, lse.shape, lse.dtype) == (query.shape, query.shape[:3], torch.float32)
     assert [one.shape for one in grads] == [query.shape, key.shape, key.shape]
     assert {one.dtype for one in (output, *grads)} == {torch.bfloat16}
@@ -156,12 +156,12 @@ def test_kernels_of_a_gpu_are_asked_for_as_they_take_it() -> None:
 
 def test_kernels_of_a_gpu_are_tried_before_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a processor in their place: they pass, and what leaves out the other part does not."""
-    fused, cpu, gpu = packed_kernels.fused, torch.device("cpu"), torch.device("cuda")
-    part, part_backward = packed_kernels.part, packed_kernels.part_backward
-    error_on = packed_kernels.error_of_kernels
-    monkeypatch.setattr(packed_kernels, "error_of_kernels", lambda device, *rest: error_on(cpu, *rest))
-    monkeypatch.setattr(packed_kernels, "on_gpu", part)
-    monkeypatch.setattr(packed_kernels, "on_gpu_backward", part_backward)
+    fused, cpu, gpu = packed_attention.fused, torch.device("cpu"), torch.device("cuda")
+    part, part_backward = packed_attention.part, packed_attention.part_backward
+    error_on = packed_attention.error_of_kernels
+    monkeypatch.setattr(packed_attention, "error_of_kernels", lambda device, *rest: error_on(cpu, *rest))
+    monkeypatch.setattr(packed_attention, "on_gpu", part)
+    monkeypatch.setattr(packed_attention, "on_gpu_backward", part_backward)
     fused.cache_clear()
     assert fused(gpu, torch.bfloat16, 64)
     assert fused(gpu, torch.float16, 128)
@@ -173,7 +173,7 @@ def test_kernels_of_a_gpu_are_tried_before_they_are_used(monkeypatch: pytest.Mon
         own, sums = part(query, key, value, scale, causal=causal)
         return part_backward(grad, query, key, value, own, sums, scale, causal=causal)
 
-    monkeypatch.setattr(packed_kernels, "on_gpu_backward", of_its_own)
+    monkeypatch.setattr(packed_attention, "on_gpu_backward", of_its_own)
     fused.cache_clear()
     with pytest.warns(UserWarning, match="shared prefixes on cuda: slower products .* off by"):
         assert not fused(gpu, torch.bfloat16, 64)
@@ -181,7 +181,7 @@ def test_kernels_of_a_gpu_are_tried_before_they_are_used(monkeypatch: pytest.Mon
     def missing(*args, **named):
         raise RuntimeError("No available kernel.\nAborting.")
 
-    monkeypatch.setattr(packed_kernels, "on_gpu", missing)
+    monkeypatch.setattr(packed_attention, "on_gpu", missing)
     with pytest.warns(UserWarning, match=r"flash kernels: No available kernel\.$"):
         assert not fused(gpu, torch.bfloat16, 128)
     fused.cache_clear()
@@ -192,8 +192,8 @@ def test_kernels_of_a_gpu_are_tried_before_they_are_used(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("size", [64, 128])
 def test_flash_kernels_are_used_on_a_gpu(size: int, dtype: torch.dtype, device: str) -> None:
-    packed_kernels.fused.cache_clear()
-    assert packed_kernels.fused(torch.device(device), dtype, size)
+    packed_attention.fused.cache_clear()
+    assert packed_attention.fused(torch.device(device), dtype, size)
 
 
 @pytest.mark.gpu

@@ -18,10 +18,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DPOConfig, DPOTrainer
 
 from collab.errors import ConfigError
-from collab.learn.base import quiet
-from collab.learn.folder import RunFolder
-from collab.learn.packed import packed_batch
-from collab.learn.shared_dpo import ByPairs, SharedPrefixDPOTrainer, state_batches
+from collab.trainers.checkpoint import quiet
+from collab.trainers.dpo import ByPairs, SharedPrefixDPOTrainer, state_batches
+from collab.trainers.prefix_sharing import packed_batch
+from collab.trainers.run_dir import RunFolder
 
 LOSSES = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.5]}
 
@@ -261,7 +261,7 @@ def test_a_step_of_five_pairs_is_divided_among_two_processes(sharing, samples, b
     settings = ["context=200", "batch_rows=5", "precision=float32", "log_every=1", "epochs=3", "learning_rate=1e-3"]
     options = ["--stage", "dpo", "--base", str(base), "--data", str(data), "--preset", "pocket", "--device", "cpu"]
     options += [word for one in (*settings, f"sharing={sharing}") for word in ("--set", one)]
-    alone = [sys.executable, "-m", "collab.cli.start", "finetune", *options]
+    alone = [sys.executable, "-m", "collab.__main__", "finetune", *options]
     two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *alone[1:]]
     lines = {}
     for name, command in (("one", alone), ("two", two)):

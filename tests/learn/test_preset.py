@@ -4,7 +4,7 @@ import pytest
 
 from collab.config import override
 from collab.errors import ConfigError
-from collab.learn.preset import DpoRecipe, SftRecipe, load_preset, presets
+from collab.trainers.recipe import DpoRecipe, SftRecipe, load_preset, presets
 
 
 @pytest.mark.parametrize("name", sorted(presets()))

@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from collab.learn.data import read_data
-from collab.learn.finetune import begin, train
-from collab.learn.folder import RunFolder
-from collab.learn.prepare import Prepared, prepare
-from collab.learn.process import STOP, is_alive, main, train_as_asked
+from collab.data.tokenize import read_data
+from collab.trainers.launch import STOP, is_alive, main, train_as_asked
+from collab.trainers.prepare import Prepared, prepare
+from collab.trainers.run import begin, train
+from collab.trainers.run_dir import RunFolder
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 import torch
 from trl.trainer.utils import FusedCausalLMOutput
 
-from collab.learn.finetune import begin, train
-from collab.learn.folder import RunFolder
-from collab.learn.prepare import prepare
-from collab.learn.reading import read
+from collab.trainers.prepare import prepare
+from collab.trainers.run import begin, train
+from collab.trainers.run_dir import RunFolder
+from collab.trainers.sft import read
 
 
 def output(log_probs: list[list[float]], mask: list[list[int]]) -> FusedCausalLMOutput:

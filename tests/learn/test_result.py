@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from peft import LoraConfig, get_peft_model
 
-from collab.learn.result import added
+from collab.trainers.run import added
 
 
 class Two(torch.nn.Module):

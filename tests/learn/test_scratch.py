@@ -11,9 +11,9 @@ from transformers import AutoModelForCausalLM
 
 from collab.config import override
 from collab.errors import ConfigError, StoreFailure, UsageError
-from collab.learn.preset import Architecture, load_preset
-from collab.learn.scratch import new_checkpoint
-from collab.models.chat import ChatTokenizer
+from collab.models.tokenizer import ChatTokenizer
+from collab.trainers.pretrain import new_checkpoint
+from collab.trainers.recipe import Architecture, load_preset
 from collab.types import Prompt, Segment
 
 SMALL = [

@@ -13,11 +13,11 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from collab.errors import TrainingFailure, UsageError
-from collab.learn.finetune import begin, train
-from collab.learn.folder import RunFolder
-from collab.learn.launch import launch
-from collab.learn.prepare import Prepared
-from collab.learn.sharded import check_checkpoint, check_sharded, check_split, gathered, split_by
+from collab.trainers.distributed import check_checkpoint, check_sharded, check_split, gathered, split_by
+from collab.trainers.launch import launch
+from collab.trainers.prepare import Prepared
+from collab.trainers.run import begin, train
+from collab.trainers.run_dir import RunFolder
 
 FSDP = {
     "ACCELERATE_USE_FSDP": "true",

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from collab.errors import ConfigError
-from collab.learn.finetune import begin, train
-from collab.learn.folder import RunFolder
-from collab.learn.order import Batch, of_process
-from collab.learn.prepare import Prepared, prepare
-from collab.learn.states import by_state
+from collab.trainers.batching import Batch, by_state, of_process
+from collab.trainers.prepare import Prepared, prepare
+from collab.trainers.run import begin, train
+from collab.trainers.run_dir import RunFolder
 from collab.types import Segment
 
 SIZES = st.lists(st.integers(1, 14), min_size=1, max_size=30)

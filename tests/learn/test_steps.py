@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.learn.order import Batch, curriculum
-from collab.learn.preset import load_preset
-from collab.learn.states import by_state
-from collab.learn.steps import fitted, passes_of
+from collab.trainers.batching import Batch, by_state, curriculum, fitted, passes_of
+from collab.trainers.recipe import load_preset
 
 PAPER = load_preset("paper-qwen2-7b").dpo
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from collab.errors import RunFormatError
-from collab.learn.finetune import begin, train
-from collab.learn.threads import as_begun, threads_head
-from collab.models.layout import weights_digest
+from collab.models.checkpoint import weights_digest
+from collab.trainers.distributed import as_begun, threads_head
+from collab.trainers.run import begin, train
 
 
 @pytest.fixture(autouse=True)

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from collab.errors import ConfigError
-from collab.learn.base import quiet
-from collab.learn.finetune import begin, train
-from collab.learn.folder import RunFolder
-from collab.learn.prepare import Prepared
-from collab.learn.trainer import trainer_of
-from collab.learn.trajectories import TrajectoryRows, prepare_trajectories, trajectory_steps
-from collab.learn.trajectory_dpo import weigh
+from collab.trainers.base import trainer_of
+from collab.trainers.checkpoint import quiet
+from collab.trainers.prepare import Prepared
+from collab.trainers.run import begin, train
+from collab.trainers.run_dir import RunFolder
+from collab.trainers.trajectory_dpo import TrajectoryRows, prepare_trajectories, trajectory_steps, weigh
 
 SMALL = ("batch_rows=3", "rows_at_once=2", "epochs=1", "beta=0.2", "anchor=0.5", "sharing=none")
 

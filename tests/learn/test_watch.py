@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from collab.learn.finetune import begin, train
-from collab.learn.pair_means import PairMeans
-from collab.learn.prepare import prepare
-from collab.learn.watch import Progress, displacement
-from collab.models.tiny import make_tiny_checkpoint
-from collab.synth.rows import Row
+from collab.data.example import Row
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.trainers.callbacks import PairMeans, Progress, displacement
+from collab.trainers.prepare import prepare
+from collab.trainers.run import begin, train
 
 OF_PAIRS = ("logp_chosen", "logp_rejected", "reward_chosen", "reward_rejected", "margin", "preference_accuracy")
 

@@ -15,10 +15,10 @@ from collab.config import Budget
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import RecordedRun as Told
-from collab.loop.layout import TrainingDir
+from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState, Progress
-from collab.models.tiny import make_tiny_checkpoint
-from collab.testing import school
+from collab.testing import toy_team
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Step, Utterance
 
 Configured = Callable[..., TrainingConfig]
@@ -26,14 +26,14 @@ Configured = Callable[..., TrainingConfig]
 
 def write_library(folder: Path, checkpoint: Path) -> Library:
     """Definitions of one's own, the agents on that checkpoint, and agents that cannot be trained."""
-    library = school.write_library(folder, checkpoint)
+    library = toy_team.write_library(folder, checkpoint)
     (folder / "agents/show.yaml").write_text("kind: rehearsal\n")
     return library
 
 
 def configure_small(library: Library, *settings: str, **choices: Any) -> TrainingConfig:
     """A small training in the corridor."""
-    return asyncio.run(school.small_training(library, *settings, **choices))
+    return asyncio.run(toy_team.small_training(library, *settings, **choices))
 
 
 Changed = Callable[[Told, Callable[[Utterance], Utterance]], Told]
@@ -93,7 +93,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 @pytest.fixture(scope="session")
 def scholar(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that was taught to press this or that button: some of what it proposes is right."""
-    return school.teach(tiny, tmp_path_factory.mktemp("taught"))
+    return toy_team.teach(tiny, tmp_path_factory.mktemp("taught"))
 
 
 @pytest.fixture(scope="session")

@@ -14,15 +14,15 @@ import yaml
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from collab.envs.fake import CorridorSuite
-from collab.learn.folder import RunFolder
 from collab.loop.export import export, find
 from collab.loop.loop import start
 from collab.loop.trained import agents_of, parse_policy
-from collab.models.fake_server import FakeServer
-from collab.models.layout import weights_digest
+from collab.models.checkpoint import weights_digest
 from collab.prompts.parse import write_reply
-from collab.testing import school
+from collab.testing import toy_team
+from collab.testing.corridor import CorridorSuite
+from collab.testing.fake_server import FakeServer
+from collab.trainers.run_dir import RunFolder
 
 pytestmark = pytest.mark.slow
 LORA = "dpo.lora={rank: 4, alpha: 8}"
@@ -79,7 +79,7 @@ def test_a_server_gets_what_each_epoch_left(scholar: Path, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     Path("fake").symlink_to(scholar)  # the name by which the server knows its checkpoint
     space = CorridorSuite().space
-    library = school.write_library(tmp_path / "library", scholar)
+    library = toy_team.write_library(tmp_path / "library", scholar)
     assert library.own is not None
 
     def says(body: Mapping[str, Any]) -> str:
@@ -89,7 +89,7 @@ def test_a_server_gets_what_each_epoch_left(scholar: Path, tmp_path: Path, monke
         agents = {"kind": "openai", "options": {"model": "fake", "base_url": server.url}, "prompt": "pocket"}
         agents |= {"context_tokens": 2048, "sampling": {"temperature": 0.7, "max_tokens": 40}}
         (library.own / "agents/served.yaml").write_text(yaml.safe_dump(agents))
-        config = asyncio.run(school.small_training(library, "determinism=fast", LORA, agents="served"))
+        config = asyncio.run(toy_team.small_training(library, "determinism=fast", LORA, agents="served"))
         result = asyncio.run(start(config, tmp_path / "marl", device="cpu"))
     assert [bool(record.trained) for record in result.records] == [False, True, True]
     loaded = [name for what, name in server.commands if what == "load"]

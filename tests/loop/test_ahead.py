@@ -16,22 +16,22 @@ from typing import Any
 
 import pytest
 
-from collab.algorithms.collabuiagents import judge as ahead
-from collab.algorithms.collabuiagents.judge import NAME, is_waited_for, judge, judging_ahead
+from collab.algorithms.collabuiagents import labeller as ahead
+from collab.algorithms.collabuiagents.labeller import NAME, is_waited_for, judge, judging_ahead
 from collab.algorithms.collabuiagents.metrics import judged_hash
 from collab.config import Budget, RunConfig, run_config
-from collab.credit.labelling import PATIENCE, Labelling
-from collab.credit.labels import FOLDER, Labels, labellings, read_labels
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
-from collab.loop.layout import TrainingDir
 from collab.loop.phases import trajectories_of
+from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState
-from collab.models.fake_server import FakeServer, Fault
-from collab.resolve import resolved, with_prompts
-from collab.runs import resume, start
+from collab.rewards.labelling import PATIENCE, Labelling
+from collab.rewards.labels import FOLDER, Labels, labellings, read_labels
+from collab.rollout.build import resolved, with_prompts
+from collab.rollout.run import resume, start
 from collab.store.manifest import FILE
-from collab.testing.verify import compared
+from collab.testing.fake_server import FakeServer, Fault
+from collab.testing.kill_resume import compared
 
 JUDGE = "kind: llm\noptions: {model: {kind: openai, options: {model: fake, base_url: URL, retries: 0}}}\n"
 CONCURRENCY = 2

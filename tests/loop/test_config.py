@@ -9,10 +9,10 @@ import pytest
 
 from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.config import override
-from collab.credit.adversary_language import SAMPLING
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import presets_in
 from collab.loop.interfaces import algorithm_named, load_method
+from collab.preferences.llm_adversary import SAMPLING
 
 COLLAB = algorithm_named("collabuiagents")
 PRESETS = presets_in(COLLAB.presets)

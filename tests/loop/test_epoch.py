@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 import collab.loop.phases as playing_epochs
-from collab.collector import Progress
 from collab.config import RunConfig, run_config
-from collab.envs.fake import CorridorSuite
 from collab.errors import RunError
-from collab.evaluation import Rate, Report
+from collab.evaluation.metrics import Rate, Report
 from collab.library import Library
 from collab.loop.phases import (
     evaluate,
@@ -27,9 +25,11 @@ from collab.loop.phases import (
 )
 from collab.loop.state import LoopState
 from collab.loop.step_budget import steps_in
-from collab.resolve import resolved, with_prompts
-from collab.runs import start
+from collab.rollout.build import resolved, with_prompts
+from collab.rollout.collector import Progress
+from collab.rollout.run import start
 from collab.store.run import RunStore
+from collab.testing.corridor import CorridorSuite
 
 
 async def breaking(library: Library, *settings: str, seed: int = 0) -> RunConfig:

@@ -17,17 +17,15 @@ from transformers import AutoModelForCausalLM
 from collab.cli.main import main
 from collab.config import AgentDefinition, override
 from collab.errors import ConfigError, StoreFailure, UsageError
-from collab.learn.folder import RunFolder
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.export import export, find
-from collab.loop.layout import TrainingDir
-from collab.loop.model_card import licence_of, training_facts
-from collab.loop.record import EpochRecord, ExampleCounts, Success
-from collab.models.adapters import CONFIG, WEIGHTS
-from collab.models.layout import weights_digest
-from collab.models.tiny import make_tiny_checkpoint
-from collab.store.files import write_json
+from collab.loop.export import export, find, licence_of, training_facts
+from collab.loop.record import EpochRecord, ExampleCounts, Success, TrainingDir
+from collab.models.checkpoint import weights_digest
+from collab.models.vllm import CONFIG, WEIGHTS
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.trainers.run_dir import RunFolder
+from collab.utils.files import write_json
 
 Training = Callable[..., TrainingDir]
 

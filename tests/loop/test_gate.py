@@ -13,16 +13,15 @@ import pytest
 from collab.algorithms.collabuiagents.checks import admitted, doubts
 from collab.cli.main import main
 from collab.config import Budget, override
-from collab.credit.calibrate import Known, reliability
-from collab.credit.calibration import Calibration
-from collab.credit.calibration_record import CalibrationRecord, write_record
-from collab.critics import Bench
-from collab.envs.fake import CorridorSuite
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import check_training
-from collab.testing.school import small_training
+from collab.rewards.calibration.metrics import Calibration, Known, reliability
+from collab.rewards.calibration.record import CalibrationRecord, write_record
+from collab.rewards.registry import Bench
+from collab.testing.corridor import CorridorSuite
+from collab.testing.toy_team import small_training
 
 NEEDS_NONE = "needs no calibration: it scores against the environment's own solution"
 

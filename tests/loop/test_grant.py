@@ -10,10 +10,10 @@ import pytest
 import collab.loop.loop as training
 from collab.config import Budget, Part
 from collab.errors import RunFormatError, UsageError
-from collab.loop.layout import TrainingDir
 from collab.loop.loop import resume, start
+from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState
-from collab.models.fake_server import FakeServer
+from collab.testing.fake_server import FakeServer
 from collab.types import Spent
 
 

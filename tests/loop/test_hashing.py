@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from collab.algorithms.collabuiagents.metrics import pairs_hash
-from collab.loop.hashing import measured_hash, named_hash, run_hash
+from collab.loop.record import measured_hash, named_hash, run_hash
 from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef
 
 

@@ -14,8 +14,8 @@ from collab.errors import (
     TrainingFailure,
     UsageError,
 )
-from collab.loop.head import HeadFile
-from collab.store.files import writing
+from collab.store.run_dir import HeadFile
+from collab.utils.files import writing
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_what_cannot_be_begun_is_not_to_be_gone_on_with(tmp_path: Path, monkeypa
         raise OSError(28, "No space left on device")
 
     made = HeadFile(path=tmp_path / "run/head.json", noun="training", format=1, resume="collab train-marl --resume run")
-    monkeypatch.setattr("collab.loop.head.write_json", full)
+    monkeypatch.setattr("collab.store.run_dir.write_json", full)
     with pytest.raises(StoreFailure, match=r"then start the .* again"):
         made.create({"config": {}})
     with pytest.raises(StoreFailure, match="then collab train-marl --resume run"):

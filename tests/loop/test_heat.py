@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from collab.cli.epoch_text import epoch_lines
+from collab.cli.text.training import epoch_lines
 from collab.config import RunConfig, override
 from collab.errors import ConfigError
-from collab.learn.norms import length_of_gain
-from collab.loop.exploration import heat_of, heated
-from collab.loop.layout import TrainingDir
 from collab.loop.loop import start
+from collab.loop.phases import heat_of, heated
 from collab.loop.policy import Policy
-from collab.loop.record import EpochRecord
-from collab.runs import stored_config
+from collab.loop.record import EpochRecord, TrainingDir
+from collab.rollout.run import stored_config
+from collab.trainers.optim import length_of_gain
 
 GAIN = "model.norm.weight"
 

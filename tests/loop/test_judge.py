@@ -13,34 +13,30 @@ from typing import TypeAlias
 
 import pytest
 
-from collab.algorithms.collabuiagents.judge import NAME, judge
-from collab.algorithms.collabuiagents.labeller import label_rollout, pair, pair_rollout
+from collab.algorithms.collabuiagents.labeller import NAME, judge, label_rollout, pair, pair_rollout
 from collab.algorithms.collabuiagents.metrics import judged_hash, spent_on_judging
 from collab.config import Budget, RunConfig, run_config
-from collab.credit.adversary import Occasion, Proposal
-from collab.credit.adversary_sampler import SamplerAdversary
-from collab.credit.case import cases
-from collab.credit.critic import CriticCall, Word, judgement_of
-from collab.credit.labelling import PATIENCE
-from collab.credit.labels import FOLDER, LabelHead, Labels, LabelWriter, labellings, read_labels
-from collab.credit.language_prompt import TOO_LONG
-from collab.credit.pair_store import pair_names, read_head
-from collab.credit.solution import SolutionCritic
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.example_store import COUNTS
 from collab.loop.interfaces import Rollout
-from collab.loop.layout import EpochDir, TrainingDir, training_of
 from collab.loop.phases import trajectories_of
+from collab.loop.record import EpochDir, TrainingDir, training_of
 from collab.loop.state import Halted, LoopState
-from collab.preferences.rebuild import rebuild
-from collab.preferences.wish import Wish, sources_of
-from collab.resolve import resolved, with_prompts
-from collab.runs import build_suite, start
+from collab.preferences.adversary import Occasion, Proposal, SamplerAdversary
+from collab.preferences.rebuild import Wish, rebuild, sources_of
+from collab.preferences.store import pair_names, read_head
+from collab.rewards.base import CriticCall, Word, cases, judgement_of
+from collab.rewards.labelling import PATIENCE
+from collab.rewards.labels import FOLDER, LabelHead, Labels, LabelWriter, labellings, read_labels
+from collab.rewards.llm import TOO_LONG
+from collab.rewards.oracle import SolutionCritic
+from collab.rollout.build import resolved, with_prompts
+from collab.rollout.run import build_suite, start
 from collab.types import Spent, Trajectory
 
 EVERY = list(range(60))
-OTHER_SAMPLER = "collab.credit.adversary_sampler:SamplerAdversary"
+OTHER_SAMPLER = "collab.preferences.adversary:SamplerAdversary"
 """Another origin, though it says the same."""
 
 
@@ -265,7 +261,7 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
                 writer.record(judgement_of(case, SolutionCritic(), {cell.cell: word for cell in case.matrix}))
             else:
                 writer.fail(case, ModelFailure("the server is gone"))
-    monkeypatch.setattr("collab.algorithms.collabuiagents.judge._is_left", lambda *asked: False)
+    monkeypatch.setattr("collab.algorithms.collabuiagents.labeller._is_left", lambda *asked: False)
     told = (
         rf"could not be asked about 2 of {len(every)} steps, {many} of {len(every)} steps do not fit into the critic's "
         "context; the last: the server is gone"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collab.errors import RunFormatError
-from collab.loop.layout import clear_unbegun
+from collab.loop.record import clear_unbegun
 from collab.store.manifest import FILE
 
 TRAINING = "finetune.json"

@@ -12,8 +12,8 @@ import pytest
 
 from collab.errors import TrainingFailure
 from collab.loop.state import Progress
-from collab.testing import lives
-from collab.testing.lives import LAST, Point, Trace, draw, in_full, live
+from collab.testing import kill_resume
+from collab.testing.kill_resume import LAST, Point, Trace, draw, in_full, live
 
 CALLS = Counter({"store.writer.RunWriter.step": 6, "rollout.play": 1})
 EPOCH = ("rollout", "critic", "adversary", "examples", "training", "optimizer", "checkpoint", "evaluation")
@@ -121,7 +121,7 @@ def test_the_place_that_is_told_is_the_one_where_the_process_died(
             seen(Progress(algorithm="collabuiagents", epochs=1, epoch=epoch, part=part), function)
         kept.write_text("all of it")
 
-    monkeypatch.setattr(lives, "_train", train)
+    monkeypatch.setattr(kill_resume, "_train", train)
     log = tmp_path / "log.txt"
     log.with_suffix(".killed.json").write_text("{}")  # of a life before
     point = Point(epoch=1, part="critic", function="read", call=planned)
@@ -133,7 +133,7 @@ def test_the_place_that_is_told_is_the_one_where_the_process_died(
 def test_a_process_that_something_else_kills_is_no_kill_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lives, "_train", lambda *asked: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(kill_resume, "_train", lambda *asked: os.kill(os.getpid(), signal.SIGKILL))
     point = Point(epoch=1, part="critic", function="read", call=1)
     (tmp_path / "log.txt").touch()
     with pytest.raises(TrainingFailure):

@@ -15,16 +15,16 @@ import pytest
 from collab.algorithms.collabuiagents.learner import NO_PAIR
 from collab.algorithms.collabuiagents.metrics import metrics_of
 from collab.config import Budget
-from collab.credit.pairs import Source
 from collab.errors import RunFormatError, StoreFailure, UsageError
-from collab.learn.folder import RunFolder
 from collab.loop.config import TrainingConfig
 from collab.loop.finetuning import NO_NUMBER
-from collab.loop.layout import TrainingDir
 from collab.loop.loop import TrainingResult, resume, start
+from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.loop.trained import PolicyName, agents_of
 from collab.models.local import LocalModel
+from collab.preferences.pairs import Source
+from collab.trainers.run_dir import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -33,13 +33,13 @@ import asyncio, json, os, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-import collab.learn.trainer, collab.models.worker, peft, pyarrow.parquet  # once, for all that are born here
-from collab.learn.folder import RunFolder
+import collab.trainers.base, collab.models.local, peft, pyarrow.parquet  # once, for all that are born here
+from collab.trainers.run_dir import RunFolder
 from collab.loop.interfaces import load_config
-from collab.loop.layout import TrainingDir
+from collab.loop.record import TrainingDir
 from collab.loop.loop import resume, start
 from collab.loop.state import LoopState
-from collab.store.writer import RunWriter
+from collab.store.run import RunWriter
 
 out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 begin, keep, step = LoopState.begin, RunFolder.keep_checkpoint, RunWriter.step

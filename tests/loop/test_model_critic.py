@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from collab.algorithms.collabuiagents.checks import admitted
-from collab.calibrating.configure import Wish, configure
-from collab.calibrating.run import start as calibrate
 from collab.config import Budget
-from collab.credit.labels import read_labels
-from collab.credit.pair_store import read_pairs
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import resume, start
-from collab.models.layout import weights_digest
-from collab.models.tiny import make_tiny_checkpoint
+from collab.models.checkpoint import weights_digest
+from collab.preferences.store import read_pairs
+from collab.rewards.calibration.config import Wish, configure
+from collab.rewards.calibration.run import start as calibrate
+from collab.rewards.labels import read_labels
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 pytestmark = pytest.mark.slow
 

@@ -10,14 +10,14 @@ import pytest
 from collab.algorithms.collabuiagents.labeller import NAME
 from collab.algorithms.collabuiagents.learner import NO_PAIR, NO_REWARD
 from collab.algorithms.collabuiagents.metrics import CollabCounts, metrics_of
-from collab.credit.pair_store import read_pairs
-from collab.learn.folder import RunFolder
 from collab.loop.config import TrainingConfig
 from collab.loop.example_store import stored
-from collab.loop.layout import TrainingDir
 from collab.loop.loop import TrainingResult, resume, start
+from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
-from collab.testing.verify import compared
+from collab.preferences.store import read_pairs
+from collab.testing.kill_resume import compared
+from collab.trainers.run_dir import RunFolder
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from collab.errors import ConfigError, RunFormatError
 from collab.loop.config import Method, Origin
 from collab.loop.configure import _origin
 from collab.loop.interfaces import algorithm_named
-from collab.loop.layout import TrainingDir
+from collab.loop.record import TrainingDir
 
 
 def origin_of(agents: str, method: Method) -> Origin | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collab.collector import Progress as Collecting
-from collab.credit.labelling import Labelling
-from collab.loop.pace import epoch_seconds, seconds_left, spent_so_far
 from collab.loop.record import EpochRecord, Spending
-from collab.loop.state import Progress
+from collab.loop.state import Progress, epoch_seconds, seconds_left, spent_so_far
+from collab.rewards.labelling import Labelling
+from collab.rollout.collector import Progress as Collecting
 
 
 def record(epoch: int, **spent: Spending) -> EpochRecord:

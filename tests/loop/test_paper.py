@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
-from collab.credit.critic import ABSENT, OUT_OF_RANGE
-from collab.credit.pair_store import read_pairs
-from collab.models.fake_server import FakeServer
-from collab.testing import school
+from collab.preferences.store import read_pairs
+from collab.rewards.base import ABSENT, OUT_OF_RANGE
+from collab.testing import toy_team
+from collab.testing.fake_server import FakeServer
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def test_a_team_is_trained_as_published_by_models_behind_a_server(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
     monkeypatch.chdir(tmp_path)
-    library = school.write_library(tmp_path / "library", scholar)
+    library = toy_team.write_library(tmp_path / "library", scholar)
     assert library.own is not None
     voice, where = Voice(), ("--env", "corridor", "--library", library.own)
     with FakeServer(supports={"seed"}, says=voice) as server:

@@ -19,23 +19,21 @@ from collab.algorithms.collabuiagents.estimate import (
 )
 from collab.algorithms.collabuiagents.learner import rewarded_recipe
 from collab.config import AgentDefinition, Part, SamplingDefinition, run_config
-from collab.credit.case import cases
-from collab.credit.known import known_cases
-from collab.credit.rebuild import Rebuilder
-from collab.credit.solution import SolutionCritic
-from collab.envs.fake import CorridorSuite
-from collab.learn.examples import Example, turn_end
-from collab.learn.forecast import Forecast
-from collab.learn.plan import Memory
-from collab.learn.prepare import Task
+from collab.data.tokenize import Example, turn_end
 from collab.library import Library
-from collab.loop.amounts import NONE_ASKED, LabelEstimate, Questions, Range
 from collab.loop.estimate import Plan, Probe, _cost, _played, _until, format_plan, plan, planned
-from collab.loop.interfaces import TriedStep
+from collab.loop.interfaces import NONE_ASKED, LabelEstimate, Questions, Range, TriedStep
 from collab.loop.policy import Policy
-from collab.models.chat import ChatTokenizer
-from collab.preferences.adversaries import AdversaryChoice
-from collab.resolve import build_suite
+from collab.models.tokenizer import ChatTokenizer
+from collab.preferences.registry import AdversaryChoice
+from collab.rewards.base import cases
+from collab.rewards.calibration.cases import known_cases
+from collab.rewards.oracle import SolutionCritic
+from collab.rewards.restore import Rebuilder
+from collab.rollout.build import build_suite
+from collab.testing.corridor import CorridorSuite
+from collab.trainers.estimate import Forecast, Memory
+from collab.trainers.prepare import Task
 from collab.types import Prompt, Segment
 
 GIB = 1 << 30
@@ -242,7 +240,7 @@ def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkey
         seen.append((task, items))
         return TRAINING
 
-    monkeypatch.setattr("collab.learn.forecast.forecast", forecast)
+    monkeypatch.setattr("collab.trainers.estimate.forecast", forecast)
     chat, prompt = ChatTokenizer(str(tiny)), Prompt(system="Rules.", shared=" Screen.", segments=())
     cell = SimpleNamespace(agent="ada", text="Action: 1", prompt=SimpleNamespace(prefix="p"))
     step = SimpleNamespace(matrix=SimpleNamespace(utterances=[cell]))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from collab.loop.layout import TrainingDir
-from collab.loop.moved import _is_moved
-from collab.loop.phases import draw, draw_graph, paid_for, rollout_config
+from collab.data.splits import EVALUATION_SEEDS, kept_instances
+from collab.loop.phases import _is_moved, draw, draw_graph, paid_for, rollout_config
 from collab.loop.policy import first_policy
-from collab.resolve import plan_episodes
-from collab.splits.split import EVALUATION_SEEDS, kept_instances
+from collab.loop.record import TrainingDir
+from collab.rollout.build import plan_episodes
 
 
 def test_every_epoch_has_a_graph_of_its_own(configured) -> None:

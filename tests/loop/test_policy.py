@@ -10,14 +10,13 @@ import pytest
 from collab.config import RunConfig, override
 from collab.errors import ConfigError, GraphError, RunFormatError, UnknownName, UsageError
 from collab.loop.config import TrainingConfig
-from collab.loop.grant import Grant
-from collab.loop.layout import TrainingDir
 from collab.loop.loop import base_digests, resume
 from collab.loop.policy import first_policy, place_within, placed, playing
-from collab.loop.record import EpochRecord, Success
+from collab.loop.record import EpochRecord, Success, TrainingDir
 from collab.loop.trained import PolicyName, agents_of, parse_policy
-from collab.models.adapters import CONFIG, WEIGHTS
-from collab.models.layout import weights_digest
+from collab.models.checkpoint import weights_digest
+from collab.models.vllm import CONFIG, WEIGHTS
+from collab.store.run_dir import Grant
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from collab.errors import ConfigError, UsageError
-from collab.learn import launch as launching
-from collab.learn.folder import RunFolder
-from collab.learn.launch import LOG
 from collab.loop.loop import start
+from collab.trainers import launch as launching
+from collab.trainers.launch import LOG
+from collab.trainers.run_dir import RunFolder
 
 
 def test_more_processes_than_gpus_are_refused_at_once(configured, tmp_path: Path, monkeypatch) -> None:

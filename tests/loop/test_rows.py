@@ -25,23 +25,22 @@ from collab.algorithms.collabuiagents.examples import (
 )
 from collab.algorithms.collabuiagents.learner import store_examples
 from collab.algorithms.collabuiagents.metrics import CollabCounts
-from collab.credit.case import cases
-from collab.credit.critic import Judgement
-from collab.credit.judged_step import BEHIND_ERROR
-from collab.credit.labels import LabelHead, Labels
-from collab.envs.fake import CorridorSuite
+from collab.data.parquet import read_rows
+from collab.data.tokenize import read_data
 from collab.errors import RunFormatError, StoreFailure
-from collab.learn.data import read_data
 from collab.library import Library
 from collab.loop.config import Origin
 from collab.loop.example_store import OLDER, examples_file, stored
 from collab.loop.examples import EMPTY, OTHER_PROMPT, RETOKENISED, ExampleBuilder, RecordedRun, prompt_of
-from collab.loop.layout import TrainingDir
-from collab.models.chat import ChatTokenizer
+from collab.loop.record import TrainingDir
+from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template
-from collab.runs import stored_config
+from collab.rewards.base import Judgement, cases
+from collab.rewards.credit import BEHIND_ERROR
+from collab.rewards.labels import LabelHead, Labels
+from collab.rollout.run import stored_config
 from collab.store.run import RunStore
-from collab.synth.table import read_rows
+from collab.testing.corridor import CorridorSuite
 from collab.types import CellReward, PreferencePair, ReplyRef, RewardMatrix, Utterance
 
 SPACE = CorridorSuite().space

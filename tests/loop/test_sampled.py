@@ -23,25 +23,23 @@ from collab.algorithms.collabuiagents.examples import (
 )
 from collab.algorithms.collabuiagents.labeller import JudgedRollout
 from collab.algorithms.collabuiagents.learner import store_examples
-from collab.credit.case import cases
-from collab.credit.critic import Judgement
-from collab.credit.labels import LabelHead, Labels
-from collab.envs.fake import CorridorSuite
-from collab.learn.data import read_data
-from collab.learn.examples import Encoded, Example, encode_pairs, encode_replies
-from collab.learn.trajectories import prepare_trajectories
+from collab.data.tokenize import Encoded, Example, encode_pairs, encode_replies, read_data
 from collab.loop.example_store import examples_file
 from collab.loop.examples import RETOKENISED, ExampleBuilder, RecordedRun
 from collab.loop.finetuning import task_of_epoch
 from collab.loop.interfaces import Rollout
-from collab.loop.layout import TrainingDir
 from collab.loop.policy import Policy
-from collab.models.chat import ChatTokenizer
-from collab.models.engine import Engine
-from collab.models.generation import Job
-from collab.runs import stored_config
+from collab.loop.record import TrainingDir
+from collab.models.engine.sampling import Job
+from collab.models.engine.scheduler import Engine
+from collab.models.tokenizer import ChatTokenizer
+from collab.rewards.base import Judgement, cases
+from collab.rewards.labels import LabelHead, Labels
+from collab.rollout.run import stored_config
 from collab.store.run import RunStore
-from collab.testing import school
+from collab.testing import toy_team
+from collab.testing.corridor import CorridorSuite
+from collab.trainers.trajectory_dpo import prepare_trajectories
 from collab.types import CellReward, PreferencePair, ReplyRef, RewardMatrix, Utterance
 
 SPACE = CorridorSuite().space
@@ -57,7 +55,7 @@ def chat(tiny: Path) -> ChatTokenizer:
 def spoken(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """Two episodes of a checkpoint that knows nothing and spells as nobody would; and what its engine read, by seed."""
     out, read = tmp_path_factory.mktemp("spoken") / "run", dict[int, tuple[int, ...]]()
-    library = school.write_library(tmp_path_factory.mktemp("team"), tiny)
+    library = toy_team.write_library(tmp_path_factory.mktemp("team"), tiny)
     submit = Engine.submit
 
     def noted(self: Engine, job: Job) -> None:

@@ -12,13 +12,11 @@ import yaml
 
 from collab.cli.main import main
 from collab.errors import UsageError
-from collab.loop.layout import TrainingDir
 from collab.loop.loop import base_digests
-from collab.loop.record import Success
-from collab.models.tiny import make_tiny_checkpoint
-from collab.testing import school
-from collab.transfer.config import Wish
-from collab.transfer.configure import configure
+from collab.loop.record import Success, TrainingDir
+from collab.testing import toy_team
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.transfer.config import Wish, configure
 
 HOT = "run.agents.*.sampling.temperature=1.5"
 PLAY = ("--env", "corridor", "--graph", "pair", "--episodes", "1", "--set", "environment.limits.max_steps=1")
@@ -29,7 +27,7 @@ Result = tuple[int, str, str]
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("declared")
     tiny = make_tiny_checkpoint(folder / "tiny", hidden=32, layers=2, context=4096)
-    school.write_library(folder / "library", tiny.resolve())
+    toy_team.write_library(folder / "library", tiny.resolve())
     return folder / "library"
 
 
@@ -51,7 +49,7 @@ def trained(library: Path, tmp_path: Path) -> str:
     """A training that is over and was played hot; the untrained team is the best."""
     from collab.library import Library
 
-    config = asyncio.run(school.small_training(Library(own=library), HOT))
+    config = asyncio.run(toy_team.small_training(Library(own=library), HOT))
     folder = TrainingDir(tmp_path / "marl")
     folder.path.mkdir()
     folder.write(
@@ -117,7 +115,7 @@ def test_an_export_plays_as_the_agents_file_that_the_training_began_with(collab,
 def test_training_on_goes_on_as_hot_and_remembers_the_agents_file(library: Path, trained: str) -> None:
     from collab.library import Library
 
-    config = asyncio.run(school.small_training(Library(own=library), agents=trained))
+    config = asyncio.run(toy_team.small_training(Library(own=library), agents=trained))
     assert config.run.agents["ada"].sampling.temperature == 1.5
     assert config.as_declared.agents["ada"].sampling.temperature == 0.7
 
@@ -135,7 +133,7 @@ def test_a_transfer_refuses_teams_that_are_sampled_differently_before_it_plays(l
 
 
 def test_a_held_out_line_names_temperatures_and_replies_without_an_action() -> None:
-    from collab.cli.epoch_text import epoch_lines
+    from collab.cli.text.training import epoch_lines
     from collab.loop.record import EpochRecord
 
     success = Success(

@@ -16,12 +16,11 @@ from collab.cli.main import main
 from collab.config import run_config
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.layout import TrainingDir
 from collab.loop.phases import paid_for, rollout_report, trajectories_of
-from collab.loop.record import EpochRecord, facts_of_play
+from collab.loop.record import EpochRecord, TrainingDir, facts_of_play
 from collab.loop.step_budget import Ending, belonging, certain, counted_in, ended_by, has_enough, wanted
-from collab.resolve import resolved, with_prompts
-from collab.runs import start, stored_config
+from collab.rollout.build import resolved, with_prompts
+from collab.rollout.run import start, stored_config
 from collab.store.reader import RunReader
 
 LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=8)

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from collab.algorithms.collabuiagents.metrics import count_unasked, reward_rate, reward_rates, spent_on_judging
-from collab.credit.critic import CriticCall, Judgement
-from collab.credit.labels import Failed, LabelHead, Labels
 from collab.errors import RunFormatError
 from collab.loop.record import (
     EpochRecord,
@@ -19,6 +17,8 @@ from collab.loop.record import (
     patience_is_over,
     read_record,
 )
+from collab.rewards.base import CriticCall, Judgement
+from collab.rewards.labels import Failed, LabelHead, Labels
 from collab.types import CellRef, CellReward, RewardMatrix, Spent
 
 

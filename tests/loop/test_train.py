@@ -16,8 +16,8 @@ from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
 from collab.algorithms.collabuiagents.examples import CollabExamples
 from collab.algorithms.collabuiagents.learner import NO_PAIR, finetuning, store_examples
 from collab.config import Budget, override
+from collab.data.example import Row
 from collab.errors import RunFormatError
-from collab.learn.folder import RunFolder
 from collab.loop import finetuning as training
 from collab.loop.finetuning import NO_NUMBER, clear_checkpoints, finetune
 from collab.loop.interfaces import load_method
@@ -25,15 +25,15 @@ from collab.loop.loop import run_epoch
 from collab.loop.policy import first_policy
 from collab.loop.record import EpochRecord
 from collab.loop.state import Halted, LoopState
-from collab.store.files import write_json
-from collab.synth.rows import Row
-from collab.testing import school
+from collab.testing import toy_team
+from collab.trainers.run_dir import RunFolder
+from collab.utils.files import write_json
 
 
 @pytest.fixture(scope="module")
 def preferences() -> list[Row]:
     """Six rows of different replies."""
-    lessons = asyncio.run(school.lessons())[:6]
+    lessons = asyncio.run(toy_team.lessons())[:6]
     return [replace(row, level="preference", rejected=f"No. {number}") for number, row in enumerate(lessons)]
 
 

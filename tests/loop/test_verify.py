@@ -14,13 +14,12 @@ import pytest
 import torch
 
 from collab.cli.main import main
-from collab.learn.folder import RunFolder
-from collab.loop.layout import TrainingDir
 from collab.loop.loop import resume, start
-from collab.testing import verify as verifying
-from collab.testing.lives import Point
-from collab.testing.school import small_training, write_library
-from collab.testing.verify import Compared, Proof, compared
+from collab.loop.record import TrainingDir
+from collab.testing import kill_resume as verifying
+from collab.testing.kill_resume import Compared, Point, Proof, compared
+from collab.testing.toy_team import small_training, write_library
+from collab.trainers.run_dir import RunFolder
 
 KEPT = "dpo.lora={rank: 4, alpha: 8, merge: false}"
 POINT = Point(epoch=1, part="critic", function="store.writer.RunWriter.step", call=2)
@@ -133,7 +132,7 @@ def test_adapters_that_are_gone_on_with_and_compared_with_survive_kills(tmp_path
     out = tmp_path / "proof"
     settings = ("--set", KEPT, "--set", "reference=previous", "--set", "dpo.learning_rate=0.01")
     asked = ("--kills", "5", "--json", "--seed", "4", *settings, "--out", str(out))
-    command = [sys.executable, "-m", "collab.cli.start", "verify-resume", *asked]
+    command = [sys.executable, "-m", "collab.__main__", "verify-resume", *asked]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
@@ -151,7 +150,7 @@ def test_adapters_that_are_gone_on_with_and_compared_with_survive_kills(tmp_path
 def test_a_killed_training_ends_like_an_undisturbed_one_and_a_changed_one_is_found(tmp_path: Path) -> None:
     out = tmp_path / "proof"
     asked = ("--quick", "--json", "--seed", "3", "--out", str(out))
-    command = [sys.executable, "-m", "collab.cli.start", "verify-resume", *asked]
+    command = [sys.executable, "-m", "collab.__main__", "verify-resume", *asked]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

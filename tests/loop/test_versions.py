@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collab.learn.prepare import versions
 from collab.loop.loop import _other_versions
+from collab.trainers.prepare import versions
 
 
 def test_other_versions_are_told() -> None:

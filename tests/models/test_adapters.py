@@ -12,11 +12,11 @@ import pytest
 from collab.config import RunConfig
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
-from collab.models.adapters import check_adapter, check_fit, served_name
 from collab.models.base import Request
-from collab.models.fake_server import FakeServer
 from collab.models.openai import OpenAIModel
-from collab.resolve import build_team, with_prompts
+from collab.models.vllm import check_adapter, check_fit, served_name
+from collab.rollout.build import build_team, with_prompts
+from collab.testing.fake_server import FakeServer
 from collab.types import PolicyRef, Prompt, Sampling, Segment
 
 

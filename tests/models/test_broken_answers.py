@@ -13,8 +13,8 @@ import pytest
 from collab.errors import ModelFailure
 from collab.models.answer import find_words
 from collab.models.base import Reply, Request
-from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
+from collab.testing.fake_server import FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
 

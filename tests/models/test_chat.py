@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from collab.errors import ConfigError
-from collab.models.chat import ChatTokenizer
-from collab.models.tiny import make_tiny_checkpoint
+from collab.models.tokenizer import ChatTokenizer
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Prompt, Segment
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from collab.models.base import CallClock, Request
 from collab.models.concurrency import START, Gate, Slots, Window
-from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
+from collab.testing.fake_server import FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
 NEWS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=200)

@@ -12,14 +12,13 @@ import torch
 import transformers
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models import attention
-from collab.models.attention import Rows
-from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.checkpoint import Checkpoint
-from collab.models.engine import Engine
-from collab.models.generation import Answer, Job
-from collab.models.padded import PaddedEngine, trusted_width
-from collab.models.tiny import make_tiny_checkpoint
+from collab.models.engine.attention import Rows
+from collab.models.engine.padded import PaddedEngine, trusted_width
+from collab.models.engine.sampling import Answer, Job
+from collab.models.engine.scheduler import Engine, attention
+from collab.models.tokenizer import ChatTokenizer, PromptIds
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Sampling
 
 GREEDY = Sampling(temperature=0.0, max_tokens=8)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.models.estimate import estimate_tokens, least_tokens
+from collab.models.tokenizer import estimate_tokens, least_tokens
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,15 @@ torch = pytest.importorskip("torch")
 import transformers  # noqa: E402
 
 from collab.config import override  # noqa: E402
+from collab.data.example import Provenance, Row  # noqa: E402
+from collab.data.tokenize import Example  # noqa: E402
 from collab.errors import ConfigError  # noqa: E402
-from collab.learn.examples import Example  # noqa: E402
-from collab.learn.finetune import begin, train  # noqa: E402
-from collab.learn.prepare import Task, prepare  # noqa: E402
-from collab.learn.preset import load_preset  # noqa: E402
 from collab.models.base import Request  # noqa: E402
 from collab.models.local import LocalModel  # noqa: E402
-from collab.models.tiny import make_tiny_checkpoint  # noqa: E402
-from collab.synth.rows import Provenance, Row  # noqa: E402
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint  # noqa: E402
+from collab.trainers.prepare import Task, prepare  # noqa: E402
+from collab.trainers.recipe import load_preset  # noqa: E402
+from collab.trainers.run import begin, train  # noqa: E402
 from collab.types import Prompt, Sampling, Segment  # noqa: E402
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}

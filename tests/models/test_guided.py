@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collab.envs.actions import MOBILE, WEB
-from collab.envs.grammar import ActionSpace
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE, WEB, ActionSpace
+from collab.envs.random_actions import random_action
 from collab.library import Library
-from collab.models.guided import reply_pattern
+from collab.models.completion import reply_pattern
 from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.render import Template, read_templates
 from collab.types import Element, Observation

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from collab.models.chat import ChatTokenizer
+from collab.models.tokenizer import ChatTokenizer
 from collab.types import Prompt, Segment
 
 LLAMA = (

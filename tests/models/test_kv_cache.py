@@ -2,8 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.models.kv_cache import Node, PrefixCache, Shape
-from collab.models.rows import RowStore
+from collab.models.engine.kv_cache import Node, PrefixCache, RowStore, Shape
 
 SHAPE = Shape(layers=2, groups=2, size=4, dtype=torch.float32, device=torch.device("cpu"))
 

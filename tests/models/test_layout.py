@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from collab.errors import ConfigError
-from collab.models import layout
-from collab.models.layout import CARD, FILE, check_layout, check_over, played_digest, weights_digest, write_layout
+from collab.models import checkpoint as layout
+from collab.models.checkpoint import CARD, FILE, check_layout, check_over, played_digest, weights_digest, write_layout
 from collab.models.local import LocalModel, check_files
-from collab.models.tiny import make_tiny_checkpoint
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 
 def test_the_present_layout_and_none_are_fine(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
 from collab.models.base import CallClock, Reply, Request
 from collab.models.local import LocalModel
-from collab.models.tiny import make_tiny_checkpoint
-from collab.resolve import build_team, with_prompts
+from collab.rollout.build import build_team, with_prompts
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Prompt, Sampling, Segment
 
 WORDS = ["tap", "the", "Save", "button", "7", "Zürich", "\n", "[3]", "type", "🙂", "scroll down", "{}"]

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 from collab.cli.main import main  # noqa: E402
 from collab.errors import ConfigError  # noqa: E402
-from collab.models.chat import ChatTokenizer  # noqa: E402
 from collab.models.checkpoint import Checkpoint  # noqa: E402
-from collab.models.tiny import make_tiny_checkpoint  # noqa: E402
+from collab.models.tokenizer import ChatTokenizer  # noqa: E402
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint  # noqa: E402
 
 Q = {"target_modules": ["q_proj", "v_proj"]}
 KINDS: dict[str, dict[str, Any]] = {

@@ -13,15 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.errors import ModelFailure
-from collab.models import sampling
-from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.checkpoint import Checkpoint
-from collab.models.engine import Engine
-from collab.models.generation import Answer, Job
-from collab.models.line import Bound, Line
-from collab.models.padded import PaddedEngine
-from collab.models.rows import RowStore
-from collab.models.tiny import make_tiny_checkpoint
+from collab.models.engine.kv_cache import RowStore
+from collab.models.engine.padded import PaddedEngine
+from collab.models.engine.sampling import Answer, Job
+from collab.models.engine.scheduler import Bound, Engine, Line, sampling
+from collab.models.tokenizer import ChatTokenizer, PromptIds
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Sampling
 
 DRAWN = Sampling(temperature=1.0, max_tokens=8)

@@ -1,6 +1,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
-from collab.models.meter import Meter, Metered, Reading
+from collab.models.base import Meter, Metered, Reading
 from collab.models.rehearsal import RehearsalModel
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Reply, Request
-from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
 from collab.models.probe import _fits, small_picture
+from collab.testing.fake_server import FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
 KEY = "sk-very-secret-0123456789"

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.models.prefix_cache import PrefixCache, metrics_url, read_prefix_cache
+from collab.models.probe import PrefixCache, metrics_url, read_prefix_cache
 
 TEXT = """\
 # HELP vllm:prefix_cache_queries_total Prefix cache queries, in terms of number of queried tokens.

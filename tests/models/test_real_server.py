@@ -16,7 +16,7 @@ import pytest
 from collab.errors import ModelFailure
 from collab.models.base import Request
 from collab.models.openai import OpenAIModel
-from collab.models.tiny import make_tiny_checkpoint
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Prompt, Sampling, Segment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from collab.envs.actions import MOBILE, WEB
-from collab.envs.grammar import ActionSpace
-from collab.envs.samples import ENDINGS
+from collab.envs.grammar import MOBILE, WEB, ActionSpace
+from collab.envs.random_actions import ENDINGS
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Privilege, Reply, Request
 from collab.models.rehearsal import ENDING_SHARE, RehearsalModel

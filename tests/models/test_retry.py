@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.models.retry import LONGEST_WAIT_S, delay_s, retry_after_s
+from collab.models.http import LONGEST_WAIT_S, delay_s, retry_after_s
 
 
 @given(st.integers(0, 40), st.integers())

@@ -15,9 +15,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.reward import RewardModel, Scored
-from collab.models.reward_head import RewardHead
-from collab.models.tiny import make_tiny_checkpoint
+from collab.models.reward_model import RewardHead, RewardModel, Scored
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Prompt, Segment
 
 PROMPT = Prompt(system="Rules.", shared="Task: Save it.\n", segments=(Segment(text='Screen: button "Save" [7]'),))

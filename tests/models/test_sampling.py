@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from collab.models.sampling import draw
+from collab.models.engine.sampling import draw
 
 PROBABILITIES = [0.5, 0.3, 0.15, 0.05]
 

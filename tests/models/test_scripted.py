@@ -4,7 +4,7 @@ import pytest
 
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Request
-from collab.models.scripted import ScriptedModel
+from collab.testing.scripted import ScriptedModel
 from collab.types import Prompt, Sampling
 
 

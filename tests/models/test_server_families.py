@@ -13,9 +13,9 @@ import pytest
 from collab.config import AgentDefinition, SamplingDefinition
 from collab.errors import ModelFailure
 from collab.models.base import Capabilities, Reply, Request
-from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
-from collab.resolve import build
+from collab.rollout.build import build
+from collab.testing.fake_server import FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
 Body = Mapping[str, Any]

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from collab.envs.actions import MOBILE, WEB
+from collab.envs.grammar import MOBILE, WEB
 from collab.library import Library
 from collab.models.base import Reply, Request
 from collab.models.completion import Completion
-from collab.models.fake_answers import MASKED, PLAIN
-from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
 from collab.prompts.render import Template, read_templates
+from collab.testing.fake_server import MASKED, PLAIN, FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
 SYSTEM = Template("default", read_templates(Library().path("prompts", "default"))).system(MOBILE)

@@ -7,19 +7,19 @@ import pytest
 import torch
 
 from collab.agents.agent import Agent, Scene
-from collab.collector import Progress, collect
 from collab.config import Limits
-from collab.envs.fake import CorridorSuite
 from collab.graphs.dag import Dag
-from collab.graphs.network import Network
+from collab.graphs.deliberation import Network
 from collab.library import root
 from collab.models.base import Reply, Request
 from collab.models.local import LocalModel
-from collab.models.tiny import make_tiny_checkpoint
 from collab.prompts.render import Context, Template, read_templates
-from collab.recorder import Silent
-from collab.rollout import Episode, Stage
+from collab.rollout.collector import Progress, collect
+from collab.rollout.episode import Episode, Stage
 from collab.seeds import Seeds
+from collab.store.run import Silent
+from collab.testing.corridor import CorridorSuite
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import CellRef, Sampling, Trajectory
 
 SLOTS = ("ada", "ben", "cyd", "dee")

@@ -4,7 +4,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from collab.errors import ConfigError
-from collab.models.tiny import make_tiny_checkpoint
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 
 def test_the_seed_decides_the_weights(tmp_path: Path) -> None:

@@ -17,15 +17,15 @@ from PIL import Image
 import collab
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Reply, Request
-from collab.models.chat import ChatTokenizer, quiet_transformers
 from collab.models.checkpoint import Checkpoint
-from collab.models.generation import Answer, Job
+from collab.models.engine.padded import PaddedEngine
+from collab.models.engine.sampling import Answer, Job
 from collab.models.local import LocalModel
-from collab.models.padded import PaddedEngine
-from collab.models.tiny import make_tiny_checkpoint
+from collab.models.tokenizer import ChatTokenizer, quiet_transformers
 from collab.models.vision import Sight
 from collab.prompts.render import rebuild
 from collab.store.run import RunStore
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Prompt, Sampling, Segment
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of a processor that is compared with

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from collab.config import AgentDefinition
-from collab.envs.actions import MOBILE
+from collab.envs.grammar import MOBILE
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
 from collab.loop.export import export, find
@@ -23,11 +23,11 @@ from collab.models.base import Reply, Request
 from collab.models.completion import chat_messages
 from collab.models.concurrency import START
 from collab.models.openai import OpenAIModel
-from collab.models.tiny import make_tiny_checkpoint
 from collab.prompts.parse import read_reply
 from collab.prompts.render import Template, read_templates
-from collab.resolve import build
-from collab.testing import school
+from collab.rollout.build import build
+from collab.testing import toy_team
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Observation, PolicyRef, Prompt, Sampling, Segment
 
 pytestmark = [
@@ -239,10 +239,10 @@ def test_adapters_that_do_not_fit_are_refused_and_harm_nobody(files: dict[str, s
 
 def test_a_training_is_played_by_the_server(tmp_path: Path) -> None:
     """Two epochs: what each leaves is loaded under run and epoch, and plain transformers says the same exported."""
-    taught = school.teach(make_tiny_checkpoint(tmp_path / "tiny", hidden=128, layers=2), tmp_path).resolve()
+    taught = toy_team.teach(make_tiny_checkpoint(tmp_path / "tiny", hidden=128, layers=2), tmp_path).resolve()
     log = tmp_path / "server.log"
     with serving(str(taught), log) as served:
-        library = school.write_library(tmp_path / "library", taught)
+        library = toy_team.write_library(tmp_path / "library", taught)
         agents: dict[str, Any] = {"kind": "openai", "options": served, "prompt": "pocket", "context_tokens": 2048}
         agents["sampling"] = {"temperature": 0.7, "max_tokens": 40}
         (tmp_path / "library/agents/served.yaml").write_text(yaml.safe_dump(agents))
@@ -253,7 +253,7 @@ def test_a_training_is_played_by_the_server(tmp_path: Path) -> None:
             "dpo.learning_rate=0.002",
             "dpo.lora={rank: 4, alpha: 8}",
         )
-        config = asyncio.run(school.small_training(library, *settings, agents="served"))
+        config = asyncio.run(toy_team.small_training(library, *settings, agents="served"))
         result = asyncio.run(start(config, tmp_path / "marl", device="cpu"))
         assert [bool(record.trained) for record in result.records] == [False, True, True]
         adapter = str(tmp_path / "marl/epochs/2/training/final")

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from collab.config import Budget, SamplingDefinition
-from collab.credit.adversary import label_of
-from collab.credit.adversary_language import SAMPLING
-from collab.credit.pair_store import read_head, write_pairs
-from collab.credit.pairing import Paired, Recipe
-from collab.credit.pairs import Pairing
 from collab.errors import UsageError
 from collab.library import Library
-from collab.preferences.adversaries import (
+from collab.preferences.adversary import label_of
+from collab.preferences.llm_adversary import SAMPLING
+from collab.preferences.pairs import Paired, Pairing, Recipe
+from collab.preferences.registry import (
     AdversaryChoice,
     Asked,
     adversary_asked,
@@ -25,6 +23,7 @@ from collab.preferences.adversaries import (
     adversary_of,
     opened_adversary,
 )
+from collab.preferences.store import read_head, write_pairs
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import FREE

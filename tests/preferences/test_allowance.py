@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from collab.collector import Progress
 from collab.config import Budget
-from collab.credit.adversary import Occasion, Proposal
-from collab.preferences.allowance import AllowedAdversary, Exhausted
+from collab.preferences.adversary import AllowedAdversary, Exhausted, Occasion, Proposal
+from collab.rollout.collector import Progress
 from collab.types import Spent
 
 

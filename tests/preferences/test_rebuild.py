@@ -15,22 +15,20 @@ from typing import Any
 import pytest
 
 from collab.config import Budget
-from collab.credit.adversary_sampler import SamplerAdversary
-from collab.credit.case import Case, cases
-from collab.credit.critic import UNREAD, Judgement, Word, judgement_of
-from collab.credit.labels import LabelHead, LabelWriter, read_labels
-from collab.credit.pair_store import pair_names, read_pairs
-from collab.credit.pairs import NOTHING
-from collab.credit.pairs_difference import IN_NO_PAIR, NOT_REWARDED, OTHER_WORSE
-from collab.credit.solution import SolutionCritic
-from collab.envs.fake import CorridorSuite
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
-from collab.models.layout import weights_digest
-from collab.models.tiny import make_tiny_checkpoint
-from collab.preferences.rebuild import Rebuilt, rebuild
-from collab.preferences.wish import NO_CAP, Wish, sources_of
+from collab.models.checkpoint import weights_digest
+from collab.preferences.adversary import SamplerAdversary
+from collab.preferences.explain import IN_NO_PAIR, NOT_REWARDED, OTHER_WORSE
+from collab.preferences.pairs import NOTHING
+from collab.preferences.rebuild import NO_CAP, Rebuilt, Wish, rebuild, sources_of
+from collab.preferences.store import pair_names, read_pairs
+from collab.rewards.base import UNREAD, Case, Judgement, Word, cases, judgement_of
+from collab.rewards.labels import LabelHead, LabelWriter, read_labels
+from collab.rewards.oracle import SolutionCritic
 from collab.store.reader import RunReader
+from collab.testing.corridor import CorridorSuite
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Utterance
 
 Score = Callable[[Case, Utterance], float | None]

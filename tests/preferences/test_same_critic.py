@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from collab.credit.labels import LabelHead
-from collab.critics import CriticDefinition
-from collab.models.layout import played_digest
-from collab.preferences.same_critic import head_now, other_than
+from collab.models.checkpoint import played_digest
+from collab.rewards.labels import LabelHead
+from collab.rewards.registry import CriticDefinition, head_now, other_than
 
 TEXTS = {"system.jinja": "You judge. " * 9, "user.jinja": "Judge."}
 
@@ -95,7 +94,7 @@ def test_labels_that_do_not_tell_how_they_were_made_are_of_their_critic_alone() 
 
 
 def test_a_secret_is_compared_as_it_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collab.redact import hide_text
+    from collab.utils.redact import hide_text
 
     monkeypatch.setenv("JUDGE_API_KEY", "org-abcdefgh12345678")
     secret, hidden = "org-abcdefgh12345678", hide_text("org-abcdefgh12345678")

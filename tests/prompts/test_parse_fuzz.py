@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collab.envs.actions import MOBILE, WEB
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE, WEB
+from collab.envs.random_actions import random_action
 from collab.prompts.parse import read_reply, write_reply
 from collab.types import Action, Box, Element, Observation, ParseFailure
 

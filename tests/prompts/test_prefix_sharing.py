@@ -9,15 +9,15 @@ import pytest
 
 from collab.agents.agent import Agent
 from collab.config import Limits
-from collab.envs.fake import CorridorSuite
 from collab.graphs.dag import Dag
-from collab.graphs.network import Network
+from collab.graphs.deliberation import Network
 from collab.library import root
 from collab.models.base import Reply, Request
 from collab.prompts.render import Template, read_templates
-from collab.recorder import Silent
-from collab.rollout import Episode, Stage, play
+from collab.rollout.episode import Episode, Stage, play
 from collab.seeds import Seeds
+from collab.store.run import Silent
+from collab.testing.corridor import CorridorSuite
 from collab.types import ActionMatrix, CellRef, Sampling
 
 pytest.importorskip("torch")
@@ -30,7 +30,7 @@ Tokens = tuple[int, ...]
 def step(tmp_path_factory: pytest.TempPathFactory) -> tuple[ActionMatrix, dict[CellRef, Tokens], dict[CellRef, Tokens]]:
     """One deliberation by a real (tiny, random) model: the matrix, what each cell read and what it wrote."""
     from collab.models.local import LocalModel
-    from collab.models.tiny import make_tiny_checkpoint
+    from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
     class Overheard(LocalModel):
         """Remembers what was asked, in the order of the cells."""

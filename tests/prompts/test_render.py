@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.envs.actions import MOBILE, WEB
+from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.errors import ConfigError, ModelFailure
 from collab.library import root

@@ -12,9 +12,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from collab.errors import ConfigError
 from collab.library import root
+from collab.prompts.render import Templates
 from collab.prompts.sandbox import Sandbox
 from collab.prompts.sandbox import render as filled
-from collab.prompts.templates import Templates
 
 
 def render(text: str, **values: object) -> str:

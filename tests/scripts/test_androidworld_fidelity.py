@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from collab.envs.phone.androidworld.fidelity import Verdict
+from collab.envs.simphone.conformance.fidelity import Verdict
 
 GOOD = Verdict(task="SimpleSmsSend", suite_seed=30, marks={})
 BAD = Verdict(task="SimpleSmsSend", suite_seed=30, marks={}, problem="setting up failed")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from collab.learn.packed import packed_batch
+from collab.trainers.prefix_sharing import packed_batch
 
 HERE = {"device": "this", "threads": 1, "load": 0.5, "gemm_gflops": 100.0}
 SMALL = ["bench_dpo.py", "--repeat", "1", "--device", "cpu"]

@@ -54,7 +54,7 @@ def test_phones_in_a_crowd_are_really_there(bench_env):
 
     from bench_phones import advanced
 
-    from collab.envs.phone.suite import SimPhoneSuite
+    from collab.envs.simphone.suite import SimPhoneSuite
 
     suite = SimPhoneSuite()
     one, same, other = advanced(suite, 3, 5), advanced(suite, 3, 5), advanced(suite, 4, 5)

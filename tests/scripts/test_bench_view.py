@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from collab.credit.labels import read_labels
-from collab.credit.pair_store import pair_names, read_pairs
+from collab.preferences.store import pair_names, read_pairs
 from collab.prompts.render import rebuild
+from collab.rewards.labels import read_labels
 from collab.store.run import RunStore
 
 

@@ -36,9 +36,9 @@ from evidence.record import LARGEST, Records, UnitRecord, check_base, file_of, r
 from evidence.times import time_table
 from evidence.units import Unit, queue
 
-from collab.comparison import Comparison
 from collab.errors import RunFormatError, StoreFailure, UsageError
-from collab.evaluation import Rate, wilson
+from collab.evaluation.comparison import Comparison
+from collab.evaluation.metrics import Rate, wilson
 
 Made = Callable[..., UnitRecord]
 FULL, TEAM = (Spot(arm=arm, phase="new-seeds") for arm in ("full", "untrained-team"))

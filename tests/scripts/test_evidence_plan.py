@@ -12,12 +12,12 @@ from evidence.plan import ARMS, MOST, PAGES, PLAN, QUICK, TRAINED_PAGES, Plan
 from evidence.record import read_all
 from evidence.units import Unit, command, needs, phase_of, queue
 
-from collab.algorithms.collabuiagents.ablations import ABLATIONS
+from collab.algorithms.collabuiagents.config import ABLATIONS
 from collab.config import override
+from collab.data.splits import EVALUATION_SEEDS
 from collab.library import root
 from collab.loop.configure import ablated
 from collab.loop.interfaces import algorithm_named, load_method
-from collab.splits.split import EVALUATION_SEEDS
 
 COLLAB = algorithm_named("collabuiagents")
 WORK = Path("runs/tables")

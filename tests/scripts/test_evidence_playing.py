@@ -12,7 +12,7 @@ from evidence.playing import Interval, Played, played, played_in, union
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.store import writer as writing
+from collab.store import run as writing
 from collab.store.events import EpisodeFinished, EpisodeResumed, EpisodeStarted, Note, Record, StepRecorded
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore

@@ -21,9 +21,9 @@ from collab.config import run_config
 from collab.errors import UsageError
 from collab.library import Library
 from collab.loop.configure import configure
-from collab.loop.layout import TrainingDir
-from collab.resolve import with_prompts
-from collab.testing.school import write_library
+from collab.loop.record import TrainingDir
+from collab.rollout.build import with_prompts
+from collab.testing.toy_team import write_library
 
 Made = Callable[..., UnitRecord]
 WORK = Path("runs/tables")

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.suite import SimPhoneSuite
 
 ROOT = Path(__file__).parents[2]
 TABLE = (ROOT / "docs" / "androidworld-tasks.md").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 from PIL import Image
 
-from collab.envs.phone.apps import STANDARD
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.apps import STANDARD
+from collab.envs.simphone.suite import SimPhoneSuite
 
 ROOT = Path(__file__).parents[2]
 

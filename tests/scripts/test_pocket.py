@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from collab.config import AgentDefinition, EnvironmentDefinition, override
-from collab.learn.preset import load_preset
 from collab.library import Library, root
-from collab.resolve import build
-from collab.synth.plan import SynthConfig
+from collab.rollout.build import build
+from collab.synthesis.config import SynthConfig
+from collab.trainers.recipe import load_preset
 
 SCRIPTS = root() / "scripts"
 RECORDER = """#!/usr/bin/env bash

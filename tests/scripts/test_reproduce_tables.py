@@ -20,10 +20,9 @@ from evidence.work import Place, work_off
 
 from collab.errors import UsageError
 from collab.library import Library
-from collab.loop.layout import TrainingDir
-from collab.loop.record import Trained
-from collab.models.layout import weights_digest
-from collab.testing.school import small_training, write_library
+from collab.loop.record import Trained, TrainingDir
+from collab.models.checkpoint import weights_digest
+from collab.testing.toy_team import small_training, write_library
 
 Made = Callable[..., UnitRecord]
 TRAIN = Unit(arm="full", seed=0, phase="train")
@@ -135,8 +134,8 @@ def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> 
 @pytest.mark.timeout(900)
 def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
     """A taught checkpoint in a corridor, by the commands that are really given; then nothing is left to do."""
-    from collab.testing.school import SMALL as SECONDS
-    from collab.testing.school import found_school
+    from collab.testing.toy_team import SMALL as SECONDS
+    from collab.testing.toy_team import found_school
 
     library = found_school(tmp_path / "school")
     settings = [word for setting in (*SECONDS, "held_out.before=false") for word in ("--set", setting)]

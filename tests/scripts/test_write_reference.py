@@ -23,20 +23,21 @@ from collab.config import (
     SamplingDefinition,
     Unseen,
 )
-from collab.credit import adversary_language, language_prompt, scoring_prompt
 from collab.envs.android.device_tasks import DeviceTask
 from collab.envs.web.live_tasks import LiveTask
 from collab.graphs.edges import SAMPLERS
+from collab.preferences import llm_adversary
 from collab.prompts import render
-from collab.resolve import BUILT_IN
-from collab.synth.llm import prompts as teacher
+from collab.rewards import llm, reward_model
+from collab.rollout.build import BUILT_IN
+from collab.synthesis import llm_prompts as teacher
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
     "default": render,
-    "critic": language_prompt,
-    "critic-model": scoring_prompt,
-    "adversary": adversary_language,
+    "critic": llm,
+    "critic-model": reward_model,
+    "adversary": llm_adversary,
     "teacher": teacher,
 }
 

@@ -3,14 +3,12 @@
 import pytest
 
 from collab.config import Unseen, run_config
+from collab.data.splits import INSTANCES, NEW_SEEDS, TRAIN, Instance, check_plan, splits_of, whole, within
 from collab.envs.base import TaskInfo
 from collab.errors import OverlapError, UsageError
 from collab.library import Library
-from collab.resolve import plan_episodes
+from collab.rollout.build import plan_episodes
 from collab.seeds import Seeds
-from collab.splits.choose import check_plan, whole, within
-from collab.splits.overlap import Instance
-from collab.splits.split import INSTANCES, NEW_SEEDS, TRAIN, splits_of
 
 INFOS = [
     *(TaskInfo(name=f"Write{number}", apps=("mail",)) for number in range(12)),

@@ -7,11 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.config import Unseen
+from collab.data.splits import (
+    INSTANCES,
+    UNSEEN_APP,
+    UNSEEN_TASKS,
+    HeldOut,
+    Instance,
+    folded,
+    is_unseen,
+    kept_by,
+    refuse_overlap,
+    splits_of,
+    words_of,
+)
 from collab.envs.base import TaskInfo
 from collab.errors import OverlapError
 from collab.seeds import Seeds
-from collab.splits.overlap import HeldOut, Instance, folded, kept_by, refuse_overlap, words_of
-from collab.splits.split import INSTANCES, UNSEEN_APP, UNSEEN_TASKS, is_unseen, splits_of
 
 INFOS = [
     *(TaskInfo(name=f"Write{number}", apps=("mail",)) for number in range(12)),

@@ -7,10 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.config import Unseen
-from collab.envs.base import TaskInfo
-from collab.errors import ConfigError, UnknownName
-from collab.seeds import Seeds
-from collab.splits.split import (
+from collab.data.splits import (
     EVALUATION_SEEDS,
     INSTANCES,
     NAMES,
@@ -23,6 +20,9 @@ from collab.splits.split import (
     named,
     splits_of,
 )
+from collab.envs.base import TaskInfo
+from collab.errors import ConfigError, UnknownName
+from collab.seeds import Seeds
 
 APPS = ("mail", "Maps", "notes")
 INFOS = st.lists(

@@ -9,17 +9,17 @@ from collections.abc import Iterator
 import pytest
 
 from collab.config import EnvironmentDefinition
-from collab.envs.actions import MOBILE
-from collab.envs.phone.apps.expense import PACKAGE
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.screen import Frame, look
-from collab.envs.phone.state import LAUNCHER, Phone
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.touch import act
-from collab.envs.samples import random_action
+from collab.data.splits import words_of
+from collab.envs.grammar import MOBILE
+from collab.envs.random_actions import random_action
+from collab.envs.simphone.apps.expense import PACKAGE
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.state import LAUNCHER, Phone
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.touch import act
+from collab.envs.simphone.ui.screen import Frame, look
 from collab.library import Library, root
 from collab.seeds import generator
-from collab.splits.overlap import words_of
 
 DEFINITION = Library().load("envs", "androidworld", EnvironmentDefinition)
 WORDS = set(DEFINITION.unseen.words)

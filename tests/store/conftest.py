@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 
 from collab.store.manifest import Manifest
-from collab.store.run import RunStore
-from collab.store.writer import RunWriter
+from collab.store.run import RunStore, RunWriter
 from collab.types import (
     Action,
     ActionMatrix,

@@ -83,7 +83,7 @@ def test_a_full_disk_shows_at_the_next_call_and_leaves_no_half_picture(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with store.writer() as writer:
-        monkeypatch.setattr("collab.store.files.os.fsync", full)
+        monkeypatch.setattr("collab.utils.files.os.fsync", full)
         name = writer.picture(made.png())
         writer._blobs._pool.submit(lambda: None).result()
         while not all(future.done() for future in writer._blobs._futures):

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from collab.store.cost import Cost, Costs, Told, costs_of
 from collab.store.run import RunStore
+from collab.store.usage import Cost, Costs, Told, costs_of
 from collab.types import Spent, Step
 
 CALLS = (

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from collab.errors import RunFormatError
-from collab.store.digest import run_hash
+from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
 from collab.types import EpisodeError, PolicyRef, Spent, Step
 

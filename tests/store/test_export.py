@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from collab.errors import MissingExtra, StoreFailure
-from collab.store.export import export_parquet
+from collab.store.parquet import export_parquet
 from collab.store.run import RunStore
 from collab.types import EpisodeError
 

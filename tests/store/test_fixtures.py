@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.store.digest import run_hash
+from collab.store.fingerprint import run_hash
 from collab.store.manifest import FORMAT_VERSION
 from collab.store.run import RunStore
 

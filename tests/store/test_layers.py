@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.graphs.dag import Dag
-from collab.store.layers import layers
+from collab.store.tables import layers
 
 NAMES = ("ada", "ben", "cyd", "dee", "eve")
 PAIRS = [(first, second) for place, first in enumerate(NAMES) for second in NAMES[place + 1 :]]

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from collab.errors import RunFormatError, UsageError
-from collab.store.lock import owner
 from collab.store.run import RunStore
+from collab.store.run_dir import owner
 
 HOLD = """
 import sys, time
@@ -58,7 +58,7 @@ def test_a_writer_that_cannot_begin_gives_the_lock_back(store: RunStore, monkeyp
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("collab.store.writer.Appender", fail)
+    monkeypatch.setattr("collab.store.run.Appender", fail)
     with pytest.raises(MemoryError):
         store.writer()
     assert owner(store.path) is None

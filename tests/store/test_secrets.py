@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
-from collab.redact import HIDDEN
-from collab.store.digest import run_hash
+from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
+from collab.utils.redact import HIDDEN
 
 LIBRARY = str(Path(__file__).parents[1] / "cli" / "library")
 SEEN = ["Nothing is left", "Room 1 of", "say that the task", "complete"]
@@ -103,7 +103,7 @@ def test_no_file_that_is_written_holds_it(
 
 def test_numbers_names_and_escapes_survive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", 'ab"cä\\d\nef')
-    from collab.redact import hide_values
+    from collab.utils.redact import hide_values
 
     data = {"text": 'x ab"cä\\d\nef y', "tokens": [1], "logprobs": [0.0], "name": 'ab"cä\\d\nef', "n": 0.1}
     assert hide_values(data) == {

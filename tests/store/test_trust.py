@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from collab.errors import RunFormatError
-from collab.store import tables, trust
+from collab.store import index as trust
+from collab.store import tables
 from collab.store.index import FILE, Index
 from collab.store.log import Place, read
 from collab.store.run import RunStore

@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from collab.errors import RunFormatError
-from collab.store.versioned import read_versioned
+from collab.store.run_dir import read_versioned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,15 +8,14 @@ from typing import TypeAlias
 
 import pytest
 
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.data.example import Level, Row
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.library import root
 from collab.prompts.render import Template, read_templates
-from collab.synth.oracle import OracleTeacher
-from collab.synth.reader import Reader
-from collab.synth.rows import Level, Row
-from collab.synth.scenes import explore, follow
-from collab.synth.talk import Talk
-from collab.synth.teacher import Lesson, Scene
+from collab.synthesis.conversation import Reader, Talk
+from collab.synthesis.oracle_teacher import OracleTeacher
+from collab.synthesis.screens import explore, follow
+from collab.synthesis.teacher import Lesson, Scene
 
 Visit: TypeAlias = Callable[[Scene], Awaitable[None]]
 

@@ -7,16 +7,25 @@ from dataclasses import replace
 import pytest
 
 from collab.config import EnvironmentDefinition
-from collab.envs.actions import MOBILE, WEB
+from collab.data.splits import words_of
+from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.library import Library
 from collab.seeds import generator
-from collab.splits.overlap import words_of
-from collab.synth import facts
-from collab.synth.hands import Hands
-from collab.synth.phrases import PHRASES, TAPS, ask, called, wordings
-from collab.synth.questions import ELEMENT, SCREEN, about_element, named
-from collab.synth.texts import drawn_text
+from collab.synthesis import facts
+from collab.synthesis.actions import Hands
+from collab.synthesis.wording import (
+    ELEMENT,
+    PHRASES,
+    SCREEN,
+    TAPS,
+    about_element,
+    ask,
+    called,
+    drawn_text,
+    named,
+    wordings,
+)
 from collab.types import Action, Element, Observation
 
 ELEMENTS = (

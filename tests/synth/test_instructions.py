@@ -7,14 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from collab.envs.actions import MOBILE, WEB
-from collab.envs.grammar import ActionSpace
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.grammar import MOBILE, WEB, ActionSpace
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.text import describe_screen
 from collab.seeds import generator
-from collab.synth.instructions import Instruction, proposals
-from collab.synth.teacher import Scene
-from collab.synth.trial import consequence
+from collab.synthesis.instructions import Instruction, proposals
+from collab.synthesis.screens import consequence
+from collab.synthesis.teacher import Scene
 from collab.types import Element, ElementTarget, HistoryEntry, Observation, StepResult, Task
 
 SEEDS = range(300)

@@ -13,24 +13,22 @@ import pytest
 
 from collab.agents.agent import Agent
 from collab.agents.agent import Scene as Deliberation
-from collab.credit.oracle import GOOD, OracleCritic
+from collab.data.example import Level
 from collab.envs.base import Environment
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.text import flat, line
-from collab.graphs.network import Network
-from collab.models.scripted import ScriptedModel
+from collab.graphs.deliberation import Network
 from collab.prompts.parse import read_reply
 from collab.prompts.render import Context, Said, prefix_text, rebuild
+from collab.rewards.oracle import GOOD, OracleCritic
 from collab.seeds import generator
-from collab.synth import facts
-from collab.synth.book import UNTOLD
-from collab.synth.instructions import proposals
-from collab.synth.oracle import Amounts, OracleTeacher
-from collab.synth.reader import Reader, Seat
-from collab.synth.rows import Level
-from collab.synth.scenes import explore, follow
-from collab.synth.talk import Talk
-from collab.synth.teacher import Lesson, Scene
+from collab.synthesis import facts
+from collab.synthesis.conversation import Reader, Seat, Talk
+from collab.synthesis.instructions import proposals
+from collab.synthesis.oracle_teacher import UNTOLD, Amounts, OracleTeacher
+from collab.synthesis.screens import explore, follow
+from collab.synthesis.teacher import Lesson, Scene
+from collab.testing.scripted import ScriptedModel
 from collab.types import Action, CellRef, Observation, Prompt, Sampling, StepResult, Task
 
 Walk: TypeAlias = Callable[..., int]

@@ -10,18 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply
 from collab.seeds import generator
-from collab.synth.book import Book, Refusal
-from collab.synth.oracle import Amounts, OracleTeacher
-from collab.synth.reader import Reader
-from collab.synth.renaming import Renaming, as_told, as_told_beside, of_apps, of_opened, other_labels
-from collab.synth.scenes import app_names
-from collab.synth.talk import Talk
-from collab.synth.teacher import Scene
+from collab.synthesis.conversation import Reader, Talk
+from collab.synthesis.oracle_teacher import Amounts, Book, OracleTeacher, Refusal
+from collab.synthesis.renaming import Renaming, as_told, as_told_beside, of_apps, of_opened, other_labels
+from collab.synthesis.screens import app_names
+from collab.synthesis.teacher import Scene
 from collab.types import Element, HistoryEntry, Observation, Task
 
 PRO = Renaming({"simple calendar pro": "Mirado Notes", "tasks": "Lantern"})

@@ -7,13 +7,13 @@ import itertools
 
 import pytest
 
-from collab.credit.oracle import GOOD
-from collab.credit.wording import reply
-from collab.envs.fake import CorridorSuite
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.prompts.parse import read_reply
-from collab.synth.scenes import explore, follow
-from collab.synth.teacher import Met, Scene
+from collab.rewards.oracle import GOOD
+from collab.rewards.query import reply
+from collab.synthesis.screens import explore, follow
+from collab.synthesis.teacher import Met, Scene
+from collab.testing.corridor import CorridorSuite
 
 
 async def explored(suite: SimPhoneSuite, task: str, seed: int, steps: int) -> list[Scene]:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.config import EnvironmentDefinition
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.data.example import Provenance, Row
+from collab.data.splits import Split, kept_instances, splits_of
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.errors import OverlapError, UsageError
 from collab.library import Library
-from collab.splits.split import Split, kept_instances, splits_of
-from collab.synth.rows import Provenance, Row
-from collab.synth.select import group_of, refuse_leaks, select
+from collab.synthesis.card import group_of, refuse_leaks, select
 from collab.types import Prompt
 
 

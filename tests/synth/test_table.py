@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from collab.data.example import Provenance, Row, Sampled
+from collab.data.parquet import COLUMNS, RowWriter, read_rows
 from collab.errors import ConfigError, StoreFailure, UsageError
-from collab.synth.rows import Provenance, Row, Sampled
-from collab.synth.table import COLUMNS, RowWriter, read_rows
 from collab.types import Prompt, Segment
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -120,7 +120,7 @@ def test_rows_are_the_same_only_in_the_same_tokens(rows: tuple[Row, ...]) -> Non
 def test_more_rows_than_a_group_keep_their_order(
     tmp_path: Path, rows: tuple[Row, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collab.synth.table.ROW_GROUP", 16)
+    monkeypatch.setattr("collab.data.parquet.ROW_GROUP", 16)
     path = write(tmp_path / "all.parquet", rows)
     assert parquet.ParquetFile(path).num_row_groups == -(-len(rows) // 16)
     assert list(read_rows(path)) == list(rows)

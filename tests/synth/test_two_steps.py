@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 from collab.envs.base import Forkable
 from collab.seeds import generator
-from collab.synth.instructions import proposals
-from collab.synth.oracle import Amounts, OracleTeacher
-from collab.synth.phrases import PHRASES
-from collab.synth.reader import Reader
-from collab.synth.talk import Talk
-from collab.synth.teacher import Scene
-from collab.synth.two_steps import joined, two_steps
+from collab.synthesis.conversation import Reader, Talk
+from collab.synthesis.instructions import joined, proposals, two_steps
+from collab.synthesis.oracle_teacher import Amounts, OracleTeacher
+from collab.synthesis.teacher import Scene
+from collab.synthesis.wording import PHRASES
 
 
 def test_every_moment_is_what_the_steps_lead_to(exploring: Callable[..., int]) -> None:

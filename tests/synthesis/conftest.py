@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from collab.library import Library
-from collab.models.fake_server import FakeServer
-from collab.synth.llm.fake_teacher import corridor_teacher
-from collab.synth.plan import SynthConfig
-from collab.synthesis.configure import Wish, configure
+from collab.synthesis.config import SynthConfig, Wish, configure
+from collab.testing.fake_server import FakeServer
+from collab.testing.teacher import corridor_teacher
 
 ENVIRONMENTS = {
     "corridor": "backend: fake\nbackends:\n  fake: {kind: fake}\n",

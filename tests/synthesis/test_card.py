@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from collab.credit.asking import text_hash
-from collab.synth.card import command
-from collab.synth.journal import Done, read_records
-from collab.synth.plan import SynthConfig
-from collab.synth.rows import LEVELS, Row
-from collab.synth.table import read_rows
+from collab.data.example import LEVELS, Row
+from collab.data.parquet import read_rows
+from collab.rewards.query import text_hash
+from collab.synthesis.card import command
+from collab.synthesis.config import SynthConfig
+from collab.synthesis.journal import Done, read_records
 from collab.synthesis.run import start
 
 Wanted = Callable[..., SynthConfig]

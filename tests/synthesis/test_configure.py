@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from collab.data.splits import EVALUATION_SEEDS, kept_instances
 from collab.errors import ConfigError, OverlapError, UnknownName, UsageError
 from collab.library import Library
-from collab.splits.split import EVALUATION_SEEDS, kept_instances
-from collab.synth.plan import SynthConfig, units_of
-from collab.synthesis.configure import Wish, configure
+from collab.synthesis.config import SynthConfig, Wish, configure, units_of
 
 Wanted = Callable[..., SynthConfig]
 
@@ -44,7 +43,7 @@ def test_seeds_of_evaluation_are_refused(wanted: Wanted, seed: int):
 
 def test_an_instance_that_is_kept_by_chance_is_refused(wanted: Wanted, monkeypatch: pytest.MonkeyPatch):
     unit = units_of(wanted())[0]
-    monkeypatch.setattr("collab.splits.overlap.kept_instances", lambda task: frozenset({unit.instance}))
+    monkeypatch.setattr("collab.data.splits.kept_instances", lambda task: frozenset({unit.instance}))
     with pytest.raises(OverlapError, match=f"its instance seed {unit.instance} is kept"):
         wanted()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from collab.data.example import Provenance, Row
 from collab.errors import OverlapError
 from collab.library import Library
-from collab.synth.rows import Provenance, Row
 from collab.synthesis.leaks import check_rows, undefined
 from collab.types import Prompt, Segment
 

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from collab.config import Budget
+from collab.data.example import LEVELS
+from collab.data.parquet import read_rows
 from collab.errors import ModelFailure, OverlapError, RunError, RunFormatError, UsageError
-from collab.models.fake_server import FakeServer, Fault
-from collab.models.tiny import make_tiny_checkpoint
 from collab.store import log
-from collab.synth.finish import missing
-from collab.synth.journal import Done, Journal, Said, read_head, read_records
-from collab.synth.llm.fake_teacher import corridor_teacher
-from collab.synth.plan import SynthConfig, units_of
-from collab.synth.rows import LEVELS
-from collab.synth.table import read_rows
+from collab.synthesis.config import SynthConfig, units_of
 from collab.synthesis.estimate import estimate
+from collab.synthesis.journal import Done, Journal, Said, read_head, read_records
 from collab.synthesis.run import SynthResult, resume, start
+from collab.synthesis.units import missing
+from collab.testing.fake_server import FakeServer, Fault
+from collab.testing.teacher import corridor_teacher
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 Wanted = Callable[..., SynthConfig]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from collab.collector import Progress as Calls
-from collab.synth.oracle import OracleTeacher
-from collab.synth.plan import SynthConfig
-from collab.synth.reader import Reader
-from collab.synth.synth import Ledger, Progress
-from collab.synthesis.workshop import opened
+from collab.rollout.collector import Progress as Calls
+from collab.synthesis.config import SynthConfig
+from collab.synthesis.conversation import Reader
+from collab.synthesis.oracle_teacher import OracleTeacher
+from collab.synthesis.run import opened
+from collab.synthesis.units import Ledger, Progress
 
 
 def reader_of(config: SynthConfig) -> Reader:

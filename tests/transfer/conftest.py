@@ -9,8 +9,8 @@ import pytest
 
 from collab.library import Library
 from collab.loop.loop import start as train
-from collab.models.tiny import make_tiny_checkpoint
-from collab.testing import school
+from collab.testing import toy_team
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 DEFINITIONS = {
     "envs/street.yaml": (
@@ -32,7 +32,7 @@ DEFINITIONS = {
 
 def write_library(folder: Path, checkpoint: Path) -> Library:
     """The school's definitions and ours, `scholar` on that checkpoint."""
-    library = school.write_library(folder, checkpoint)
+    library = toy_team.write_library(folder, checkpoint)
     for name, text in DEFINITIONS.items():
         (folder / name).write_text(text)
     return library
@@ -51,11 +51,11 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Library:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("school")
     tiny = make_tiny_checkpoint(folder / "tiny", hidden=32, layers=2, context=4096)
-    return write_library(folder / "library", school.teach(tiny, folder).resolve())
+    return write_library(folder / "library", toy_team.teach(tiny, folder).resolve())
 
 
 @pytest.fixture(scope="session")
 def home(taught: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A team that was trained in the corridor for an epoch."""
-    config = asyncio.run(school.small_training(taught, "epochs=1"))
+    config = asyncio.run(toy_team.small_training(taught, "epochs=1"))
     return asyncio.run(train(config, tmp_path_factory.mktemp("home") / "run", device="cpu")).path

@@ -12,12 +12,10 @@ import pytest
 from collab.config import override
 from collab.errors import ConfigError, GraphError, RunFormatError, UsageError
 from collab.library import Library
-from collab.loop.layout import TrainingDir
 from collab.loop.loop import base_digests
-from collab.loop.record import EpochRecord, Success
-from collab.testing import school
-from collab.transfer.config import TransferConfig, Wish
-from collab.transfer.configure import configure
+from collab.loop.record import EpochRecord, Success, TrainingDir
+from collab.testing import toy_team
+from collab.transfer.config import TransferConfig, Wish, configure
 from collab.transfer.layout import parts_after, parts_before
 
 
@@ -25,7 +23,7 @@ from collab.transfer.layout import parts_after, parts_before
 def trained(library: Library, tmp_path_factory: pytest.TempPathFactory) -> TrainingDir:
     """A training in the corridor whose second epoch is over and the best."""
     folder = TrainingDir(tmp_path_factory.mktemp("trained") / "run")
-    config = asyncio.run(school.small_training(library))
+    config = asyncio.run(toy_team.small_training(library))
     head = {"config": config.model_dump(mode="json"), "base": base_digests(config), "summary": {"best": 2}}
     folder.create(head)
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from collab.errors import UsageError
-from collab.evaluation import EpisodeResult, Report, summarise
-from collab.report import RecordedRun, Setting
+from collab.evaluation.metrics import EpisodeResult, Report, summarise
+from collab.evaluation.report import RecordedRun, Setting
 from collab.seeds import Seeds
 from collab.transfer.outcome import Played, forgetting, generalization, outcome_of
 

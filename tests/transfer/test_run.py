@@ -13,41 +13,36 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import collab.transfer.parts as parts
+import collab.transfer.run as parts
 import collab.transfer.run as transferring
 from collab.config import AgentDefinition, Budget
-from collab.envs.fake import CorridorSuite
 from collab.errors import ModelFailure, RunFormatError, UnknownName, UsageError
+from collab.evaluation.report import runs_in
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.grant import Grant
-from collab.loop.hashing import measured_hash
-from collab.loop.layout import TrainingDir
 from collab.loop.loop import TrainingResult
 from collab.loop.phases import trajectories_of
-from collab.loop.record import EpochRecord, Spending
-from collab.report import runs_in
+from collab.loop.record import EpochRecord, Spending, TrainingDir, measured_hash
 from collab.seeds import Seeds
 from collab.store.manifest import FILE as RUN_FILE
-from collab.testing import school
-from collab.transfer.config import TransferConfig, Wish
-from collab.transfer.configure import configure
+from collab.store.run_dir import Grant
+from collab.testing import toy_team
+from collab.testing.corridor import CorridorSuite
+from collab.transfer.config import TransferConfig, Wish, configure
 from collab.transfer.layout import TransferFolder
-from collab.transfer.parts import Work, untrained
-from collab.transfer.plan import plan
-from collab.transfer.run import TransferResult, resume, start, weights_of
+from collab.transfer.run import TransferResult, Work, plan, resume, start, untrained, weights_of
 
 CHILD = """
 import asyncio, os, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-import collab.learn.trainer, collab.models.worker, peft, pyarrow.parquet  # once, for all that are born here
+import collab.trainers.base, collab.models.local, peft, pyarrow.parquet  # once, for all that are born here
 import collab.store.run, collab.transfer.layout
-from collab.learn.folder import RunFolder
-from collab.store.writer import RunWriter
+from collab.trainers.run_dir import RunFolder
+from collab.store.run import RunWriter
 from collab.transfer.config import TransferConfig
-from collab.transfer.parts import Work
+from collab.transfer.run import Work
 from collab.transfer.run import resume, start
 
 out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
@@ -256,7 +251,7 @@ def test_a_plan_tries_the_training_on_the_device_that_it_is_for(
 
     monkeypatch.setattr("collab.loop.estimate.plan", planned)
     config = put(library, PRESSES)
-    more = {"mode": "continual", "training": asyncio.run(school.small_training(library)), "first": config.base}
+    more = {"mode": "continual", "training": asyncio.run(toy_team.small_training(library)), "first": config.base}
     config, folder = config.model_copy(update=more), TransferFolder(tmp_path / "out")
     folder.head.create(Grant(device="cpu").head)
     for begun, device in ((None, None), (None, "cpu"), (folder, None), (folder, "auto")):
@@ -327,7 +322,7 @@ def wish(home: Path) -> Wish:
         graph="pair",
         seeds=(30, 31),
         episodes=2,
-        settings=(*school.SMALL, "epochs=1", "episodes=8", "held_out.before=false"),
+        settings=(*toy_team.SMALL, "epochs=1", "episodes=8", "held_out.before=false"),
     )
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from collab.library import Library
-from collab.testing import school
+from collab.testing import toy_team
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 CORRIDOR = "backend: fake\nbackends:\n  fake: {kind: fake, options: {max_steps: STEPS}}\n"
-OPTIONS = ["--graph", "pair", *(word for one in (*school.SMALL, "epochs=1") for word in ("--set", one))]
+OPTIONS = ["--graph", "pair", *(word for one in (*toy_team.SMALL, "epochs=1") for word in ("--set", one))]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def collab(taught: Library, tmp_path: Path) -> dict[str, str]:
     for name, steps in (("androidworld", 3), ("mobile-miniwob", 4)):
         (taught.own / f"envs/{name}.yaml").write_text(CORRIDOR.replace("STEPS", str(steps)))
     command = tmp_path / "collab"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m collab.cli.start "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m collab.__main__ "$@"\n')
     command.chmod(0o755)
     own = {"COLLAB": str(command), "COLLAB_LIBRARY": str(taught.own), "AGENTS": "scholar"}
     return {**os.environ, **own, "TRANSFER": "--seeds 30 --episodes 2"}

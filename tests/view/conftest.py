@@ -15,9 +15,19 @@ import pytest
 
 from collab.cli.main import main
 from collab.view.inspector import Inspector
-from collab.view.shapes.common import Rate
-from collab.view.shapes.overview import EpochView, GraphView, Heat, Measure, Overview, Spending, TaskRate, Trained
-from collab.view.shapes.runs import RunRow, RunView
+from collab.view.schema.runs import (
+    EpochView,
+    GraphView,
+    Heat,
+    Measure,
+    Overview,
+    Rate,
+    RunRow,
+    RunView,
+    Spending,
+    TaskRate,
+    Trained,
+)
 
 AGENTS = ("ada", "ben")
 

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.pair_store import pair_names
+from collab.preferences.store import pair_names
 from collab.store.run import RunStore
-from collab.view import lines, spares
+from collab.view import common, readers
+from collab.view.common import lines_about
 from collab.view.inspector import Inspector
-from collab.view.labelled import Labelling, added, read_labelling
-from collab.view.lines import lines_about
-from collab.view.paired import PairSet
-from collab.view.pool import Pool
+from collab.view.labels import Labelling, PairSet, added, read_labelling
+from collab.view.readers import Pool
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def episodes(run: Path) -> list[str]:
 def test_lines_that_name_an_episode_are_all_whole_ones_that_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(lines, "_BLOCK", block)
+    monkeypatch.setattr(common, "_BLOCK", block)
     told = ["Übung/1", "Task/1", "Task/10", 'a"b\\/2', "Task/1", "\ud800"]
     written = [json.dumps({"trajectory": id, "step": place}) + "\n" for place, id in enumerate(told)]
     path = tmp_path / "lines.jsonl"
@@ -72,7 +71,7 @@ def test_a_step_is_answered_without_reading_all_and_afterwards_alike(
     inspector = Inspector([recorded], spares=tmp_path)
     id = inspector.ids()[0]
     with monkeypatch.context() as patched:
-        patched.setattr("collab.view.beside.read_labelling", None)
+        patched.setattr("collab.view.labels.read_labelling", None)
         patched.setattr(PairSet, "_read_all", None)
         before = [inspector.episode(id, one) for one in episodes(recorded)]
         steps = [inspector.step(id, view.row.id, row.step) for view in before for row in view.steps]
@@ -101,8 +100,8 @@ def test_runs_that_were_named_are_opened_before_anybody_asks(
 ) -> None:
     inspector = Inspector([recorded], spares=tmp_path)
     inspector.warm()
-    monkeypatch.setattr("collab.view.pool.RunReader", None)
-    monkeypatch.setattr("collab.view.beside.read_labelling", None)
+    monkeypatch.setattr("collab.view.readers.RunReader", None)
+    monkeypatch.setattr("collab.view.labels.read_labelling", None)
     assert inspector.overview(inspector.ids()[0]).labels == "oracle"
     inspector.close()
 
@@ -116,7 +115,7 @@ def test_of_a_folder_the_newest_run_is_opened_before_anybody_asks(
         os.utime(tmp_path / "runs" / name, (at, at))
     inspector = Inspector([tmp_path / "runs"], spares=tmp_path)
     inspector.warm()
-    monkeypatch.setattr("collab.view.pool.RunReader", None)
+    monkeypatch.setattr("collab.view.readers.RunReader", None)
     shown = {}
     for root in inspector._desk.roots.top():
         with contextlib.suppress(TypeError):
@@ -178,9 +177,9 @@ def test_spare_indices_are_deleted_when_nobody_looks_at_their_runs(run: Path, tm
     (run / "index.sqlite").unlink()
     folder = tmp_path / "spares"
     folder.mkdir()
-    mine = spares.spare_of(run, folder)
+    mine = readers.spare_of(run, folder)
     old = [mine, folder / f"{'0' * 64}.sqlite", folder / f".{'1' * 64}.sqlite.0a1b", folder / "notes.txt"]
-    long_ago = time.time() - (spares.UNUSED_DAYS - 1) * 86400
+    long_ago = time.time() - (readers.UNUSED_DAYS - 1) * 86400
     for path in old:
         path.write_bytes(b"x")
         os.utime(path, (long_ago, long_ago))

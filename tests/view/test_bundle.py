@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.view.bundle import NotBundled, bundled
+from collab.view.export import NotBundled, bundled
 
 
 def make(folder: Path, **modules: str) -> Path:

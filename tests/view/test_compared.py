@@ -9,9 +9,9 @@ import pytest
 
 from collab.store.run import RunStore
 from collab.types import Action, ElementTarget
-from collab.view.compared import Trace, parting
+from collab.view.episodes import Trace, parting
 from collab.view.inspector import Inspector
-from collab.view.shapes.episodes import EpisodeFilter
+from collab.view.schema.episodes import EpisodeFilter
 
 
 def test_two_plays_of_an_instance_part_where_they_first_differ(recorded: Path, tmp_path: Path) -> None:

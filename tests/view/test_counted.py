@@ -14,16 +14,15 @@ import pytest
 
 from collab.algorithms.collabuiagents.metrics import metrics_of
 from collab.cli.main import main
-from collab.loop.layout import TrainingDir
-from collab.loop.record import EpochRecord, Spending
+from collab.loop.record import EpochRecord, Spending, TrainingDir
 from collab.loop.step_budget import planned_order
-from collab.store.files import write_json
 from collab.store.reader import RunReader
-from collab.testing import school
+from collab.testing import toy_team
+from collab.utils.files import write_json
 from collab.view.inspector import Inspector
 from collab.view.markdown import report
 from collab.view.overview import count_pairs, count_unpaired
-from collab.view.spent import seconds_of
+from collab.view.readers import seconds_of
 
 Open = Callable[[Path], Inspector]
 
@@ -51,8 +50,8 @@ def budgeted(recorded: Path, tmp_path: Path) -> tuple[Path, str]:
     with RunReader(rollout) as reader:
         first = planned_order(reader)[0]
         (steps,) = [one.steps for one in reader.episodes() if one.id == first]
-    library = school.write_library(tmp_path / "library", Path("checkpoints/none"))
-    config = asyncio.run(school.small_training(library, f"steps={steps}"))
+    library = toy_team.write_library(tmp_path / "library", Path("checkpoints/none"))
+    config = asyncio.run(toy_team.small_training(library, f"steps={steps}"))
     head = {"config": config.model_dump(mode="json"), "created": "2026-11-22T00:00:00.000Z"}
     folder.write(head)
     return folder.path, first

@@ -11,7 +11,7 @@ import pytest
 from collab.errors import RunFormatError
 from collab.view.export import export
 from collab.view.markdown import report as markdown
-from collab.view.shapes.episodes import EpisodeFilter
+from collab.view.schema.episodes import EpisodeFilter
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from collab.cli.main import app
-from collab.view.spares import UNUSED_DAYS
+from collab.view.readers import UNUSED_DAYS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "inspector.md").read_text(encoding="utf-8")
 STATIC = Path(__file__).parents[2] / "collab" / "view" / "static"

@@ -11,15 +11,14 @@ from PIL import Image
 
 from collab.cli.main import main
 from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
-from collab.loop.layout import TrainingDir
+from collab.loop.record import TrainingDir
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import Observation
-from collab.view.answer import encoded
-from collab.view.export import STATIC, export
+from collab.view.common import encoded
+from collab.view.export import STATIC, WIDTH, export, looks, thumbnail
 from collab.view.inspector import Inspector
-from collab.view.shapes.episodes import EpisodeFilter
-from collab.view.thumbnail import WIDTH, looks, thumbnail
+from collab.view.schema.episodes import EpisodeFilter
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,22 @@ from PIL import Image
 from collab.errors import StoreFailure
 from collab.graphs.dag import Dag
 from collab.graphs.draw import to_svg
-from collab.view.chart import Bar, Line, Point, bars, heat, lines, number, ticks_of
-from collab.view.figures import REHEARSAL, figures, rewards_of, write_figures
+from collab.view.plots import (
+    REHEARSAL,
+    Bar,
+    Line,
+    Point,
+    bars,
+    figures,
+    heat,
+    lines,
+    number,
+    rewards_of,
+    ticks_of,
+    write_figures,
+)
 from collab.view.raster import to_png, traces
-from collab.view.shapes.overview import Heat
+from collab.view.schema.runs import Heat
 
 HOSTILE = "</text><script>alert(1)</script>&\"'\x00\ud800\u202e"
 

@@ -8,8 +8,8 @@ from urllib.parse import quote
 import pytest
 from markdown_it import MarkdownIt
 
-from collab.credit.critic import CriticCall, Judgement
-from collab.credit.labels import LabelHead, LabelWriter
+from collab.rewards.base import CriticCall, Judgement
+from collab.rewards.labels import LabelHead, LabelWriter
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import (
@@ -37,13 +37,13 @@ from collab.types import (
     Utterance,
     Vote,
 )
-from collab.view.answer import encoded
+from collab.view.common import encoded
 from collab.view.export import export
-from collab.view.figures import figures
 from collab.view.markdown import report as markdown
+from collab.view.plots import figures
 from collab.view.runs import CONFIG
-from collab.view.shapes.common import CUT
-from collab.view.shapes.episodes import EpisodeFilter
+from collab.view.schema.episodes import EpisodeFilter
+from collab.view.schema.runs import CUT
 
 SCRIPT = '</script><script>window.harmed = 1</script><img src="x" onerror="window.harmed = 1">'
 NASTY = {

@@ -21,7 +21,7 @@ import pytest
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.view.inspector import Inspector
-from collab.view.live import growth
+from collab.view.server import growth
 
 
 async def told(events: AsyncIterator[bytes]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def test_folders_are_walked_through_less_often_than_runs_are_looked_at(
 @pytest.mark.slow
 def test_the_command_serves_until_it_is_interrupted(recorded: Path) -> None:
     pytest.importorskip("uvicorn")
-    command = [sys.executable, "-m", "collab.cli.start", "view", str(recorded), "--no-open", "--port", "0"]
+    command = [sys.executable, "-m", "collab.__main__", "view", str(recorded), "--no-open", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     address = process.stdout.readline().strip()

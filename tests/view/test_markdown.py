@@ -7,12 +7,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from collab.cli.main import main
-from collab.view.figures import Figure
-from collab.view.markdown import report
-from collab.view.shapes.common import Rate
-from collab.view.shapes.overview import Heat
-from collab.view.shapes.runs import Problem
-from collab.view.tabular import safe
+from collab.view.markdown import report, safe
+from collab.view.plots import Figure
+from collab.view.schema.runs import Heat, Problem, Rate
 
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 

@@ -19,7 +19,7 @@ pytest.importorskip("fastapi")
 from collab.cli.main import main
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
-from collab.view.guard import Gate
+from collab.view.auth import Gate
 
 Ready = Callable[[], None]
 
@@ -131,7 +131,7 @@ def test_a_real_browser_comes_in_through_the_file(run: Path, tmp_path: Path, mon
     browser.chmod(0o700)
     for name, value in {"BROWSER": str(browser), "DISPLAY": ":0", "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
-    command = [sys.executable, "-c", "from collab.cli.start import run; run()", "view", str(run), "--port", "0"]
+    command = [sys.executable, "-c", "from collab.__main__ import run; run()", "view", str(run), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             while not opened.exists() and process.poll() is None:

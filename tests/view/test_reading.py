@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 
 from collab.algorithms.collabuiagents.metrics import reward_rates
-from collab.credit.labels import read_labels
-from collab.credit.pair_store import pair_names, read_pairs
 from collab.errors import UnknownName, UsageError
+from collab.evaluation.report import report_of
+from collab.preferences.store import pair_names, read_pairs
 from collab.prompts.render import rebuild
-from collab.report import report_of
+from collab.rewards.labels import read_labels
 from collab.store import index
 from collab.store.run import RunStore
 from collab.types import Box, Element, Label, Observation, PromptRef, Trajectory
-from collab.view.changes import changes
 from collab.view.episodes import page
-from collab.view.finds import worth
 from collab.view.inspector import Inspector
 from collab.view.overview import count_pairs, count_unpaired
-from collab.view.shapes.episodes import EpisodeFilter, EpisodeRow
+from collab.view.schema.episodes import EpisodeFilter, EpisodeRow
+from collab.view.search import worth
+from collab.view.step import changes
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from collab.view.guard import Gate
+from collab.view.auth import Gate
 from collab.view.inspector import Inspector
-from collab.view.routes import STATIC, application
-from collab.view.shapes import cell, compared, critics, episodes, finds, overview, runs, screen, step
+from collab.view.schema import episodes, runs, step
+from collab.view.server import STATIC, application
 
 
 @pytest.fixture(scope="module")
@@ -69,21 +69,21 @@ def test_every_answer_has_exactly_the_fields_of_its_shape(client: TestClient) ->
     at = {"episode": episode, "step": 1}
     for path, kind, query in (
         ("", runs.RunView, {}),
-        ("/overview", overview.Overview, {}),
+        ("/overview", runs.Overview, {}),
         ("/problems", runs.Problems, {}),
-        ("/finds", finds.Finds, {"kind": "overruled"}),
-        ("/search", finds.Hits, {"q": "contact"}),
+        ("/finds", episodes.Finds, {"kind": "overruled"}),
+        ("/search", episodes.Hits, {"q": "contact"}),
         ("/episode", episodes.EpisodeView, {"episode": episode}),
-        ("/final", screen.Screen, {"episode": episode}),
+        ("/final", step.Screen, {"episode": episode}),
         ("/step", step.StepView, at),
-        ("/screen", screen.ScreenWhole, at),
-        ("/critics", critics.Critics, at),
-        ("/cell", cell.CellWhole, {**at, "agent": "ada", "round": 1}),
+        ("/screen", step.ScreenWhole, at),
+        ("/critics", step.Critics, at),
+        ("/cell", step.CellWhole, {**at, "agent": "ada", "round": 1}),
     ):
         check_fits(answer(client, f"/api/run/{run}{path}", **query), kind, path)
-    check_fits(answer(client, "/api/compare", a=run, b=run), compared.Comparison, "compare")
+    check_fits(answer(client, "/api/compare", a=run, b=run), episodes.Comparison, "compare")
     two = {"a": run, "b": run, "episode_a": episode, "episode_b": page["rows"][1]["id"]}
-    check_fits(answer(client, "/api/compare/episode", **two), compared.EpisodePair, "pair")
+    check_fits(answer(client, "/api/compare/episode", **two), episodes.EpisodePair, "pair")
 
 
 def test_a_drawn_screen_is_a_picture_and_the_last_one_too(client: TestClient) -> None:

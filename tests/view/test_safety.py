@@ -19,11 +19,10 @@ from collab.errors import UsageError
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import Element, ElementTarget, Observation, Step, Trajectory
-from collab.view.guard import POLICY, Gate
+from collab.view.auth import POLICY, Gate
 from collab.view.inspector import Inspector
-from collab.view.routes import application
-from collab.view.server import listening
-from collab.view.shapes.common import CUT
+from collab.view.schema.runs import CUT
+from collab.view.server import application, listening
 
 BASE = "http://127.0.0.1:8477"
 HOSTILE = "".join(

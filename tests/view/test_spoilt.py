@@ -14,21 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.pair_store import pair_names, read_pairs
 from collab.errors import RunFormatError, UnknownName
-from collab.loop.layout import TrainingDir
+from collab.loop.record import TrainingDir
+from collab.preferences.store import pair_names, read_pairs
 from collab.store import index
-from collab.store.files import write_json
-from collab.store.lock import FILE, RunLock
 from collab.store.run import RunStore
+from collab.store.run_dir import FILE, RunLock
 from collab.types import Label
-from collab.view import links, overview, pool
+from collab.utils.files import write_json
+from collab.view import common, overview, readers
 from collab.view.inspector import Inspector
-from collab.view.labelled import Labelling
-from collab.view.paired import PairSet
-from collab.view.pool import Pool
-from collab.view.roots import Root
-from collab.view.shapes.episodes import EpisodeFilter
+from collab.view.labels import Labelling, PairSet
+from collab.view.readers import Pool
+from collab.view.runs import Root
+from collab.view.schema.episodes import EpisodeFilter
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def test_a_run_that_cannot_be_read_is_a_line_among_the_others(
     run: Path, inspect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil_index(run)
-    monkeypatch.setattr(pool, "_sound", lambda reader, spare: reader)
+    monkeypatch.setattr(readers, "_sound", lambda reader, spare: reader)
     (row,) = inspect(run).runs().runs
     assert "3x" in (row.unreadable or "")
 
@@ -139,18 +138,18 @@ def test_a_score_that_no_float_holds_is_a_problem_of_its_line(run: Path) -> None
 def test_who_is_counted_keeps_a_run_open(
     recorded: Path, run: Path, opened: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "_MOST", 1)
+    monkeypatch.setattr(readers, "_MOST", 1)
     with opened.opened(run):
         pass
     looking, go = threading.Event(), threading.Event()
-    fits = pool.Opened.fits
+    fits = readers.Opened.fits
 
-    def slowly(one: pool.Opened) -> bool:
+    def slowly(one: readers.Opened) -> bool:
         looking.set()
         assert go.wait(10)
         return fits(one)
 
-    monkeypatch.setattr(pool.Opened, "fits", slowly)
+    monkeypatch.setattr(readers.Opened, "fits", slowly)
     found: list[int] = []
 
     def ask() -> None:
@@ -303,8 +302,8 @@ def test_files_of_a_run_are_checked_once_and_again_when_one_was_exchanged(
     for number in range(2, 202):
         (run / "events" / f"{number:04}-{number:08x}.jsonl").touch()
     asked: list[Path] = []
-    trouble = links.trouble
-    monkeypatch.setattr(links, "trouble", lambda root, path: (asked.append(path), trouble(root, path))[1])
+    trouble = common.trouble
+    monkeypatch.setattr(common, "trouble", lambda root, path: (asked.append(path), trouble(root, path))[1])
     for _ in range(20):
         with opened.opened(run) as one:
             one.reader.episodes()

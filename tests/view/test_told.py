@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.loop.layout import TrainingDir
-from collab.store.files import write_json
+from collab.loop.record import TrainingDir
+from collab.utils.files import write_json
 from collab.view.inspector import Inspector
 
 Open = Callable[[Path], Inspector]

@@ -13,14 +13,13 @@ import pytest
 
 from collab.cli.main import main
 from collab.errors import UnknownName, UsageError
-from collab.loop.layout import TrainingDir
-from collab.loop.record import EpochRecord, Spending, Success, Trained
-from collab.store.files import write_json
+from collab.loop.record import EpochRecord, Spending, Success, Trained, TrainingDir
+from collab.utils.files import write_json
 from collab.view import training
 from collab.view.export import export
 from collab.view.inspector import Inspector
 from collab.view.markdown import report
-from collab.view.shapes.episodes import EpisodeFilter
+from collab.view.schema.episodes import EpisodeFilter
 
 Open = Callable[[Path], Inspector]
 

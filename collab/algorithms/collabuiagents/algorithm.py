@@ -12,25 +12,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from collab.algorithms.collabuiagents.ablations import ABLATIONS
 from collab.algorithms.collabuiagents.checks import admitted, check_asked, doubts
-from collab.algorithms.collabuiagents.config import CollabConfig, CollabMethod
+from collab.algorithms.collabuiagents.config import ABLATIONS, CollabConfig, CollabMethod
 from collab.algorithms.collabuiagents.estimate import estimate
 from collab.algorithms.collabuiagents.labeller import CreditLabeller
 from collab.algorithms.collabuiagents.learner import CreditLearner
-from collab.algorithms.collabuiagents.text import columns, describe, lines
+from collab.algorithms.collabuiagents.metrics import columns, describe, lines
 from collab.config import Budget
-from collab.credit.gate import FOLDER as CALIBRATIONS
-from collab.critics import critic_texts, load_critic
 from collab.errors import ConfigError
 from collab.library import Library
-from collab.loop.amounts import Estimate, Range
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.interfaces import Algorithm, Checked, TriedStep
+from collab.loop.interfaces import Algorithm, Checked, Estimate, Range, TriedStep
 from collab.loop.phases import DrawnTasks
 from collab.loop.record import EpochRecord
-from collab.preferences.adversaries import adversary_asked
-from collab.wording import amount
+from collab.preferences.registry import adversary_asked
+from collab.rewards.calibration.record import FOLDER as CALIBRATIONS
+from collab.rewards.registry import critic_texts, load_critic
+from collab.utils.text import amount
 
 
 class CollabUIAgents(Algorithm):

@@ -7,14 +7,12 @@ from typing import Any
 
 from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.config import AgentDefinition, Budget
-from collab.credit.calibration_record import CalibrationRecord
-from collab.credit.gate import EXEMPT, FOLDER, admit, last_calibration, told
-from collab.critics import Bench
 from collab.errors import RunFormatError, UsageError
-from collab.preferences.adversaries import SAMPLER, opened_adversary
-from collab.preferences.parties import opened_critic
-from collab.preferences.wish import ORACLE
-from collab.resolve import build_suite
+from collab.preferences.rebuild import ORACLE
+from collab.preferences.registry import SAMPLER, opened_adversary
+from collab.rewards.calibration.record import EXEMPT, FOLDER, CalibrationRecord, admit, last_calibration, told
+from collab.rewards.registry import Bench, opened_critic
+from collab.rollout.build import build_suite
 
 
 async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:

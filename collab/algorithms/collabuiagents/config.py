@@ -3,6 +3,12 @@
     method = override(load_method(algorithm, "collab"), ["epochs=2", "dpo.beta=0.3"])
 
 `objective` says what is learned from an epoch: "dpo", "trajectory-dpo" (ablation no-cr) or "rft" (ablation rft).
+
+Ablations of CollabUIAgents by name: each changes one thing of a preset.
+
+Source: CollabUIAgents, table 3 (w/o CR, PO → RFT, w/o edge update, single-agent systems); the pair sources and the
+anchor are ours. The untrained team is none of these, because nothing is trained: `collab eval` plays it, and epoch 0 of
+every training measures it on the held-out seeds.
 """
 
 from __future__ import annotations
@@ -12,20 +18,18 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field, SerializeAsAny, model_validator
 
 from collab.config import Definition
-from collab.credit.pairing import Recipe
-from collab.credit.pairs import Sources
-from collab.critics import CriticDefinition
-from collab.learn.preset import DpoRecipe
-from collab.loop.config import Method, TrainingConfig
-from collab.preferences.adversaries import AdversaryChoice, Asked, choice_told
-from collab.preferences.parties import CriticChoice
+from collab.loop.config import Ablation, Method, TrainingConfig
+from collab.preferences.pairs import Recipe, Sources
+from collab.preferences.registry import AdversaryChoice, Asked, choice_told
+from collab.rewards.registry import CriticChoice, CriticDefinition
+from collab.trainers.recipe import DpoRecipe
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Objective: TypeAlias = Literal["dpo", "trajectory-dpo", "rft"]
 
 
 class Pairs(Definition):
-    """How pairs are made of judgements; see `collab.credit.pairs`."""
+    """How pairs are made of judgements; see `collab.preferences.pairs`."""
 
     adversary: Weight = 1.0
     """Weight of synthesised worse sides (the paper's)."""
@@ -152,3 +156,53 @@ class CollabConfig(TrainingConfig):
     def erring(self) -> AdversaryChoice:
         """The adversary."""
         return choice_told(self.adversary)
+
+
+ABLATIONS: dict[str, Ablation] = {
+    "no-cr": Ablation(
+        description="no credit re-assignment: DPO between whole trajectories, solved against unsolved",
+        settings=("objective=trajectory-dpo", "pairs.anchors=0", "pairs.until_error=false"),
+    ),
+    "rft": Ablation(
+        description="rejective fine-tuning in place of preferences: learn the rewarded replies, compare with nothing",
+        settings=("objective=rft", "pairs.anchors=0"),
+    ),
+    "no-edge-update": Ablation(
+        description="one graph in every epoch, the declared one or one draw of it, instead of edges drawn anew",
+        settings=("edges=null",),
+    ),
+    "single-agent": Ablation(
+        description="one agent that hears nobody, on the graph single; nobody disagrees, so worse sides are made up",
+        settings=("pairs.adversary=1", "pairs.contrast=0", "pairs.correction=0"),
+        graph="single",
+    ),
+    "adversary-pairs": Ablation(
+        description="worse sides from the adversary alone, as in the paper",
+        settings=("pairs.adversary=1", "pairs.contrast=0", "pairs.correction=0"),
+    ),
+    "contrast-pairs": Ablation(
+        description="worse sides from the team's own disagreement alone",
+        settings=("pairs.adversary=0", "pairs.contrast=1", "pairs.correction=0"),
+    ),
+    "correction-pairs": Ablation(
+        description="cells that erred learn what a rewarded one said, under their own input",
+        settings=("pairs.adversary=0", "pairs.contrast=0", "pairs.correction=1"),
+    ),
+    "mixed-pairs": Ablation(
+        description="worse sides from the adversary and from disagreement, half and half",
+        settings=("pairs.adversary=1", "pairs.contrast=1", "pairs.correction=0"),
+    ),
+    "all-steps": Ablation(
+        description="episodes teach to their end, not up to their first error",
+        settings=("pairs.until_error=false",),
+    ),
+    "anchor": Ablation(
+        description="the loss holds on to the likelihood of chosen replies, with weight 5",
+        settings=("dpo.anchor=5",),
+    ),
+    "no-anchor": Ablation(
+        description="plain DPO: nothing holds on to the likelihood of chosen replies",
+        settings=("dpo.anchor=0", "pairs.anchors=0"),
+    ),
+}
+"""By name, in the order in which they are listed."""

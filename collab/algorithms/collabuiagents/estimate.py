@@ -8,31 +8,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from collab.algorithms.collabuiagents.config import CollabConfig
-from collab.algorithms.collabuiagents.judge import judge
-from collab.algorithms.collabuiagents.labeller import pair
+from collab.algorithms.collabuiagents.labeller import judge, pair
 from collab.algorithms.collabuiagents.learner import rewarded_recipe
-from collab.calibrating.estimate import Asking
 from collab.config import Budget, Part
-from collab.credit.case import Case, cases
-from collab.critics import MODEL, Bench, unasked
+from collab.data.tokenize import Pair
 from collab.errors import RunError
-from collab.learn.examples import Pair
-from collab.learn.prepare import Task
-from collab.loop.amounts import NONE_ASKED, Estimate, LabelEstimate, Questions, Range
 from collab.loop.estimate import encode_cells, likely_replies
-from collab.loop.interfaces import TriedStep
-from collab.loop.layout import TrainingDir
+from collab.loop.interfaces import NONE_ASKED, Estimate, LabelEstimate, Questions, Range, TriedStep
 from collab.loop.policy import chat_of, template_of
+from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState, Progress
 from collab.models.base import Model
-from collab.models.chat import ChatTokenizer
-from collab.preferences.adversaries import AdversaryChoice
-from collab.preferences.parties import CriticChoice
-from collab.resolve import build, build_suite
+from collab.models.tokenizer import ChatTokenizer
+from collab.preferences.registry import AdversaryChoice
+from collab.rewards.base import Case, cases
+from collab.rewards.calibration.run import Asking
+from collab.rewards.registry import MODEL, Bench, CriticChoice, unasked
+from collab.rollout.build import build, build_suite
+from collab.trainers.prepare import Task
 from collab.types import Prompt, Utterance
 
 if TYPE_CHECKING:
-    from collab.learn.forecast import Forecast
+    from collab.trainers.estimate import Forecast
 
 _OWN = frozenset({"local"})
 """Engines that compute on this machine and send no bill."""
@@ -221,7 +218,7 @@ async def _case(tried: TriedStep) -> Case:
 
 def _trained(config: CollabConfig, tried: TriedStep) -> Forecast:
     """What might be learned of this step, trained for nothing; of policies that are trained apart, the first one's."""
-    from collab.learn.forecast import forecast
+    from collab.trainers.estimate import forecast
 
     method, slots = config.method, next(iter(config.groups.values()))
     base, said, read = tried.policy.of(slots), *tried.cells_of(slots)

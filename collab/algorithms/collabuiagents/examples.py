@@ -22,19 +22,18 @@ from pathlib import Path
 from collab.algorithms.collabuiagents.config import CollabConfig, CollabMethod, Objective
 from collab.algorithms.collabuiagents.labeller import JudgedRollout
 from collab.algorithms.collabuiagents.metrics import CollabCounts
-from collab.credit.case import cases
-from collab.credit.critic import Judgement
-from collab.credit.judged_step import BEHIND_ERROR, JudgedStep, behind_errors, rewarded
-from collab.credit.labels import Labels
-from collab.credit.pairs import sureness
+from collab.data.example import Level, Row
+from collab.data.parquet import read_rows
 from collab.envs.grammar import ActionSpace
 from collab.errors import RunFormatError
-from collab.learn.trajectories import TrajectoryRows
 from collab.loop.example_store import Examples
 from collab.loop.examples import ExampleBuilder, Target
 from collab.loop.interfaces import Rollout
-from collab.synth.rows import Level, Row
-from collab.synth.table import read_rows
+from collab.preferences.pairs import sureness
+from collab.rewards.base import Judgement, cases
+from collab.rewards.credit import BEHIND_ERROR, JudgedStep, behind_errors, rewarded
+from collab.rewards.labels import Labels
+from collab.trainers.trajectory_dpo import TrajectoryRows
 from collab.types import CellRef, PreferencePair, ReplyRef, Trajectory, Utterance
 
 WHOLE = "compares whole trajectories"

@@ -7,23 +7,22 @@ from functools import partial
 
 from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.algorithms.collabuiagents.examples import FILES, CollabExamples, examples_of, read_trajectories
-from collab.algorithms.collabuiagents.judge import config_of
+from collab.algorithms.collabuiagents.labeller import config_of
 from collab.algorithms.collabuiagents.metrics import CollabCounts, training_metrics
-from collab.learn.data import read_data
-from collab.learn.prepare import Prepared, Task, prepare
-from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
-from collab.learn.trajectories import prepare_trajectories
+from collab.data.tokenize import read_data
 from collab.loop.checks import check_bases
 from collab.loop.config import TrainingConfig
 from collab.loop.example_store import draw_older, examples_file, store, stored
 from collab.loop.examples import example_builder
 from collab.loop.finetuning import Finetuning, finetune, task_of_epoch
 from collab.loop.interfaces import Labels, Rollout, Update
-from collab.loop.layout import TrainingDir
 from collab.loop.policy import Policy, first_policy
-from collab.loop.record import ExampleCounts
+from collab.loop.record import ExampleCounts, TrainingDir
 from collab.loop.state import LoopState
-from collab.resolve import build_suite
+from collab.rollout.build import build_suite
+from collab.trainers.prepare import Prepared, Task, prepare
+from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
+from collab.trainers.trajectory_dpo import prepare_trajectories
 
 NO_PAIR, NO_REWARD = "no valid pair in this epoch", "no rewarded reply in this epoch"
 

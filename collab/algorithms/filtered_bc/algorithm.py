@@ -17,25 +17,24 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from collab.learn.data import read_data
-from collab.learn.prepare import Prepared, Task, prepare
-from collab.learn.preset import Recipe, SftRecipe
-from collab.loop.amounts import Estimate, Range
+from collab.data.tokenize import read_data
 from collab.loop.checks import check_bases
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import likely_replies
 from collab.loop.example_store import Examples, examples_file, store, stored
 from collab.loop.examples import Target, example_builder
 from collab.loop.finetuning import Finetuning, finetune, task_of_epoch
-from collab.loop.interfaces import Algorithm, Labels, NoLabels, Rollout, TriedStep, Update
+from collab.loop.interfaces import Algorithm, Estimate, Labels, NoLabels, Range, Rollout, TriedStep, Update
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import Policy, chat_of, template_of
 from collab.loop.record import ExampleCounts
 from collab.loop.state import LoopState
+from collab.trainers.prepare import Prepared, Task, prepare
+from collab.trainers.recipe import Recipe, SftRecipe
 from collab.types import ReplyRef, Trajectory
 
 FILE = "demonstration.parquet"
-"""Of a policy's examples, as `collab.learn.data` reads it."""
+"""Of a policy's examples, as `collab.data.tokenize` reads it."""
 
 
 class FilteredBCMethod(Method):
@@ -123,7 +122,7 @@ class FilteredBC(Algorithm):
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
         """Return what learning every reply of every episode would take, at the most."""
-        from collab.learn.forecast import forecast
+        from collab.trainers.estimate import forecast
 
         slots = next(iter(config.groups.values()))
         base, said, read = tried.policy.of(slots), *tried.cells_of(slots)

@@ -5,27 +5,423 @@
 Tasks are the owner's own, judged by the last screen, or the device's: a SimPhone that `collab phone serve` shows sets
 up and judges AndroidWorld-named tasks itself. On any other device nothing can set those up, so asking for them is an
 error. What may be touched is decided by `device_guard`.
+
+One device during an episode: look, judge what may be done, log it, do it.
+
+The screen may change by itself while agents make up their mind, or while somebody is asked at the terminal. So it is
+looked at again before it is touched, and the touch is judged on what is there then (`still_there`).
+
+What happens on a device stays there: nothing is undone, and an episode cannot be rebuilt. Every action is logged
+before it is executed.
+
+Whether what an agent aimed at is still on the screen, when it is about to be touched.
+
+A team takes seconds or minutes to agree on an action, and a phone's screen changes by itself meanwhile. So the screen
+is looked at again before a touch: the action hits the element that was seen, wherever it is now, or nothing.
+
+An element is the one that was seen if the screen is still the same (app, title, size, four fifths of its elements;
+numbers in texts may tick) and its role, label and resource id are. Of several such elements it is the one between the
+same neighbours, and it must not be covered.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import io
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from collab.envs.actions import MOBILE
-from collab.envs.android.app_names import allowed_apps, package_of
-from collab.envs.android.device_adb import Place, find, noticing_its_end
-from collab.envs.android.device_carried import CarriedTasks
+from collab.envs.android.device_adb import Place, allowed_apps, find, noticing_its_end, package_of, title_of
 from collab.envs.android.device_drive import Driver
-from collab.envs.android.device_environment import DeviceEnvironment, DeviceOptions, call
-from collab.envs.android.device_tasks import DeviceTask, DeviceTasks, OwnTasks, load_tasks
+from collab.envs.android.device_guard import TOUCHING, confirmed, judge
+from collab.envs.android.device_screen import Screen, observe
+from collab.envs.android.device_tasks import CarriedTasks, DeviceTask, DeviceTasks, Ending, OwnTasks, load_tasks
 from collab.envs.base import TaskInfo
-from collab.errors import ConfigError, UsageError
-from collab.types import Task
+from collab.envs.grammar import MOBILE
+from collab.envs.text import element_at
+from collab.errors import ConfigError, EnvironmentFailure, UsageError, boundary
+from collab.types import Action, Element, ElementTarget, Observation, Outcome, Point, StepResult, Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+CHANGED = "the screen changed; nothing happened"
+"""What the history tells of an action whose target is gone."""
+_KEPT = 0.8
+"""Part of a screen that must still be there."""
+_CLOCK = re.compile(r"-?\d+(:\d\d)+([.,]\d+)?")
+"""A label that ticks."""
+_NEAR = 0.05
+"""Half the side of the square around a point that must look the same, as a part of the picture's width."""
+_NEAR_KEPT = 0.97
+"""Part of that square that must: a blinking caret may differ."""
+_TOLERANCE = 24
+"""Difference of two colours, of 255, that pictures of the same screen may have."""
+
+Identity: TypeAlias = tuple[str, str, str]
+
+
+def find_again(action: Action, before: Observation, now: Observation) -> Action | None:
+    """Return the action aimed at the same thing on the present screen.
+
+    Args:
+        action: a canonical one on the screen `before`. Actions that touch nothing come back as they are.
+        before: the screen that the agents saw.
+        now: the screen as it is.
+
+    Returns:
+        None when what was aimed at is not there any more, or cannot be told from something else.
+    """
+    if action.type not in TOUCHING:
+        return action
+    if not _is_same_screen(before, now):
+        return None
+    if isinstance(action.target, ElementTarget):
+        if action.target.index >= len(before.elements):
+            return action  # aims at nothing, whatever the screen shows
+        found = _find_element(before.elements[action.target.index], before, now)
+        return None if found is None else replace(action, target=ElementTarget(index=found.index))
+    if isinstance(action.target, Point):
+        return _find_point(action, action.target, before, now)
+    focused_before, focused_now = _focused(before), _focused(now)
+    return action if focused_before == focused_now else None
+
+
+def looks_the_same(action: Action, before: NDArray[np.uint8], now: NDArray[np.uint8]) -> bool:
+    """Check on two pictures that what an action touches still looks as it did.
+
+    Args:
+        before: the picture that the agents saw, height × width × 3.
+        now: the screen as it is.
+    """
+    if action.type not in TOUCHING:
+        return True
+    if before.shape != now.shape:
+        return False
+    differs = (abs(before.astype("int16") - now.astype("int16")) > _TOLERANCE).any(axis=2)  # height × width
+    if 1 - differs.mean() < _KEPT:
+        return False
+    if not isinstance(action.target, Point):
+        return True
+    reach, x, y = max(1, round(_NEAR * differs.shape[1])), round(action.target.x), round(action.target.y)
+    near = differs[max(0, y - reach) : y + reach + 1, max(0, x - reach) : x + reach + 1]
+    return near.size == 0 or bool(1 - near.mean() >= _NEAR_KEPT)
+
+
+def _is_same_screen(before: Observation, now: Observation) -> bool:
+    if (before.width, before.height) != (now.width, now.height) or _without_numbers(before.title) != _without_numbers(
+        now.title
+    ):
+        return False
+    seen, there = Counter(map(_shape, before.elements)), Counter(map(_shape, now.elements))
+    return (seen & there).total() >= _KEPT * seen.total()
+
+
+def _find_element(element: Element, before: Observation, now: Observation) -> Element | None:
+    """Return the same element on the present screen; None when it is gone, covered or ambiguous."""
+    twins = [one for one in before.elements if _identity(one) == _identity(element)]
+    found = [one for one in now.elements if _identity(one) == _identity(element)]
+    if not found and _CLOCK.fullmatch(element.label):
+        found = [one for one in now.elements if _shape(one) == _shape(element) and one.box == element.box]
+    if max(len(twins), len(found)) > 1:
+        found = _between_the_same(element, twins, found, before, now)
+    if len(found) != 1:
+        return None
+    return found[0] if _on_top(element, before) == _on_top(found[0], now) else None
+
+
+def _between_the_same(
+    element: Element, twins: Sequence[Element], found: Sequence[Element], before: Observation, now: Observation
+) -> list[Element]:
+    """Return those of several equal elements whose neighbours are those of the one that was seen."""
+    if [(_identity(one), one.box) for one in before.elements] == [(_identity(one), one.box) for one in now.elements]:
+        return [now.elements[element.index]]
+    around = _neighbours(element, twins, before)
+    if sum(_agree(around, _neighbours(one, twins, before)) for one in twins) > 1:
+        return []
+    return [one for one in found if _agree(around, _neighbours(one, found, now))]
+
+
+def _neighbours(
+    element: Element, twins: Sequence[Element], screen: Observation
+) -> tuple[list[Identity], list[Identity]]:
+    """Return what stands between an element and its twins: before it, nearest first, and behind it."""
+    first = max((one.index for one in twins if one.index < element.index), default=-1)
+    last = min((one.index for one in twins if one.index > element.index), default=len(screen.elements))
+    ahead = [_identity(one) for one in screen.elements[first + 1 : element.index]]
+    return ahead[::-1], [_identity(one) for one in screen.elements[element.index + 1 : last]]
+
+
+def _agree(one: tuple[list[Identity], list[Identity]], other: tuple[list[Identity], list[Identity]]) -> bool:
+    """Check that neighbours are equal as far as both are there, on at least one side."""
+    pairs = [list(zip(mine, theirs, strict=False)) for mine, theirs in zip(one, other, strict=True)]
+    return any(pairs) and all(mine == theirs for side in pairs for mine, theirs in side)
+
+
+def _find_point(action: Action, point: Point, before: Observation, now: Observation) -> Action | None:
+    """Return an action on a point, which moves with the surface that it lies on."""
+    surface = element_at(before, point.x, point.y)
+    if surface is None or surface.box is None:
+        return action if element_at(now, point.x, point.y) is None else None
+    found = _find_element(surface, before, now)
+    if found is None or found.box is None:
+        return None
+    x, y = point.x + found.box.left - surface.box.left, point.y + found.box.top - surface.box.top
+    return replace(action, target=replace(point, x=x, y=y)) if found.box.contains(x, y) else None
+
+
+def _on_top(element: Element, screen: Observation) -> Identity | None:
+    """Return what a touch in the middle of an element would hit."""
+    if element.box is None:
+        return None
+    hit = element_at(screen, *element.box.center)
+    return None if hit is None else _shape(hit)
+
+
+def _focused(screen: Observation) -> Identity | None:
+    return next((_identity(one) for one in screen.elements if "focused" in one.flags), None)
+
+
+def _identity(element: Element) -> Identity:
+    return element.role, element.label, element.key
+
+
+def _shape(element: Element) -> Identity:
+    return element.role, _without_numbers(element.label), element.key
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"\d+", "0", text)
+
+
+logger = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOptions:
+    """What a suite's environments share; `DeviceSuite` describes the fields."""
+
+    allowed: dict[str, str]
+    """Name → package."""
+    allow_effects: bool
+    settle_s: float
+    answer_timeout_s: float
+
+
+class _NotDone(Exception):
+    """An action that is not executed.
+
+    Args:
+        kind: "refused", or "not done" when its target is gone.
+        reason: for the history.
+    """
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind, self.reason = kind, reason
+
+
+class DeviceEnvironment:
+    """One device behind the `Environment` protocol; also `HasScreenshot` and `HasOracle`."""
+
+    space = MOBILE
+
+    def __init__(self, driver: Driver, options: DeviceOptions, tasks: DeviceTasks, label: str) -> None:
+        self._driver, self._options, self._tasks, self._label = driver, options, tasks, label
+        self._task: Task | None = None
+        self._observation: Observation | None = None
+        self._shown: tuple[Element, ...] = ()  # the last screen with its whole texts
+        self._package = ""
+        self._answer: str | None = None
+        self._steps = 0
+        self.closed = False
+        """Whether `close` was called."""
+
+    async def reset(self, task: Task) -> Observation:
+        """Let the task begin: in its own state, or on the home screen with its allowed apps stopped."""
+        self._steps, self._answer = 0, None
+        await self._do(partial(self._prepare, task), "starting")
+        self._task = task
+        return await self._look()
+
+    async def step(self, action: Action | None) -> StepResult:
+        """Execute the canonical form of an action; None waits a second."""
+        if self._task is None or self._observation is None or self.closed:
+            raise EnvironmentFailure(f"{self._label}: step without a running episode; call reset(task) first")
+        self._steps += 1
+        action = MOBILE.canonical(action or MOBILE.make("wait"), self._observation)
+        if action.type == "status":
+            return await self._ended(self._task, self._observation, str(action["goal_status"]))
+        before = self._observation
+        words = await self._execute(action, before)
+        after = await self._look()
+        return self._result(self._task, after, words or effect(before, after, action))
+
+    def oracle(self) -> tuple[Action, ...] | None:
+        """Remaining best actions where the device knows them; () when the episode is over. Asks the device."""
+        if self._task is None:
+            return ()
+        with noticing_its_end(self._driver.place):
+            return self._tasks.oracle()
+
+    async def screenshot(self, marks: bool = False) -> bytes:
+        """The present screen as PNG bytes; `marks` draws a numbered box on every element seen last."""
+        picture = await self._do(self._driver.picture, "screenshot")
+        buffer = io.BytesIO()
+        picture.convert("RGB").save(buffer, "PNG", compress_level=1)
+        if not marks or self._observation is None:
+            return buffer.getvalue()
+        from collab.envs.overlay import mark_png  # Pillow loads only when somebody looks
+
+        return mark_png(buffer.getvalue(), self._observation)
+
+    async def close(self) -> None:
+        """Let the device go; it stays as it is."""
+        self.closed = True
+        self._task = None
+
+    # -------------------------------------------------------------------------------------------------- internal
+
+    def _prepare(self, task: Task) -> None:
+        start = self._tasks.begin(task)
+        if start is None:
+            return
+        allowed = self._options.allowed
+        for package in {package_of(name, allowed) for name in start.stop} & set(allowed.values()):
+            logger.info("%s start: stop %s", self._label, package)
+            self._driver.stop(package)
+        logger.info("%s start: go to the home screen", self._label)
+        self._driver.home()
+        if start.open is not None:
+            package = package_of(start.open, allowed)
+            logger.info("%s start: open %s", self._label, package)
+            self._driver.start(package)
+
+    async def _look(self) -> Observation:
+        """Look at the screen when it has settled; with what the phone said since the last step."""
+        return await self._see(self._options.settle_s, self._driver.toast)
+
+    async def _see(self, settle_s: float, notice: Callable[[], str | None]) -> Observation:
+        def look() -> tuple[Screen, str, str | None]:
+            return self._driver.screen(settle_s), self._driver.package(), notice()
+
+        screen, package, said = await self._do(look, "looking")
+        self._package = package or screen.package
+        app = title_of(self._package, self._options.allowed)
+        self._shown = screen.elements
+        size = {"width": self._driver.width, "height": self._driver.height}
+        self._observation = observe(screen, app=app, notice=said, **size)
+        return self._observation
+
+    async def _execute(self, action: Action, observation: Observation) -> str | None:
+        """Do it, unless it is not allowed; what to tell instead of what the screen did."""
+        if action.type == "answer":
+            self._answer = str(action["text"])
+            logger.info("%s step %d: %s", self._label, self._steps, MOBILE.describe(action, observation))
+            await self._do(partial(self._tasks.answered, self._answer), "noting the answer")
+            return "noted the answer"
+        if isinstance(action.target, ElementTarget) and action.target.index >= len(observation.elements):
+            return f"nothing changed: the screen has no element {action.target.index}"
+        words = MOBILE.describe(action, observation)
+        try:
+            action, observation, enter = await self._permit(action, observation)
+        except _NotDone as why:
+            logger.warning("%s step %d: %s: %s (%s)", self._label, self._steps, why.kind, words, why.reason)
+            return CHANGED if why.reason == CHANGED else f"nothing changed: {why.reason}"
+        logger.info("%s step %d: %s", self._label, self._steps, words)
+        await self._do(lambda: self._driver.perform(action, observation, self._options.allowed, enter=enter), words)
+        return "typed without Enter, which could send: allow_effects" if _cut(action, enter) else None
+
+    async def _permit(self, action: Action, observation: Observation) -> tuple[Action, Observation, bool]:
+        """Judge an action on the screen as it is now, and ask at the terminal where that is needed.
+
+        Returns:
+            The action on the present screen, that screen, and whether typing may end with the Enter key.
+
+        Raises:
+            _NotDone: it is not allowed, or what it aims at is gone.
+        """
+        action, observation = await self._aim_again(action, observation)
+        allowed, free = self._options.allowed, self._options.allow_effects
+        verdict = judge(action, observation, self._package, allowed)
+        if verdict.refused is not None:
+            raise _NotDone("refused", verdict.refused)
+        if verdict.effect is not None and not free:
+            if not await asyncio.to_thread(confirmed, f"{self._label}: {verdict.effect}"):
+                raise _NotDone("refused", f"{verdict.effect} needs allow_effects")
+            action, observation = await self._aim_again(action, observation)
+            if judge(action, observation, self._package, allowed) != verdict:
+                raise _NotDone("not done", CHANGED)  # the "yes" was for something else
+        return action, observation, verdict.enter or free
+
+    async def _aim_again(self, action: Action, before: Observation) -> tuple[Action, Observation]:
+        """Look at the screen as it is, before it is touched; the action on what was seen before, and the screen.
+
+        Raises:
+            _NotDone: what was seen is not there any more.
+        """
+        if action.type not in TOUCHING:
+            return action, before
+        package = self._package
+        now = await self._see(0.0, lambda: before.notice)
+        again = find_again(action, before, now) if self._package == package else None
+        if again is None:
+            raise _NotDone("not done", CHANGED)
+        return again, now
+
+    async def _ended(self, task: Task, observation: Observation, status: str) -> StepResult:
+        logger.info("%s step %d: declare the task %s", self._label, self._steps, status)
+        outcome = Outcome(success=False, score=0.0, reason="the agent called the task infeasible")
+        if status == "complete":
+            ending = Ending(task=task, elements=self._shown, package=self._package, answer=self._answer)
+            outcome = await self._do(partial(self._tasks.judge, ending), "judging")
+        self._task = None
+        info = {"effect": f"declared the task {status}"}
+        return StepResult(observation=observation, terminated=True, outcome=outcome, info=info)
+
+    def _result(self, task: Task, observation: Observation, words: str) -> StepResult:
+        info = {"effect": words}
+        if self._steps < task.max_steps:
+            return StepResult(observation=observation, info=info)
+        self._task = None
+        outcome = Outcome(success=False, score=0.0, reason="the step budget ended before the agent said status")
+        return StepResult(observation=observation, truncated=True, outcome=outcome, info=info)
+
+    async def _do(self, function: Callable[[], AnswerT], what: str) -> AnswerT:
+        with noticing_its_end(self._driver.place):
+            return await call(function, f"{self._label}: {what}", self._options.answer_timeout_s)
+
+
+async def call(function: Callable[[], AnswerT], what: str, timeout_s: float) -> AnswerT:
+    """Run a blocking call in a thread; whatever a device throws becomes an EnvironmentFailure."""
+    with boundary(EnvironmentFailure, what):
+        return await asyncio.wait_for(asyncio.to_thread(function), timeout_s)
+
+
+def _cut(action: Action, enter: bool) -> bool:
+    return action.type == "input_text" and not enter
+
+
+def effect(before: Observation, after: Observation, action: Action) -> str:
+    """What the screen did, in a few words for the history."""
+    if after.notice:
+        return f'the phone said "{after.notice}"'
+    if action.type == "wait":
+        return "one second passed"
+    if after.title != before.title:
+        return f"opened {after.title}"
+    return "the screen changed" if after.text != before.text else "nothing visible changed"
 
 
 class DeviceSuite:

@@ -11,8 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from collab.envs.android.app_names import package_of
-from collab.envs.android.device_adb import Place, find
+from collab.envs.android.device_adb import Place, find, package_of
 from collab.envs.android.device_screen import Screen, read_dump, size_of_dump
 from collab.errors import MissingExtra
 from collab.types import Action, Box, ElementTarget, Observation, Point

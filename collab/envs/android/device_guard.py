@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from collab.envs.android.app_names import package_of
-from collab.envs.targets import element_at
-from collab.envs.text import cut
+from collab.envs.android.device_adb import package_of
+from collab.envs.text import cut, element_at
 from collab.types import Action, Element, ElementTarget, Observation, Point
 
 _EFFECTS = frozenset(

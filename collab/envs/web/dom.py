@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collab.envs.text import cut, describe_screen
-from collab.envs.web.hosts import shown_address
+from collab.envs.web.gate import shown_address
 from collab.envs.web.worlds import FrameWorld, World, world_of
 from collab.errors import EnvironmentFailure
 from collab.types import Box, Element, Observation, Tab

@@ -24,8 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from collab.envs import task_files
 from collab.envs.text import cut
 from collab.envs.web.worlds import evaluate_in_page, world_of
-from collab.redact import hide_in_addresses
-from collab.wording import amount
+from collab.utils.redact import hide_in_addresses
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

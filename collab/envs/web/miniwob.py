@@ -14,25 +14,250 @@ The page says when it is done and with which reward; `reward` says what counts a
     raw==1     full reward, regardless of time (AndroidWorld's rule)
     raw>0      any reward, regardless of time (BrowserGym's rule)
     original   the page's own reward, which falls with time in many tasks; the page's time limit ends the episode
+
+One episode on a MiniWoB++ page, whatever the view: start, act, look, judge, copy.
+
+The desktop view (`miniwob`) and the phone view (`mobile`) differ in their action space, in how an action is carried
+out and in how many screen pixels a pixel of the page has; a `View` says so. All else is here.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
-from collab.envs.actions import WEB
 from collab.envs.base import TaskInfo
-from collab.envs.web.dom import locate
-from collab.envs.web.miniwob_environment import Effect, MiniwobEnvironment, Reward, View
-from collab.envs.web.miniwob_page import XY, MiniwobPage, Rules
-from collab.envs.web.miniwob_tabs import Tabs
-from collab.envs.web.miniwob_tasks import ALL, tags_of
-from collab.envs.web.perform import perform as web_perform
-from collab.envs.web.solutions import SOLVED
-from collab.errors import UnknownName
-from collab.types import Action, Element, ElementTarget, Observation, Task
+from collab.envs.grammar import WEB, ActionSpace
+from collab.envs.web.actions import perform as web_perform
+from collab.envs.web.dom import locate, observe
+from collab.envs.web.miniwob_page import ALL, XY, Episode, MiniwobPage, Rules, Shown, Tabs, tags_of
+from collab.envs.web.solutions import SOLVED, Deed, solve
+from collab.errors import EnvironmentFailure, UnknownName, boundary
+from collab.types import Action, Box, Element, ElementTarget, Observation, Outcome, StepResult, Task
+
+Reward = Literal["raw==1", "raw>0", "original"]
+
+
+class Effect(NamedTuple):
+    """What carrying out an action came to."""
+
+    text: str = ""
+    """For the history; empty when the screen shall speak for itself."""
+    ended: bool = False
+    """Whether the action ends the episode."""
+    time_ms: int | None = None
+    """How much of the page's time passes; None for the usual."""
+
+
+Perform = Callable[[MiniwobPage, Action, Observation], Awaitable[Effect]]
+"""Carries out a canonical action whose element exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How pages are seen and handled."""
+
+    space: ActionSpace
+    perform: Perform
+    scale: float = 1.0
+    """Screen pixels per CSS pixel."""
+    reward: Reward = "raw==1"
+    step_ms: int = 500
+    timeout_s: float = 10.0
+
+
+class MiniwobEnvironment:
+    """One episode at a time, in a tab of its own from the first `reset` until `close`."""
+
+    solves_by_screen: Literal[True] = True
+
+    def __init__(self, tabs: Tabs, view: View) -> None:
+        self._tabs = tabs
+        self._view = view
+        self._page: MiniwobPage | None = None
+        self._task: Task | None = None
+        self._goal = ""
+        self._screen: Observation | None = None
+        self._executed: list[Action | None] = []
+        self._deeds: list[Deed] = []
+        self._last: StepResult | None = None
+
+    async def reset(self, task: Task) -> Observation:
+        """Start the task; an unusable tab is replaced once."""
+        if task.name not in ALL:
+            raise UnknownName.of("MiniWoB++ task", task.name, ALL)
+        self._task, self._last, self._executed, self._deeds = task, None, [], []
+        is_used = self._page is not None
+        try:
+            shown = await self._start(task)
+        except EnvironmentFailure:
+            if not is_used:
+                raise
+            shown = await self._start(task)  # the tab died between two episodes; this one is fresh
+        self._goal = shown.episode.goal
+        return self._show(shown)
+
+    async def step(self, action: Action | None) -> StepResult:
+        """Act, let the page's time pass, look; after the end of the episode nothing happens any more."""
+        before = self._running()
+        if self._last is not None and self._last.done:
+            return replace(self._last, info={**self._last.info, "effect": "nothing changed: the episode is over"})
+        async with self._guarded() as page:
+            effect = await self._perform(page, action, before)
+            passed = self._view.step_ms if effect.time_ms is None else effect.time_ms
+            shown = await page.look(passed)
+        self._remember(action, before)
+        after = self._show(shown)
+        self._last = self._result(before, after, effect, shown.episode)
+        return self._last
+
+    async def fork(self) -> MiniwobEnvironment:
+        """A copy: a second tab, the same seed, the same actions.
+
+        Raises:
+            EnvironmentFailure: the copy does not look like the original.
+        """
+        screen = self._screen
+        if self._task is None or screen is None:
+            raise EnvironmentFailure("there is no episode to copy; call reset first")
+        twin = MiniwobEnvironment(self._tabs, self._view)
+        try:
+            copied = await twin.reset(self._task)
+            for action in self._executed:
+                copied = (await twin.step(action)).observation
+            if copied.digest != screen.digest:
+                raise EnvironmentFailure(f"the copy of {self._task.name} differs after {len(self._executed)} actions")
+        except BaseException:
+            await twin.close()
+            raise
+        return twin
+
+    async def screenshot(self, marks: bool = False) -> bytes:
+        """The window as PNG bytes."""
+        async with self._guarded() as page:
+            picture: bytes = await page.tab.screenshot()
+        if not marks or self._screen is None:
+            return picture
+        from collab.envs.overlay import mark_png
+
+        return await asyncio.to_thread(mark_png, picture, self._screen)
+
+    def goal(self) -> str:
+        """The goal as the page words it."""
+        return self._goal
+
+    def oracle(self) -> tuple[Action, ...] | None:
+        """What is left to do, as far as the present screen names it; None where no solution is scripted."""
+        if self._task is None or self._screen is None or self._task.name not in SOLVED:
+            return None
+        if self._last is not None and self._last.done:
+            return ()
+        return solve(self._task.name, self._goal, self._screen, tuple(self._deeds))
+
+    async def close(self) -> None:
+        """Give the tab back."""
+        page, self._page = self._page, None
+        self._screen = None
+        if page is not None:
+            await self._tabs.release(page)
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    async def _start(self, task: Task) -> Shown:
+        await self._tab()  # before the turn to start: who waits for a tab keeps nobody from starting
+        async with self._tabs.starts, self._guarded() as page:
+            return await page.start(task.name, task.seed)
+
+    async def _tab(self) -> MiniwobPage:
+        """The tab, from the first time it is asked for."""
+        if self._page is None:
+            self._page = await self._tabs.acquire()
+        return self._page
+
+    @contextlib.asynccontextmanager
+    async def _guarded(self) -> AsyncIterator[MiniwobPage]:
+        """The tab, within the time limit; whatever goes wrong costs the tab and is an `EnvironmentFailure`."""
+        page = await self._tab()
+        name = self._task.name if self._task else "?"
+        try:
+            with boundary(EnvironmentFailure, f"the page {name}"):
+                async with asyncio.timeout(self._view.timeout_s):
+                    yield page
+        except BaseException:
+            self._page, self._screen = None, None
+            await self._tabs.release(page, broken=True)
+            raise
+
+    def _running(self) -> Observation:
+        if self._screen is None or self._page is None:
+            raise EnvironmentFailure("no episode is running; call reset first")
+        return self._screen
+
+    async def _perform(self, page: MiniwobPage, action: Action | None, screen: Observation) -> Effect:
+        if action is None:
+            return Effect()
+        action = self._view.space.canonical(action, screen)
+        refused = self._view.space.check(action, screen)
+        if refused is not None:
+            return Effect(f"nothing changed: {refused.detail}")
+        return await self._view.perform(page, action, screen)
+
+    def _remember(self, action: Action | None, screen: Observation) -> None:
+        self._executed.append(action)
+        if action is None:
+            return
+        target = self._view.space.canonical(action, screen).target
+        index = target.index if isinstance(target, ElementTarget) else len(screen.elements)
+        self._deeds.append(Deed(action.type, screen.elements[index] if index < len(screen.elements) else None))
+
+    def _show(self, shown: Shown) -> Observation:
+        name = self._task.name if self._task else ""
+        snapshot = shown.snapshot.model_copy(update={"url": f"http://miniwob/{name}.html"})
+        screen = observe(snapshot, space="mobile" if self._view.space.name == "mobile" else "web")
+        self._screen = _scaled(screen, self._view.scale)
+        return self._screen
+
+    def _result(self, before: Observation, after: Observation, effect: Effect, episode: Episode) -> StepResult:
+        most = self._task.max_steps if self._task else 0
+        terminated = episode.done or effect.ended
+        truncated = not terminated and len(self._executed) >= most
+        seen = "nothing changed" if before.digest == after.digest else "the page changed"
+        return StepResult(
+            observation=after,
+            terminated=terminated,
+            truncated=truncated,
+            outcome=outcome(episode, self._view.reward) if terminated or truncated else None,
+            info={
+                "effect": "the page ended the task" if episode.done else effect.text or seen,
+                "raw_reward": episode.raw,
+                "reward": episode.reward,
+            },
+        )
+
+
+def outcome(episode: Episode, reward: Reward) -> Outcome:
+    """Judge an ended episode; one that the page did not end is not a success."""
+    value = episode.reward if reward == "original" else episode.raw
+    success = episode.done and (value == 1 if reward == "raw==1" else value > 0)
+    why = f"reward {value:g} by the rule {reward}" if episode.done else "ended before the page was done"
+    return Outcome(success=success, score=min(1.0, max(0.0, value)) if episode.done else 0.0, reason=why)
+
+
+def _scaled(screen: Observation, scale: float) -> Observation:
+    """The same screen in screen pixels instead of CSS pixels."""
+    if scale == 1:
+        return screen
+
+    def grown(element: Element) -> Element:
+        return element if element.box is None else replace(element, box=Box(*(round(n * scale) for n in element.box)))
+
+    elements = tuple(grown(element) for element in screen.elements)
+    return replace(screen, elements=elements, width=round(screen.width * scale), height=round(screen.height * scale))
+
 
 VERSION = "1.1.0-3"
 """Version of the pages, then of the way they are shown and driven."""

@@ -6,28 +6,171 @@
     shown = await page.look(500)
 
 Everything else about an episode (grammar, rewards, budgets) is decided above. Points are CSS pixels of the window.
+
+The pages of the `miniwob` package, served to the browser from this process.
+
+Only the package's folder of pages is used; importing the package itself would pull in its own environment.
+
+What the environments of a MiniWoB++ suite share: the browser, its tabs and the server of the pages.
+
+The names of the MiniWoB++ pages, and the words to select them by.
+
+`PHONE` are the pages that AndroidWorld shows on a phone too (its 92nd, `drag-item`, is in no released package);
+`DESKTOP` are the others of the PyPI package `miniwob`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import importlib.util
 import json
+import os
+import threading
 from dataclasses import dataclass
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from collab.envs.web.browser import close_page
+from collab.envs.web.browser import Browser, PagePool, close_page, surroundings
 from collab.envs.web.dom import Snapshot
-from collab.envs.web.miniwob_site import Site
-from collab.envs.web.miniwob_tasks import RELOADED
 from collab.envs.web.worlds import trust
-from collab.errors import EnvironmentFailure
+from collab.errors import EnvironmentFailure, MissingExtra, boundary
+from collab.utils.concurrency import doing
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
+
+
+def pages_folder() -> Path:
+    """The folder that holds the pages.
+
+    Raises:
+        MissingExtra: the package is not installed.
+    """
+    spec = importlib.util.find_spec("miniwob")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra.of("miniwob", "web", "the MiniWoB++ pages")
+    return Path(spec.submodule_search_locations[0]) / "html"
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: requests are not events of a run."""
+
+
+class Site:
+    """A web server on the loopback interface, on a port that the system picks; runs until `close`."""
+
+    def __init__(self) -> None:
+        handler = functools.partial(_Handler, directory=str(pages_folder()))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="miniwob pages", daemon=True)
+        self._thread.start()
+
+    def address(self, name: str) -> str:
+        """Where the page of a task is."""
+        return f"http://127.0.0.1:{self._server.server_port}/miniwob/{name}.html"
+
+    def close(self) -> None:
+        """Stop serving. May be called twice."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+PHONE = tuple(
+    """
+    bisect-angle book-flight choose-date choose-date-easy choose-date-medium choose-list circle-center click-button
+    click-button-sequence click-checkboxes click-checkboxes-large click-checkboxes-soft click-checkboxes-transfer
+    click-collapsible click-collapsible-2 click-color click-dialog click-dialog-2 click-link click-menu-2
+    click-option click-pie click-scroll-list click-shades click-shape click-tab click-tab-2 click-tab-2-easy
+    click-tab-2-hard click-tab-2-medium click-test click-test-2 click-test-transfer click-widget copy-paste
+    copy-paste-2 count-shape count-sides drag-box email-inbox email-inbox-delete email-inbox-forward
+    email-inbox-forward-nl email-inbox-forward-nl-turk email-inbox-important email-inbox-nl-turk
+    email-inbox-noscroll email-inbox-reply email-inbox-star-reply enter-date enter-password enter-text enter-text-2
+    enter-text-dynamic enter-time find-midpoint find-word focus-text focus-text-2 grid-coordinate guess-number
+    highlight-text highlight-text-2 identify-shape login-user login-user-popup multi-layouts multi-orderings
+    navigate-tree read-table read-table-2 resize-textarea right-angle scroll-text scroll-text-2 search-engine
+    simon-says simple-algebra simple-arithmetic social-media social-media-all social-media-some terminal
+    text-transform tic-tac-toe unicode-test use-autocomplete use-colorwheel use-colorwheel-2 use-slider
+    visual-addition
+    """.split()
+)
+"""The 91 names of the phone view."""
+
+DESKTOP = tuple(
+    """
+    ascending-numbers book-flight-nodelay button-delay buy-ticket chase-circle choose-date-nodelay
+    click-collapsible-2-nodelay click-collapsible-nodelay click-menu click-pie-nodelay daily-calendar drag-circle
+    drag-cube drag-items drag-items-grid drag-shapes drag-shapes-2 drag-single-shape drag-sort-numbers draw-circle
+    draw-line find-greatest form-sequence form-sequence-2 form-sequence-3 generate-number hot-cold hover-shape
+    moving-items number-checkboxes odd-or-even order-food phone-book sign-agreement stock-market text-editor
+    use-autocomplete-nodelay use-slider-2 use-spinner
+    """.split()
+)
+"""The pages of the package that the phone view leaves out."""
+
+ALL = tuple(sorted(PHONE + DESKTOP))
+"""All 130 pages."""
+
+RELOADED = frozenset(
+    """
+    click-menu drag-items drag-items-grid drag-sort-numbers form-sequence hot-cold navigate-tree simon-says
+    text-editor use-colorwheel use-colorwheel-2 use-slider use-slider-2
+    """.split()
+)
+"""Pages that add to what the last episode left (handlers, a widget's state) and so must be loaded again for each.
+
+Pages with timers that never end (terminal, stock-market …) are found out by the page clock and loaded again, too.
+"""
+
+_WORDS = {
+    "drag": "drag-box drag-circle drag-cube drag-items drag-items-grid drag-shapes drag-shapes-2 drag-single-shape "
+    "drag-sort-numbers draw-circle draw-line highlight-text highlight-text-2 resize-textarea use-slider use-slider-2 "
+    "form-sequence",
+    "draw": "bisect-angle circle-center draw-circle draw-line find-midpoint right-angle number-checkboxes",
+    "look": "ascending-numbers bisect-angle circle-center click-color click-pie click-pie-nodelay click-shades "
+    "click-shape count-shape count-sides drag-cube drag-shapes drag-shapes-2 find-midpoint grid-coordinate hot-cold "
+    "hover-shape identify-shape number-checkboxes right-angle simon-says use-colorwheel use-colorwheel-2 "
+    "visual-addition",
+    "motion": "chase-circle drag-cube hover-shape moving-items simon-says stock-market",
+    "read": "find-word find-greatest read-table read-table-2 scroll-text simple-algebra simple-arithmetic",
+    "search": "book-flight book-flight-nodelay multi-layouts multi-orderings navigate-tree phone-book search-engine",
+    "form": "book-flight book-flight-nodelay buy-ticket form-sequence form-sequence-2 form-sequence-3 login-user "
+    "login-user-popup multi-layouts multi-orderings order-food sign-agreement",
+    "enter-text": "copy-paste copy-paste-2 enter-password enter-text enter-text-2 enter-text-dynamic find-word "
+    "login-user login-user-popup read-table read-table-2 simple-algebra simple-arithmetic text-transform",
+    "scroll": "click-scroll-list scroll-text scroll-text-2 sign-agreement social-media social-media-all "
+    "social-media-some email-inbox email-inbox-nl-turk email-inbox-forward-nl-turk order-food daily-calendar",
+}
+_FAMILIES = ("click", "email", "enter", "choose", "use", "social-media", "copy-paste", "focus-text", "login")
+
+_TAGS = {
+    name: (
+        *(family for family in _FAMILIES if name.startswith(family)),
+        *(word for word, names in _WORDS.items() if name in names.split()),
+    )
+    for name in ALL
+}
+
+
+def tags_of(name: str) -> tuple[str, ...]:
+    """Words to select a page by: its family (click, email …) and what it asks for.
+
+    look: colours, shapes or places matter; motion: it goes on by itself; read, search, form, drag, draw, scroll.
+    """
+    return _TAGS[name]
+
 
 XY = tuple[float, float]
 
@@ -218,3 +361,78 @@ def _scripts() -> str:
 
 
 _FILES = ("clock.js", "dom.js", "miniwob.js")
+
+
+FLAGS = ("--disable-frame-rate-limit",)
+"""A mouse move waits for the next frame: without a limit that is at once, and not in up to 16 ms."""
+
+
+class Tabs:
+    """Lends tabs; starts the browser and the server with the first one.
+
+    Args:
+        size: how many tabs may be lent at once, forks included.
+        width: of the window, in CSS pixels.
+        height: of the window, in CSS pixels.
+        scale: device pixels per CSS pixel; what a screenshot is made of.
+        browser: executable of the browser; None finds one.
+        patience_s: how long a borrower waits for a tab when all are lent, the start of the browser not counted.
+        rules: how episodes are started.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        width: int,
+        height: int,
+        scale: float,
+        browser: str | None,
+        patience_s: float,
+        rules: Rules,
+    ) -> None:
+        self._size = size
+        self._patience_s = patience_s
+        self._rules = rules
+        self._browser = Browser(executable_path=browser, arguments=FLAGS)
+        self.starts = asyncio.Semaphore(max(2, os.cpu_count() or 1))
+        """Held while an episode starts: more pages at once than there are cores load no sooner, and each later."""
+        self._pool = PagePool(self._browser, size=size, **surroundings(width, height, scale=scale))
+        self._site: Site | None = None
+        self._prepared: WeakKeyDictionary[Page, MiniwobPage] = WeakKeyDictionary()
+
+    async def acquire(self) -> MiniwobPage:
+        """A tab that answers.
+
+        Raises:
+            EnvironmentFailure: all tabs stay lent, or the browser gives none.
+        """
+        if self._site is None:
+            self._site = Site()
+        try:
+            with doing("waiting for a free browser tab"):
+                tab = await self._pool.acquire(self._patience_s)
+        except TimeoutError:
+            problem = f"no browser tab came free within {self._patience_s:g} s, with {amount(self._size, 'tab')} in use"
+            advice = "each episode and each fork holds one: close some, play fewer at once, or allow more with `pages`"
+            raise EnvironmentFailure(f"{problem}; {advice}") from None
+        if tab not in self._prepared:
+            try:
+                with boundary(EnvironmentFailure, "preparing a tab"):
+                    self._prepared[tab] = await MiniwobPage.on(tab, self._site, self._rules)
+            except BaseException:
+                await self._pool.release(tab, broken=True)
+                raise
+        return self._prepared[tab]
+
+    async def release(self, page: MiniwobPage, *, broken: bool = False) -> None:
+        """Take a tab back; a broken one is replaced."""
+        await self._pool.release(page.tab, broken=broken)
+
+    async def close(self) -> None:
+        """End the browser and the server. May be called twice."""
+        await self._pool.close()
+        await self._browser.close()
+        if self._site is not None:
+            await asyncio.to_thread(self._site.close)
+            self._site = None

@@ -16,22 +16,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from collab.envs.actions import MOBILE
 from collab.envs.base import TaskInfo
-from collab.envs.targets import element_at
+from collab.envs.grammar import MOBILE
+from collab.envs.text import element_at
 from collab.envs.web.dom import choose, focus, locate
 from collab.envs.web.miniwob import (
     CAPABILITIES,
     VERSION,
+    Effect,
+    MiniwobEnvironment,
+    View,
     as_taken,
     forwards_focus,
     infos,
     task_of,
 )
-from collab.envs.web.miniwob_environment import Effect, MiniwobEnvironment, View
-from collab.envs.web.miniwob_page import XY, MiniwobPage, Rules
-from collab.envs.web.miniwob_tabs import Tabs
-from collab.envs.web.miniwob_tasks import PHONE
+from collab.envs.web.miniwob_page import PHONE, XY, MiniwobPage, Rules, Tabs
 from collab.types import Action, Element, ElementTarget, Observation, Point, Task
 
 Direction = Literal["up", "down", "left", "right"]

@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from collab.envs.text import cut
 from collab.envs.web.browser import Browser, close_context
-from collab.envs.web.gate import Gate
-from collab.envs.web.hosts import HostPolicy, shown_address
+from collab.envs.web.gate import Gate, HostPolicy, shown_address
 from collab.errors import EnvironmentFailure
-from collab.redact import hide_in_addresses
 from collab.types import Tab
-from collab.wording import amount
+from collab.utils.redact import hide_in_addresses
+from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Dialog, Download, Page, Request

@@ -1,6 +1,6 @@
 import logging
 
-from collab.envs.android.action_log import logging_to
+from collab.envs.android.device_adb import logging_to
 
 LOGGER = logging.getLogger("collab.envs.android.somewhere")
 

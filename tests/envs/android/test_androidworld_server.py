@@ -13,10 +13,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from PIL import Image
 
-from collab.envs.actions import MOBILE
-from collab.envs.android.androidworld_http import ServerClient
-from collab.envs.android.androidworld_server import ServerSuite
-from collab.envs.android.still_there import CHANGED
+from collab.envs.android.androidworld_server import ServerClient, ServerSuite
+from collab.envs.android.device import CHANGED
+from collab.envs.grammar import MOBILE
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.seeds import Seeds
 
@@ -280,7 +279,7 @@ def test_every_action_is_logged_before_it_is_executed(suite, world, caplog):
         def emit(self, record):
             acted[record.getMessage()] = len([call for call, *_ in world.calls if call == "POST /execute_action"])
 
-    logger, watch = logging.getLogger("collab.envs.android.androidworld_environment"), Watch()
+    logger, watch = logging.getLogger("collab.envs.android.androidworld"), Watch()
     logger.addHandler(watch)
     try:
         with caplog.at_level(logging.INFO, logger=logger.name):

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 from collab.config import Part
-from collab.envs.actions import MOBILE
 from collab.envs.android import device_guard
 from collab.envs.android.device import DeviceSuite
 from collab.envs.android.device_drive import Driver
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.apps import INSTALLED
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import BY_NAME
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.apps import INSTALLED
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import BY_NAME
 from collab.errors import ConfigError, EnvironmentFailure, EnvironmentGone, MissingExtra, UnknownName, UsageError
-from collab.resolve import build
+from collab.rollout.build import build
 from collab.types import Box, Element, Observation
 
 SERIAL = "emulator-5554"
@@ -175,7 +175,7 @@ def test_own_tasks_can_stand_under_androidworlds_name():
 
 
 def test_a_phone_that_brings_no_tasks_says_what_to_do(monkeypatch):
-    monkeypatch.setattr("collab.envs.android.device_carried.SERVICE", "nothing")
+    monkeypatch.setattr("collab.envs.android.device_tasks.SERVICE", "nothing")
     with carrying() as (suite, _), pytest.raises(UsageError, match=r"can neither set up nor judge.*--backend emulator"):
         suite.tasks()
 
@@ -364,7 +364,7 @@ def test_a_strange_app_in_front_can_only_be_left():
 
 
 def run_on(phone, command):
-    from collab.envs.phone.shell import run
+    from collab.envs.simphone.shell import run
 
     return run(phone, command).phone
 
@@ -458,9 +458,7 @@ def test_permissions_are_granted_only_when_allowed():
 
 def test_somebody_at_the_terminal_can_allow_it_once(monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        "collab.envs.android.device_environment.confirmed", lambda question: asked.append(question) or True
-    )
+    monkeypatch.setattr("collab.envs.android.device.confirmed", lambda question: asked.append(question) or True)
     with on_device() as (suite, handle):
         play(suite, [MOBILE.make("open_app", app_name="Camera"), on("While using the app")])
         assert handle.phone.memory["com.android.camera2"]["camera"] is True
@@ -497,7 +495,7 @@ def test_every_action_is_logged_before_it_is_executed(caplog, monkeypatch):
 
     carry_out = Driver.perform
     monkeypatch.setattr(Driver, "perform", perform)
-    with on_device() as (suite, _), caplog.at_level(logging.INFO, logger="collab.envs.android.device_environment"):
+    with on_device() as (suite, _), caplog.at_level(logging.INFO, logger="collab.envs.android.device"):
         play(suite, [MOBILE.make("open_app", app_name="Settings"), on("Display")])
         lines = [record.getMessage() for record in caplog.records if "step" in record.getMessage()]
         assert lines == [

@@ -2,15 +2,13 @@ import pytest
 
 from collab.envs.android.device_drive import Driver
 from collab.envs.android.device_screen import DumpError, observe, read_dump
-from collab.envs.phone.adb.hierarchy import dump, hierarchy
-from collab.envs.phone.apps import clock, messages, settings
-from collab.envs.phone.apps.system_recents import open_recents
-from collab.envs.phone.apps.system_shade import open_quick_settings, open_shade
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.screen import look
-from collab.envs.phone.state import HEIGHT, WIDTH, start
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.apps import clock, messages, settings
+from collab.envs.simphone.apps.system import open_quick_settings, open_recents, open_shade
+from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.state import HEIGHT, WIDTH, start
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.ui.hierarchy import dump, hierarchy
+from collab.envs.simphone.ui.screen import look
 
 SUITE = SimPhoneSuite()
 

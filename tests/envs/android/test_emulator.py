@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from collab.envs.actions import MOBILE
+from collab.envs.android.device import CHANGED
 from collab.envs.android.emulator import EmulatorSuite
-from collab.envs.android.still_there import CHANGED
+from collab.envs.grammar import MOBILE
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.types import Box
 
@@ -184,7 +184,7 @@ def test_every_action_is_logged_before_it_is_executed(suite, log, caplog):
         def emit(self, record):
             done_before[record.getMessage().split(" {")[0]] = len([line for line in log() if line.startswith("{")])
 
-    logger = logging.getLogger("collab.envs.android.androidworld_environment")
+    logger = logging.getLogger("collab.envs.android.androidworld")
     watch = Watch()
     logger.addHandler(watch)
     try:

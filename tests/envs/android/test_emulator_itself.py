@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.android.androidworld_budgets import BUDGETS
+from collab.envs.android.androidworld import BUDGETS
 from collab.envs.android.emulator import EmulatorSuite
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import serving
 from collab.seeds import Seeds
 
 PACKAGE = os.environ.get("COLLAB_ANDROIDWORLD_PACKAGE")

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collab.envs.actions import MOBILE
 from collab.envs.android import device_guard
-from collab.envs.android.device import DeviceSuite
+from collab.envs.android.device import CHANGED, DeviceSuite, find_again, looks_the_same
 from collab.envs.android.device_drive import Driver
-from collab.envs.android.still_there import CHANGED, find_again, looks_the_same
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import serving
 from collab.types import Box, Element, Observation
 
 SERIAL = "emulator-5554"
@@ -199,7 +198,7 @@ def test_a_yes_at_the_terminal_is_for_what_was_asked(device, monkeypatch, change
         device.xml = screen(view("Delete account", NEXT)) if changed else asked
         return True
 
-    monkeypatch.setattr("collab.envs.android.device_environment.confirmed", agree)
+    monkeypatch.setattr("collab.envs.android.device.confirmed", agree)
     said, _ = step_on(device, asked, asked, on("Delete draft"))
     assert (said == CHANGED) is changed
     assert device.touches == ([] if changed else [("click", 540, 2175)])

@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 from PIL import Image, ImageChops
 
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.paint import fit, text_width, wrap
-from collab.envs.phone.render import RENDERER, render
-from collab.envs.phone.screen import look
-from collab.envs.phone.state import Page
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.theme import LIGHT
+from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.state import Page
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.ui.paint import fit, text_width, wrap
+from collab.envs.simphone.ui.render import RENDERER, render
+from collab.envs.simphone.ui.screen import look
+from collab.envs.simphone.ui.theme import LIGHT
 from collab.types import Box, Element, Observation
 
 ROW, DAY = Box(0, 400, 1080, 550), Box(463, 350, 617, 600)

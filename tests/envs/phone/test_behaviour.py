@@ -10,22 +10,21 @@ from collections.abc import Callable
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.apps import calendar, contacts, expense, files, markor_editor, messages, recipe
-from collab.envs.phone.apps.recipe import FIELDS
-from collab.envs.phone.expenses import add_expense, expenses
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.layout import KEYBOARD_TOP
-from collab.envs.phone.notes import MARKOR
-from collab.envs.phone.people import add_person, people
-from collab.envs.phone.screen import look
-from collab.envs.phone.shell.gestures import KEYS, press
-from collab.envs.phone.state import Phone
-from collab.envs.phone.storage import ROOT, write
-from collab.envs.phone.touch import act
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.apps import calendar, contacts, expense, files, markor, messages, recipe
+from collab.envs.simphone.apps.markor import MARKOR
+from collab.envs.simphone.apps.recipe import FIELDS
+from collab.envs.simphone.content.expenses import add_expense, expenses
+from collab.envs.simphone.content.people import add_person, people
+from collab.envs.simphone.core import FACTORY
+from collab.envs.simphone.shell.input import KEYS, press
+from collab.envs.simphone.state import ROOT, Phone, write
+from collab.envs.simphone.touch import act
+from collab.envs.simphone.ui.layout import KEYBOARD_TOP
+from collab.envs.simphone.ui.screen import look
 from collab.types import Element
 
-CONTACTS, MARKOR_ID, FILES = (package + ":id/" for package in (contacts.PACKAGE, markor_editor.PACKAGE, files.PACKAGE))
+CONTACTS, MARKOR_ID, FILES = (package + ":id/" for package in (contacts.PACKAGE, markor.PACKAGE, files.PACKAGE))
 CALENDAR, EXPENSE, RECIPE = (package + ":id/" for package in (calendar.PACKAGE, expense.PACKAGE, recipe.PACKAGE))
 MESSAGES = messages.PACKAGE + ":id/"
 ADA, ADA_ID = add_person(FACTORY, "Ada", "Lovelace", "+15550001")

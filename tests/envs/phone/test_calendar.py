@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone import databases, events
-from collab.envs.phone.apps import calendar
-from collab.envs.phone.apps.calendar import cell_key, entry_key
-from collab.envs.phone.apps.calendar_pickers import date_key, month_weeks
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.events import DAY, EVENTS, MONTH, WEEK, YEAR, add_event, agenda, day_of
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.screen import Frame, look
-from collab.envs.phone.state import START_MS, Phone, Row
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import BY_NAME
-from collab.envs.phone.touch import act
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone import state
+from collab.envs.simphone.apps import calendar
+from collab.envs.simphone.apps.calendar import cell_key, entry_key
+from collab.envs.simphone.apps.calendar_pickers import date_key, month_weeks
+from collab.envs.simphone.content import calendar as events
+from collab.envs.simphone.content.calendar import DAY, EVENTS, MONTH, WEEK, YEAR, add_event, agenda, day_of
+from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.state import START_MS, Phone, Row
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import BY_NAME
+from collab.envs.simphone.touch import act
+from collab.envs.simphone.ui.screen import Frame, look
 
 SUITE = SimPhoneSuite()
 ID = calendar.PACKAGE + ":id/"
@@ -48,7 +48,7 @@ def opened(phone: Phone = FACTORY) -> Phone:
 
 
 def stored(phone: Phone) -> tuple[Row, ...]:
-    return databases.rows(phone, EVENTS)
+    return state.rows(phone, EVENTS)
 
 
 def repeating(interval: int, rule: int = 0, day: int = TODAY) -> Phone:
@@ -93,8 +93,8 @@ def test_an_event_past_midnight_is_on_both_days_and_one_that_ends_at_midnight_on
 
 def test_the_database_can_be_pulled_and_pushed() -> None:
     phone = repeating(WEEK, 64)
-    data = databases.dump(phone, EVENTS.path, [EVENTS])
-    assert stored(databases.load(FACTORY, EVENTS.path, data, [EVENTS])) == stored(phone)
+    data = state.dump(phone, EVENTS.path, [EVENTS])
+    assert stored(state.load(FACTORY, EVENTS.path, data, [EVENTS])) == stored(phone)
 
 
 def test_a_new_event_starts_at_the_next_full_hour_and_its_end_moves_along() -> None:

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone import databases
-from collab.envs.phone.apps.joplin import APP, PACKAGE, entry_key, folder_key
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.databases import rows
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.joplin import FOLDERS, NORMALIZED, NOTES, find_notes, folders, put_library
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import BY_NAME, TASKS
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone import state
+from collab.envs.simphone.apps.joplin import APP, PACKAGE, entry_key, folder_key
+from collab.envs.simphone.content.joplin import FOLDERS, NORMALIZED, NOTES, find_notes, folders, put_library
+from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.state import rows
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import BY_NAME, TASKS
 
 ID = PACKAGE + ":id/"
 SUITE = SimPhoneSuite()
@@ -92,8 +91,6 @@ def test_a_to_do_is_written_checked_changed_and_deleted_by_hand() -> None:
 
 def test_all_three_tables_survive_a_dump() -> None:
     phone = started("NotesIsTodo").phone
-    again = databases.load(
-        replace(phone, rows={}), NOTES.path, databases.dump(phone, NOTES.path, APP.tables), APP.tables
-    )
+    again = state.load(replace(phone, rows={}), NOTES.path, state.dump(phone, NOTES.path, APP.tables), APP.tables)
     for table in (FOLDERS, NOTES, NORMALIZED):
         assert again.rows[table.path, table.name] == tuple(sorted(rows(phone, table), key=lambda row: str(row["id"])))

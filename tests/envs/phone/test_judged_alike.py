@@ -6,17 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.apps.messages import PACKAGE as MESSENGER
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.notes import MARKOR
-from collab.envs.phone.screen import look
-from collab.envs.phone.state import Phone
-from collab.envs.phone.storage import delete, read, write
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import BY_NAME
-from collab.envs.phone.texts import SENT, add_message, sent
-from collab.envs.phone.touch import act
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.apps.markor import MARKOR
+from collab.envs.simphone.apps.messages import PACKAGE as MESSENGER
+from collab.envs.simphone.content.messages import SENT, add_message, sent
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.state import Phone, delete, read, write
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import BY_NAME
+from collab.envs.simphone.touch import act
+from collab.envs.simphone.ui.screen import look
 
 SUITE = SimPhoneSuite()
 

@@ -16,13 +16,13 @@ from types import SimpleNamespace
 import pytest
 
 from collab.config import Part
-from collab.envs.actions import MOBILE
 from collab.envs.base import HasOracle
 from collab.envs.check import FRESH_PROCESS, check_env
-from collab.envs.phone.shell import run, tree
-from collab.envs.phone.suite import PhoneEnvironment, SimPhoneSuite
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.shell import run, tree
+from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
 from collab.errors import ConfigError
-from collab.resolve import build
+from collab.rollout.build import build
 
 APPS = Path(__file__).parents[2] / "fixtures" / "apps"
 DATABASE = "/data/data/org.example.pantry/databases/pantry.db"
@@ -154,7 +154,7 @@ def test_apps_and_tasks_that_clash_are_refused(monkeypatch: pytest.MonkeyPatch) 
 
 CHORES = """
 from dataclasses import replace
-from collab.envs.phone.tasks import BY_NAME
+from collab.envs.simphone.tasks import BY_NAME
 
 TASKS = [replace(BY_NAME["SystemWifiTurnOff"], name="ChoresWifi", wave=2)]
 """

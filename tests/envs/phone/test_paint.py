@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from PIL import features
 
-from collab.envs.phone import paint
-from collab.envs.phone.paint import Canvas, text_width
+from collab.envs.simphone.ui import paint
+from collab.envs.simphone.ui.paint import Canvas, text_width
 
 FONTS = pytest.mark.skipif(
     not (paint._installed() and features.check("fribidi")), reason="no font with more scripts, or no libfribidi"

@@ -9,18 +9,17 @@ from contextlib import closing
 
 import pytest
 
-from collab.envs.actions import MOBILE
 from collab.envs.base import Forkable, HasOracle, HasScreenshot
-from collab.envs.phone import databases
-from collab.envs.phone.apps import STANDARD, system
-from collab.envs.phone.contacts_schema import CONTACTS_DATABASE
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.distractions.presets import Distractions
-from collab.envs.phone.people import people
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import TASKS
-from collab.envs.phone.texts import SMS_DATABASE, conversations
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE
+from collab.envs.random_actions import random_action
+from collab.envs.simphone import state
+from collab.envs.simphone.apps import STANDARD, system
+from collab.envs.simphone.content.messages import SMS_DATABASE, conversations
+from collab.envs.simphone.content.people import CONTACTS_DATABASE, people
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.distractions.presets import Distractions
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import TASKS
 from collab.errors import EnvironmentFailure, UnknownName
 from collab.types import Action, Element, ElementTarget, Observation
 
@@ -114,7 +113,7 @@ def inner_point(observation: Observation, target: Element) -> tuple[int | None, 
 def test_databases_are_real_sqlite_files_and_come_back() -> None:
     phone = start("SimpleSmsSendReceivedAddress").phone
     tables = [table for app in STANDARD.all for table in app.tables]
-    data = databases.dump(phone, SMS_DATABASE, tables)
+    data = state.dump(phone, SMS_DATABASE, tables)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(data)
         bodies = {body for (body,) in connection.execute("SELECT body FROM sms WHERE type = 1")}
@@ -122,17 +121,17 @@ def test_databases_are_real_sqlite_files_and_come_back() -> None:
         connection.execute("DELETE FROM sms")
         connection.commit()
         emptied = connection.serialize()
-    assert databases.load(phone, SMS_DATABASE, data, tables) == phone
-    assert conversations(databases.load(phone, SMS_DATABASE, emptied, tables)) == []
-    contacts = databases.dump(phone, CONTACTS_DATABASE, tables)
-    assert people(databases.load(phone, CONTACTS_DATABASE, contacts, tables)) == people(phone)
+    assert state.load(phone, SMS_DATABASE, data, tables) == phone
+    assert conversations(state.load(phone, SMS_DATABASE, emptied, tables)) == []
+    contacts = state.dump(phone, CONTACTS_DATABASE, tables)
+    assert people(state.load(phone, CONTACTS_DATABASE, contacts, tables)) == people(phone)
 
 
 def test_a_broken_database_is_refused_and_changes_nothing() -> None:
     phone = start("SimpleSmsSend").phone
     tables = [table for app in STANDARD.all for table in app.tables]
     with pytest.raises(sqlite3.Error):
-        databases.load(phone, SMS_DATABASE, b"not a database" * 100, tables)
+        state.load(phone, SMS_DATABASE, b"not a database" * 100, tables)
 
 
 def test_screen_names_are_unique_over_all_apps() -> None:

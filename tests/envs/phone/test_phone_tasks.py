@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import BY_NAME, TASKS
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE
+from collab.envs.random_actions import random_action
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import BY_NAME, TASKS
 
 SUITE = SimPhoneSuite()
 NAMES = [spec.name for spec in TASKS]

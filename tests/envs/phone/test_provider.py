@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from collab.envs.phone.apps import messages
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.people import add_person, people
-from collab.envs.phone.screen import look
-from collab.envs.phone.shell import run
-from collab.envs.phone.state import Phone, start
-from collab.envs.phone.texts import INBOX, SENT, add_message
+from collab.envs.simphone.apps import messages
+from collab.envs.simphone.content.messages import INBOX, SENT, add_message
+from collab.envs.simphone.content.people import add_person, people
+from collab.envs.simphone.core import FACTORY
+from collab.envs.simphone.shell import run
+from collab.envs.simphone.state import Phone, start
+from collab.envs.simphone.ui.screen import look
 
 ADA, ADA_ID = add_person(FACTORY, "Ada", "Lovelace", "+44 20 7946", "Work")
 CONTACTS = "content://com.android.contacts"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-from collab.envs.phone.contacts_schema import CONTACTS_DATABASE
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.people import add_person, change_person, people, remove_person
-from collab.envs.phone.shell import run, tree
-from collab.envs.phone.state import Phone
-from collab.envs.phone.texts import INBOX, SENT, SMS_DATABASE, add_message, conversations, mark_read
+from collab.envs.simphone.content.messages import INBOX, SENT, SMS_DATABASE, add_message, conversations, mark_read
+from collab.envs.simphone.content.people import CONTACTS_DATABASE, add_person, change_person, people, remove_person
+from collab.envs.simphone.core import FACTORY
+from collab.envs.simphone.shell import run, tree
+from collab.envs.simphone.state import Phone
 
 ADA, ADA_ID = add_person(FACTORY, "Ada", "Lovelace", "+44 20 7946", "Work")
 TALK = add_message(add_message(FACTORY, "+1555", "Hi", INBOX, read=False), "+1555", "Yo", SENT)

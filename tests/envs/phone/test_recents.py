@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.apps import clock, files, settings
-from collab.envs.phone.apps.system_recents import open_recents
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.screen import look
-from collab.envs.phone.shell.gestures import KEYS, drag, press
-from collab.envs.phone.state import LAUNCHER, Phone, recent_apps
-from collab.envs.phone.touch import act
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.apps import clock, files, settings
+from collab.envs.simphone.apps.system import open_recents
+from collab.envs.simphone.core import FACTORY
+from collab.envs.simphone.shell.input import KEYS, drag, press
+from collab.envs.simphone.state import LAUNCHER, Phone, recent_apps
+from collab.envs.simphone.touch import act
+from collab.envs.simphone.ui.screen import look
 
 CARD = LAUNCHER + ":id/task/"
 NAMES = ("Clock", "Files", "Contacts", "Markor", "Camera", "Settings")

@@ -12,24 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone import databases
-from collab.envs.phone.apps import STANDARD
-from collab.envs.phone.apps import expense as expense_app
-from collab.envs.phone.apps import recipe as recipe_app
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.databases import Table, rows
-from collab.envs.phone.expenses import EXPENSE, cents, dollars
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.notes import MARKOR
-from collab.envs.phone.recipes import RECIPES, add_recipe, find_recipes
-from collab.envs.phone.screen import look
-from collab.envs.phone.state import Page, Phone, Row
-from collab.envs.phone.storage import read
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import BY_NAME, TASKS
-from collab.envs.phone.tasks.cookbook import DIRECTIONS, INGREDIENTS
-from collab.envs.phone.tasks.records import listed
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone import state
+from collab.envs.simphone.apps import STANDARD
+from collab.envs.simphone.apps import expense as expense_app
+from collab.envs.simphone.apps import recipe as recipe_app
+from collab.envs.simphone.apps.markor import MARKOR
+from collab.envs.simphone.content.expenses import EXPENSE, cents, dollars
+from collab.envs.simphone.content.recipes import RECIPES, add_recipe, find_recipes
+from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.state import Page, Phone, Row, Table, read, rows
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import BY_NAME, TASKS
+from collab.envs.simphone.tasks.recipe import DIRECTIONS, INGREDIENTS
+from collab.envs.simphone.tasks.records import listed
+from collab.envs.simphone.ui.screen import look
 from collab.types import Action
 
 SUITE = SimPhoneSuite()
@@ -183,14 +180,14 @@ def test_database_files_have_the_apps_schema(name: str) -> None:
     table, _ = group(name)
     phone = started(name).phone
     tables = [table for app in STANDARD.all for table in app.tables]
-    data = databases.dump(phone, table.path, tables)
+    data = state.dump(phone, table.path, tables)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(data)
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")]
         assert columns == [column for column, _ in table.columns]
         assert connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0] == len(rows(phone, table))
     emptied = with_rows(phone, table, ())
-    assert rows(databases.load(emptied, table.path, data, tables), table) == rows(phone, table)
+    assert rows(state.load(emptied, table.path, data, tables), table) == rows(phone, table)
 
 
 @pytest.mark.parametrize("junk", [None, "abc", -(10**17), 10**17])

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageChops
 
-from collab.envs.marks import COLOURS, draw_marks, mark_png
-from collab.envs.phone.icons import sketch_of
-from collab.envs.phone.render import RENDERER, render, render_png
-from collab.envs.phone.roles import PAINTERS
+from collab.envs.overlay import COLOURS, draw_marks, mark_png
+from collab.envs.simphone.ui.icons import sketch_of
+from collab.envs.simphone.ui.render import RENDERER, render, render_png
+from collab.envs.simphone.ui.roles import PAINTERS
 from collab.errors import UsageError
 from collab.types import Box, Element, Observation
 
@@ -130,7 +130,7 @@ def test_a_screen_of_another_renderer_is_refused():
 
 
 def test_the_phone_names_this_renderer():
-    from collab.envs.phone.screen import RENDERER as named
+    from collab.envs.simphone.ui.screen import RENDERER as named
 
     assert named == RENDERER
 

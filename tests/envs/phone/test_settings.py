@@ -10,16 +10,15 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.apps import settings
-from collab.envs.phone.apps.settings_pages import DEFAULTS, PAGES, TIMEOUT
-from collab.envs.phone.apps.system_shade import open_quick_settings, open_shade
-from collab.envs.phone.distractions.manner import Manner
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.screen import look
-from collab.envs.phone.shell import run
-from collab.envs.phone.state import Phone, put_field, put_setting, start
-from collab.envs.phone.touch import act
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.apps import settings
+from collab.envs.simphone.apps.settings import DEFAULTS, PAGES, TIMEOUT
+from collab.envs.simphone.apps.system import open_quick_settings, open_shade
+from collab.envs.simphone.core import FACTORY
+from collab.envs.simphone.shell import run
+from collab.envs.simphone.state import Manner, Phone, put_field, put_setting, start
+from collab.envs.simphone.touch import act
+from collab.envs.simphone.ui.screen import look
 
 APP = start(FACTORY, settings.PACKAGE, settings.APP.pages)
 KEY = settings.PACKAGE + ":id/"

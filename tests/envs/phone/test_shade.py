@@ -6,18 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.apps import settings
-from collab.envs.phone.apps.settings_pages import BRIGHTNESS, WIFI
-from collab.envs.phone.apps.system_shade import PACKAGE, TILES
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.distractions.presets import Distractions
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.screen import foreground_package, look
-from collab.envs.phone.shell.gestures import drag, tap
-from collab.envs.phone.state import LAUNCHER, Notification, Page, Phone, dismiss, go_home, notify, start
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.touch import act
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.apps import settings
+from collab.envs.simphone.apps.settings import BRIGHTNESS, WIFI
+from collab.envs.simphone.apps.system import PACKAGE, TILES
+from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.distractions.presets import Distractions
+from collab.envs.simphone.shell.input import drag, tap
+from collab.envs.simphone.state import LAUNCHER, Notification, Page, Phone, dismiss, go_home, notify, start
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.touch import act
+from collab.envs.simphone.ui.screen import foreground_package, look
 
 ID = PACKAGE + ":id/"
 MUM = Notification(

@@ -12,16 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.apps import STANDARD
-from collab.envs.phone.fresh import FACTORY, lived_in
-from collab.envs.phone.people import add_person, people
-from collab.envs.phone.screen import look
-from collab.envs.phone.shell import console, run, tree
-from collab.envs.phone.shell.commands import COMMANDS
-from collab.envs.phone.state import LAUNCHER
-from collab.envs.phone.storage import write
-from collab.envs.phone.texts import INBOX, SENT, SMS_DATABASE, add_message, conversations, sent
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.apps import STANDARD
+from collab.envs.simphone.content.messages import INBOX, SENT, SMS_DATABASE, add_message, conversations, sent
+from collab.envs.simphone.content.people import add_person, people
+from collab.envs.simphone.core import FACTORY, lived_in
+from collab.envs.simphone.shell import console, run, tree
+from collab.envs.simphone.shell.commands import COMMANDS
+from collab.envs.simphone.state import LAUNCHER, write
+from collab.envs.simphone.ui.screen import look
 from collab.seeds import generator
 
 SDCARD = "/storage/emulated/0"

@@ -6,14 +6,13 @@ import asyncio
 
 import pytest
 
-from collab.envs.phone.adb.automator import call
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.apps import messages, settings
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.screen import look
-from collab.envs.phone.shell import console, run
-from collab.envs.phone.state import LAUNCHER, Phone, start
-from collab.envs.phone.texts import conversations
+from collab.envs.simphone.adb.automator import PhoneHandle, call
+from collab.envs.simphone.apps import messages, settings
+from collab.envs.simphone.content.messages import conversations
+from collab.envs.simphone.core import FACTORY
+from collab.envs.simphone.shell import console, run
+from collab.envs.simphone.state import LAUNCHER, Phone, start
+from collab.envs.simphone.ui.screen import look
 
 SETTINGS = start(FACTORY, settings.PACKAGE, settings.APP.pages)
 

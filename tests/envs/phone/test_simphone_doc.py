@@ -14,9 +14,9 @@ from pathlib import Path
 import adbutils
 import pytest
 
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.exam import begin
-from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.http import begin
+from collab.envs.simphone.adb.server import serving
 
 ROOT = Path(__file__).parents[3]
 APPS = ROOT / "tests" / "fixtures" / "apps"

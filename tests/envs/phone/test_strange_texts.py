@@ -11,17 +11,15 @@ from typing import Any
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.people import people
-from collab.envs.phone.render import render
-from collab.envs.phone.screen import Frame, look
-from collab.envs.phone.shell import run, tree
-from collab.envs.phone.state import Phone
-from collab.envs.phone.storage import is_file
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.touch import act
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.content.people import people
+from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.shell import run, tree
+from collab.envs.simphone.state import Phone, is_file
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.touch import act
+from collab.envs.simphone.ui.render import render
+from collab.envs.simphone.ui.screen import Frame, look
 
 SUITE = SimPhoneSuite()
 TEXTS = {

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone import databases
-from collab.envs.phone.apps.todos import PACKAGE, entry_key
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.databases import rows
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.screen import look
-from collab.envs.phone.state import START_MS, Page
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import BY_NAME, TASKS
-from collab.envs.phone.todos import BLANK, TODOS, add_todo, moment_name, todos
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone import state
+from collab.envs.simphone.apps.todos import PACKAGE, entry_key
+from collab.envs.simphone.content.todos import BLANK, TODOS, add_todo, moment_name, todos
+from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.state import START_MS, Page, rows
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import BY_NAME, TASKS
+from collab.envs.simphone.ui.screen import look
 
 ID = PACKAGE + ":id/"
 SUITE = SimPhoneSuite()
@@ -114,11 +112,11 @@ def test_a_task_is_written_done_shown_again_and_deleted_by_hand() -> None:
 
 def test_the_database_survives_a_dump_with_a_column_called_order() -> None:
     phone = started("TasksDueOnDate").phone
-    data = databases.dump(phone, TODOS.path, [TODOS])
+    data = state.dump(phone, TODOS.path, [TODOS])
     emptied = replace(phone, rows={})
-    assert rows(databases.load(emptied, TODOS.path, data, [TODOS]), TODOS) == rows(phone, TODOS)
+    assert rows(state.load(emptied, TODOS.path, data, [TODOS]), TODOS) == rows(phone, TODOS)
     with pytest.raises(sqlite3.Error):
-        databases.load(phone, TODOS.path, data, [replace(TODOS, columns=(*TODOS.columns, ("missing", "TEXT")))])
+        state.load(phone, TODOS.path, data, [replace(TODOS, columns=(*TODOS.columns, ("missing", "TEXT")))])
 
 
 @pytest.mark.parametrize("junk", [None, "abc", -(10**17), 10**17])

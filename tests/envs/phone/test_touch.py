@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collab.envs.actions import MOBILE, WEB
-from collab.envs.phone.apps import clock, contacts, markor_editor, messages, settings
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.distractions.presets import Distractions
-from collab.envs.phone.layout import KEYBOARD_TOP
-from collab.envs.phone.notes import MARKOR
-from collab.envs.phone.state import LAUNCHER
-from collab.envs.phone.storage import read
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.grammar import MOBILE, WEB
+from collab.envs.simphone.apps import clock, contacts, markor, messages, settings
+from collab.envs.simphone.apps.markor import MARKOR
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.distractions.presets import Distractions
+from collab.envs.simphone.state import LAUNCHER, read
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.ui.layout import KEYBOARD_TOP
 from collab.types import StepResult
 
 SUITE = SimPhoneSuite(noise="none")
-CONTACTS, MARKOR_ID, SETTINGS = contacts.PACKAGE + ":id/", markor_editor.PACKAGE + ":id/", settings.PACKAGE + ":id/"
+CONTACTS, MARKOR_ID, SETTINGS = contacts.PACKAGE + ":id/", markor.PACKAGE + ":id/", settings.PACKAGE + ":id/"
 
 
 def phone_with(task: str = "SystemWifiTurnOn", seed: int = 0) -> SimPhone:
@@ -192,7 +191,7 @@ def test_app_drawer_opens_and_closes_by_swipe_and_searches() -> None:
     assert phone.phone.page.screen == "launcher.home"
     do(phone, "scroll", direction="down")
     do(phone, "input_text", LAUNCHER + ":id/search_container_all_apps", text="mark")
-    assert phone.phone.foreground == markor_editor.PACKAGE, "Enter opens the first match"
+    assert phone.phone.foreground == markor.PACKAGE, "Enter opens the first match"
 
 
 # --------------------------------------------------------------------------------------------------------- sliders

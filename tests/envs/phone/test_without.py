@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.apps import INSTALLED
-from collab.envs.phone.apps.expense import PACKAGE
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.shell import run
-from collab.envs.phone.suite import ESSENTIAL, SimPhoneSuite
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.apps import INSTALLED
+from collab.envs.simphone.apps.expense import PACKAGE
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.shell import run
+from collab.envs.simphone.suite import ESSENTIAL, SimPhoneSuite
 from collab.errors import ConfigError, UnknownName
 from collab.seeds import generator
 

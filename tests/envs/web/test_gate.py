@@ -3,8 +3,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from collab.envs.web.gate import Gate
-from collab.envs.web.hosts import HostPolicy
+from collab.envs.web.gate import Gate, HostPolicy
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.envs.web.hosts import HostPolicy, RefusedAddress
+from collab.envs.web.gate import HostPolicy, RefusedAddress
 from collab.errors import UsageError
 
 PUBLIC = "93.184.216.34"

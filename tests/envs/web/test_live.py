@@ -15,13 +15,13 @@ import yaml
 from PIL import Image
 from playwright.async_api import Error, Page
 
-from collab.envs.actions import WEB
-from collab.envs.samples import random_action
-from collab.envs.web import live_environment
+from collab.envs.grammar import WEB
+from collab.envs.random_actions import random_action
+from collab.envs.web import live
+from collab.envs.web.actions import perform
 from collab.envs.web.dom import Snapshot, look
 from collab.envs.web.live import LiveEnvironment, LiveSuite
 from collab.envs.web.live_tasks import Success, judge
-from collab.envs.web.perform import perform
 from collab.envs.web.window import Window
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.types import Observation, StepResult, Task
@@ -294,7 +294,7 @@ def test_a_click_that_closes_its_own_tab_is_told_as_that(
         await player.start("search")
         await player.do("click", "Accept")
         await player.do("click", "Sizes")
-        monkeypatch.setattr(live_environment, "perform", late)
+        monkeypatch.setattr(live, "perform", late)
         assert "closed" in (await player.do("click", "Close this tab")).info["effect"]
 
     in_shop(script)
@@ -369,7 +369,7 @@ def test_a_last_tab_that_closes_while_it_is_looked_at_leaves_an_empty_one(
 
     async def script(player: Player) -> None:
         await player.start("page")
-        monkeypatch.setattr(live_environment, "look", closing)
+        monkeypatch.setattr(live, "look", closing)
         seen = (await player.environment.step(None)).observation
         assert seen.url == "about:blank"
         assert "the last tab was closed" in str(seen.notice)
@@ -395,7 +395,7 @@ def test_a_new_tab_without_a_page_is_not_awaited_for_ever(
             await player.do("click", label)
             assert len(player.seen.tabs) == 1
             assert not player.environment.window.loading()
-        monkeypatch.setattr(live_environment, "look", noting)
+        monkeypatch.setattr(live, "look", noting)
         await player.do("click", "Late")
         assert not any(awaited), "what did not come is not believed a second time"
 
@@ -418,7 +418,7 @@ def test_what_is_told_belongs_to_the_tab_that_is_shown(
 
     async def script(player: Player) -> None:
         await player.start("page")
-        monkeypatch.setattr(live_environment, "look", overtaken)
+        monkeypatch.setattr(live, "look", overtaken)
         result = await player.environment.step(None)
         assert [tab.title for tab in result.observation.tabs] == ["First", ""]
         assert result.observation.url == "about:blank"

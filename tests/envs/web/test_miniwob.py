@@ -7,13 +7,11 @@ from typing import TypeAlias
 
 import pytest
 
-from collab.envs.actions import WEB
 from collab.envs.base import Bounded, Forkable, HasGoal, HasOracle, HasScreenshot
-from collab.envs.samples import random_action
-from collab.envs.web.miniwob import MiniwobSuite
-from collab.envs.web.miniwob_environment import MiniwobEnvironment, outcome
-from collab.envs.web.miniwob_page import Episode, MiniwobPage, Shown
-from collab.envs.web.miniwob_tasks import ALL, DESKTOP, PHONE
+from collab.envs.grammar import WEB
+from collab.envs.random_actions import random_action
+from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite, outcome
+from collab.envs.web.miniwob_page import ALL, DESKTOP, PHONE, Episode, MiniwobPage, Shown
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.envs.web.solutions import SOLVED
 from collab.errors import EnvironmentFailure, UnknownName

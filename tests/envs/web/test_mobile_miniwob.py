@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.samples import random_action
-from collab.envs.web.miniwob_environment import MiniwobEnvironment
-from collab.envs.web.miniwob_tasks import PHONE
+from collab.envs.grammar import MOBILE
+from collab.envs.random_actions import random_action
+from collab.envs.web.miniwob import MiniwobEnvironment
+from collab.envs.web.miniwob_page import PHONE
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.envs.web.solutions import SOLVED
 from collab.errors import UnknownName

@@ -1,6 +1,6 @@
 import pytest
 
-from collab.envs.web.navigate import full_address
+from collab.envs.web.actions import full_address
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from collab.envs.web.browser import Browser
-from collab.envs.web.miniwob_page import Rules
-from collab.envs.web.miniwob_tabs import Tabs
-from collab.envs.web.pool import PagePool
+from collab.envs.web.browser import Browser, PagePool
+from collab.envs.web.miniwob_page import Rules, Tabs
 from collab.errors import EnvironmentFailure, UsageError
 
 
@@ -44,7 +42,7 @@ def test_patience_with_lent_tabs_begins_when_the_browser_runs(monkeypatch: pytes
         await tabs._pool._places.acquire()
         with pytest.raises(EnvironmentFailure, match=message):
             await tabs.acquire()
-        monkeypatch.setattr("collab.envs.web.pool._OPENING_S", 0.05)
+        monkeypatch.setattr("collab.envs.web.browser._OPENING_S", 0.05)
         with pytest.raises(EnvironmentFailure, match=r"no page within 0.05 s: the machine is overloaded"):
             await PagePool(Slow(), size=1).acquire()
 

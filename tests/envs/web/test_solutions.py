@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from collab.envs.actions import MOBILE, WEB
+from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
-from collab.envs.web.miniwob_tasks import ALL
-from collab.envs.web.scene import Deed
-from collab.envs.web.solutions import SOLVED, solve
+from collab.envs.web.miniwob_page import ALL
+from collab.envs.web.solutions import SOLVED, Deed, solve
 from collab.types import Box, Element, Observation
 
 

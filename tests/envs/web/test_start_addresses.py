@@ -15,10 +15,10 @@ import yaml
 from typer.testing import CliRunner
 
 from collab.cli.main import app
-from collab.envs.actions import WEB
+from collab.envs.grammar import WEB
 from collab.envs.web.live import LiveSuite
 from collab.errors import ConfigError, EnvironmentFailure
-from collab.redact import hide_in_addresses
+from collab.utils.redact import hide_in_addresses
 
 CERTIFICATE = Path(__file__).parents[2] / "fixtures" / "web" / "self-signed.pem"
 SECRET, TOKEN = "pa55", "t0k3n-0123456789"

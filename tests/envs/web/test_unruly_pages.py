@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from collab.envs.actions import WEB
-from collab.envs.web.live import LiveSuite
-from collab.envs.web.live_environment import LiveEnvironment
+from collab.envs.grammar import WEB
+from collab.envs.web.live import LiveEnvironment, LiveSuite
 from collab.types import Element, Observation, StepResult
 
 pytestmark = pytest.mark.browser

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from collab.credit.replies import Proposal
-from collab.envs.actions import MOBILE, WEB
+from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply
-from collab.synth.llm.checks import Decided, is_answer, is_completion, is_shown, read_action, unfounded
+from collab.rewards.query import Proposal
+from collab.synthesis.llm_prompts import Decided, is_answer, is_completion, is_shown, read_action, unfounded
 from collab.types import Element, Observation, Prompt
 
 ELEMENTS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collab.synth.llm.language import is_foreign, language_of, scripts
+from collab.synthesis.llm_prompts import is_foreign, language_of, scripts
 
 GOAL = "Save a contact named Marta Castro with the phone number +14754051057."
 SCREEN = 'Screen: Contacts\nbutton "Create contact" [1]\ntext "Ada Lovelace" [2]'

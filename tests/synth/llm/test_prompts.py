@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.asking import prompt_hash
-from collab.envs.actions import MOBILE, WEB
+from collab.envs.grammar import MOBILE, WEB
 from collab.errors import ConfigError
 from collab.library import root
-from collab.synth.llm.prompts import FILES, TeacherPrompts, action_form, endings, read_teacher_prompts
+from collab.rewards.query import prompt_hash
+from collab.synthesis.llm_prompts import FILES, TeacherPrompts, action_form, endings, read_teacher_prompts
 
 TEXTS = read_teacher_prompts(root() / "prompts" / "teacher")
 

@@ -10,21 +10,18 @@ from typing import Any
 
 import pytest
 
-from collab.credit.asking import prompt_hash
-from collab.envs.fake import CorridorSuite
 from collab.library import root
-from collab.models.scripted import ScriptedModel
 from collab.prompts.parse import read_reply
 from collab.prompts.render import Template, read_templates
-from collab.synth.llm.basics import draw_questions
-from collab.synth.llm.caller import Caller
-from collab.synth.llm.desk import Desk
-from collab.synth.llm.fake_teacher import corridor_teacher
-from collab.synth.llm.prompts import TeacherPrompts, read_teacher_prompts
-from collab.synth.llm.teacher import LanguageTeacher
-from collab.synth.reader import Reader
-from collab.synth.scenes import explore
-from collab.synth.teacher import Lesson, Scene
+from collab.rewards.query import prompt_hash
+from collab.synthesis.conversation import Reader
+from collab.synthesis.llm_prompts import TeacherPrompts, read_teacher_prompts
+from collab.synthesis.llm_teacher import Caller, Desk, LanguageTeacher, draw_questions
+from collab.synthesis.screens import explore
+from collab.synthesis.teacher import Lesson, Scene
+from collab.testing.corridor import CorridorSuite
+from collab.testing.scripted import ScriptedModel
+from collab.testing.teacher import corridor_teacher
 from collab.types import Prompt, Sampling
 
 Rule = Callable[[str], str]

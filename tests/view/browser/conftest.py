@@ -18,7 +18,7 @@ import axe_playwright_python
 import pytest
 
 from collab.envs.web.browser import find_browser
-from collab.view.guard import Gate
+from collab.view.auth import Gate
 from collab.view.inspector import Inspector
 from collab.view.server import listening
 
@@ -32,7 +32,7 @@ def served(paths: list[Path], spares: Path) -> Iterator[tuple[str, Inspector]]:
     """The address of a server that shows these runs, with its token."""
     import uvicorn
 
-    from collab.view.routes import application
+    from collab.view.server import application
 
     inspector = Inspector(paths, spares=spares)
     with listening("127.0.0.1", 0) as listener:
@@ -113,7 +113,7 @@ def step_place() -> Callable[..., str]:
 def command() -> Callable[..., subprocess.Popen[bytes]]:
     """A command of ours in a process of its own: the browser's driver has the loop of this one."""
     return lambda *arguments: subprocess.Popen(
-        [sys.executable, "-c", "from collab.cli.start import run; run()", *arguments]
+        [sys.executable, "-c", "from collab.__main__ import run; run()", *arguments]
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.view.shapes.episodes import EpisodeFilter
+from collab.view.schema.episodes import EpisodeFilter
 
 pytestmark = pytest.mark.browser
 

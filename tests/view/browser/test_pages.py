@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from collab.view.shapes.episodes import EpisodeFilter
+from collab.view.schema.episodes import EpisodeFilter
 
 pytestmark = pytest.mark.browser
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.envs.phone.adb.exam import examine
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.http import examine
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.suite import SimPhoneSuite
 
 
 def ask(handle, what, **details):

@@ -16,15 +16,14 @@ from typing import Any
 
 import pytest
 
-from collab.envs.phone.adb import sync
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.adb.server import PhoneServer
-from collab.envs.phone.apps import STANDARD
-from collab.envs.phone.fresh import FACTORY, lived_in
-from collab.envs.phone.screen import look
-from collab.envs.phone.shell import run
-from collab.envs.phone.texts import SMS_DATABASE
+from collab.envs.simphone.adb import sync
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import PhoneServer, serving
+from collab.envs.simphone.apps import STANDARD
+from collab.envs.simphone.content.messages import SMS_DATABASE
+from collab.envs.simphone.core import FACTORY, lived_in
+from collab.envs.simphone.shell import run
+from collab.envs.simphone.ui.screen import look
 from collab.seeds import generator
 
 SERIAL = "emulator-5554"

@@ -8,9 +8,9 @@ from pathlib import Path
 import adbutils
 import pytest
 
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.texts import SMS_DATABASE
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.content.messages import SMS_DATABASE
 
 ADB = Path(adbutils.__file__).parent / "binaries" / "adb"
 SERIAL = "emulator-5554"

@@ -6,9 +6,9 @@ import adbutils
 import pytest
 import uiautomator2
 
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.people import people
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.content.people import people
 
 CONTACTS = "com.google.android.contacts"
 SETTINGS = "com.android.settings"

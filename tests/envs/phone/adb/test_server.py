@@ -12,12 +12,11 @@ from dataclasses import replace
 
 import pytest
 
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.adb.server import MAX_CONNECTIONS, PhoneServer, is_loopback
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.screen import look
-from collab.envs.phone.shell import run
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import MAX_CONNECTIONS, PhoneServer, is_loopback, serving
+from collab.envs.simphone.core import FACTORY
+from collab.envs.simphone.shell import run
+from collab.envs.simphone.ui.screen import look
 from collab.errors import UsageError
 
 SERIAL = "emulator-5554"

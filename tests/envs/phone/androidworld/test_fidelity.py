@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.androidworld import table
-from collab.envs.phone.androidworld.fidelity import Examiner, Mark, Verdict
-from collab.envs.phone.androidworld.hands import our_hands
-from collab.envs.phone.androidworld.judge import CLIENT, Refused
-from collab.envs.phone.shell import run
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.conformance import table
+from collab.envs.simphone.conformance.fidelity import CLIENT, Examiner, Mark, Refused, Verdict, our_hands
+from collab.envs.simphone.shell import run
 
 ROOT = Path(__file__).parents[4]
 PACKAGE = os.environ.get("COLLAB_ANDROIDWORLD_PACKAGE")

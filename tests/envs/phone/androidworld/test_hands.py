@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.androidworld.hands import (
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.conformance.fidelity import (
     MAX_ACTIONS,
     Hands,
     Instance,
+    Refused,
     Stuck,
     as_json,
     ascii_only,
@@ -17,13 +18,12 @@ from collab.envs.phone.androidworld.hands import (
     play,
     their_hands,
 )
-from collab.envs.phone.androidworld.judge import Refused
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.people import people
-from collab.envs.phone.screen import look
-from collab.envs.phone.shell import run
-from collab.envs.phone.tasks import BY_NAME
-from collab.envs.phone.touch import act
+from collab.envs.simphone.content.people import people
+from collab.envs.simphone.core import FACTORY
+from collab.envs.simphone.shell import run
+from collab.envs.simphone.tasks import BY_NAME
+from collab.envs.simphone.touch import act
+from collab.envs.simphone.ui.screen import look
 
 WIFI_OFF = Instance(spec=BY_NAME["SystemWifiTurnOff"], params={"on_or_off": "off"}, start=FACTORY)
 

@@ -7,10 +7,10 @@ import types
 
 import pytest
 
-from collab.envs.phone.adb.background import serving
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.androidworld import judge as judge_module
-from collab.envs.phone.androidworld.judge import CLIENT, Refused, judging
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.conformance import fidelity as judge_module
+from collab.envs.simphone.conformance.fidelity import CLIENT, Refused, judging
 from collab.errors import EnvironmentFailure, UsageError
 
 FAKE = """

@@ -2,14 +2,14 @@
 
 import pytest
 
-from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.androidworld.hands import Instance, our_hands, play
-from collab.envs.phone.androidworld.spoil import OTHER, blurred, disturbed, spoilt
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.expenses import EXPENSE
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import BY_NAME
-from collab.envs.phone.tasks.spec import similar
+from collab.envs.simphone.adb.automator import PhoneHandle
+from collab.envs.simphone.conformance.fidelity import Instance, our_hands, play
+from collab.envs.simphone.conformance.spoil import OTHER, blurred, disturbed, spoilt
+from collab.envs.simphone.content.expenses import EXPENSE
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import BY_NAME
+from collab.envs.simphone.tasks.spec import similar
 
 SUITE = SimPhoneSuite()
 KEY = (EXPENSE.path, EXPENSE.name)

@@ -9,18 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.contacts_schema import RAW_CONTACTS
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.databases import rows
-from collab.envs.phone.distractions.interruptions import KINDS
-from collab.envs.phone.distractions.noise import noisy
-from collab.envs.phone.distractions.presets import PRESETS, Distractions, chosen
-from collab.envs.phone.distractions.schedule import schedule
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import TASKS
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE
+from collab.envs.random_actions import random_action
+from collab.envs.simphone.content.people import RAW_CONTACTS
+from collab.envs.simphone.core import FACTORY, SimPhone, noisy
+from collab.envs.simphone.distractions.interruptions import KINDS
+from collab.envs.simphone.distractions.presets import PRESETS, Distractions, chosen, schedule
+from collab.envs.simphone.state import rows
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import TASKS
 from collab.errors import ConfigError
 from collab.types import Action
 

@@ -5,17 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.apps.system_shade import open_shade
-from collab.envs.phone.distractions.interruptions import KINDS, STAGES, begin, is_banner, way_out
-from collab.envs.phone.distractions.manner import Manner
-from collab.envs.phone.distractions.slowness import hold
-from collab.envs.phone.effects import effect
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.screen import look
-from collab.envs.phone.state import Page, Phone, focus_on, push, start
-from collab.envs.phone.touch import act
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE
+from collab.envs.random_actions import random_action
+from collab.envs.simphone.apps.system import open_shade
+from collab.envs.simphone.core import FACTORY
+from collab.envs.simphone.distractions.interruptions import KINDS, STAGES, begin, is_banner, way_out
+from collab.envs.simphone.distractions.presets import hold
+from collab.envs.simphone.state import Manner, Page, Phone, focus_on, push, start
+from collab.envs.simphone.touch import act, effect
+from collab.envs.simphone.ui.screen import look
 from collab.types import Action
 
 CONTACTS = "com.google.android.contacts"

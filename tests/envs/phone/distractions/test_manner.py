@@ -5,20 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.distractions.layout import drawn
-from collab.envs.phone.distractions.manner import ACCENTS, Manner
-from collab.envs.phone.distractions.presets import PRESETS, Distractions
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.render import render
-from collab.envs.phone.screen import look
-from collab.envs.phone.state import HEIGHT, LAUNCHER, WIDTH, Page, Phone, push, start
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import TASKS
-from collab.envs.phone.theme import ACCENTS as COLOURS
-from collab.envs.phone.theme import DARK, LIGHT, accented
-from collab.envs.samples import random_action
+from collab.envs.grammar import MOBILE
+from collab.envs.random_actions import random_action
+from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.distractions.layout import drawn
+from collab.envs.simphone.distractions.presets import PRESETS, Distractions
+from collab.envs.simphone.state import ACCENTS, HEIGHT, LAUNCHER, WIDTH, Manner, Page, Phone, push, start
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import TASKS
+from collab.envs.simphone.ui.render import render
+from collab.envs.simphone.ui.screen import look
+from collab.envs.simphone.ui.theme import ACCENTS as COLOURS
+from collab.envs.simphone.ui.theme import DARK, LIGHT, accented
 
 SETTINGS = "com.android.settings"
 

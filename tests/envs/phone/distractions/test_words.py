@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from collab.envs.actions import MOBILE
-from collab.envs.phone.apps import INSTALLED
-from collab.envs.phone.core import SimPhone
-from collab.envs.phone.distractions.interruptions import KINDS, STAGES, begin, covering
-from collab.envs.phone.distractions.manner import USUAL, Manner
-from collab.envs.phone.distractions.words import (
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.app import Line, Node, View
+from collab.envs.simphone.apps import INSTALLED
+from collab.envs.simphone.content.people import add_person
+from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.distractions.interruptions import KINDS, STAGES, begin, covering
+from collab.envs.simphone.distractions.words import (
     english_names,
     german,
     german_at,
@@ -21,14 +22,11 @@ from collab.envs.phone.distractions.words import (
     table,
     worded,
 )
-from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.people import add_person
-from collab.envs.phone.screen import Frame, input_nodes, look, view_of
-from collab.envs.phone.state import Page, push, start
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import TASKS
-from collab.envs.phone.touch import act
-from collab.envs.phone.widgets import Line, Node, View
+from collab.envs.simphone.state import USUAL, Manner, Page, push, start
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.simphone.tasks import TASKS
+from collab.envs.simphone.touch import act
+from collab.envs.simphone.ui.screen import Frame, input_nodes, look, view_of
 
 SUITE = SimPhoneSuite()
 GERMAN = Manner(language="german")

@@ -1,0 +1,1 @@
+"""What commands print about results, trainings and pairs."""

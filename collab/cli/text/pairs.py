@@ -1,0 +1,343 @@
+"""Preference pairs as a person reads them, and as scripts do.
+
+Pairs of whole trajectories as a person reads them, and as scripts do.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collab.cli.output import REHEARSAL, data, describe_lost, note, plain, say, table
+from collab.cli.progress import counted
+from collab.utils.text import amount, cause_lines
+
+if TYPE_CHECKING:
+    from collab.preferences.explain import Explained, Side
+    from collab.preferences.rebuild import Changes, Rebuilt
+    from collab.preferences.store import PairHead, StoredPairs
+    from collab.preferences.trajectory_pairs import Whole
+    from collab.types import PolicyRef, PreferencePair
+
+
+_SHOWN = 5
+"""Pairs that came or went are told one by one up to so many."""
+
+
+def mark_of(run: Path) -> str | None:
+    """What is to be said of every output of a run whose agents look at solutions; None for all others."""
+    from collab.store.manifest import find_manifest
+
+    manifest = find_manifest(run)
+    return REHEARSAL if manifest is not None and manifest.privileged else None
+
+
+def marked(line: str, run: Path) -> str:
+    """The line, with the mark of its run where it has one."""
+    mark = mark_of(run)
+    return line if mark is None else f"{line}  ({mark})"
+
+
+def row_of(pair: PreferencePair, letters: str, sides: tuple[Side, Side] | None) -> dict[str, Any]:
+    """A pair on one line.
+
+    Args:
+        letters: by which it is known here.
+        sides: None where it is one of whole trajectories, or what it is about is not there any more.
+    """
+    where, single = pair.place, pair.answered is not None
+    row = {
+        "id": pair.id,
+        "short": letters,
+        "episode": where.trajectory,
+        "step": where.step if single else None,
+        "agent": where.cell.agent if single else None,
+        "round": where.cell.round if single else None,
+        "source": pair.source,
+    }
+    if sides is not None:
+        better, worse = sides
+        told = {"better": better.action, "worse": worse.action, "score": better.score, "worse_score": worse.score}
+    elif single:
+        told = {"better": "was played again since", "worse": None, "score": None, "worse_score": None}
+    else:
+        told = {"better": "solved", "worse": pair.rejected[0].trajectory, "score": None, "worse_score": None}
+    return row | told
+
+
+def say_rows(rows: list[dict[str, Any]]) -> None:
+    """Pairs as a table."""
+    columns = ("id", "episode", "step", "cell", "source", "better", "worse", "score")
+    table(
+        columns,
+        [
+            (
+                row["short"],
+                row["episode"],
+                row["step"],
+                None if row["agent"] is None else f"{row['agent']} {row['round'] + 1}",
+                row["source"],
+                row["better"],
+                row["worse"],
+                scores(row["score"], row["worse_score"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def scores(better: float | None, worse: float | None) -> str | None:
+    """The critic's scores in words; None when there is none for the better side."""
+    if better is None:
+        return None
+    return f"{better:.2f}" if worse is None else f"{better:.2f} > {worse:.2f}"
+
+
+def say_sides(run: Path, stored: StoredPairs, told: Explained) -> None:
+    """Both replies, whole."""
+    _say_head(run, stored, told)
+    for word, side in (("better", told.chosen), ("worse", told.rejected)):
+        say(f"\n{word}: {_who(told, side)}")
+        _say_indented(side.text)
+
+
+def say_explained(run: Path, stored: StoredPairs, told: Explained, *, prompt: bool) -> None:
+    """What a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
+    _say_head(run, stored, told)
+    say(f"goal     {plain(told.goal)}")
+    for word, side in (("better", told.chosen), ("worse", told.rejected)):
+        say(f"{word:<8} {plain(side.action)}, {_who(told, side)}")
+        say(f"         {_judged(told.pair, side)}")
+    say(f"context  {_context(told)}")
+    calls = {id(side.call): side.call for side in (told.chosen, told.rejected) if side.call is not None}
+    for call in calls.values():
+        seen = ", ".join(f"{slot} as {name}" for slot, name in call.shown.items())
+        say(f"\nthe critic's call: {call.model}, seed {call.seed}, asked {call.prompt[:12]}")
+        if seen:
+            say(f"it saw   {plain(seen)}")
+        _say_indented(call.reply)
+    say(f"\nscreen before the step: {plain(told.screen.title)}")
+    _say_indented(told.screen.text)
+    if prompt:
+        say("\ninput that both sides answer: system")
+        _say_indented(told.prompt.system)
+        say("\ninput that both sides answer: the rest")
+        _say_indented(told.prompt.user)
+    else:
+        say(f"\ninput that both sides answer: {told.pair.prompt}; print it with --prompt")
+
+
+def explained_data(run: Path, stored: StoredPairs, told: Explained) -> dict[str, Any]:
+    """What a pair rests on, as JSON data."""
+    found: dict[str, Any] = data(told)
+    found["prompt"] = {"hash": told.pair.prompt, "system": told.prompt.system, "user": told.prompt.user}
+    return {"run": str(run), "note": mark_of(run), "name": stored.name, "labels": stored.head.labels, **found}
+
+
+def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mapping[str, str]) -> None:
+    """What was made, its counts, and the difference to the earlier pairs."""
+    from collab.preferences.explain import count_lines
+
+    head, changes = stored.head, result.changes
+    there = "stored" if result.new else "which are there already"
+    say(marked(f"{run}: {amount(head.pairs, 'pair')}, {there} as {stored.name!r}", run))
+    say(f"recipe   {_recipe(head)}")
+    _say_lines([*count_lines(head), *cause_lines("no score", result.missing)])
+    if result.left_out:
+        say(f"left out {amount(result.left_out, 'episode')} broken or not finished")
+    if result.beyond:
+        say(f"left out {amount(result.beyond, 'episode')} beyond the steps that the training learns from")
+    spent = result.spent
+    cost = (
+        f", {amount(spent.calls, 'call')}, {counted(spent.prompt_tokens + spent.completion_tokens, 'token')}"
+        if spent.calls
+        else ""
+    )
+    say(f"asked    {amount(result.judged, 'step')} judged and {amount(result.asked, 'worse side')} made up now{cost}")
+    if lost := max(spent.lost, head.spent.lost):
+        say(f"         {describe_lost(lost)}")
+    if changes is None:
+        say("changes  none to tell of: the run had no pairs before")
+    else:
+        _say_changes(changes, stored.name, letters)
+    if left := head.unjudged + sum(head.failed.values()):
+        note(
+            f"{amount(left, 'step')} not judged, or not to be asked about; the same command without --name, or with "
+            "another, asks again where it can"
+        )
+    if stored.pairs:
+        say(f"\nlook closer: collab pairs list {shlex.quote(str(run))} --name {stored.name}")
+    else:
+        note(f"no pair was made: {_why_none(result, head)}")
+
+
+def _why_none(result: Rebuilt, head: PairHead) -> str:
+    from collab.rewards.llm import TOO_LONG
+
+    if not result.counted:
+        return "no episode counts, for all of them broke or are not finished"
+    if TOO_LONG in result.missing and not head.counts:
+        return (
+            "nothing was rewarded: raise context_tokens in the critic's agents file, and --labels NEW has all of it "
+            "judged again"
+        )
+    if result.missing and not head.counts:
+        return "nothing was rewarded, and above is what has no score; --labels NEW has all of it judged again"
+    return "nothing was rewarded, or nothing was worse; the counts above say which"
+
+
+def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
+    """A rebuilding as JSON data; pairs by their IDs."""
+    stored, changes = result.stored, result.changes
+    return {
+        "run": str(run),
+        "note": mark_of(run),
+        "name": None if stored is None else stored.name,
+        "new": result.new,
+        "head": None if stored is None else data(stored.head),
+        "changes": None if changes is None else _changes_data(changes),
+        "judged": result.judged,
+        "asked": result.asked,
+        "missing": dict(result.missing),
+        "spent": data(result.spent),
+        "left_out": result.left_out,
+        "beyond": result.beyond,
+        "stopped": result.stopped,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _say_head(run: Path, stored: StoredPairs, told: Explained) -> None:
+    pair, where = told.pair, told.pair.answered
+    assert where is not None, "pairs of whole trajectories are told otherwise"
+    say(f"pair     {pair.id}")
+    say(marked(f"of       {stored.name!r} of {run}, source {pair.source}", run))
+    policy = pair.policy
+    by = "several policies" if policy is None else _policy(policy)
+    say(f"where    {where.trajectory}, step {where.step}, {where.cell.agent} in round {where.cell.round + 1}")
+    say(f"policy   {by}{', which said the better side' if pair.source == 'correction' else ''}")
+
+
+def _policy(policy: PolicyRef) -> str:
+    """Base, adapter where there is one, and how often it was updated."""
+    adapter = "" if policy.adapter is None else f" + {policy.adapter}"
+    return f"{policy.base}{adapter}, version {policy.version}"
+
+
+def _who(told: Explained, side: Side) -> str:
+    if side.cell is None:
+        return f"made up by {told.pair.adversary}"
+    return f"said by {side.cell.agent} in round {side.cell.round + 1}"
+
+
+def _judged(pair: PreferencePair, side: Side) -> str:
+    if side.cell is None:
+        return "judged by nobody: it passed the linter"
+    if side.score is None:
+        return f"the words of {pair.critic} are not stored any more"
+    return f"{pair.critic} gives {side.score:.2f}: {plain(side.because) or 'without a word'}"
+
+
+def _context(told: Explained) -> str:
+    if told.off_context:
+        other, own = ("better", "worse") if told.pair.source == "correction" else ("worse", "better")
+        heard = f"the {other} side was said after hearing other messages"
+        return f"off-context: {heard}; both are trained under the {own}'s"
+    return "both sides answer the same input" if told.rejected.cell is None else "both sides heard the same messages"
+
+
+def _say_indented(text: str) -> None:
+    say("\n".join(f"    {_line(line)}" for line in text.splitlines()))
+
+
+def _line(line: str) -> str:
+    """A line without control characters, its indent kept."""
+    return " " * (len(line) - len(line.lstrip(" "))) + plain(line)
+
+
+def _recipe(head: PairHead) -> str:
+    recipe = head.recipe
+    sources = " and ".join(f"{name} {weight:g}" for name, weight in recipe.sources.weights.items())
+    cap = "no cap" if recipe.cap is None else f"at most {recipe.cap} per state"
+    who = "" if head.adversary is None else f", worse sides by {head.adversary}"
+    end = ", up to each episode's first error" if recipe.until_error else ""
+    return f"{sources}; rewarded above {recipe.threshold:g} by {head.critic} (labels {head.labels!r}); {cap}{end}{who}"
+
+
+def _say_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        say(line)
+
+
+def _say_changes(changes: Changes, name: str, letters: Mapping[str, str]) -> None:
+    found = changes.difference
+    if changes.against == name:
+        say(f"changes  none: {name!r} is what it was compared with")
+        return
+    counts = (
+        f"{len(found.added)} added, {len(found.dropped)} dropped, {len(found.flipped)} flipped, {len(found.kept)} kept"
+    )
+    say(f"changes  to {changes.against!r}: {counts}")
+    for word, when, pairs, causes in (
+        ("added", "before", found.added, changes.added),
+        ("dropped", "now", found.dropped, changes.dropped),
+    ):
+        if pairs:
+            told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
+            say(f"{word:<8} {len(pairs)} ({when}: {told})")
+            _say_ids(pairs, letters)
+    if found.flipped:
+        say(f"{'flipped':<8} {len(found.flipped)}: the same two replies, the other way round")
+        _say_ids([after for _, after in found.flipped], letters)
+
+
+def _say_ids(pairs: Sequence[PreferencePair], letters: Mapping[str, str]) -> None:
+    if pairs:
+        more = f" and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+        say(f"         {', '.join(letters[pair.id] for pair in pairs[:_SHOWN])}{more}")
+
+
+def _changes_data(changes: Changes) -> dict[str, Any]:
+    found = changes.difference
+    return {
+        "against": changes.against,
+        "added": [pair.id for pair in found.added],
+        "dropped": [pair.id for pair in found.dropped],
+        "flipped": [[before.id, after.id] for before, after in found.flipped],
+        "kept": len(found.kept),
+        "added_causes": dict(changes.added),
+        "dropped_causes": dict(changes.dropped),
+    }
+
+
+def say_whole(run: Path, stored: StoredPairs, told: Whole) -> None:
+    """Which episodes a pair compares, and how each of them ended."""
+    say(f"pair     {told.pair.id}")
+    say(marked(f"of       {stored.name!r} of {run}, source {told.pair.source}", run))
+    for word, one, replies in (
+        ("better", told.chosen, told.pair.chosen),
+        ("worse", told.rejected, told.pair.rejected),
+    ):
+        ended = "solved" if one.success else "not solved"
+        why = "" if one.outcome is None or not one.outcome.reason else f": {plain(one.outcome.reason)}"
+        say(f"{word:<8} {one.id}, {ended} after {len(one.steps)} steps with {len(replies)} replies{why}")
+        say(f"         goal: {plain(one.task.goal)}")
+        say(f"         {_episode_command(run, one.id)}")
+    say("context  it rests on how the episodes ended, and no critic was asked; all replies of a side are trained")
+
+
+def whole_data(run: Path, stored: StoredPairs, told: Whole) -> dict[str, Any]:
+    """The same as JSON data."""
+    sides = {
+        name: {"episode": one.id, "seed": one.task.seed, "steps": len(one.steps), "outcome": data(one.outcome)}
+        for name, one in (("chosen", told.chosen), ("rejected", told.rejected))
+    }
+    return {"run": str(run), "note": mark_of(run), "name": stored.name, "pair": data(told.pair), **sides}
+
+
+def _episode_command(run: Path, episode: str) -> str:
+    return f"look: collab runs show {shlex.quote(str(run))} --episode {shlex.quote(episode)}"

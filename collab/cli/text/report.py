@@ -1,0 +1,540 @@
+"""How results are told: rates with intervals, per task and difficulty, every episode with its seed.
+
+What the recorded calls of a run cost, per round, layer, agent and model, and whose proposals won.
+
+`collab runs table`: evaluations side by side, as papers print them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import REHEARSAL, data, describe_lost, emit, fail, note, say, table
+from collab.cli.progress import clock, counted, resume_command, short
+from collab.utils.text import amount
+
+if TYPE_CHECKING:
+    from collab.evaluation.comparison import Comparison, Instance
+    from collab.evaluation.metrics import Group, Rate, Replies, Report
+    from collab.evaluation.report import Cell, Evaluation, RecordedRun, Table
+    from collab.rollout.run import RunResult
+    from collab.seeds import Seeds
+    from collab.store.reader import RunReader
+    from collab.store.usage import Cost, Costs, Proposals
+    from collab.types import Sampling
+
+
+SHOWN = 40
+"""Tasks of won and of lost instances that are listed."""
+DIFFICULTIES = {"easy": 0, "medium": 1, "hard": 2}
+"""The order in which they are told; others come after them."""
+
+
+def rate(value: Rate) -> dict[str, Any]:
+    """A rate as JSON data."""
+    found: dict[str, Any] = data(
+        {"value": value.value, "interval": value.interval, "successes": value.successes, "episodes": value.episodes}
+    )
+    return found
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {**rate(group.planned), "completed": rate(group.completed), "broken": group.broken}
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    """A report as JSON data; "note" marks a rehearsal."""
+    return {
+        "environment": report.environment,
+        "privileged": report.privileged,
+        "note": REHEARSAL if report.privileged else None,
+        "success": rate(report.planned),
+        "success_completed": rate(report.completed),
+        "broken": report.broken,
+        "mean_steps": data(report.mean_steps),
+        "replies": replies_data(report.replies),
+        "sampling": sampling_data(report.sampling),
+        "by_task": {group.name: _group(group) for group in report.by_task},
+        "by_difficulty": {group.name: _group(group) for group in report.by_difficulty},
+        "episodes": data(report.results),
+    }
+
+
+def replies_data(replies: Replies) -> dict[str, Any]:
+    """Replies as JSON data."""
+    return {"total": replies.total, "without_action": replies.without_action, "by_cause": dict(replies.causes)}
+
+
+def sampling_data(sampling: Mapping[str, Sampling]) -> dict[str, Any]:
+    """Temperature and top-p by slot as JSON data."""
+    return {slot: {"temperature": one.temperature, "top_p": one.top_p} for slot, one in sampling.items()}
+
+
+def result_data(result: RunResult) -> dict[str, Any]:
+    """A finished or stopped run as JSON data."""
+    progress = result.progress
+    return {
+        "run": str(result.path),
+        "stopped": result.stopped,
+        "resume": resume_command(result.path) if result.stopped else None,
+        **report_data(result.report),
+        "environment": result.label,
+        "privileged": result.privileged,
+        "note": REHEARSAL if result.privileged else None,
+        "spent": data(
+            {
+                "seconds": round(progress.seconds, 3),
+                "steps": progress.steps,
+                "calls": progress.calls,
+                "prompt_tokens": progress.prompt_tokens,
+                "completion_tokens": progress.completion_tokens,
+                "computed_tokens": None if progress.hit_rate is None else progress.computed_tokens,
+                "prefix_hit_rate": progress.hit_rate,
+                "mean_width": progress.mean_width,
+                "usd": progress.cost_usd,
+                "lost": progress.lost,
+            }
+        ),
+        "spent_in_all": data(progress.spent_in_all),
+        "warnings": dict(progress.warnings),
+    }
+
+
+def show_result(result: RunResult, *, details: bool) -> None:
+    """Tell people how a run went; `details` adds tasks, difficulties and episodes."""
+    headline(result.label, result.report, privileged=result.privileged)
+    if details:
+        show_tables(result.report)
+    show_cause(result.path, result.report)
+    progress = result.progress
+    say(
+        f"spent    {clock(progress.seconds)}, {counted(progress.calls, 'call')}, {counted(progress.tokens, 'token')}"
+        + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
+    )
+    if progress.earlier.calls:
+        whole = progress.spent_in_all
+        tokens = short(whole.prompt_tokens + whole.completion_tokens)
+        usd = f", {whole.cost_usd:.4f} USD" if whole.cost_usd else ""
+        say(f"in all   {counted(whole.calls, 'call')}, {tokens} tokens{usd}, with what was spent before it was resumed")
+    if lost := progress.spent_in_all.lost:
+        say(f"         {describe_lost(lost)}")
+    for warning, count in progress.warnings.items():
+        note(f"warning: {warning} ({count} call{'s' * (count != 1)})")
+    say(f"run      {result.path}")
+
+
+def show_stop(result: RunResult) -> None:
+    """Say on stderr why a run ended early and how to go on."""
+    note(f"stopped: {result.stopped}; go on with: {resume_command(result.path)}")
+
+
+def end_unplayed(report: Report, resume: str) -> None:
+    """End the command with exit code 1 where not one of its episodes could be played.
+
+    Raises:
+        typer.Exit: so it is.
+    """
+    if report.is_lost:
+        first = next(one.error for one in report.results if one.error is not None)
+        count = amount(len(report.results), "episode")
+        fail(f"nothing was played: {count} broke, the first with {first}; mend that, then: {resume}")
+        raise typer.Exit(1)
+
+
+def headline(label: str, report: Report, *, privileged: bool) -> None:
+    """Environment, the mark of a rehearsal, the success rate, replies without an action, and temperatures."""
+    from collab.evaluation.metrics import FEW_TOLD, describe_sampling
+
+    say(f"{label}" + (f"  ({REHEARSAL})" if privileged else ""))
+    say(f"success  {report.planned.numbers}")
+    if report.planned.is_few:
+        say(f"         episodes are {FEW_TOLD}")
+    over, planned = len(report.results), report.planned.episodes
+    if over < planned:
+        say(f"         {over} of {amount(planned, 'episode')} are over; the others count as not solved")
+    parts = []
+    if 0 < report.completed.episodes < planned:
+        parts.append(f"{report.completed.numbers} of completed episodes")
+    if report.broken:
+        parts.append(f"{report.broken} broken: {next(filter(None, (one.error for one in report.results)))}")
+    if parts:
+        say(f"         {'; '.join(parts)}")
+    say(f"replies without an action: {report.replies}")
+    if report.sampling:
+        say(f"sampled  at {describe_sampling(report.sampling)}")
+
+
+def show_cause(path: Path, report: Report) -> None:
+    """Say where to look when at least half of all replies gave no action."""
+    replies = report.replies
+    if replies.total and 2 * replies.without_action >= replies.total:
+        worst = max(report.results, key=lambda one: one.replies.without_action)
+        say(f"why      collab runs show {shlex.quote(str(path))} --episode {shlex.quote(worst.id)} --step 0")
+
+
+def evaluation_data(evaluation: Evaluation) -> dict[str, Any]:
+    """Several runs as JSON data: all together, then each with its episodes."""
+    whole = report_data(evaluation.report)
+    del whole["episodes"]
+    runs = [{"run": str(run.path), **seeds_data(run.seeds), **report_data(run.report)} for run in evaluation.runs]
+    return {**whole, "split": evaluation.setting.split, "runs": runs}
+
+
+def seeds_data(seeds: Seeds) -> dict[str, int | None]:
+    """What a run was drawn with, as JSON data."""
+    return {"seed": seeds.run, "sampling_seed": seeds.sampling}
+
+
+def show_evaluation(evaluation: Evaluation) -> None:
+    """Success over all runs, then per seed, difficulty and task."""
+    report = evaluation.report
+    headline(report.environment, report, privileged=report.privileged)
+    say()
+    columns = ["seed", "success", "95 % interval", "episodes", "broken", "run"]
+    table(columns, [(run.seeds, *_rates(run.report.planned), run.report.broken, run.path) for run in evaluation.runs])
+    show_groups(report)
+    say()
+    silent = max(evaluation.runs, key=lambda run: run.report.replies.without_action)
+    show_cause(silent.path, silent.report)
+
+
+def show_tables(report: Report) -> None:
+    """Success per difficulty and task, then every episode with its seed."""
+    show_groups(report)
+    say()
+    table(
+        ["episode", "seed", "success", "steps", "broken"],
+        [(one.id, one.seed, "yes" if one.success else "no", one.steps, one.error) for one in report.results],
+    )
+    say()
+
+
+def show_groups(report: Report) -> None:
+    """Success per difficulty and task."""
+    from collab.evaluation.metrics import FEW_TOLD
+
+    by_difficulty = sorted(report.by_difficulty, key=lambda group: DIFFICULTIES.get(group.name, len(DIFFICULTIES)))
+    whole = report.planned == report.completed
+    for title, groups in (("difficulty", by_difficulty), ("task", report.by_task)):
+        say()
+        columns = [title, "success", "95 % interval", "episodes", *(() if whole else ("of completed", "broken"))]
+        table(columns, [_group_row(group)[: len(columns)] for group in groups])
+    if any(group.planned.is_few for group in report.by_task):
+        say(f"\nwhere episodes are {FEW_TOLD}")
+
+
+def _group_row(group: Group) -> tuple[str | int | None, ...]:
+    """Name, success, interval and episodes; then the rate over completed episodes, and broken ones."""
+    completed = group.completed
+    return (
+        group.name,
+        *_rates(group.planned),
+        f"{completed.value:.1%} ({completed.successes}/{completed.episodes})" if completed.episodes else None,
+        group.broken,
+    )
+
+
+def _rates(planned: Rate) -> tuple[str, str, str]:
+    """Success, interval and episodes."""
+    low, high = planned.interval
+    return f"{planned.value:.1%}", f"{low:.1%} - {high:.1%}", f"{planned.successes}/{planned.episodes}"
+
+
+def show_comparison(comparison: Comparison, first: str, second: str) -> None:
+    """Two rates, their paired difference in percentage points, the instances behind it, and how both were sampled."""
+    from collab.evaluation.metrics import FEW_TOLD, describe_sampling
+
+    low, high = (100 * end for end in comparison.interval)
+    width = max(len(first), len(second), len("difference"))
+    for name, rate, sampling in zip(
+        (first, second), (comparison.first, comparison.second), comparison.sampling, strict=True
+    ):
+        say(f"{name:<{width}}  {rate}, {describe_sampling(sampling)}")
+    instances, tasks = amount(comparison.pairs, "equal instance"), amount(comparison.tasks, "task")
+    few = f"; {FEW_TOLD}" if comparison.is_few else ""
+    say(
+        f"{'difference':<{width}}  {100 * comparison.difference:+.1f} percentage points [{low:+.1f}, {high:+.1f}] "
+        f"(second minus first, {instances} of {tasks}{few})"
+    )
+    won, lost = comparison.won, comparison.lost
+    say(f"{'discordant':<{width}}  {len(won) + len(lost)} of {instances}: {len(won)} won, {len(lost)} lost")
+    for word, those in (("won", won), ("lost", lost)):
+        for line in _instance_lines(those):
+            say(f"{word:<{width}}  {line}")
+    if comparison.differs_in_sampling:
+        note("the two were sampled differently: what differs may come from that alone")
+
+
+def _instance_lines(instances: Sequence[Instance]) -> list[str]:
+    """Tasks with the seeds of their instances, one line each; what is beyond the first ones is counted."""
+    by_task: dict[str, list[str]] = {}
+    for task, seed, _ in instances:
+        by_task.setdefault(task, []).append(str(seed))
+    lines = [f"{task}, seed {', '.join(seeds)}" for task, seeds in by_task.items()]
+    rest = len(lines) - SHOWN
+    return [*lines[:SHOWN], *([f"and of {amount(rest, 'more task')} (--json names them all)"] if rest > 0 else [])]
+
+
+def comparison_data(comparison: Comparison, first: str, second: str) -> dict[str, Any]:
+    """A comparison as JSON data."""
+    return {
+        "first": {"run": first, **rate(comparison.first)},
+        "second": {"run": second, **rate(comparison.second)},
+        **difference_data(comparison),
+        "few": comparison.is_few,
+        "discordant": len(comparison.won) + len(comparison.lost),
+        "won": _instances_data(comparison.won),
+        "lost": _instances_data(comparison.lost),
+        "sampling": [sampling_data(one) for one in comparison.sampling],
+        "sampled_alike": not comparison.differs_in_sampling,
+    }
+
+
+def difference_data(comparison: Comparison) -> dict[str, Any]:
+    """The difference alone as JSON data."""
+    return {
+        "difference": comparison.difference,
+        "interval": list(comparison.interval),
+        "pairs": comparison.pairs,
+        "tasks": comparison.tasks,
+    }
+
+
+def _instances_data(instances: Sequence[Instance]) -> list[dict[str, Any]]:
+    return [{"task": task, "seed": seed, "max_steps": steps} for task, seed, steps in instances]
+
+
+_COLUMNS = ("where", "calls", "prompt", "computed", "hits %", "reply", "USD", "width", "queue s", "work s", "latency s")
+_WON = ("agent", "model", "proposals", "no action", "won", "of its proposals", "won first", "of all steps")
+_MEASURED = {
+    "prompt_tokens": "prompt tokens",
+    "computed_tokens": "computed tokens",
+    "completion_tokens": "reply tokens",
+    "usd": "USD",
+    "width": "width",
+    "queue_s": "queue and work",
+}
+"""Fields of `Cost` that a model may not tell, in words."""
+
+
+def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
+    """Sums over the recorded steps; what no call told is a dash, and how many calls did not tell is said below."""
+    from collab.store.usage import costs_of
+
+    costs, privileged = costs_of(reader), reader.manifest.privileged
+    problems = [str(problem) for problem in reader.problems]
+    if as_json:
+        mark = REHEARSAL if privileged else None
+        emit({"run": str(path), "note": mark, **_data(costs), "problems": problems})
+        return
+    say(f"run      {path}" + (f"  ({REHEARSAL})" if privileged else ""))
+    counted = f"{amount(costs.whole.calls, 'call')} of {amount(costs.steps, 'recorded step')}"
+    say(f"counted  {counted}; seconds are added up over the calls\n")
+    rows = [("in all", costs.whole)]
+    rows += [(f"round {number + 1}", cost) for number, cost in costs.by_round.items()]
+    rows += [("no layer" if number is None else f"layer {number + 1}", cost) for number, cost in costs.by_layer.items()]
+    rows += [(f"agent {agent}", cost) for agent, cost in costs.by_agent.items()]
+    rows += [(f"model {model}", cost) for model, cost in costs.by_model.items()]
+    table(_COLUMNS, [(name, *_cost_row(cost)) for name, cost in rows])
+    say()
+    table(_WON, [_proposals(one, costs.steps) for one in costs.proposals])
+    say()
+    for count, names in _by_count(_not_told(costs.whole)).items():
+        say(f"not told by {amount(count, 'call')}: {', '.join(names)}")
+    say(f"spent    {_spent(costs)}")
+    for problem in problems:
+        note(f"unreadable, and not counted: {problem}")
+
+
+def _spent(costs: Costs) -> str:
+    """What was asked in all, beside what is recorded."""
+    told = (
+        f"{costs.told} of {amount(costs.processes, 'process', 'processes')} that worked on the run told what they spent"
+    )
+    if costs.spent is None:
+        return f"{told}: calls of steps that were never finished are counted nowhere"
+    spent, more = costs.spent, costs.spent.calls - costs.whole.calls
+    whole = f"{amount(spent.calls, 'call')}, {spent.prompt_tokens} prompt and {spent.completion_tokens} reply tokens"
+    whole += f", {spent.cost_usd:.4f} USD" if spent.cost_usd else ""
+    whole += f", and what {amount(spent.lost, 'call')} cost that were sent and never answered" if spent.lost else ""
+    if costs.told < costs.processes:
+        return f"{whole} or more: {told}"
+    if more <= 0:
+        return whole
+    return (
+        f"{whole}; {amount(more, 'call')} are not counted above (steps never finished, summaries, episodes begun anew)"
+    )
+
+
+def _cost_row(cost: Cost) -> tuple[float | None, ...]:
+    return (
+        cost.calls,
+        _whole(cost.prompt_tokens.known),
+        _whole(cost.computed_tokens.known),
+        _rounded(None if cost.hit_rate is None else 100 * cost.hit_rate, 1),
+        _whole(cost.completion_tokens.known),
+        _rounded(cost.usd.known, 4),
+        _rounded(cost.width.mean, 1),
+        _rounded(cost.queue_s.known, 2),
+        _rounded(cost.work_s.known, 2),
+        _rounded(cost.latency_s.known, 2),
+    )
+
+
+def _proposals(one: Proposals, steps: int) -> tuple[object, ...]:
+    """How many of an agent's proposals won, and in how many steps it was the first to propose the winner."""
+    shares = [f"{some / all_:.0%}" if all_ else None for some, all_ in ((one.won, one.cells), (one.first, steps))]
+    return one.agent, one.model, one.cells, one.without_action, one.won, shares[0], one.first, shares[1]
+
+
+def _not_told(cost: Cost) -> dict[str, int]:
+    """By how many calls each measure was not told."""
+    return {name: cost.calls - getattr(cost, name).calls for name in _MEASURED}
+
+
+def _by_count(missing: Mapping[str, int]) -> dict[int, list[str]]:
+    """Number of calls, most first, and what they did not tell."""
+    counts = sorted({count for count in missing.values() if count}, reverse=True)
+    return {count: [_MEASURED[name] for name, found in missing.items() if found == count] for count in counts}
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    return {
+        "calls": cost.calls,
+        "prompt_tokens": _whole(cost.prompt_tokens.known),
+        "computed_tokens": _whole(cost.computed_tokens.known),
+        "prefix_hit_rate": cost.hit_rate,
+        "completion_tokens": _whole(cost.completion_tokens.known),
+        "usd": cost.usd.known,
+        "mean_width": cost.width.mean,
+        "queue_s": cost.queue_s.known,
+        "work_s": cost.work_s.known,
+        "latency_s": cost.latency_s.known,
+        "not_told": _not_told(cost),
+    }
+
+
+def _data(costs: Costs) -> dict[str, Any]:
+    """All of it as JSON data; rounds and layers count from 0."""
+    spent = costs.spent
+    return {
+        "steps": costs.steps,
+        **_cost(costs.whole),
+        "by_round": [{"round": number, **_cost(cost)} for number, cost in costs.by_round.items()],
+        "by_layer": [{"layer": number, **_cost(cost)} for number, cost in costs.by_layer.items()],
+        "by_agent": [{"agent": agent, **_cost(cost)} for agent, cost in costs.by_agent.items()],
+        "by_model": [{"model": model, **_cost(cost)} for model, cost in costs.by_model.items()],
+        "proposals": data(costs.proposals),
+        "spent": spent
+        and {
+            "calls": spent.calls,
+            "prompt_tokens": spent.prompt_tokens,
+            "completion_tokens": spent.completion_tokens,
+            "usd": spent.cost_usd,
+            "lost": spent.lost,
+        },
+        "processes": {"worked": costs.processes, "told": costs.told},
+    }
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
+
+def _rounded(number: float | None, places: int) -> float | None:
+    return None if number is None else round(number, places)
+
+
+EVALUATION = "eval"
+"""What a manifest calls an evaluation."""
+
+
+def compare_runs(
+    arms: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=PATH...",
+            help="One line each: a run, or a folder with runs at any depth. The same name again adds to its line.",
+        ),
+    ],
+    *,
+    against: Annotated[
+        Literal["first", "previous"],
+        typer.Option("--against", help="Show each line's difference to the first line or to the one before it."),
+    ] = "first",
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Show recorded evaluations as a table in Markdown: success per environment and split, and paired differences."""
+    from collab.evaluation.report import markdown, tabulate
+
+    found = tabulate(_recorded(arms), against, force=force)
+    if as_json:
+        emit(_table_data(found))
+    else:
+        say(markdown(found))
+
+
+def _recorded(arms: list[str]) -> dict[str, list[RecordedRun]]:
+    """Arm → its evaluations; what is recorded in a folder for another purpose is named and left out.
+
+    Raises:
+        UsageError: a path holds no evaluation.
+    """
+    from collab.errors import UsageError
+    from collab.evaluation.report import recorded_run, runs_in
+
+    found: dict[str, list[RecordedRun]] = {}
+    for arm in arms:
+        name, path = _arm(arm)
+        runs = [recorded_run(one) for one in runs_in(path) or [path]]
+        for run in runs:
+            if run.command != EVALUATION:
+                note(f"left out: {run.path} was made by collab {run.command}, not by collab eval")
+        evaluations = [run for run in runs if run.command == EVALUATION]
+        if not evaluations:
+            raise UsageError(f"{path}: holds no evaluation; make one with: collab eval --out {path}")
+        found.setdefault(name, []).extend(evaluations)
+    return found
+
+
+def _arm(text: str) -> tuple[str, Path]:
+    """Read NAME=PATH; a path alone is called by its last part."""
+    from collab.errors import UsageError
+
+    name, equals, path = (part.strip() for part in text.partition("="))
+    if not equals:
+        return Path(text).name or text, Path(text)
+    if not name or not path:
+        raise UsageError(f"{text!r}: write it as NAME=PATH, e.g. base=runs/base")
+    return name, Path(path)
+
+
+def _table_data(found: Table) -> dict[str, Any]:
+    return {
+        "against": found.against,
+        "columns": [{"environment": one.environment, "split": one.split} for one in found.columns],
+        "lines": [{"name": line.name, "cells": [_cell_data(cell) for cell in line.cells]} for line in found.lines],
+    }
+
+
+def _cell_data(cell: Cell | None) -> dict[str, Any] | None:
+    if cell is None:
+        return None
+    evaluation, difference = cell.evaluation, cell.difference
+    return {
+        "success": rate(evaluation.report.planned),
+        "by_seed": {str(seed): rate(report.planned) for seed, report in evaluation.by_seed.items()},
+        "broken": evaluation.report.broken,
+        "replies": replies_data(evaluation.report.replies),
+        "sampling": sampling_data(evaluation.report.sampling),
+        "runs": [str(run.path) for run in evaluation.runs],
+        "seeds": [seeds_data(run.seeds) for run in evaluation.runs],
+        "difference": None if difference is None else difference_data(difference),
+    }

@@ -1,0 +1,446 @@
+"""The four splits of an environment, decided by names, apps and seeds alone.
+
+Each task belongs to one of three groups:
+
+    of an unseen app    it touches an app that the environment's file calls unseen; of several apps one is enough
+    unseen              any other task whose name is unseen: SHA-256 of its UTF-8 bytes, read as a big-endian integer,
+                        is divisible by five
+    seen                the rest
+
+and each run seed (AndroidWorld's suite seed) to one of two ranges: 30 to 39 are for evaluation, all others for
+training. A run seed and a task give instance seeds by `Seeds.task`; the first hundred of every evaluation seed are
+kept: an instance with one of them is never trained on, even where a training seed should lead to it by chance.
+
+    split           tasks              run seeds
+    train           seen               all but 30 to 39; apps called unseen are not installed
+    new-seeds       seen               30 to 39
+    unseen-tasks    unseen             30 to 39
+    unseen-app      of an unseen app   30 to 39
+
+A training phone lacks the unseen apps altogether, so that not even their names are seen; evaluation takes the whole
+phone. The hash of a split covers what defines it, for training also the unseen apps and their words.
+
+The check that stands before any training: nothing that is kept for evaluation may be in it.
+
+    kept = kept_by(splits.values())
+    refuse_overlap(rows, kept)                              # raises OverlapError, with counts and the first offenders
+    found = refuse_overlap(rows, kept, allow_overlap=True)  # says what overlaps and goes on
+
+An instance overlaps when its task is kept whatever the seed, when it touches a kept app, when its seed is one of the
+kept seeds of its task or not known, or when one of its texts says a kept word. Names are compared without regard to
+case, spacing and kinds of quotes, words as whole words ("ExpenseAddSingle" says "expense", "add" and "single").
+
+Instructions may be task names, too, so that lists of other projects can be checked:
+`refuse_overlap([Instance(task=line) for line in train], [HeldOut(name="test", tasks=folded(test))])`.
+
+A run within a split: its tasks, its seed and, for training, a phone without the unseen apps.
+
+Recorded runs as training material, to be checked before anything learns from them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+
+from collab.config import EnvironmentDefinition, SplitChoice, Unseen
+from collab.envs.base import TaskInfo
+from collab.errors import ConfigError, OverlapError, UnknownName, UsageError
+from collab.seeds import Seeds
+from collab.store.run import RunStore
+from collab.types import Trajectory
+
+TRAIN, NEW_SEEDS, UNSEEN_TASKS, UNSEEN_APP = "train", "new-seeds", "unseen-tasks", "unseen-app"
+NAMES = (TRAIN, NEW_SEEDS, UNSEEN_TASKS, UNSEEN_APP)
+_WHAT = {
+    TRAIN: "all that is trained on",
+    NEW_SEEDS: "tasks of train, instances never trained on",
+    UNSEEN_TASKS: "tasks never trained on",
+    UNSEEN_APP: "tasks of an app never shown in training",
+}
+EVALUATION_SEEDS = range(30, 40)
+"""Run seeds that nothing is trained on; results use 30, 31 and 32."""
+INSTANCES = 100
+"""Instances of a task that are kept per evaluation seed, numbered from 0."""
+UNSEEN_SHARE = 5
+"""One task name in so many is unseen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Tasks and the run seeds they are played with."""
+
+    environment: str
+    name: str
+    tasks: tuple[str, ...]
+    """In the suite's order; empty when the environment has none of this kind."""
+    unseen: Unseen
+    """Apps and words that training does without."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether this is what may be trained on."""
+        return self.name == TRAIN
+
+    @property
+    def seeds(self) -> str:
+        """The run seeds, in words."""
+        span = f"{EVALUATION_SEEDS.start} to {EVALUATION_SEEDS.stop - 1}"
+        return f"all but {span}" if self.trains else span
+
+    @property
+    def what(self) -> str:
+        """What it is for, in a few words."""
+        return _WHAT[self.name]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of everything that defines the split, as 64 hexadecimal digits."""
+        text = json.dumps(described(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def takes(self, seed: int) -> bool:
+        """Whether a run with this seed can belong to the split."""
+        return (seed in EVALUATION_SEEDS) is not self.trains
+
+
+def described(split: Split) -> dict[str, Any]:
+    """A split as JSON data: what its hash is made of."""
+    given = {
+        "environment": split.environment,
+        "split": split.name,
+        "trains": split.trains,
+        "tasks": list(split.tasks),
+        "evaluation_seeds": list(EVALUATION_SEEDS),
+        "kept_per_evaluation_seed": INSTANCES,
+    }
+    if split.trains:
+        given |= {"unseen_apps": sorted(split.unseen.apps), "unseen_words": sorted(split.unseen.words)}
+    return given
+
+
+def is_unseen(task: str) -> bool:
+    """Whether a task's name falls on the unseen side: its SHA-256 is divisible by five."""
+    return int.from_bytes(hashlib.sha256(task.encode()).digest(), "big") % UNSEEN_SHARE == 0
+
+
+@lru_cache(maxsize=1 << 9)
+def kept_instances(task: str) -> frozenset[int]:
+    """Instance seeds of a task that are kept for evaluation."""
+    return frozenset(Seeds(seed).task(task, number) for seed in EVALUATION_SEEDS for number in range(INSTANCES))
+
+
+def splits_of(
+    environment: str, infos: Sequence[TaskInfo], unseen: Unseen, where: str | None = None
+) -> dict[str, Split]:
+    """The splits of an environment by their names: together they hold every task, and only the first two share any.
+
+    Args:
+        infos: all tasks of the suite.
+        where: the definition that says what is unseen, for messages; None where it bears the suite's name.
+
+    Raises:
+        ConfigError: an app is called unseen that no task touches.
+    """
+    apps = {app.casefold() for app in unseen.apps}
+    unknown = apps - {app.casefold() for info in infos for app in info.apps}
+    if unknown:
+        raise ConfigError(
+            f"{where or f'envs/{environment}'}: unseen.apps: no task touches {sorted(unknown)[0]!r}; "
+            f"apps: {', '.join(sorted({app for info in infos for app in info.apps})) or 'none'}"
+        )
+    groups: Mapping[str, list[str]] = {TRAIN: [], UNSEEN_TASKS: [], UNSEEN_APP: []}
+    for info in infos:
+        groups[_group(info, apps)].append(info.name)
+    return {
+        name: Split(
+            environment=environment,
+            name=name,
+            tasks=tuple(groups[TRAIN if name == NEW_SEEDS else name]),
+            unseen=unseen,
+        )
+        for name in NAMES
+    }
+
+
+def named(splits: Mapping[str, Split], name: str) -> Split:
+    """One of them; UnknownName when none is called so or the environment has no such tasks."""
+    split = splits.get(name)
+    if split is None:
+        raise UnknownName.of("split", name, splits, "see them with: collab env splits NAME")
+    if not split.tasks:
+        filled = ", ".join(other.name for other in splits.values() if other.tasks)
+        raise UnknownName(f"{split.environment} has no task in split {name}; splits with tasks: {filled}")
+    return split
+
+
+def _group(info: TaskInfo, unseen_apps: Iterable[str]) -> str:
+    if any(app.casefold() in unseen_apps for app in info.apps):
+        return UNSEEN_APP
+    return UNSEEN_TASKS if is_unseen(info.name) else TRAIN
+
+
+SHOWN = 3
+"""Offenders that a message names."""
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_QUOTES = str.maketrans('‘’“”"', "'''''")
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """Something to be trained on: an episode, a row."""
+
+    task: str
+    """Name of the task it comes from."""
+    seed: int | None = None
+    """Of the task instance; None when it is not known."""
+    apps: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    """Whatever of it a model reads: goal, screens, replies."""
+    source: str = ""
+    """Where it stands, for messages: a run and an episode, a file and a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """What training must not touch."""
+
+    name: str
+    tasks: frozenset[str] = frozenset()
+    """Kept whatever the seed; folded, see `folded`."""
+    seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Kept instance seeds, by folded task name."""
+    apps: frozenset[str] = frozenset()
+    """Folded."""
+    words: frozenset[str] = frozenset()
+    """In lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """What a check found."""
+
+    checked: int
+    """Instances in all."""
+    offenders: int
+    """Instances that overlap with anything."""
+    by_name: Mapping[str, int]
+    """Offenders of each `HeldOut`; one instance may count for several."""
+    first: tuple[str, ...]
+    """The first few in words."""
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name} {count}" for name, count in self.by_name.items() if count)
+        return f"{self.offenders} of {self.checked} training instances overlap ({counts}): {'; '.join(self.first)}"
+
+
+def held_out(split: Split) -> HeldOut:
+    """What an evaluation split keeps from training: instance seeds of seen tasks, everything of other tasks."""
+    if split.name == NEW_SEEDS:
+        return HeldOut(name=split.name, seeds={fold(task): kept_instances(task) for task in split.tasks})
+    whole_app = split.name == UNSEEN_APP
+    return HeldOut(
+        name=split.name,
+        tasks=folded(split.tasks),
+        apps=folded(split.unseen.apps) if whole_app else frozenset(),
+        words=frozenset(word.casefold() for word in split.unseen.words) if whole_app else frozenset(),
+    )
+
+
+def kept_by(splits: Iterable[Split]) -> list[HeldOut]:
+    """What the evaluation splits among these keep."""
+    return [held_out(split) for split in splits if not split.trains]
+
+
+def refuse_overlap(
+    training: Iterable[Instance],
+    kept: Sequence[HeldOut],
+    *,
+    allow_overlap: bool = False,
+    remedy: str = "leave these out, or add --allow-overlap",
+) -> Overlap:
+    """Compare what is to be trained on with what is kept.
+
+    Args:
+        training: read once, one at a time.
+        allow_overlap: say what was found and go on, instead of refusing.
+        remedy: what to do about it, for the message.
+
+    Raises:
+        OverlapError: something overlaps and this was not allowed.
+    """
+    checked = offenders = 0
+    first: list[str] = []
+    by_name = Counter({one.name: 0 for one in kept})
+    for instance in training:
+        checked += 1
+        found = [(one.name, why) for one in kept if (why := reason(instance, one)) is not None]
+        by_name.update(name for name, _ in found)
+        offenders += bool(found)
+        if found and len(first) < SHOWN:
+            name, why = found[0]
+            first.append(f"{instance.source} {instance.task!r}: {why} ({name})".strip())
+    overlap = Overlap(checked=checked, offenders=offenders, by_name=dict(by_name), first=tuple(first))
+    if offenders and not allow_overlap:
+        raise OverlapError(f"{overlap}; {remedy}")
+    return overlap
+
+
+def reason(instance: Instance, kept: HeldOut) -> str | None:
+    """Why an instance must not be trained on; None when nothing speaks against it."""
+    task = fold(instance.task)
+    if task in kept.tasks:
+        return "its task is kept"
+    touched = next((app for app in instance.apps if fold(app) in kept.apps), None)
+    if touched is not None:
+        return f"touches the app {touched!r}"
+    seeds = kept.seeds.get(task)
+    if seeds is not None and instance.seed is None:
+        return "its instance seed is not known, and some are kept"
+    if seeds is not None and instance.seed in seeds:
+        return f"its instance seed {instance.seed} is kept"
+    said = next((said for text in instance.texts if (said := words_of(text) & kept.words)), None)
+    return None if said is None else f"says {min(said)!r}"
+
+
+def words_of(text: str) -> set[str]:
+    """Its words in lower case: runs of letters, where a capital after a small letter begins a new one."""
+    return {word.casefold() for word in _WORD.findall(_CAMEL.sub(" ", text))}
+
+
+def fold(name: str) -> str:
+    """A name without regard to case, spacing, kinds of quotes and ways to encode a letter."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().translate(_QUOTES).split())
+
+
+def folded(names: Iterable[str]) -> frozenset[str]:
+    """Many names, folded."""
+    return frozenset(fold(name) for name in names)
+
+
+WITHOUT = "without"
+"""Option of a backend: apps that its phones do not have."""
+
+
+class Seeded(Protocol):
+    """A configuration that plays tasks with a run seed: of a run, of a synthesis."""
+
+    @property
+    def environment_name(self) -> str:
+        """As the user asks for it."""
+
+    @property
+    def environment(self) -> EnvironmentDefinition:
+        """Where the tasks are played."""
+
+    @property
+    def tasks(self) -> list[str]:
+        """Their names."""
+
+    @property
+    def seed(self) -> int:
+        """The run seed."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """The same with other fields; a pydantic model has it."""
+
+
+SeededT = TypeVar("SeededT", bound=Seeded)
+
+
+def within(config: SeededT, split: Split) -> SeededT:
+    """The run, kept to a split.
+
+    Args:
+        config: with its tasks written out and a field `split`.
+
+    Raises:
+        UsageError: its seed is not one of the split's, or none of its tasks is.
+    """
+    if not split.takes(config.seed):
+        example = 0 if split.trains else EVALUATION_SEEDS.start
+        raise UsageError(
+            f"run seed {config.seed} is not one of split {split.name} of {split.environment} ({split.seeds}); "
+            f"try --seed {example}"
+        )
+    own = set(split.tasks)
+    tasks = [task for task in config.tasks if task in own]
+    if not tasks:
+        raise UsageError(
+            f"none of the {len(config.tasks)} chosen tasks is in split {split.name} of {split.environment}; "
+            f"see them with: collab env tasks {config.environment_name} --split {split.name}"
+        )
+    environment = _without_unseen(config.environment) if split.trains else config.environment
+    choice = SplitChoice(name=split.name, hash=split.hash)
+    return config.model_copy(update={"tasks": tasks, "environment": environment, "split": choice})
+
+
+def check_plan(split: Split, splits: Iterable[Split], plan: Sequence[Instance]) -> None:
+    """Make sure that planned episodes are the split's own.
+
+    Raises:
+        UsageError: more instances of a task than an evaluation split keeps.
+        OverlapError: a training seed leads by chance to an instance that is kept for evaluation.
+    """
+    if split.trains:
+        refuse_overlap(plan, kept_by(splits), remedy="take another --seed, or fewer --episodes")
+        return
+    most = max(Counter(one.task for one in plan).values(), default=0)
+    if most > INSTANCES:
+        raise UsageError(
+            f"split {split.name} of {split.environment} keeps {INSTANCES} instances of a task per seed, asked for "
+            f"{most}; play fewer episodes, or more seeds: {split.seeds}"
+        )
+
+
+def whole(environment: EnvironmentDefinition) -> EnvironmentDefinition:
+    """The environment with all its apps, whatever a run within a split left out of it."""
+    options = {name: value for name, value in environment.part.options.items() if name != WITHOUT}
+    return _with_options(environment, options)
+
+
+def _without_unseen(environment: EnvironmentDefinition) -> EnvironmentDefinition:
+    """The environment without the unseen apps; unchanged when there are none."""
+    if not environment.unseen.apps:
+        return environment
+    left_out = [*environment.part.options.get(WITHOUT, ()), *environment.unseen.apps]
+    return _with_options(environment, environment.part.options | {WITHOUT: list(dict.fromkeys(left_out))})
+
+
+def _with_options(environment: EnvironmentDefinition, options: dict[str, object]) -> EnvironmentDefinition:
+    part = environment.part.model_copy(update={"options": options})
+    return environment.model_copy(update={"backends": environment.backends | {environment.backend: part}})
+
+
+def instances_of(run: Path) -> Iterator[Instance]:
+    """Every episode of a run, unfinished ones included, with all that was seen and said in it; one at a time.
+
+    Raises:
+        RunFormatError: the run cannot be read.
+    """
+    with RunStore.open(run).reader() as reader:
+        for trajectory in (*reader.unfinished(), *reader.trajectories()):
+            yield Instance(
+                task=trajectory.task.name,
+                seed=trajectory.task.seed,
+                apps=trajectory.task.apps,
+                texts=tuple(_texts(trajectory)),
+                source=f"{run}: {trajectory.id}",
+            )
+
+
+def _texts(trajectory: Trajectory) -> Iterator[str]:
+    yield trajectory.task.goal
+    for step in trajectory.steps:
+        yield step.observation.text
+        yield step.summary
+        yield from (utterance.text for utterance in step.matrix.utterances)

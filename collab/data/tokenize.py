@@ -1,0 +1,350 @@
+"""Rows as token ids: exactly what the local engine reads when it is asked, and the reply that it should give.
+
+What was sampled is learned in the tokens in which it was sampled, where a row holds these and they belong to the
+checkpoint's tokenizer; anything else in the tokens of its text. Every reply is closed by the token that the template
+closes it with, also one that was cut at its longest length.
+
+An `Example` is one sequence of which only the end is scored; a `Pair` is one prompt with two ends.
+
+Rows from directories, as a stage wants them.
+
+Rows of a forward pass as tensors, padded on the right, made when they are needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from datasets import Dataset  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+from torch import Tensor
+from trl.trainer.dpo_trainer import DataCollatorForPreference
+
+from collab.data.example import LEVELS, Level, Row, Sampled
+from collab.data.parquet import read_rows
+from collab.errors import ConfigError, UsageError
+from collab.prompts.render import prefix_hash
+from collab.utils.text import amount
+
+if TYPE_CHECKING:
+    from collab.models.tokenizer import ChatTokenizer
+
+
+Ids = NDArray[np.int32]
+IGNORED = -100
+"""Label of a token that is not scored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Example:
+    """A sequence to learn."""
+
+    group: str
+    """What it belongs to: the level of its row, or "copy"."""
+    ids: Ids
+    """All tokens."""
+    scored_from: int
+    """Position of the first token that is scored; those before it are read only."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def scored(self) -> int:
+        """Tokens that are scored."""
+        return len(self.ids) - self.scored_from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pair:
+    """A prompt with a good and a bad reply."""
+
+    group: str
+    prompt: Ids
+    chosen: Ids
+    rejected: Ids
+    state: str = ""
+    """SHA-256 of what all prompts of its state begin with; pairs of one state are computed together."""
+
+    def __len__(self) -> int:
+        """Of the longer of the two sequences."""
+        return len(self.prompt) + max(len(self.chosen), len(self.rejected))
+
+    @property
+    def scored(self) -> int:
+        """Tokens that are scored, of both replies."""
+        return len(self.chosen) + len(self.rejected)
+
+    @property
+    def sides(self) -> tuple[Ids, Ids]:
+        """Both sequences, the chosen one first."""
+        return np.concatenate((self.prompt, self.chosen)), np.concatenate((self.prompt, self.rejected))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Where an example belongs, if whole trajectories are compared."""
+
+    pair: int
+    """Of trajectories, from 0."""
+    side: int
+    """1 for the chosen one, -1 for the rejected one."""
+
+
+class NothingFits(ConfigError):
+    """Everything that was to be trained is longer than the context."""
+
+    def __init__(self, many: int, context: int, longest: int) -> None:
+        super().__init__(
+            f"none of {amount(many, 'row')} fits into context {context}, the longest has {amount(longest, 'token')}; "
+            "raise context (--set context=…) as far as the model allows, or use shorter rows"
+        )
+        self.many, self.context, self.longest = many, context, longest
+
+
+ItemT = TypeVar("ItemT", Example, Pair)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded(Generic[ItemT]):
+    """What rows became."""
+
+    items: Sequence[ItemT]
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Rows longer than the context, by level."""
+    longest: int = 0
+    """Tokens of the longest row, dropped ones included."""
+
+    @property
+    def groups(self) -> dict[str, list[int]]:
+        """Positions in `items`, by group."""
+        found: dict[str, list[int]] = {}
+        for index, item in enumerate(self.items):
+            found.setdefault(item.group, []).append(index)
+        return found
+
+
+def encode_replies(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Encoded[Example]:
+    """Prompts with the reply to learn, for next-token loss.
+
+    Args:
+        rows: of any level; of a preference, the chosen reply is learned.
+        context: longest sequence; what is longer is left out and counted.
+
+    Raises:
+        NothingFits: not one row is short enough.
+        ConfigError: the checkpoint has no token that ends a reply.
+    """
+    end = turn_end(chat)
+
+    def one(row: Row) -> Example:
+        prompt = chat.prompt_ids(row.prompt).ids
+        ids = np.array((*prompt, *_said(row.reply, row.reply_sampled, chat), end), np.int32)
+        return Example(group=row.level, ids=ids, scored_from=len(prompt))
+
+    return _fitting(map(one, rows), context)
+
+
+def encode_pairs(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Encoded[Pair]:
+    """Preferences as pairs; rows without a rejected reply are no preferences and are passed over.
+
+    Raises:
+        ConfigError: as `encode_replies`.
+    """
+    end = turn_end(chat)
+
+    def one(row: Row, rejected: str) -> Pair:
+        prompt = chat.prompt_ids(row.prompt).ids
+        sides = ((row.reply, row.reply_sampled), (rejected, row.rejected_sampled))
+        chosen_ids, rejected_ids = (np.array((*_said(*side, chat), end), np.int32) for side in sides)
+        return Pair(
+            group=row.level,
+            prompt=np.array(prompt, np.int32),
+            chosen=chosen_ids,
+            rejected=rejected_ids,
+            state=prefix_hash(row.prompt.system, row.prompt.shared),
+        )
+
+    return _fitting((one(row, row.rejected) for row in rows if row.rejected is not None), context)
+
+
+def rows_digest(rows: Iterable[Row]) -> str:
+    """SHA-256 over what rows teach, in their order: equal for data that trains the same."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(f"{row.level}\x1f{row.id}\n".encode())
+    return digest.hexdigest()
+
+
+def items_digest(items: Iterable[Example | Pair]) -> str:
+    """SHA-256 over the token ids that are trained: another tokenizer or chat template gives another one."""
+    digest = hashlib.sha256()
+    for item in items:
+        parts = (item.ids,) if isinstance(item, Example) else (item.prompt, item.chosen, item.rejected)
+        for ids in parts:
+            digest.update(len(ids).to_bytes(8, "little") + ids.astype("<i4").tobytes())
+    return digest.hexdigest()
+
+
+def _said(text: str, sampled: Sampled | None, chat: ChatTokenizer) -> tuple[int, ...]:
+    """Ids of a reply without its end, which a model from elsewhere may have left among those that it sampled."""
+    if sampled is None or sampled.tokenizer != chat.fingerprint:
+        return chat.encode_reply(text)
+    said = sampled.tokens
+    return said[:-1] if said and said[-1] in chat.turn_ends else said
+
+
+def _fitting(items: Iterable[ItemT], context: int) -> Encoded[ItemT]:
+    kept: list[ItemT] = []
+    dropped: Counter[str] = Counter()
+    longest = 0
+    for item in items:
+        longest = max(longest, len(item))
+        if len(item) <= context:
+            kept.append(item)
+        else:
+            dropped[item.group] += 1
+    if dropped and not kept:
+        raise NothingFits(dropped.total(), context, longest)
+    return Encoded(items=kept, dropped=dict(dropped), longest=longest)
+
+
+def turn_end(chat: ChatTokenizer) -> int:
+    """The token that closes a reply; ConfigError where the checkpoint has none."""
+    if chat.turn_end is None:
+        raise ConfigError(
+            f"{chat.path}: neither the chat template nor the tokenizer says what ends a reply; "
+            "use a checkpoint made for chat"
+        )
+    return chat.turn_end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """What was read."""
+
+    rows: Sequence[Row]
+    """Of the levels that were asked for, each once, in the order of the files."""
+    broken: Mapping[str, int] = field(default_factory=dict)
+    """Rows that cannot be used and were left out, by field."""
+    repeated: int = 0
+    """Rows that stood there before and were left out."""
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """Rows by level."""
+        return dict(Counter(row.level for row in self.rows))
+
+
+def read_data(folders: Sequence[Path], levels: Sequence[Level], *, max_broken: int = 0) -> Data:
+    """The rows of some levels, from every Parquet file of some directories.
+
+    Args:
+        max_broken: broken rows that are left out and counted; one more is refused. 0 refuses the first, by file, row
+            and field.
+
+    Raises:
+        UsageError: a directory is missing or holds no rows at all.
+        ConfigError: a row is broken, or there is none of these levels.
+        MissingExtra: pyarrow is not installed.
+    """
+    kept: dict[str, Row] = {}
+    repeated = 0
+    broken: Counter[str] = Counter()
+    for file in _files(folders, levels):
+        for row in read_rows(file, skipped=broken if max_broken else None):
+            if row.level in levels and row.id in kept:
+                repeated += 1
+            elif row.level in levels:
+                kept[row.id] = row
+        if broken.total() > max_broken:
+            fields = ", ".join(f"{name} {count}" for name, count in broken.items())
+            raise ConfigError(
+                f"{file}: {broken.total()} broken rows so far ({fields}), {max_broken} are allowed; "
+                "make the data again, or raise --max-broken"
+            )
+    if not kept:
+        places = ", ".join(map(str, folders))
+        raise ConfigError(
+            f"--data {places}: no rows of level {', '.join(levels)}; files there: "
+            f"{', '.join(file.name for folder in folders for file in sorted(folder.glob('*.parquet')))}"
+        )
+    return Data(rows=list(kept.values()), broken=dict(broken), repeated=repeated)
+
+
+def _files(folders: Sequence[Path], levels: Sequence[Level]) -> Iterator[Path]:
+    """The files that may hold rows of these levels: a file named for another level does not."""
+    others = set(LEVELS) - set(levels)
+    for folder in folders:
+        if folder.is_file():
+            raise UsageError(f"--data {folder}: is a file; name the directory that holds it: {folder.parent}")
+        if not folder.is_dir():
+            raise UsageError(f"--data {folder}: no such directory; make rows with: collab synth --out {folder}")
+        found = sorted(folder.glob("*.parquet"))
+        if not found:
+            raise UsageError(f"--data {folder}: no *.parquet in it; make rows with: collab synth")
+        yield from (file for file in found if file.stem not in others)
+
+
+Collate = Callable[[Sequence[Mapping[str, int]]], dict[str, Any]]
+_ROW = "row"
+_SIDES = ("prompt_ids", "chosen_ids", "rejected_ids")
+"""What TRL calls the parts of a preference."""
+
+
+def positions(items: Sequence[Any]) -> Dataset:
+    """A data set of positions in `items`: TRL wants one, and the tokens need not stand in memory twice."""
+    return Dataset.from_dict({_ROW: range(len(items))})
+
+
+def at(part: Sequence[int]) -> list[dict[str, int]]:
+    """The rows of `positions` with these numbers."""
+    return [{_ROW: row} for row in part]
+
+
+def collate_examples(examples: Sequence[Example], padding: int, *, prompts: bool = False) -> Collate:
+    """Makes batches of scored sequences.
+
+    Args:
+        prompts: label prompts, too, and tell by `replies` where a reply stands (see `reading`).
+
+    Returns:
+        Function of rows of `positions` to input_ids, labels and attention_mask, (rows, longest) each.
+    """
+
+    def collate(rows: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
+        chosen = [examples[row[_ROW]] for row in rows]
+        shape = (len(chosen), max(map(len, chosen)))
+        ids, labels, mask = (torch.full(shape, value) for value in (padding, IGNORED, 0))
+        for place, one in enumerate(chosen):
+            ids[place, : len(one)] = torch.from_numpy(one.ids)
+            labels[place, one.scored_from : len(one)] = ids[place, one.scored_from : len(one)]
+            mask[place, : len(one)] = 1
+        batch = {"input_ids": ids, "labels": labels, "attention_mask": mask}
+        if prompts:
+            batch |= {"replies": labels != IGNORED, "labels": ids.masked_fill(mask == 0, IGNORED)}
+        return batch
+
+    return collate
+
+
+def collate_pairs(pairs: Sequence[Pair], padding: int) -> Collate:
+    """Makes batches of preferences as TRL's own collator does: all chosen sides, then all rejected ones."""
+    theirs = DataCollatorForPreference(pad_token_id=padding, max_length=None)
+
+    def collate(rows: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+        chosen = [pairs[row[_ROW]] for row in rows]
+        fields = ("prompt", "chosen", "rejected")
+        batch: dict[str, Any] = theirs(
+            [{f"{name}_ids": getattr(one, name).tolist() for name in fields} for one in chosen]
+        )
+        return batch
+
+    return collate

@@ -1,0 +1,151 @@
+"""Finding views by uiautomator2's selectors: the dictionaries its client sends.
+
+Fields must all hold; `instance` picks one of the matches; a chain of "child" and "sibling" goes on from the first
+match. A string stands for what `childByText` and its kin have found: the same, written as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from collab.envs.simphone.shell.text import PatternProblem, compile_pattern
+from collab.envs.simphone.ui.hierarchy import ViewNode
+
+
+class BadSelector(Exception):
+    """The selector is none; the message says why."""
+
+
+def find(roots: list[ViewNode], selector: object) -> list[ViewNode]:
+    """All views that match, in reading order.
+
+    Raises:
+        BadSelector: the selector is malformed.
+    """
+    views = [view for root in roots for view in root.walk()]
+    if isinstance(selector, str):
+        return _found_before(roots, selector)
+    if not isinstance(selector, Mapping):
+        raise BadSelector("selector is no object")
+    found = _matching(views, selector)
+    kinds, selectors = selector.get("childOrSibling") or [], selector.get("childOrSiblingSelector") or []
+    if not isinstance(kinds, list) or not isinstance(selectors, list) or len(kinds) != len(selectors):
+        raise BadSelector("chain is malformed")
+    for kind, following in zip(kinds, selectors, strict=True):
+        if not found:
+            return []
+        start = found[0] if kind == "child" else found[0].parent
+        below = list(start.walk())[1:] if start is not None else []
+        if not isinstance(following, Mapping):
+            raise BadSelector("chain is malformed")
+        found = _matching(below, following)
+    return found
+
+
+def remember(parent: object, child: object, words: Mapping[str, object]) -> str:
+    """The string that stands for the child of `parent` that matches `child` and has `words` in or below it."""
+    return json.dumps({"parent": parent, "child": child, "words": dict(words)})
+
+
+def _found_before(roots: list[ViewNode], text: str) -> list[ViewNode]:
+    try:
+        kept = json.loads(text)
+        parent, child, words = kept["parent"], kept["child"], kept["words"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise BadSelector("unknown object") from None
+    if not isinstance(child, Mapping) or not isinstance(words, Mapping):
+        raise BadSelector("unknown object")
+    owners = find(roots, parent)
+    candidates = _matching(list(owners[0].walk())[1:], child) if owners else []
+    place = words.get("place")
+    if isinstance(place, int):
+        return candidates[place : place + 1]
+    return [view for view in candidates if _matching(list(view.walk()), words)]
+
+
+def _matching(views: list[ViewNode], selector: Mapping[str, Any]) -> list[ViewNode]:
+    tests = [_test(name, value) for name, value in selector.items() if name in _FIELDS]
+    found = [view for view in views if all(test(view) for test in tests)]
+    instance = selector.get("instance")
+    return found if not isinstance(instance, int) else found[instance : instance + 1] if instance >= 0 else []
+
+
+def _test(name: str, value: object) -> Callable[[ViewNode], bool]:
+    read, compare = _FIELDS[name]
+    if compare is _same:
+        return lambda view: read(view) == value
+    if not isinstance(value, str):
+        raise BadSelector(f"{name} is no text")
+    if compare is _matches:
+        matches = _pattern(name, value)
+        return lambda view: matches(str(read(view)))
+    return lambda view: compare(str(read(view)), value)
+
+
+def _pattern(name: str, value: str) -> Callable[[str], bool]:
+    def matches(seen: str) -> bool:
+        try:
+            return expression.fullmatch(seen) is not None
+        except PatternProblem as problem:
+            raise BadSelector(f"{name}: {problem}") from None
+
+    try:
+        expression = compile_pattern(value)
+    except PatternProblem as problem:
+        raise BadSelector(f"{name}: {problem}") from None
+    return matches
+
+
+def _same(seen: str, wanted: str) -> bool:
+    return seen == wanted
+
+
+def _contains(seen: str, wanted: str) -> bool:
+    return wanted.lower() in seen.lower()
+
+
+def _starts(seen: str, wanted: str) -> bool:
+    return seen.lower().startswith(wanted.lower())
+
+
+def _matches(seen: str, wanted: str) -> bool:
+    return re.fullmatch(wanted, seen) is not None
+
+
+def _flag(name: str) -> Callable[[ViewNode], object]:
+    return lambda view: name in view.flags
+
+
+def _index(view: ViewNode) -> int:
+    return view.parent.children.index(view) if view.parent is not None else 0
+
+
+_FIELDS: dict[str, tuple[Callable[[ViewNode], object], Callable[[str, str], bool]]] = {
+    "text": (lambda view: view.text, _same),
+    "textContains": (lambda view: view.text, _contains),
+    "textMatches": (lambda view: view.text, _matches),
+    "textStartsWith": (lambda view: view.text, _starts),
+    "className": (lambda view: view.kind, _same),
+    "classNameMatches": (lambda view: view.kind, _matches),
+    "description": (lambda view: view.description, _same),
+    "descriptionContains": (lambda view: view.description, _contains),
+    "descriptionMatches": (lambda view: view.description, _matches),
+    "descriptionStartsWith": (lambda view: view.description, _starts),
+    "checkable": (_flag("checkable"), _same),
+    "checked": (_flag("checked"), _same),
+    "clickable": (_flag("clickable"), _same),
+    "longClickable": (_flag("long-clickable"), _same),
+    "scrollable": (_flag("scrollable"), _same),
+    "enabled": (lambda view: "disabled" not in view.flags, _same),
+    "focusable": (_flag("focusable"), _same),
+    "focused": (_flag("focused"), _same),
+    "selected": (_flag("selected"), _same),
+    "packageName": (lambda view: view.package, _same),
+    "packageNameMatches": (lambda view: view.package, _matches),
+    "resourceId": (lambda view: view.id, _same),
+    "resourceIdMatches": (lambda view: view.id, _matches),
+    "index": (_index, _same),
+}

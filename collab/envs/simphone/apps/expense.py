@@ -1,0 +1,284 @@
+"""Pro Expense: the month at a glance, the log of all records with a selection mode, and the form of one record."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+
+from collab.envs.simphone.app import (
+    App,
+    Item,
+    Node,
+    View,
+    button,
+    chosen,
+    grid,
+    heading,
+    icon,
+    item,
+    line,
+    row,
+    select,
+    text,
+    text_field,
+    toggle,
+    unselect,
+)
+from collab.envs.simphone.content.expenses import (
+    CATEGORIES,
+    EXPENSE,
+    INCOME,
+    OTHERS,
+    add_expense,
+    category_of,
+    cents,
+    change_expense,
+    day,
+    dollars,
+    expense,
+    expenses,
+    remove_expenses,
+)
+from collab.envs.simphone.state import Page, Phone, Row, keep, pop, push, rows, swap, toast, whole
+
+PACKAGE = "com.arduia.expense"
+_ID = PACKAGE + ":id/"
+_RECENT = 5
+"""How many records the first page lists."""
+
+
+def entry_key(id: int) -> str:
+    """Key of a record in a list."""
+    return f"{_ID}expense/{id}"
+
+
+# ------------------------------------------------------------------------------------------------- looking at records
+
+
+def home(phone: Phone, page: Page) -> View:
+    """Sums and the latest records."""
+    earned = sum(whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] == INCOME)
+    spent = sum(whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] != INCOME)
+    latest = expenses(phone)[:_RECENT]
+    body: list[Item] = [
+        line(
+            text("Income", _ID + "tv_income", value=dollars(earned)),
+            text("Outcome", _ID + "tv_outcome", value=dollars(spent)),
+        ),
+        line(heading("Recent", _ID + "tv_recent"), button("More", _ID + "btn_more", _open_logs)),
+    ]
+    body += [_entry(one, tap=partial(_open, id=_id(one))) for one in latest]
+    if not latest:
+        body.append(text("No Items", _ID + "tv_no_data"))
+    return View(
+        title="Pro Expense",
+        body=body,
+        navigation=_drawer_icon(),
+        fab=icon("Add expense", _ID + "fb_add", _create),
+    )
+
+
+def logs(phone: Phone, page: Page) -> View:
+    """All records, newest first; a long press starts the selection."""
+    selected = chosen(page)
+    body: list[Item] = []
+    for one in expenses(phone):
+        id = _id(one)
+        choose = partial(toggle, name=str(id))
+        tap = choose if selected else partial(_open, id=id)
+        body.append(_entry(one, tap=tap)._replace(hold=choose, flags=("selected",) if str(id) in selected else ()))
+    if not body:
+        body.append(text("No Data", _ID + "tv_no_data"))
+    if not selected:
+        return View(title="Expense Logs", body=body, navigation=_drawer_icon())
+    ids = tuple(int(name) for name in selected)
+    return View(
+        title=f"{len(selected)} selected",
+        body=body,
+        actions=(
+            icon("Select All", _ID + "select_all", _select_all),
+            icon("Delete", _ID + "delete", partial(_ask, ids=ids)),
+        ),
+        navigation=icon("Close", _ID + "close", unselect),
+        back=unselect,
+    )
+
+
+def detail(phone: Phone, page: Page) -> View:
+    """One record."""
+    one = expense(phone, int(page.data["id"]))
+    if one is None:
+        return View(title="Expense Detail", style="sheet", body=[text("No Data", _ID + "tv_no_data")])
+    name, amount, category, note = _said(one)
+    body: list[Item] = [
+        row(heading(name, _ID + "tv_name_value"), icon("Delete", _ID + "btn_delete", partial(_ask, ids=(_id(one),)))),
+        line(
+            text("Amount", _ID + "tv_amount_value", value=dollars(amount)),
+            text("Category", _ID + "tv_category", value=category),
+        ),
+        text("Date", _ID + "tv_date_value", value=day(whole(one["created_date"]))),
+    ]
+    if note:
+        body.append(text("Note", _ID + "tv_note_value", value=note))
+    body.append(button("Edit", _ID + "btn_edit", partial(_edit, one=one)))
+    return View(title="Expense Detail", style="sheet", body=body)
+
+
+def drawer(phone: Phone, page: Page) -> View:
+    """Where one can go."""
+    body: list[Item] = [
+        item("Home", _ID + "dest_home", partial(pop, count=len(phone.stacks[PACKAGE]) - 1)),
+        item("Expense Logs", _ID + "dest_expense_logs", _open_logs),
+        item("Statistics", _ID + "dest_statistics", partial(_visit, screen="expense.statistics")),
+    ]
+    return View(title="Pro Expense", style="sheet", body=body)
+
+
+def statistics(phone: Phone, page: Page) -> View:
+    """What was spent on each category."""
+    sums = dict.fromkeys(CATEGORIES.values(), 0)
+    for one in rows(phone, EXPENSE):
+        sums[category_of(one)] += whole(one["amount"])
+    body: list[Item] = [
+        text(name, f"{_ID}sum/{name}", value=dollars(total)) for name, total in sums.items() if total
+    ] or [text("No Data", _ID + "tv_no_data")]
+    return View(title="Statistics", body=body, navigation=_drawer_icon())
+
+
+def _drawer_icon() -> Node:
+    return icon("Open navigation drawer", _ID + "drawer", partial(push, page=Page(screen="expense.drawer")))
+
+
+def _entry(one: Row, *, tap: partial[Phone]) -> Node:
+    name, amount, category, _ = _said(one)
+    when = day(whole(one["created_date"]))
+    return item(name, entry_key(_id(one)), tap, value=f"{dollars(amount)} · {category} · {when}")
+
+
+def _said(one: Row) -> tuple[str, int, str, str]:
+    return str(one["name"] or ""), whole(one["amount"]), category_of(one), str(one["note"] or "")
+
+
+def _id(one: Row) -> int:
+    return whole(one["expense_id"])
+
+
+def _visit(phone: Phone, screen: str) -> Phone:
+    """Show a page above the first one, whatever was open."""
+    return replace(phone, stacks={**phone.stacks, PACKAGE: (*APP.pages, Page(screen=screen))}, keyboard=False)
+
+
+def _open_logs(phone: Phone) -> Phone:
+    return _visit(phone, "expense.logs")
+
+
+def _open(phone: Phone, id: int) -> Phone:
+    return push(phone, Page(screen="expense.detail", data={"id": id}))
+
+
+def _select_all(phone: Phone) -> Phone:
+    return select(phone, tuple(str(_id(one)) for one in expenses(phone)))
+
+
+# ------------------------------------------------------------------------------------------- deleting and writing
+
+
+def delete(phone: Phone, page: Page) -> View:
+    """The question before records are deleted."""
+    count = len(page.data["ids"])
+    words = f"{count} item{'s' * (count > 1)} will be deleted!"
+    return View(
+        title="Delete Items",
+        style="dialog",
+        body=[text(words, _ID + "tv_message")],
+        actions=(button("Cancel", _ID + "btn_cancel", pop), button("Confirm", _ID + "btn_confirm", _delete)),
+    )
+
+
+def _ask(phone: Phone, ids: tuple[int, ...]) -> Phone:
+    """Ask in place of the sheet, or above the log."""
+    question = Page(screen="expense.delete", data={"ids": ids})
+    return swap(phone, question) if phone.page.screen == "expense.detail" else push(phone, question)
+
+
+def _delete(phone: Phone) -> Phone:
+    ids = phone.page.data["ids"]
+    phone = unselect(pop(remove_expenses(phone, ids)))
+    return toast(phone, "Item Deleted" if len(ids) == 1 else "Items Deleted")
+
+
+def entry(phone: Phone, page: Page) -> View:
+    """The form of a new or an existing record; nothing is stored before Save."""
+    new = page.data["id"] is None
+    chips = [
+        Node(
+            *("chip", name, f"{_ID}category/{name}", None),
+            ("selected",) if number == page.data["category"] else (),
+            partial(keep, category=number),
+        )
+        for number, name in CATEGORIES.items()
+    ]
+    return View(
+        title="Expense Entry" if new else "Update Data",
+        navigation=icon("Close", _ID + "btn_entry_close", pop),
+        body=[
+            text_field(page, "name", "Name", _ID + "edt_name"),
+            text_field(page, "amount", "Amount", _ID + "edt_amount"),
+            *grid(chips, 3),
+            text_field(page, "note", "Note", _ID + "edt_note"),
+            button("Save" if new else "Update", _ID + "btn_save", _save),
+        ],
+    )
+
+
+def _create(phone: Phone) -> Phone:
+    return push(phone, Page(screen="expense.entry", data={"id": None, "category": OTHERS}))
+
+
+def _edit(phone: Phone, one: Row) -> Phone:
+    name, amount, _, note = _said(one)
+    fields = {"name": name, "amount": dollars(amount).removeprefix("$"), "note": note}
+    return swap(
+        phone, Page(screen="expense.entry", data={"id": _id(one), "category": whole(one["category"])}, fields=fields)
+    )
+
+
+def _save(phone: Phone) -> Phone:
+    page = phone.page
+    name, amount, note = (page.fields.get(field, "").strip() for field in ("name", "amount", "note"))
+    if not cents(amount):
+        return toast(phone, "Cost is Empty")
+    category = int(page.data["category"])
+    if page.data["id"] is None:
+        return toast(pop(add_expense(phone, name, cents(amount), category, note)), "Data Saved!")
+    id = int(page.data["id"])
+    return toast(pop(change_expense(phone, id, name, cents(amount), category, note)), "Data Updated!")
+
+
+_NOISE = ((3, "Coffee"), (7, "Bus Ticket"), (4, "Electricity"), (5, "Flowers"), (9, "Pharmacy"), (8, "Wool Socks"))
+
+
+def _noise(phone: Phone, rng: random.Random) -> Phone:
+    for category, name in rng.sample(_NOISE, rng.randint(1, 4)):
+        phone = add_expense(phone, name, rng.randint(200, 9000), category, "")
+    return phone
+
+
+APP = App(
+    package=PACKAGE,
+    names=("Pro Expense", "Pro Expense App"),
+    activity=".ui.MainActivity",
+    pages=(Page(screen="expense.home"),),
+    screens={
+        "expense.home": home,
+        "expense.logs": logs,
+        "expense.detail": detail,
+        "expense.drawer": drawer,
+        "expense.statistics": statistics,
+        "expense.delete": delete,
+        "expense.entry": entry,
+    },
+    tables=(EXPENSE,),
+    noise=_noise,
+)

@@ -1,0 +1,241 @@
+"""Broccoli: recipes by title, one recipe, its form, and a search."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+from collab.envs.simphone.app import App, Item, Node, View, button, heading, icon, item, line, text, text_field
+from collab.envs.simphone.content.recipes import (
+    RECIPES,
+    TEXTS,
+    add_recipe,
+    change_recipe,
+    find_recipes,
+    recipe,
+    recipes,
+    remove_recipe,
+    said,
+    set_favorite,
+)
+from collab.envs.simphone.state import Page, Phone, Row, pop, push, swap, toast, whole
+from collab.envs.simphone.ui.layout import CHARACTERS
+
+PACKAGE = "com.flauschcode.broccoli"
+_ID = PACKAGE + ":id/"
+FIELDS = {
+    "title": "new_title",
+    "description": "new_description",
+    "servings": "new_servings",
+    "preparationTime": "new_preparation_time",
+    "source": "new_source",
+    "ingredients": "new_ingredients",
+    "directions": "new_directions",
+}
+"""Column → last part of the key of its field in the form."""
+_LABELS = dict(
+    zip(TEXTS, ("Title", "Description", "Servings", "Time", "Source", "Ingredients", "Directions"), strict=True)
+)
+
+
+def entry_key(id: int) -> str:
+    """Key of a recipe in a list."""
+    return f"{_ID}recipe/{id}"
+
+
+# --------------------------------------------------------------------------------------------------------- reading
+
+
+def recipe_list(phone: Phone, page: Page) -> View:
+    """All recipes."""
+    body: list[Item] = [_entry(one) for one in recipes(phone)]
+    return View(
+        title="Recipes",
+        body=body or [text("No recipes found.", _ID + "message")],
+        actions=(
+            icon("Search", _ID + "action_search", partial(push, page=Page(screen="recipe.search", focus="words"))),
+        ),
+        fab=icon("New Recipe", _ID + "fab_recipes", _create),
+    )
+
+
+def search(phone: Phone, page: Page) -> View:
+    """Recipes that hold the words; the app does not look into directions."""
+    words = page.fields.get("words", "").strip()
+    found = find_recipes(phone, words) if words else []
+    body: list[Item] = [text_field(page, "words", "Search", _ID + "search_src_text")]
+    body += [_entry(one) for one in found]
+    if words and not found:
+        body.append(text("No recipes found.", _ID + "message"))
+    return View(title="Search", body=body)
+
+
+def _entry(one: Row) -> Node:
+    id = _id(one)
+    return item(said(one, "title"), entry_key(id), partial(_open, id=id), value=said(one, "description") or None)
+
+
+def detail(phone: Phone, page: Page) -> View:
+    """One recipe."""
+    one = recipe(phone, int(page.data["id"]))
+    if one is None:
+        return View(title="Recipe", body=[text("No recipes found.", _ID + "message")])
+    favorite = bool(one["favorite"])
+    like = "Remove from favorites" if favorite else "Mark as favorite"
+    return View(
+        title=said(one, "title"),
+        body=_paragraphs(one),
+        actions=(
+            icon(like, _ID + "action_details_like", partial(set_favorite, id=_id(one), favorite=not favorite)),
+            icon("More options", _ID + "more", partial(push, page=Page(screen="recipe.menu", data=page.data))),
+        ),
+    )
+
+
+def _paragraphs(one: Row) -> list[Item]:
+    """What a recipe says, without what is empty."""
+    facts = [
+        text(label, f"{_ID}details_{name}", value=said(one, name))
+        for name, label in (("servings", "Servings"), ("preparationTime", "Time"))
+        if said(one, name)
+    ]
+    body: list[Item] = [line(*facts)] if facts else []
+    body += [text(said(one, name), f"{_ID}details_{name}") for name in ("description", "source") if said(one, name)]
+    for name in ("ingredients", "directions"):
+        if said(one, name):
+            body.append(heading(_LABELS[name], f"{_ID}details_{name}_title"))
+            body.append(text(said(one, name), f"{_ID}details_{name}"))
+    return body
+
+
+def menu(phone: Phone, page: Page) -> View:
+    """More that can be done with a recipe."""
+    edit, ask = partial(_edit, id=int(page.data["id"])), Page(screen="recipe.delete", data=page.data)
+    body: list[Item] = [
+        item("Edit", _ID + "action_details_edit", edit),
+        item("Delete", _ID + "action_details_delete", partial(swap, page=ask)),
+    ]
+    return View(title="More options", style="menu", body=body)
+
+
+def delete(phone: Phone, page: Page) -> View:
+    """The question before a recipe is deleted."""
+    return View(
+        title="Delete this recipe?",
+        style="dialog",
+        body=[],
+        actions=(
+            button("Cancel", _ID + "cancel", pop),
+            button("Delete", _ID + "delete", partial(_delete, id=int(page.data["id"]))),
+        ),
+    )
+
+
+def _open(phone: Phone, id: int) -> Phone:
+    return push(phone, Page(screen="recipe.detail", data={"id": id}))
+
+
+def _delete(phone: Phone, id: int) -> Phone:
+    return toast(pop(remove_recipe(phone, id), count=2), "The recipe has been deleted.")
+
+
+def _id(one: Row) -> int:
+    return whole(one["recipeId"])
+
+
+# --------------------------------------------------------------------------------------------------------- writing
+
+
+def editor(phone: Phone, page: Page) -> View:
+    """The form of a new or an existing recipe; nothing is stored before Save."""
+    return View(
+        title="New Recipe" if page.data["id"] is None else "Edit",
+        navigation=icon("Close", _ID + "close", _close_editor),
+        actions=(icon("Save", _ID + "button_save_recipe", _save),),
+        body=[
+            text_field(page, "title", "Title", _ID + FIELDS["title"]),
+            _area(page, "description"),
+            line(
+                *(text_field(page, name, _LABELS[name], _ID + FIELDS[name]) for name in ("servings", "preparationTime"))
+            ),
+            text_field(page, "source", "Source", _ID + FIELDS["source"]),
+            _area(page, "ingredients"),
+            _area(page, "directions"),
+        ],
+        back=_close_editor,
+    )
+
+
+def _area(page: Page, name: str) -> Node:
+    """A field of several lines, as high as its text."""
+    lines = sum(1 + len(part) // CHARACTERS for part in page.fields.get(name, "").rstrip("\n").split("\n"))
+    return text_field(page, name, _LABELS[name], _ID + FIELDS[name], multiline=True)._replace(height=130 + 60 * lines)
+
+
+def discard(phone: Phone, page: Page) -> View:
+    """What the form asks when it is closed with changes in it."""
+    return View(
+        title="Discard changes?",
+        style="dialog",
+        body=[],
+        actions=(button("Cancel", _ID + "cancel", pop), button("Discard", _ID + "discard", partial(pop, count=2))),
+    )
+
+
+def _create(phone: Phone) -> Phone:
+    return push(phone, Page(screen="recipe.editor", data={"id": None}))
+
+
+def _edit(phone: Phone, id: int) -> Phone:
+    return swap(phone, Page(screen="recipe.editor", data={"id": id}, fields=_stored(phone, id)))
+
+
+def _stored(phone: Phone, id: int | None) -> dict[str, str]:
+    """What the form of a recipe starts with."""
+    one = None if id is None else recipe(phone, id)
+    return {name: "" if one is None else said(one, name) for name in TEXTS}
+
+
+def _written(page: Page) -> dict[str, str]:
+    return {name: page.fields.get(name, "").strip() for name in TEXTS}
+
+
+def _close_editor(phone: Phone) -> Phone:
+    changed = _written(phone.page) != _stored(phone, phone.page.data["id"])
+    return push(phone, Page(screen="recipe.discard")) if changed else pop(phone)
+
+
+def _save(phone: Phone) -> Phone:
+    id, texts = phone.page.data["id"], _written(phone.page)
+    if not texts["title"]:
+        return toast(phone, "Please add a title.")
+    phone = add_recipe(phone, texts) if id is None else change_recipe(phone, id, texts)
+    return toast(pop(phone), "The recipe has been saved.")
+
+
+_NOISE = ("Apple Crumble", "Corn Chowder", "Focaccia", "Herb Omelette", "Plum Jam", "Radish Salad")
+
+
+def _noise(phone: Phone, rng: random.Random) -> Phone:
+    for title in rng.sample(_NOISE, rng.randint(1, 3)):
+        phone = add_recipe(phone, {"title": title, "servings": f"{rng.randint(2, 6)}"})
+    return phone
+
+
+APP = App(
+    package=PACKAGE,
+    names=("Broccoli", "Broccoli App", "Broccoli Recipe App", "Recipe App"),
+    activity=".MainActivity",
+    pages=(Page(screen="recipe.list"),),
+    screens={
+        "recipe.list": recipe_list,
+        "recipe.search": search,
+        "recipe.detail": detail,
+        "recipe.menu": menu,
+        "recipe.delete": delete,
+        "recipe.editor": editor,
+        "recipe.discard": discard,
+    },
+    tables=(RECIPES,),
+    noise=_noise,
+)

@@ -1,0 +1,194 @@
+"""Tasks: what is to do by due date, a menu for what the list hides, and the form of one task."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+from collab.envs.simphone.app import App, Item, Node, View, button, grid, icon, item, row, text, text_field
+from collab.envs.simphone.content.calendar import DAY, day_of
+from collab.envs.simphone.content.todos import (
+    LOW,
+    NONE,
+    PRIORITIES,
+    TODOS,
+    add_todo,
+    change_todo,
+    due,
+    moment_name,
+    remove_todo,
+    todo,
+    todos,
+)
+from collab.envs.simphone.state import Handler, Page, Phone, Row, keep, pop, push, recall, remember, toast, whole
+
+PACKAGE = "org.tasks"
+_ID = PACKAGE + ":id/"
+_DAY_MS = 1000 * DAY
+_DATES = {"Today": 0, "Tomorrow": 1, "Next week": 7}
+"""Due dates to choose from: days from today."""
+
+
+def entry_key(id: int) -> str:
+    """Key of a task in the list."""
+    return f"{_ID}task/{id}"
+
+
+def shows(phone: Phone, what: str) -> bool:
+    """Whether the list shows what is "completed" or "unstarted"."""
+    return bool(recall(phone, PACKAGE, what, False))
+
+
+def task_list(phone: Phone, page: Page) -> View:
+    """What is to do."""
+    found = todos(phone, completed=shows(phone, "completed"), unstarted=shows(phone, "unstarted"))
+    body: list[Item] = [row(_entry(one), _box(one)) for one in found]
+    return View(
+        title="My Tasks",
+        body=body or [text("There are no tasks here.", _ID + "empty")],
+        actions=(icon("More options", _ID + "more", partial(push, page=Page(screen="todos.menu"))),),
+        fab=icon("Create new task", _ID + "fab", _create),
+    )
+
+
+def menu(phone: Phone, page: Page) -> View:
+    """What the list hides otherwise."""
+    body: list[Item] = [
+        item(
+            f"{'Hide' if shows(phone, what) else 'Show'} {what}",
+            f"{_ID}show_{what}",
+            partial(_toggle_shown, what=what),
+        )
+        for what in ("unstarted", "completed")
+    ]
+    return View(title="More options", style="menu", body=body)
+
+
+def editor(phone: Phone, page: Page) -> View:
+    """The form of a new or an existing task; nothing is stored before Save."""
+    id, chosen = page.data["id"], int(page.data["dueDate"])
+    one = None if id is None else todo(phone, id)
+    priorities: list[Node] = [
+        _chip(name, f"{_ID}priority/{name}", number == page.data["importance"], partial(keep, importance=number))
+        for number, name in PRIORITIES.items()
+    ]
+    midnight = day_of(phone.now_ms // 1000) * _DAY_MS
+    dates = {"None": 0, **{name: midnight + days * _DAY_MS for name, days in _DATES.items()}}
+    choices = [
+        _chip(name, f"{_ID}due/{name}", when == chosen, partial(keep, dueDate=when)) for name, when in dates.items()
+    ]
+    body: list[Item] = [
+        text_field(page, "title", "Task name", _ID + "title"),
+        text("Due", _ID + "due_date", value=moment_name(chosen)),
+        *grid(choices, 4),
+        text("Priority", _ID + "priority", value=PRIORITIES.get(int(page.data["importance"]), NONE)),
+        *grid(priorities, 4),
+        text_field(page, "notes", "Description", _ID + "notes", multiline=True),
+    ]
+    if one is not None and whole(one["completed"]):
+        body.append(text("Completed", _ID + "completed", value=moment_name(whole(one["completed"]))))
+    return View(
+        title="New task" if id is None else "Task",
+        body=body,
+        navigation=icon("Close", _ID + "close", pop),
+        actions=(
+            *((icon("Delete", _ID + "delete", partial(push, page=_question(id))),) if id is not None else ()),
+            icon("Save", _ID + "save", _save),
+        ),
+    )
+
+
+def delete(phone: Phone, page: Page) -> View:
+    """The question before a task is deleted."""
+    return View(
+        title="Delete task?",
+        style="dialog",
+        body=[text("This cannot be undone.", _ID + "message")],
+        actions=(button("Cancel", _ID + "cancel", pop), button("OK", _ID + "ok", partial(_delete, id=page.data["id"]))),
+    )
+
+
+def _entry(one: Row) -> Node:
+    priority = PRIORITIES.get(whole(one["importance"]), NONE)
+    details = [moment_name(due(one)), f"{'No' if priority == NONE else priority} priority"]
+    return item(_title(one), entry_key(_id(one)), partial(_open, one=one), value=" · ".join(details))
+
+
+def _box(one: Row) -> Node:
+    done = bool(whole(one["completed"]))
+    flags = ("checked",) if done else ()
+    label = f"{'Completed' if done else 'Complete'} {_title(one)}"
+    return Node("checkbox", label, f"{_ID}complete/{_id(one)}", None, flags, partial(_complete, id=_id(one)))
+
+
+def _chip(name: str, key: str, on: bool, choose: Handler) -> Node:
+    return Node("chip", name, key, None, ("selected",) if on else (), choose)
+
+
+def _question(id: int) -> Page:
+    return Page(screen="todos.delete", data={"id": id})
+
+
+def _title(one: Row) -> str:
+    return str(one["title"] or "")
+
+
+def _id(one: Row) -> int:
+    return whole(one["_id"])
+
+
+def _toggle_shown(phone: Phone, what: str) -> Phone:
+    return pop(remember(phone, PACKAGE, **{what: not shows(phone, what)}))
+
+
+def _complete(phone: Phone, id: int) -> Phone:
+    """Check it off, or take the check away."""
+    one = todo(phone, id)
+    done = one is not None and bool(whole(one["completed"]))
+    phone = change_todo(phone, id, completed=0 if done else phone.now_ms)
+    return phone if done else toast(phone, "Task completed")
+
+
+def _create(phone: Phone) -> Phone:
+    return push(phone, Page(screen="todos.editor", data={"id": None, "importance": LOW, "dueDate": 0}, focus="title"))
+
+
+def _open(phone: Phone, one: Row) -> Phone:
+    data = {"id": _id(one), "importance": whole(one["importance"]), "dueDate": due(one)}
+    fields = {"title": _title(one), "notes": str(one["notes"] or "")}
+    return push(phone, Page(screen="todos.editor", data=data, fields=fields))
+
+
+def _save(phone: Phone) -> Phone:
+    page = phone.page
+    title, notes = (page.fields.get(name, "").strip() for name in ("title", "notes"))
+    values = {"title": title or "(No title)", "notes": notes or None}
+    id, numbers = page.data["id"], {name: int(page.data[name]) for name in ("importance", "dueDate")}
+    if id is None:
+        return pop(add_todo(phone, **values, **numbers))
+    return pop(change_todo(phone, id, **values, **numbers))
+
+
+def _delete(phone: Phone, id: int) -> Phone:
+    return pop(remove_todo(phone, id), count=2)
+
+
+_NOISE = ("Buy stamps", "Return the ladder", "Wash the curtains", "Sort old photos", "Oil the bike", "Descale kettle")
+
+
+def _noise(phone: Phone, rng: random.Random) -> Phone:
+    for title in rng.sample(_NOISE, rng.randint(1, 4)):
+        day = day_of(phone.now_ms // 1000) + rng.randint(-3, 10)
+        phone = add_todo(phone, title=title, importance=rng.randint(0, 3), dueDate=day * _DAY_MS)
+    return phone
+
+
+APP = App(
+    package=PACKAGE,
+    names=("Tasks", "Tasks App"),
+    activity="com.todoroo.astrid.activity.MainActivity",
+    pages=(Page(screen="todos.list"),),
+    screens={"todos.list": task_list, "todos.menu": menu, "todos.editor": editor, "todos.delete": delete},
+    tables=(TODOS,),
+    noise=_noise,
+)

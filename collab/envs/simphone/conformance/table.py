@@ -1,0 +1,192 @@
+"""What the judges said about all instances, as a page of Markdown and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collab.envs.simphone.conformance.fidelity import MAY_SAMPLE_NOTHING, VERIFY, State, Verdict
+
+_STATES: tuple[State, ...] = ("untouched", "solved", "spoilt")
+_AGREED: tuple[State, ...] = ("blurred", "disturbed")
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """One line: tasks and instances without a miss, and how often the two judges agree."""
+    tasks = by_task(verdicts)
+    right = sum(not any(verdict.misses for verdict in of_task) for of_task in tasks.values())
+    marks = [mark for verdict in verdicts for mark in verdict.marks.values()]
+    agreed = sum(mark.agreed for mark in marks)
+    instances = sum(not verdict.misses for verdict in verdicts)
+    return (
+        f"{right} of {len(tasks)} tasks and {instances} of {len(verdicts)} instances are as they should be; "
+        f"both judges give the same score in {agreed} of {len(marks)} states"
+    )
+
+
+def by_task(verdicts: Sequence[Verdict]) -> Mapping[str, list[Verdict]]:
+    """Verdicts by task, in the order in which tasks come first."""
+    tasks: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        tasks.setdefault(verdict.task, []).append(verdict)
+    return tasks
+
+
+def misses(verdicts: Sequence[Verdict]) -> list[str]:
+    """What is not as it should be, one line for each instance that has something."""
+    return [
+        f"{verdict.task}, suite seed {verdict.suite_seed}: {'; '.join(verdict.misses)}"
+        for verdict in verdicts
+        if verdict.misses
+    ]
+
+
+def flawed(verdicts: Sequence[Verdict]) -> list[str]:
+    """Instances in which AndroidWorld drew no target, so that nothing has to be done."""
+    return [
+        f"{verdict.task}, suite seed {verdict.suite_seed}"
+        for verdict in verdicts
+        if verdict.task in MAY_SAMPLE_NOTHING and verdict.solved_from_the_start
+    ]
+
+
+def plain(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Verdicts for a JSON file, each with its misses."""
+    return [{**dataclasses.asdict(verdict), "misses": verdict.misses} for verdict in verdicts]
+
+
+def table(verdicts: Sequence[Verdict]) -> str:
+    """A Markdown table with a row for each task: AndroidWorld's scores by state, suite seed after suite seed."""
+    lines = [
+        "| Task | untouched | solved | spoilt | by changing | blurred | disturbed | steps | budget |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for task, of_task in by_task(verdicts).items():
+        scores, agreed = (_scores(of_task, states) for states in (_STATES, _AGREED))
+        changed = ", ".join(dict.fromkeys(one.changed for one in of_task if one.changed)) or "–"
+        steps = " ".join("–" if one.steps is None else str(one.steps) for one in of_task)
+        budget = next((str(one.max_steps) for one in of_task if one.max_steps is not None), "–")
+        lines.append(f"| {task}{_mark(task)} | {scores} | {changed} | {agreed} | {steps} | {budget} |")
+    return "\n".join(lines) + "\n"
+
+
+def _scores(of_task: Sequence[Verdict], states: tuple[State, ...]) -> str:
+    return " | ".join(" ".join(_score(verdict, state) for verdict in of_task) for state in states)
+
+
+def _score(verdict: Verdict, state: State) -> str:
+    mark = verdict.marks.get(state)
+    if mark is None:
+        return "–"
+    return "error" if mark.theirs is None else f"{mark.theirs:g}"
+
+
+def _mark(task: str) -> str:
+    return " ¹" if task in VERIFY else " ²" if task in MAY_SAMPLE_NOTHING else ""
+
+
+def page(verdicts: Sequence[Verdict], *, command: str, commit: str, by_their_hands: Sequence[Verdict] = ()) -> str:
+    """The whole result as a page of Markdown.
+
+    Args:
+        command: that made it.
+        commit: of AndroidWorld's repository.
+        by_their_hands: the same instances solved by AndroidWorld's execution of our actions.
+    """
+    return _PAGE.format(
+        summary=summary(verdicts),
+        command=command,
+        commit=commit,
+        seeds=", ".join(dict.fromkeys(str(verdict.suite_seed) for verdict in verdicts)),
+        table=table(verdicts),
+        misses=_listed(misses(verdicts)),
+        empty="; ".join(flawed(verdicts)) or "none",
+        hands=_HANDS.format(summary=summary(by_their_hands), misses=_listed(misses(by_their_hands)))
+        if by_their_hands
+        else "",
+    )
+
+
+def _listed(lines: Sequence[str]) -> str:
+    return "".join(f"- {line}\n" for line in lines) or "None.\n"
+
+
+_HANDS = """\
+
+## With AndroidWorld's hands
+
+{summary}.
+
+Here AndroidWorld also executes our oracle's actions: its `execute_action` turns them into adb taps, keys, swipes and
+intents. It types no letter outside ASCII, so "Sauté" is planned as "Saute", which its judges forgive; and its swipes
+begin in the middle of the screen, so a slider is tapped at its end.
+
+### Misses
+
+{misses}"""
+
+
+_PAGE = """\
+# AndroidWorld's own judges on SimPhone
+
+{summary}.
+
+AndroidWorld's task classes set a SimPhone up through adb, our oracle solves the task through the phone's screens, and
+AndroidWorld's `is_successful` judges the phone: it pulls databases and files, queries content providers and reads the
+elements on the screen, all through adb. Neither side sees the other's score. These states are judged:
+
+- *untouched*: set up, nothing done; must score less than 1;
+- *solved*: after our oracle; must score 1;
+- *spoilt*: solved, but with one decisive field changed beyond what fuzzy matching forgives; must score less than 1;
+- *blurred*: solved, with upper and lower case swapped in one text; both judges must say the same;
+- *disturbed*: solved, with another row of the table reworded or another file removed; both judges must say the same.
+
+This says that SimPhone stores what AndroidWorld looks for, where it looks for it. It says nothing about how a policy
+trained on SimPhone does on an emulator.
+
+AndroidWorld's commit is `{commit}`; of each task, the first instance in the suites with
+seeds {seeds} was taken. The command:
+
+```console
+$ {command}
+```
+
+Numbers stand in the order of the seeds. *steps* counts the actions of our oracle, `status` included; *budget* is
+AndroidWorld's limit. A dash: the state does not exist.
+
+{table}
+¹ Set up solved: the agent only has to confirm, so *untouched* scores 1.
+² AndroidWorld's generator sometimes draws no target; then *untouched* scores 1 and there is nothing to change. Here:
+{empty}.
+
+## Misses
+
+{misses}{hands}
+## Running it
+
+AndroidWorld is in no package registry and its requirements clash with ours, so it lives in an environment of its own:
+
+```console
+$ git clone https://github.com/google-research/android_world && cd android_world
+$ python3.11 -m venv .venv
+$ .venv/bin/pip install "setuptools<80" absl-py==2.1.0 android-env==1.2.3 dm_env==1.6 fuzzywuzzy==0.18.0 \\
+    grpcio-tools==1.71.0 protobuf==5.29.5 immutabledict==2.0.0 jsonschema==4.17.3 numpy==1.26.3 pandas==2.1.4 \\
+    "opencv-python-headless<4.12" pillow pydub requests tenacity termcolor
+$ .venv/bin/python setup.py generate_protos
+```
+
+No emulator, no ffmpeg and no other app is needed. The phone's clock goes on where AndroidWorld waits for a device, so
+an instance takes a fifth of a second.
+
+## AndroidWorld's agents on SimPhone
+
+The same interface serves anything that AndroidWorld has, its suites and agents included. `collab phone serve` prints
+the port; in AndroidWorld's environment, with `collab/envs/phone/androidworld/client` on the path:
+
+```python
+import simphone_env
+
+env = simphone_env.connect(port, "emulator-5554")  # AndroidWorld's own AsyncAndroidEnv
+```
+"""

@@ -1,0 +1,408 @@
+"""Commands on files: ls, find, cat, rm, mkdir, cp, mv, test and their kin, with toybox's words.
+
+Looking for files: find, and the tests of `[ … ]`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fnmatch
+import hashlib
+import posixpath
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from collab.envs.simphone.shell import tree
+from collab.envs.simphone.shell.session import Command, Done, Session, split_flags, whole
+from collab.envs.simphone.state import Phone
+
+
+def ls(session: Session, args: list[str], stdin: str) -> Done:
+    """List files and folders."""
+    flags, paths = split_flags(args)
+    if any(arg.startswith("-") and not arg.startswith("--") and arg.count("l") > 1 for arg in args):
+        flags["full"] = ""
+    out: list[str] = []
+    err: list[str] = []
+    paths = paths or ["."]
+    shown = sorted(paths, key=lambda path: "d" not in flags and tree.is_folder(session.phone, session.path(path)))
+    for path in shown:
+        found = tree.info(session.phone, session.path(path))
+        if found is None:
+            err.append(f"ls: {path}: No such file or directory\n")
+        elif not found.folder or "d" in flags:
+            out.append(_entry(found, path, flags))
+        else:
+            if len(paths) > 1 or "R" in flags:
+                out.append(f"{'' if not out else chr(10)}{path}:\n")
+            out.append(_listing(session, found.path, flags))
+            if "R" in flags:
+                below = [one for one in tree.walk(session.phone, found.path)[1:] if tree.is_folder(session.phone, one)]
+                out += [f"\n{one}:\n{_listing(session, one, flags)}" for one in below]
+    return Done("".join(out), "".join(err), int(bool(err)))
+
+
+def _listing(session: Session, folder: str, flags: dict[str, str]) -> str:
+    names = tree.names(session.phone, folder)
+    if "a" not in flags and "A" not in flags:
+        names = [name for name in names if not name.startswith(".")]
+    found = [(name, tree.info(session.phone, posixpath.join(folder, name))) for name in names]
+    if "a" in flags:
+        itself, above = tree.info(session.phone, folder), tree.info(session.phone, posixpath.dirname(folder))
+        found = [(".", itself), ("..", above), *found]
+    if "t" in flags:
+        found.sort(key=lambda pair: -(pair[1].changed_ms if pair[1] else 0))
+    if "r" in flags:
+        found.reverse()
+    lines = [_entry(info, name, flags) for name, info in found if info is not None]
+    total = sum(-(-info.size // 1024) for _, info in found if info is not None)
+    return (f"total {total}\n" if "l" in flags else "") + "".join(lines)
+
+
+def _entry(info: tree.Info, name: str, flags: dict[str, str]) -> str:
+    mark = "/" if info.folder and ("p" in flags or "F" in flags) else ""
+    if "l" not in flags:
+        return f"{info.size // 512 + 1} {name}{mark}\n" if "s" in flags else f"{name}{mark}\n"
+    time = datetime.datetime.fromtimestamp(info.changed_ms // 1000, tz=datetime.UTC)
+    written = f"{time:%Y-%m-%d %H:%M}"
+    if "full" in flags:
+        written = f"{time:%Y-%m-%d %H:%M:%S}.{info.changed_ms % 1000:03d}000000 +0000"
+    kind = "drwxrws---" if info.folder else "-rw-rw----"
+    return (
+        f"{kind} {1 + info.folder} u0_a158 media_rw {info.size:>{1 if 'full' in flags else 8}} {written} {name}{mark}\n"
+    )
+
+
+def cat(session: Session, args: list[str], stdin: str) -> Done:
+    """Write files one after the other."""
+    _, paths = split_flags(args)
+    out: list[str] = []
+    err: list[str] = []
+    for path in paths or ["-"]:
+        if path == "-":
+            out.append(stdin)
+            continue
+        try:
+            out.append(tree.decode(tree.read_bytes(session.phone, session.path(path))))
+        except tree.TreeProblem as problem:
+            err.append(f"cat: {path}: {problem}\n")
+    return Done("".join(out), "".join(err), int(bool(err)))
+
+
+def rm(session: Session, args: list[str], stdin: str) -> Done:
+    """Remove files, and with -r folders."""
+    flags, paths = split_flags(args)
+    err: list[str] = []
+    for path in paths:
+        found = tree.info(session.phone, session.path(path))
+        if found is None:
+            err += [] if "f" in flags else [f"rm: {path}: No such file or directory\n"]
+        elif found.folder and not {"r", "R"} & flags.keys():
+            err.append(f"rm: {path}: is directory\n")
+        else:
+            err += _attempt(session, f"rm: {path}", tree.delete, found.path)
+    if not paths and "f" not in flags:
+        return Done(err="rm: Needs 1 argument\n", code=1)
+    return Done(err="".join(err), code=int(bool(err)))
+
+
+def rmdir(session: Session, args: list[str], stdin: str) -> Done:
+    """Remove empty folders."""
+    _, paths = split_flags(args)
+    err: list[str] = []
+    for path in paths:
+        place = session.path(path)
+        if not tree.is_folder(session.phone, place):
+            err.append(f"rmdir: {path}: {'Not a directory' if tree.info(session.phone, place) else _MISSING}\n")
+        elif tree.names(session.phone, place):
+            err.append(f"rmdir: {path}: Directory not empty\n")
+        else:
+            err += _attempt(session, f"rmdir: {path}", tree.delete, place)
+    return Done(err="".join(err), code=int(bool(err)))
+
+
+_MISSING = "No such file or directory"
+
+
+def _attempt(session: Session, what: str, change: Callable[[Phone, str], Phone], path: str) -> list[str]:
+    """Change the session's phone at a path; what went wrong as one line."""
+    try:
+        session.phone = change(session.phone, path)
+    except tree.TreeProblem as problem:
+        return [f"{what}: {problem}\n"]
+    return []
+
+
+def _empty_file(phone: Phone, path: str) -> Phone:
+    return tree.write_bytes(phone, path, b"")
+
+
+def mkdir(session: Session, args: list[str], stdin: str) -> Done:
+    """Create folders."""
+    flags, paths = split_flags(args, "m")
+    err: list[str] = []
+    for path in paths:
+        place = session.path(path)
+        if "p" not in flags and tree.info(session.phone, place) is not None:
+            err.append(f"mkdir: '{path}': File exists\n")
+        elif "p" not in flags and not tree.is_folder(session.phone, posixpath.dirname(place)):
+            err.append(f"mkdir: '{path}': {_MISSING}\n")
+        else:
+            err += _attempt(session, f"mkdir: '{path}'", tree.make_folder, place)
+    return Done(err="".join(err), code=int(bool(err)))
+
+
+def touch(session: Session, args: list[str], stdin: str) -> Done:
+    """Create empty files, or set the time of change to now."""
+    _, paths = split_flags(args, "dtr")
+    err: list[str] = []
+    for path in paths:
+        place = session.path(path)
+        entry = session.phone.files.get(place)
+        if entry is not None:
+            files = {**session.phone.files, place: replace(entry, changed_ms=session.phone.now_ms)}
+            session.phone = replace(session.phone, files=files)
+        elif tree.info(session.phone, place) is None:
+            err += _attempt(session, f"touch: '{path}'", _empty_file, place)
+    return Done(err="".join(err), code=int(bool(err)))
+
+
+def cp(session: Session, args: list[str], stdin: str) -> Done:
+    """Copy files, and with -r or -a folders; `cp -a from/. to/` copies what is in a folder."""
+    return _transfer(session, args, "cp")
+
+
+def mv(session: Session, args: list[str], stdin: str) -> Done:
+    """Move or rename files and folders."""
+    return _transfer(session, args, "mv")
+
+
+def _transfer(session: Session, args: list[str], verb: str) -> Done:
+    flags, paths = split_flags(args)
+    if len(paths) < 2:
+        return Done(err=f"{verb}: Needs 2 arguments\n", code=1)
+    *sources, target = paths
+    goal = session.path(target)
+    into = tree.is_folder(session.phone, goal)
+    if len(sources) > 1 and not into:
+        return Done(err=f"{verb}: '{target}' not directory\n", code=1)
+    err: list[str] = []
+    for source in sources:
+        start = session.path(source)
+        found = tree.info(session.phone, start)
+        inside = source.endswith("/.")
+        place = posixpath.join(goal, posixpath.basename(start)) if into and not inside else goal
+        if found is None:
+            err.append(f"{verb}: bad '{source}': {_MISSING}\n")
+        elif found.folder and verb == "cp" and not {"r", "R", "a"} & flags.keys():
+            err.append(f"cp: Skipped dir '{source}'\n")
+        elif place == start or place.startswith(start + "/"):
+            err.append(f"{verb}: '{source}' is '{target}'\n")
+        else:
+            change = partial(_transferred, start=start, keep=verb == "cp")
+            err += _attempt(session, f"{verb}: '{target}'", change, place)
+    return Done(err="".join(err), code=int(bool(err)))
+
+
+def _transferred(phone: Phone, place: str, *, start: str, keep: bool) -> Phone:
+    """Copy what lies at `start` to `place`; unless `keep`, take it away there."""
+    for path in tree.walk(phone, start):
+        goal = place + path[len(start) :]
+        if tree.is_folder(phone, path):
+            phone = tree.make_folder(phone, goal)
+            continue
+        entry = phone.files.get(path)
+        phone = tree.write_bytes(phone, goal, tree.read_bytes(phone, path))
+        if not keep and entry is not None and goal in phone.files:
+            phone = replace(phone, files={**phone.files, goal: entry})
+    return phone if keep else tree.delete(phone, start)
+
+
+def chmod(session: Session, args: list[str], stdin: str) -> Done:
+    """Change permissions: there is one user, so this only checks that the files are there."""
+    _, operands = split_flags([arg for arg in args if not arg.startswith(("-x", "-w", "-r"))])
+    missing = [path for path in operands[1:] if tree.info(session.phone, session.path(path)) is None]
+    err = "".join(f"chmod: {path}: {_MISSING}\n" for path in missing)
+    return Done(err=err, code=int(bool(missing)))
+
+
+def restorecon(session: Session, args: list[str], stdin: str) -> Done:
+    """Restore security labels, of which there are none."""
+    return Done()
+
+
+def stat(session: Session, args: list[str], stdin: str) -> Done:
+    """Say what is known of files; -c understands %n %s %Y %F."""
+    flags, paths = split_flags(args, "c")
+    out: list[str] = []
+    err: list[str] = []
+    for path in paths:
+        found = tree.info(session.phone, session.path(path))
+        if found is None:
+            err.append(f"stat: '{path}': {_MISSING}\n")
+            continue
+        kind = "directory" if found.folder else "regular file"
+        values = {"%n": path, "%s": str(found.size), "%Y": str(found.changed_ms // 1000), "%F": kind}
+        line = flags.get("c") or "  File: %n\n  Size: %s\t %F\nModify: %Y"
+        for name, value in values.items():
+            line = line.replace(name, value)
+        out.append(line + "\n")
+    return Done("".join(out), "".join(err), int(bool(err)))
+
+
+def digest(algorithm: str) -> Command:
+    """md5sum, sha1sum or sha256sum."""
+
+    def command(session: Session, args: list[str], stdin: str) -> Done:
+        _, paths = split_flags(args)
+        out: list[str] = []
+        err: list[str] = []
+        for path in paths or ["-"]:
+            try:
+                data = tree.encode(stdin) if path == "-" else tree.read_bytes(session.phone, session.path(path))
+                out.append(f"{hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()}  {path}\n")
+            except tree.TreeProblem as problem:
+                err.append(f"{algorithm}sum: {path}: {problem}\n")
+        return Done("".join(out), "".join(err), int(bool(err)))
+
+    return command
+
+
+def find(session: Session, args: list[str], stdin: str) -> Done:
+    """Find files by name, kind and depth; prints or deletes them."""
+    first = next((place for place, arg in enumerate(args) if arg.startswith(("-", "(", "!"))), len(args))
+    starts, rules = args[:first] or ["."], args[first:]
+    try:
+        test, delete = _rules(rules)
+    except ValueError as problem:
+        return Done(err=f"find: {problem}\n", code=1)
+    out: list[str] = []
+    err: list[str] = []
+    for start in starts:
+        base = session.path(start)
+        if tree.info(session.phone, base) is None:
+            err.append(f"find: {start}: No such file or directory\n")
+            continue
+        paths = tree.walk(session.phone, base)
+        for path in reversed(paths) if delete else paths:
+            depth = 0 if path == base else path[len(base.rstrip("/")) :].count("/")
+            if not test(path, depth, tree.is_folder(session.phone, path)):
+                continue
+            if delete:
+                session.phone = tree.delete(session.phone, path)
+            else:
+                shown = start if path == base else start.rstrip("/") + path[len(base.rstrip("/")) :]
+                out.append(shown + "\n")
+    return Done("".join(out), "".join(err), int(bool(err)))
+
+
+_Test = Callable[[str, int, bool], bool]
+
+
+def _rules(rules: list[str]) -> tuple[_Test, bool]:
+    """The expression as one test of (path, depth, is folder); -o binds weaker than what stands side by side."""
+    alternatives: list[list[_Test]] = [[]]
+    limits: list[_Test] = []
+    delete, negate = False, False
+    waiting = iter(rules)
+    for rule in waiting:
+        if rule in ("-o", "-or"):
+            alternatives.append([])
+        elif rule == "-delete":
+            delete = True
+        elif rule in ("!", "-not"):
+            negate = not negate
+        elif rule in ("-print", "-a", "-and", "(", ")"):
+            continue
+        elif rule in ("-mindepth", "-maxdepth"):
+            limits.append(_depth_rule(rule, whole(next(waiting, "")) or 0))
+        else:
+            alternatives[-1].append(_rule(rule, next(waiting, None), negate=negate))
+            negate = False
+
+    def test(path: str, depth: int, folder: bool) -> bool:
+        if not all(limit(path, depth, folder) for limit in limits):
+            return False
+        return any(all(one(path, depth, folder) for one in group) for group in alternatives)
+
+    return test, delete
+
+
+def _depth_rule(rule: str, depth_limit: int) -> _Test:
+    if rule == "-mindepth":
+        return lambda path, depth, folder: depth >= depth_limit
+    return lambda path, depth, folder: depth <= depth_limit
+
+
+def _rule(rule: str, value: str | None, *, negate: bool) -> _Test:
+    if value is None:
+        raise ValueError(f"{rule}: missing argument")
+    wanted = value
+    if rule == "-type" and wanted in ("f", "d"):
+        return lambda path, depth, folder: (folder == (wanted == "d")) != negate
+    if rule == "-name":
+        return lambda path, depth, folder: fnmatch.fnmatchcase(posixpath.basename(path), wanted) != negate
+    if rule == "-iname":
+        low = wanted.lower()
+        return lambda path, depth, folder: fnmatch.fnmatchcase(posixpath.basename(path).lower(), low) != negate
+    if rule == "-path":
+        return lambda path, depth, folder: fnmatch.fnmatchcase(path, wanted) != negate
+    raise ValueError(f"bad arg '{rule}'")
+
+
+def test(session: Session, args: list[str], stdin: str) -> Done:
+    """Compare strings and numbers, look for files."""
+    try:
+        return Done(code=0 if _holds(session, args) else 1)
+    except ValueError as problem:
+        return Done(err=f"/system/bin/sh: test: {problem}\n", code=2)
+
+
+def bracket(session: Session, args: list[str], stdin: str) -> Done:
+    """`[ … ]`, the other name of test."""
+    if not args or args[-1] not in ("]", "]]"):
+        return Done(err="/system/bin/sh: [: missing ]\n", code=2)
+    return test(session, args[:-1], stdin)
+
+
+_NUMBERS: dict[str, Callable[[int, int], bool]] = {
+    "-eq": lambda a, b: a == b,
+    "-ne": lambda a, b: a != b,
+    "-lt": lambda a, b: a < b,
+    "-le": lambda a, b: a <= b,
+    "-gt": lambda a, b: a > b,
+    "-ge": lambda a, b: a >= b,
+}
+
+
+def _holds(session: Session, args: list[str]) -> bool:
+    for joint, meaning in (("-o", any), ("-a", all)):
+        if joint in args[1:-1]:
+            place = args.index(joint, 1)
+            return meaning([_holds(session, args[:place]), _holds(session, args[place + 1 :])])
+    if args[:1] == ["!"]:
+        return not _holds(session, args[1:])
+    if len(args) < 2:
+        return bool(args and args[0])
+    if len(args) == 2:
+        return _unary(session, *args)
+    if len(args) == 3 and args[1] in ("=", "==", "!="):
+        return (args[0] == args[2]) == (args[1] != "!=")
+    if len(args) == 3 and args[1] in _NUMBERS:
+        first, second = whole(args[0]), whole(args[2])
+        if first is None or second is None:
+            raise ValueError(f"{args[0] if first is None else args[2]}: bad number")
+        return _NUMBERS[args[1]](first, second)
+    raise ValueError(f"{args[-1]}: unexpected operator/operand")
+
+
+def _unary(session: Session, operator: str, value: str) -> bool:
+    if operator in ("-z", "-n"):
+        return bool(value) == (operator == "-n")
+    found = tree.info(session.phone, session.path(value)) if value else None
+    if operator in ("-e", "-r", "-w", "-x"):
+        return found is not None
+    if operator in ("-f", "-d", "-s"):
+        return found is not None and (found.size > 0 if operator == "-s" else found.folder == (operator == "-d"))
+    raise ValueError(f"{operator}: unexpected operator/operand")

@@ -1,0 +1,286 @@
+"""Runs a command line on a phone: `run(phone, command) → ShellResult`. Pure: the phone given is not changed.
+
+What a command can use and change is its `Session`; a command is a function of the session, its arguments and its
+input. Work is bounded: at most `MAX_COMMANDS` commands and `MAX_OUTPUT` characters in a run.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+from collections.abc import Iterable
+
+from collab.envs.simphone.shell import tree
+from collab.envs.simphone.shell.session import SHELL, Command, Done, Session, ShellResult, Stop
+from collab.envs.simphone.shell.syntax import (
+    MAX_DEPTH,
+    Group,
+    If,
+    Loop,
+    Piece,
+    Pipeline,
+    Redirect,
+    Sequence,
+    Simple,
+    SyntaxProblem,
+    Word,
+    parse,
+)
+from collab.envs.simphone.shell.syntax import Command as Node
+from collab.envs.simphone.state import Phone
+
+
+def execute(phone: Phone, line: str, commands: dict[str, Command]) -> ShellResult:
+    """Run a command line with these commands; never raises for what stands in the line."""
+    session = Session(phone)
+    runner = _Runner(session, commands)
+    try:
+        parsed = parse(line.encode("utf-8", "replace").decode("utf-8").replace("\0", ""))
+        session.status = runner.sequence(parsed, "")
+    except SyntaxProblem as problem:
+        session.status = 1
+        session.log.append(("err", f"{SHELL}: syntax error: {problem}\n"))
+    except Stop as stop:
+        session.status = stop.code
+        session.log.append(("err", f"{SHELL}: {stop}\n" if str(stop) else ""))
+    return ShellResult(
+        phone=session.phone,
+        stdout="".join(text for stream, text in session.log if stream == "out"),
+        stderr="".join(text for stream, text in session.log if stream == "err"),
+        exit_code=session.status & 255,
+        output="".join(text for _, text in session.log),
+    )
+
+
+class _Runner:
+    def __init__(self, session: Session, commands: dict[str, Command]) -> None:
+        self.session = session
+        self.commands = commands
+        self._depth = 0
+
+    # ---------------------------------------------------------------------------------------------- control flow
+
+    def sequence(self, node: Sequence, stdin: str) -> int:
+        status = self.session.status
+        for operator, pipeline in node.parts:
+            if (operator == "&&" and status != 0) or (operator == "||" and status == 0):
+                continue
+            status = self._pipeline(pipeline, stdin)
+            self.session.status = status
+        return status
+
+    def _pipeline(self, node: Pipeline, stdin: str) -> int:
+        status = 0
+        for command in node.commands[:-1]:
+            mark = len(self.session.log)
+            self._command(command, stdin)
+            stdin = self._take(mark)
+        status = self._command(node.commands[-1], stdin)
+        return int(status == 0) if node.negated else status
+
+    def _take(self, mark: int) -> str:
+        """Take standard output back out of the log, from `mark` on."""
+        new = self.session.log[mark:]
+        self.session.log[mark:] = [entry for entry in new if entry[0] == "err"]
+        return "".join(text for stream, text in new if stream == "out")
+
+    def _command(self, node: Node, stdin: str) -> int:
+        self.session.budget -= 1
+        if self.session.budget < 0:
+            raise Stop(137, "too many commands")
+        if isinstance(node, Simple):
+            return self._simple(node, stdin)
+        mark = len(self.session.log)
+        files = self._opened(node.redirects)
+        if isinstance(files, Done):
+            return self._write(files, ())
+        status = self._compound(node, stdin)
+        if files:
+            out = self._take(mark)
+            err = "".join(text for _, text in self.session.log[mark:])
+            del self.session.log[mark:]
+            self._write(Done(out, err, status), files)
+        return status
+
+    def _compound(self, node: If | Loop | Group, stdin: str) -> int:
+        if isinstance(node, If):
+            for condition, body in node.branches:
+                if self.sequence(condition, stdin) == 0:
+                    return self.sequence(body, stdin)
+            return self.sequence(node.otherwise, stdin) if node.otherwise is not None else 0
+        if isinstance(node, Loop):
+            return self._loop(node, stdin)
+        if not node.subshell:
+            return self.sequence(node.body, stdin)
+        cwd, variables = self.session.cwd, dict(self.session.variables)
+        try:
+            return self.sequence(node.body, stdin)
+        except Stop as stop:
+            if str(stop):  # a bound was reached, which ends everything; `exit` only ends the subshell
+                raise
+            return stop.code
+        finally:
+            self.session.cwd, self.session.variables = cwd, variables
+
+    def _loop(self, node: Loop, stdin: str) -> int:
+        status = 0
+        if node.kind == "for":
+            for value in self._expanded(node.words):
+                self.session.variables[node.variable] = value
+                status = self.sequence(node.body, stdin)
+            return status
+        assert node.condition is not None
+        while (self.sequence(node.condition, stdin) == 0) == (node.kind == "while"):
+            status = self.sequence(node.body, stdin)
+        return status
+
+    # --------------------------------------------------------------------------------------------- one command
+
+    def _simple(self, node: Simple, stdin: str) -> int:
+        values = {name: self._text(word) for name, word in node.assignments}
+        words = self._expanded(node.words)
+        files = self._opened(node.redirects)
+        if isinstance(files, Done):
+            return self._write(files, ())
+        if not words:
+            self.session.variables.update(values)
+            return self._write(Done(), files)
+        for redirect, path in files:
+            if redirect.operator == "<":
+                stdin = tree.decode(tree.read_bytes(self.session.phone, path)) if path else ""
+        name = words[0].removeprefix("/system/bin/")
+        command = self.commands.get(name)
+        if command is None:
+            return self._write(Done(err=f"{SHELL}: {words[0]}: inaccessible or not found\n", code=127), files)
+        try:
+            done = command(self.session, words[1:], stdin)
+        except tree.TreeProblem as problem:
+            done = Done(err=f"{name}: {problem}\n", code=1)
+        return self._write(done, files)
+
+    def _opened(self, redirects: Iterable[Redirect]) -> list[tuple[Redirect, str]] | Done:
+        """The redirections with their paths; what went wrong when a file cannot be opened."""
+        files: list[tuple[Redirect, str]] = []
+        for redirect in redirects:
+            target = self._text(redirect.target)
+            if redirect.operator == ">&" or target == "/dev/null":
+                files.append((redirect, target if redirect.operator == ">&" else ""))
+                continue
+            path = self.session.path(target)
+            try:
+                if redirect.operator == "<":
+                    tree.read_bytes(self.session.phone, path)
+                else:
+                    before = b"" if redirect.operator == ">" else self._existing(path)
+                    self.session.phone = tree.write_bytes(self.session.phone, path, before)
+            except tree.TreeProblem as problem:
+                verb = "open" if redirect.operator == "<" else "create"
+                return Done(err=f"{SHELL}: can't {verb} {target}: {problem}\n", code=1)
+            files.append((redirect, path))
+        return files
+
+    def _existing(self, path: str) -> bytes:
+        found = tree.info(self.session.phone, path)
+        return b"" if found is None else tree.read_bytes(self.session.phone, path)
+
+    def _write(self, done: Done, files: Iterable[tuple[Redirect, str]]) -> int:
+        """Send what was written to where the redirections say."""
+        to: dict[str, str | None] = {"1": "out", "2": "err"}
+        for redirect, path in files:
+            if redirect.operator == "<":
+                continue
+            if redirect.operator == ">&":
+                to[redirect.stream] = to.get(path, "out")
+                continue
+            for stream in ("1", "2") if redirect.stream == "&" else (redirect.stream,):
+                to[stream] = path or None
+        self._send(done.out, to["1"])
+        self._send(done.err, to["2"])
+        return done.code
+
+    def _send(self, text: str, to: str | None) -> None:
+        if not text or to is None:
+            return
+        if to in ("out", "err"):
+            self.session.room -= len(text)
+            if self.session.room < 0:
+                raise Stop(137, "too much output")
+            self.session.log.append(("out" if to == "out" else "err", text))
+            return
+        data = self._existing(to) + tree.encode(text)
+        try:
+            self.session.phone = tree.write_bytes(self.session.phone, to, data)
+        except tree.TreeProblem as problem:
+            self.session.log.append(("err", f"{SHELL}: {to}: {problem}\n"))
+
+    # ------------------------------------------------------------------------------------------------ expansion
+
+    def _value(self, piece: Piece) -> str:
+        if piece.kind == "text":
+            return piece.value
+        if piece.kind == "variable":
+            special = {"?": str(self.session.status), "$": "4242", "#": "0", "0": "sh", "PWD": self.session.cwd}
+            return special.get(piece.value) or self.session.variables.get(piece.value, "")
+        mark = len(self.session.log)
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise SyntaxProblem("nested too deeply")
+        self.session.status = self.sequence(parse(piece.value), "")
+        self._depth -= 1
+        return self._take(mark).rstrip("\n")
+
+    def _text(self, word: Word) -> str:
+        """A word as one string."""
+        text = "".join(self._value(piece) for piece in word)
+        return _home(text) if word and not word[0].quoted else text
+
+    def _expanded(self, words: Iterable[Word]) -> list[str]:
+        """Words as arguments: variables split at spaces, patterns replaced by the paths they match."""
+        return [argument for word in words for argument in self._arguments(word)]
+
+    def _arguments(self, word: Word) -> list[str]:
+        if all(piece.kind == "text" and (piece.quoted or not set(piece.value) & set("*?[")) for piece in word):
+            return [self._text(word)]
+        fields: list[tuple[str, str]] = []
+        started = False
+        for piece in word:
+            value = self._value(piece)
+            whole = piece.quoted or piece.kind == "text"
+            parts = [value] if whole else value.split()
+            started = started or piece.quoted or bool(parts and value)
+            for position, part in enumerate(parts):
+                pattern = _literal(part) if piece.quoted else part
+                if fields and position == 0 and (whole or not value[:1].isspace()):
+                    fields[-1] = (fields[-1][0] + part, fields[-1][1] + pattern)
+                else:
+                    fields.append((part, pattern))
+        return [path for text, pattern in fields for path in self._globbed(text, pattern)] if started else []
+
+    def _globbed(self, text: str, pattern: str) -> list[str]:
+        if not set(text) & set("*?[") or pattern == _literal(text):
+            return [text]
+        found = ["/" if pattern.startswith("/") else self.session.cwd]
+        for part in pattern.strip("/").split("/"):
+            found = [posixpath.join(base, name) for base in found for name in self._matching(base, part)]
+        found = [path for path in found if tree.info(self.session.phone, tree.normal(path)) is not None]
+        start = len(self.session.cwd.rstrip("/")) + 1
+        return [path if pattern.startswith("/") else path[start:] for path in found] or [text]
+
+    def _matching(self, folder: str, pattern: str) -> list[str]:
+        if not set(pattern) & set("*?["):
+            return [pattern]
+        names = tree.names(self.session.phone, tree.normal(folder))
+        return [
+            name
+            for name in names
+            if fnmatch.fnmatchcase(name, pattern) and (not name.startswith(".") or pattern.startswith("."))
+        ]
+
+
+def _home(text: str) -> str:
+    return "/" + text[2:] if text == "~" or text.startswith("~/") else text
+
+
+def _literal(text: str) -> str:
+    """A pattern that matches only this text."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text)

@@ -1,0 +1,406 @@
+"""The grammar of the phone's shell: text in, a tree of commands out. Nothing is run or expanded here.
+
+The part of mksh that people type through adb: quoting, `;` `&&` `||` `|` `!`, redirections, `if`, `for`, `while`,
+groups, variables and command substitution. No here-documents, functions, `case` or arithmetic.
+
+The words of a command line: quoting, operators and what is to be expanded. Nothing is expanded here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+_OPERATORS = ("&&", "||", ";;", ";", "|", "&", "(", ")", "\n")
+_REDIRECT = re.compile(r"(\d?)(>>|>&|>|<)|(&>)")
+NAME = re.compile(r"[A-Za-z_]\w*|[?$#@*!0-9]")
+"""A variable."""
+_END_OF_WORD = " \t\r\n;|&()<>"
+
+
+class SyntaxProblem(Exception):
+    """The text is no command; the message is what mksh says after "syntax error:"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a word."""
+
+    kind: Literal["text", "variable", "command"]
+    value: str
+    quoted: bool
+    """Quoted text is neither split nor globbed."""
+
+
+Word: TypeAlias = tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An operator, a redirection sign, a word, or the end."""
+
+    kind: Literal["word", "operator", "redirect", "end"]
+    text: str = ""
+    word: Word = ()
+
+
+def tokens(text: str) -> list[Token]:
+    """Cut a command line into tokens; SyntaxProblem when a quote or a bracket does not close."""
+    found: list[Token] = []
+    place = 0
+    while place < len(text):
+        letter = text[place]
+        if letter in " \t\r" or text.startswith("\\\n", place):
+            place += 2 if letter == "\\" else 1
+        elif letter == "#":
+            end = text.find("\n", place)
+            place = len(text) if end < 0 else end
+        elif (match := _REDIRECT.match(text, place)) and (letter in "<>&" or text[place : place + 1].isdigit()):
+            found.append(Token("redirect", match.group()))
+            place = match.end()
+        elif operator := next((one for one in _OPERATORS if text.startswith(one, place)), None):
+            found.append(Token("operator", operator))
+            place += len(operator)
+        else:
+            end, word = _word(text, place)
+            found.append(Token("word", text[place:end], word))
+            place = end
+    return [*found, Token("end")]
+
+
+def _word(text: str, place: int) -> tuple[int, Word]:
+    """Read one word; returns where it ends."""
+    pieces: list[Piece] = []
+    while place < len(text) and text[place] not in _END_OF_WORD:
+        letter = text[place]
+        if letter == "'":
+            end = text.find("'", place + 1)
+            if end < 0:
+                raise SyntaxProblem("no closing quote")
+            pieces.append(Piece("text", text[place + 1 : end], True))
+            place = end + 1
+        elif letter == '"':
+            place = _double_quoted(text, place + 1, pieces)
+        elif letter == "\\":
+            pieces.append(Piece("text", text[place + 1 : place + 2], True))
+            place += 2
+        elif letter in "$`":
+            place = _expansion(text, place, pieces, quoted=False)
+        else:
+            end = place
+            while end < len(text) and text[end] not in _END_OF_WORD and text[end] not in "'\"\\$`":
+                end += 1
+            pieces.append(Piece("text", text[place:end], False))
+            place = end
+    return place, tuple(pieces)
+
+
+def _double_quoted(text: str, place: int, pieces: list[Piece]) -> int:
+    pieces.append(Piece("text", "", True))  # "" is a word too
+    while place < len(text):
+        letter = text[place]
+        if letter == '"':
+            return place + 1
+        if letter == "\\" and text[place + 1 : place + 2] in tuple('"\\$`\n'):
+            pieces.append(Piece("text", text[place + 1].replace("\n", ""), True))
+            place += 2
+        elif letter in "$`":
+            place = _expansion(text, place, pieces, quoted=True)
+        else:
+            end = place + 1
+            while end < len(text) and text[end] not in '"\\$`':
+                end += 1
+            pieces.append(Piece("text", text[place:end], True))
+            place = end
+    raise SyntaxProblem("no closing quote")
+
+
+def _expansion(text: str, place: int, pieces: list[Piece], *, quoted: bool) -> int:
+    """Read what begins with a dollar sign or a backquote."""
+    if text[place] == "`":
+        end = text.find("`", place + 1)
+        if end < 0:
+            raise SyntaxProblem("no closing quote")
+        pieces.append(Piece("command", text[place + 1 : end], quoted))
+        return end + 1
+    if text.startswith("$(", place):
+        end = _closing(text, place + 2)
+        pieces.append(Piece("command", text[place + 2 : end], quoted))
+        return end + 1
+    if text.startswith("${", place):
+        end = text.find("}", place)
+        if end < 0 or not NAME.fullmatch(text[place + 2 : end]):
+            raise SyntaxProblem("bad substitution")
+        pieces.append(Piece("variable", text[place + 2 : end], quoted))
+        return end + 1
+    match = NAME.match(text, place + 1)
+    if match is None:
+        pieces.append(Piece("text", "$", quoted))
+        return place + 1
+    pieces.append(Piece("variable", match.group(), quoted))
+    return match.end()
+
+
+def _closing(text: str, place: int) -> int:
+    """Where the parenthesis opened just before `place` closes; quotes hide parentheses."""
+    depth, quote = 1, ""
+    while place < len(text):
+        letter = text[place]
+        if letter == "\\" and quote != "'":
+            place += 1
+        elif quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter == "(") - (letter == ")")
+            if depth == 0:
+                return place
+        place += 1
+    raise SyntaxProblem("'(' unmatched")
+
+
+MAX_DEPTH = 40
+"""Nested groups and substitutions; deeper ones are a syntax error."""
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
+_RESERVED = frozenset({"if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "{", "}", "!"})
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """Where a stream goes: "2>" + word; "&>" sends both."""
+
+    stream: str
+    operator: str
+    target: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """A command with its arguments."""
+
+    assignments: tuple[tuple[str, Word], ...]
+    words: tuple[Word, ...]
+    redirects: tuple[Redirect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """(condition, body) pairs and what else."""
+
+    branches: tuple[tuple[Sequence, Sequence], ...]
+    otherwise: Sequence | None
+    redirects: tuple[Redirect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`for` over words, or `while` / `until` a condition."""
+
+    kind: Literal["for", "while", "until"]
+    variable: str
+    words: tuple[Word, ...]
+    condition: Sequence | None
+    body: Sequence
+    redirects: tuple[Redirect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands in braces, or in parentheses (whose variables and folder are forgotten afterwards)."""
+
+    body: Sequence
+    subshell: bool
+    redirects: tuple[Redirect, ...]
+
+
+Command: TypeAlias = Simple | If | Loop | Group
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Commands joined by `|`."""
+
+    commands: tuple[Command, ...]
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Pipelines, each with the operator before it: "" for the first and after `;`, "&&" or "||"."""
+
+    parts: tuple[tuple[str, Pipeline], ...]
+
+
+def parse(text: str) -> Sequence:
+    """Read a command line.
+
+    Raises:
+        SyntaxProblem: it is none.
+    """
+    parser = _Parser(tokens(text))
+    found = parser.sequence(())
+    if parser.now.kind != "end":
+        raise SyntaxProblem(f"'{parser.now.text or 'word'}' unexpected")
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------- parser
+
+
+class _Parser:
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._place = 0
+        self._depth = 0
+
+    @property
+    def now(self) -> Token:
+        return self._tokens[self._place]
+
+    def _next(self) -> Token:
+        token = self.now
+        self._place += 1
+        return token
+
+    def _is(self, *texts: str) -> bool:
+        """Whether an operator or a reserved word comes now."""
+        token = self.now
+        plain = len(token.word) == 1 and token.word[0].kind == "text" and not token.word[0].quoted
+        return token.text in texts and (token.kind == "operator" or (token.kind == "word" and plain))
+
+    def _expect(self, text: str, opened: str) -> None:
+        if not self._is(text):
+            raise SyntaxProblem(f"'{opened}' unmatched")
+        self._next()
+
+    def sequence(self, ends: tuple[str, ...]) -> Sequence:
+        """Read pipelines up to one of the reserved words in `ends`."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise SyntaxProblem("nested too deeply")
+        parts: list[tuple[str, Pipeline]] = []
+        operator = ""
+        while True:
+            while not operator and self._is(";", "\n", "&"):
+                self._next()
+            while operator and self._is("\n"):
+                self._next()
+            if self.now.kind == "end" or self._is(*ends, ")"):
+                if operator:
+                    raise SyntaxProblem(f"'{operator}' unexpected")
+                break
+            parts.append((operator, self._pipeline()))
+            operator = ""
+            if self._is("&&", "||"):
+                operator = self._next().text
+            elif not self._is(";", "\n", "&"):
+                break
+        self._depth -= 1
+        return Sequence(tuple(parts))
+
+    def _pipeline(self) -> Pipeline:
+        negated = False
+        while self._is("!"):
+            self._next()
+            negated = not negated
+        commands = [self._command()]
+        while self._is("|"):
+            self._next()
+            while self._is("\n"):
+                self._next()
+            commands.append(self._command())
+        return Pipeline(tuple(commands), negated)
+
+    def _command(self) -> Command:
+        if self._is("if"):
+            return self._if()
+        if self._is("for"):
+            return self._for()
+        if self._is("while", "until"):
+            return self._while()
+        if self._is("(", "{"):
+            opened = self._next().text
+            closing = ")" if opened == "(" else "}"
+            body = self.sequence((closing,))
+            self._expect(closing, opened)
+            return Group(body, opened == "(", self._redirects())
+        return self._simple()
+
+    def _if(self) -> If:
+        self._next()
+        branches: list[tuple[Sequence, Sequence]] = []
+        otherwise: Sequence | None = None
+        while True:
+            condition = self.sequence(("then",))
+            self._expect("then", "if")
+            branches.append((condition, self.sequence(("elif", "else", "fi"))))
+            if not self._is("elif"):
+                break
+            self._next()
+        if self._is("else"):
+            self._next()
+            otherwise = self.sequence(("fi",))
+        self._expect("fi", "if")
+        return If(tuple(branches), otherwise, self._redirects())
+
+    def _for(self) -> Loop:
+        self._next()
+        name = self._next()
+        words: list[Word] = []
+        if name.kind != "word" or not NAME.fullmatch(name.text):
+            raise SyntaxProblem("'for' unmatched")
+        if self._is("in"):
+            self._next()
+            while self.now.kind == "word":
+                words.append(self._next().word)
+        while self._is(";", "\n"):
+            self._next()
+        self._expect("do", "for")
+        body = self.sequence(("done",))
+        self._expect("done", "do")
+        return Loop("for", name.text, tuple(words), None, body, self._redirects())
+
+    def _while(self) -> Loop:
+        kind: Literal["while", "until"] = "while" if self._next().text == "while" else "until"
+        condition = self.sequence(("do",))
+        self._expect("do", kind)
+        body = self.sequence(("done",))
+        self._expect("done", "do")
+        return Loop(kind, "", (), condition, body, self._redirects())
+
+    def _redirects(self) -> tuple[Redirect, ...]:
+        found: list[Redirect] = []
+        while self.now.kind == "redirect":
+            found.append(self._redirect())
+        return tuple(found)
+
+    def _redirect(self) -> Redirect:
+        text = self._next().text
+        if self.now.kind != "word":
+            raise SyntaxProblem(f"'{self.now.text or 'newline'}' unexpected")
+        stream = "&" if text == "&>" else text.rstrip("<>&") or ("0" if "<" in text else "1")
+        return Redirect(stream, text.lstrip("0123456789&"), self._next().word)
+
+    def _simple(self) -> Simple:
+        assignments: list[tuple[str, Word]] = []
+        words: list[Word] = []
+        redirects: list[Redirect] = []
+        if self._is(*_RESERVED):
+            raise SyntaxProblem(f"'{self.now.text}' unexpected")
+        while self.now.kind in ("word", "redirect"):
+            if self.now.kind == "redirect":
+                redirects.append(self._redirect())
+                continue
+            word = self._next().word
+            match = _ASSIGNMENT.match(word[0].value) if word and not words and not word[0].quoted else None
+            if match is not None:
+                rest = (Piece("text", word[0].value[match.end() :], False), *word[1:])
+                assignments.append((match.group(1), rest))
+            else:
+                words.append(word)
+        if not (assignments or words or redirects):
+            raise SyntaxProblem(f"'{self.now.text or 'end of input'}' unexpected".replace("\n", "newline"))
+        return Simple(tuple(assignments), tuple(words), tuple(redirects))

@@ -1,0 +1,163 @@
+"""Files tasks: judged by the file tree."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+from collab.envs.simphone.app import chosen
+from collab.envs.simphone.apps.files import PACKAGE, STORAGE, entry_key
+from collab.envs.simphone.content.pools import FILES_BY_FOLDER, draw_file_name, draw_other, draw_variant
+from collab.envs.simphone.state import ROOT, STANDARD_FOLDERS, Phone, delete, folder_of, make_folder, write
+from collab.envs.simphone.tasks import plans
+from collab.envs.simphone.tasks.spec import Params, TaskSpec, phrasings
+from collab.envs.simphone.ui.screen import Frame
+from collab.types import Action
+
+_ID = PACKAGE + ":id/"
+
+
+# -------------------------------------------------------------------------------------------------------- planning
+
+
+def _to_folder(frame: Frame, folder: str) -> Action | None:
+    """Walk from the drawer of places down to a folder's list."""
+    if not plans.in_app(frame, PACKAGE):
+        return plans.open_app("Files")
+    if frame.page.screen == "files.recent":
+        return plans.aim(frame, _ID + "roots")
+    if frame.page.screen == "files.roots":
+        return plans.aim(frame, f"{_ID}root/{STORAGE}")
+    if frame.page.screen != "files.folder" or chosen(frame.page):
+        return plans.back()
+    here = str(frame.page.data["folder"])
+    if here == folder:
+        return None
+    if not folder.startswith(here + "/"):
+        return plans.back()
+    child = folder[len(here) + 1 :].partition("/")[0]
+    return plans.aim(frame, entry_key(f"{here}/{child}"))
+
+
+def _select(frame: Frame, path: str) -> Action | None:
+    """Select exactly one file; None when it is selected."""
+    on_list = plans.in_app(frame, PACKAGE) and frame.page.screen == "files.folder"
+    if on_list and chosen(frame.page) == (path,):
+        return None
+    if path not in frame.phone.files:
+        raise plans.Lost(f"{path} does not exist any more")
+    return _to_folder(frame, folder_of(path)) or plans.aim(frame, entry_key(path), "long_press")
+
+
+def _delete_plan(frame: Frame, params: Params, start: Phone) -> Action:
+    path = _deleted(params)
+    if path not in frame.phone.files:
+        return plans.done()
+    if frame.page.screen == "files.delete" and frame.page.data["paths"] == (path,):
+        return plans.aim(frame, _ID + "ok")
+    return _select(frame, path) or plans.aim(frame, _ID + "action_menu_delete")
+
+
+def _move_plan(frame: Frame, params: Params, start: Phone) -> Action:
+    source, target = _moved(params)
+    if source not in frame.phone.files and target in frame.phone.files:
+        return plans.done()
+    about_it = plans.in_app(frame, PACKAGE) and frame.page.data.get("paths") == (source,)
+    if about_it and frame.page.screen == "files.menu":
+        return plans.aim(frame, _ID + "action_menu_move_to")
+    if not (about_it and frame.page.screen == "files.picker"):
+        return _select(frame, source) or plans.aim(frame, _ID + "more")
+    here, wanted = str(frame.page.data["folder"]), folder_of(target)
+    if here == wanted:
+        return plans.aim(frame, _ID + "move")
+    return plans.aim(frame, entry_key(wanted) if here == ROOT else _ID + "breadcrumb")
+
+
+# ------------------------------------------------------------------------------------------- judging and preparing
+
+
+def _deleted(params: Params) -> str:
+    return "/".join(part for part in (ROOT, str(params.get("subfolder", "")), str(params["file_name"])) if part)
+
+
+def _moved(params: Params) -> tuple[str, str]:
+    name = params["file_name"]
+    return f"{ROOT}/{params['source_folder']}/{name}", f"{ROOT}/{params['destination_folder']}/{name}"
+
+
+def _delete_score(start: Phone, end: Phone, params: Params) -> float:
+    return float(_deleted(params) not in end.files)
+
+
+def _move_score(start: Phone, end: Phone, params: Params) -> float:
+    source, target = _moved(params)
+    return float(source not in end.files and target in end.files)
+
+
+def _prepare(phone: Phone, params: Params, rng: random.Random, *, folder: str) -> Phone:
+    """Standard folders without files, then the file among up to 20 others in its folder."""
+    for name in STANDARD_FOLDERS:
+        phone = make_folder(delete(phone, f"{ROOT}/{name}"), f"{ROOT}/{name}")
+    directory = "/".join(part for part in (ROOT, str(params.get(folder, ""))) if part)
+    file_name = str(params["file_name"])
+    phone = write(phone, f"{directory}/{file_name}", "")
+    for _ in range(rng.randint(1, 20)):
+        name = draw_variant(rng, rng.choice(params["noise_candidates"]) if rng.random() < 0.85 else file_name)
+        phone = write(phone, f"{directory}/{name}", "", changed_ms=phone.now_ms - rng.randint(60, 90_000) * 60_000)
+    return phone
+
+
+def _draw_move(rng: random.Random) -> dict[str, object]:
+    source = rng.choice(STANDARD_FOLDERS)
+    destination = draw_other(rng, STANDARD_FOLDERS, source)
+    return {
+        "file_name": rng.choice(FILES_BY_FOLDER[destination]),
+        "source_folder": source,
+        "destination_folder": destination,
+        "noise_candidates": list(FILES_BY_FOLDER[source]),
+    }
+
+
+def _draw_delete(rng: random.Random) -> dict[str, object]:
+    folder = rng.choice(STANDARD_FOLDERS)
+    candidates = FILES_BY_FOLDER[folder]
+    return {
+        "file_name": f"{draw_file_name(rng)}.{candidates[0].rpartition('.')[2]}",
+        "subfolder": folder,
+        "noise_candidates": list(candidates),
+    }
+
+
+TASKS: tuple[TaskSpec, ...] = (
+    TaskSpec(
+        name="FilesDeleteFile",
+        apps=("files",),
+        complexity=2.2,
+        difficulty="medium",
+        goal=phrasings(
+            "Remove {file_name} from the folder {subfolder} of the storage sdk_gphone_x86_64.",
+            "The storage sdk_gphone_x86_64 has a file {file_name} in {subfolder}. Delete it.",
+            "Use Files to delete {file_name}; it is in sdk_gphone_x86_64, folder {subfolder}.",
+        ),
+        draw=_draw_delete,
+        prepare=partial(_prepare, folder="subfolder"),
+        score=_delete_score,
+        plan=_delete_plan,
+    ),
+    TaskSpec(
+        name="FilesMoveFile",
+        apps=("files",),
+        complexity=2,
+        difficulty="medium",
+        goal=phrasings(
+            "In the storage sdk_gphone_x86_64, move {file_name} from {source_folder} to {destination_folder}.",
+            "Take {file_name} out of {source_folder} and put it into {destination_folder} (storage sdk_gphone_x86_64).",
+            "The file {file_name} in {source_folder} belongs into {destination_folder}. Both are folders of "
+            "sdk_gphone_x86_64; move it there.",
+        ),
+        draw=_draw_move,
+        prepare=partial(_prepare, folder="source_folder"),
+        score=_move_score,
+        plan=_move_plan,
+    ),
+)

@@ -1,0 +1,104 @@
+"""What a task is: how an instance is drawn, set up, judged and solved.
+
+What tasks that ask a question share: how an answer is given, split and compared.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.state import Phone
+from collab.envs.simphone.ui.screen import Frame
+from collab.types import Action
+
+Params: TypeAlias = Mapping[str, Any]
+Draw: TypeAlias = Callable[[random.Random], dict[str, Any]]
+Prepare: TypeAlias = Callable[[Phone, Params, random.Random], Phone]
+Score: TypeAlias = Callable[[Phone, Phone, Params], float]
+Plan: TypeAlias = Callable[[Frame, Params, Phone], Action]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """A task of AndroidWorld's by its name there, or one from outside."""
+
+    name: str
+    apps: tuple[str, ...]
+    complexity: float
+    """The step budget is int(10 · complexity)."""
+    difficulty: str
+    goal: Callable[[Params, random.Random], str]
+    """Words for the goal; several phrasings, one is drawn."""
+    draw: Draw
+    """Parameters of an instance, under AndroidWorld's names."""
+    prepare: Prepare
+    """The initial state, from a fresh phone."""
+    score: Score
+    """(phone at the start, phone at the end, parameters) → [0, 1]."""
+    plan: Plan
+    """(what is on the screen, parameters, phone at the start) → the next best action; raises `Lost` when there is
+    none."""
+    verify: bool = False
+    """Whether the goal already holds at the start and only has to be confirmed."""
+    wave: int = 1
+    """Portion of AndroidWorld's tasks it belongs to: 1 or 2; a tag selects by it. Means nothing for others."""
+
+    @property
+    def max_steps(self) -> int:
+        """Step budget."""
+        return int(10 * self.complexity)
+
+
+def phrasings(*templates: str) -> Callable[[Params, random.Random], str]:
+    """Goals from templates with parameters in braces."""
+
+    def goal(params: Params, rng: random.Random) -> str:
+        return rng.choice(templates).format(**params)
+
+    return goal
+
+
+def nothing_drawn(rng: random.Random) -> dict[str, Any]:
+    """For tasks without parameters."""
+    return {}
+
+
+def as_it_is(phone: Phone, params: Params, rng: random.Random) -> Phone:
+    """For tasks that start from a fresh phone."""
+    return phone
+
+
+def similar(first: str, second: str) -> bool:
+    """AndroidWorld's fuzzy rule: difflib ratio ≥ 0.9, regardless of case."""
+    return difflib.SequenceMatcher(None, first.lower(), second.lower()).ratio() >= 0.9
+
+
+def say(texts: Sequence[str]) -> Action:
+    """Answer with a list."""
+    return MOBILE.make("answer", text=", ".join(texts))
+
+
+def said(phone: Phone) -> list[str]:
+    """What the agent answered last, split at the commas; [] when it has not answered."""
+    return [] if phone.answer is None else [part.strip() for part in phone.answer.split(",")]
+
+
+def told(phone: Phone, expected: Sequence[str]) -> float:
+    """AndroidWorld's rule: 1 when there are as many answers as expected and each is similar to one of them, else 0."""
+    answers = said(phone)
+    found = all(any(similar(answer, one) for one in expected) for answer in answers)
+    return float(bool(answers) and len(answers) == len(expected) and found)
+
+
+def counted(phone: Phone, expected: int) -> float:
+    """1 when the answer is this one number, else 0."""
+    try:
+        numbers = [float(answer) for answer in said(phone)]
+    except ValueError:
+        return 0.0
+    return float(numbers == [expected])

@@ -1,0 +1,297 @@
+"""Tasks tasks: questions about what is to do, judged by the answer alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from collab.envs.simphone.apps.todos import PACKAGE, entry_key, shows
+from collab.envs.simphone.content.calendar import DAY, date_of
+from collab.envs.simphone.content.todos import BLANK, HIGH, LOW, TODOS, due_day, todo
+from collab.envs.simphone.state import Phone, Row, fill, rows, whole
+from collab.envs.simphone.tasks import plans
+from collab.envs.simphone.tasks.dates import TODAY, goal_with_date, moment, whole_day
+from collab.envs.simphone.tasks.spec import Params, TaskSpec, counted, say, told
+from collab.envs.simphone.ui.screen import Frame
+from collab.types import Action
+
+_ID = PACKAGE + ":id/"
+_NOISE = 20
+_TITLES = (
+    "Book a piano tuner",
+    "Draft the press release",
+    "Order new name tags",
+    "Invite the quartet",
+    "Translate the leaflet",
+    "Pay the water bill",
+    "Repair the garden gate",
+    "Measure the attic window",
+    "Renew the parking permit",
+    "Wrap Ida's present",
+    "Bake for the school fair",
+)
+_OTHERS = (
+    "Feed the neighbour's cat",
+    "Sharpen kitchen knives",
+    "Learn ten Welsh words",
+    "Prune the pear tree",
+    "Empty the rain barrel",
+    "Label moving boxes",
+    "Mend the tent",
+    "Try the new swimming pool",
+    "Vaccinate the hamster",
+    "Dust the bookshelves",
+    "Replace smoke alarm battery",
+    "Collect parcel from depot",
+)
+_NOTES = ("Ask Bo first.", "Takes an hour.", "Receipt in the drawer.", "Not before noon.", "Can wait for rain.")
+_TIMES = ("7:30am", "9:15", "11am", "12:45pm", "14:30", "4pm", "6:45pm", "20:10")
+Asked: TypeAlias = Callable[[Row, Params], bool]
+
+
+# ------------------------------------------------------------------------------------------------- what is asked for
+
+
+def _on_date(row: Row, params: Params) -> bool:
+    return due_day(row) == _day(params)
+
+
+def _completed_on_date(row: Row, params: Params) -> bool:
+    return _on_date(row, params) and whole(row["completed"]) != 0
+
+
+def _by_date_incomplete(row: Row, params: Params) -> bool:
+    day = due_day(row)
+    return day is not None and day <= _day(params) and not whole(row["completed"])
+
+
+def _next_week(row: Row, params: Params) -> bool:
+    """From tomorrow, a Monday, to the Sunday after."""
+    day = due_day(row)
+    return day is not None and TODAY < day <= TODAY + 7
+
+
+def _high(row: Row, params: Params) -> bool:
+    return row["importance"] == HIGH
+
+
+def _high_on_date(row: Row, params: Params) -> bool:
+    return _high(row, params) and _on_date(row, params)
+
+
+def _day(params: Params) -> int:
+    return whole_day(params)[0] // DAY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked: for the titles of some rows, or for their number."""
+
+    asked: Asked
+    put: int
+    """How many such rows there are."""
+    number: bool = False
+
+    def found(self, start: Phone, params: Params) -> list[Row]:
+        """The rows that are asked for."""
+        return [row for row in rows(start, TODOS) if self.asked(row, params)]
+
+    def prepare(self, phone: Phone, params: Params, rng: random.Random) -> Phone:
+        """No rows but these and others that are not meant."""
+        records = _wanted(params, rng, self.put, high=self.asked in (_high, _high_on_date))
+        while len(records) < self.put + _NOISE:
+            other = _other(rng)
+            if not self.asked(other, params):
+                records.append(other)
+        rng.shuffle(records)
+        return fill(phone, TODOS, records)
+
+    def score(self, start: Phone, end: Phone, params: Params) -> float:
+        """1 when the answer is right, else 0."""
+        found = self.found(start, params)
+        return counted(end, len(found)) if self.number else told(end, [str(row["title"]) for row in found])
+
+    def plan(self, frame: Frame, params: Params, start: Phone) -> Action:
+        """Look through the list, answer, and say that it is done."""
+        if self.score(start, frame.phone, params) == 1.0:
+            return plans.done()
+        found = self.found(start, params)
+        titles = [str(row["title"]) for row in found]
+        return _show(frame, found) or say([str(len(found))] if self.number else titles)
+
+
+def _show(frame: Frame, found: list[Row]) -> Action | None:
+    """The next step towards having seen them all in the list; None when the last of them is in sight."""
+    now = [todo(frame.phone, whole(row["_id"])) for row in found]
+    if not now or None in now:
+        raise plans.Lost("what the question is about is not in the list any more")
+    hidden = {
+        "completed": any(row is not None and whole(row["completed"]) for row in now),
+        "unstarted": any(row is not None and whole(row["hideUntil"]) > frame.phone.now_ms for row in now),
+    }
+    missing = next((what for what, needed in hidden.items() if needed and not shows(frame.phone, what)), None)
+    route = {"todos.list": "" if missing is None else _ID + "more"}
+    if missing is not None:
+        route["todos.menu"] = f"{_ID}show_{missing}"
+    step = plans.follow(frame, "Tasks", PACKAGE, route)
+    if step is not None:
+        return step
+    last = max(found, key=lambda row: (whole(row["dueDate"]), whole(row["_id"])))
+    key = entry_key(whole(last["_id"]))
+    return plans.aim(frame, key) if frame.index(key) is None else None
+
+
+# ---------------------------------------------------------------------------------------------------------- preparing
+
+
+def _wanted(params: Params, rng: random.Random, count: int, *, high: bool) -> list[dict[str, Any]]:
+    """Rows that are asked for: the first as the parameters say, the others like it under other titles.
+
+    A parameter names the date, under either of two names; without a `date`, every row is due on a day of its own.
+    """
+    first = str(params["title"] if "title" in params else params["task_title"])
+    titles = [first, *rng.sample([title for title in _TITLES if title != first], count - 1)]
+    dates = [str(params["date"] if "date" in params else params["due_date"])]
+    week = [_date(TODAY + ahead) for ahead in range(1, 8)]
+    others = [date for date in week if date != dates[0]]
+    dates = dates * count if "date" in params else [*dates, *rng.sample(others, count - 1)]
+    importance = HIGH if high else int(params.get("importance", LOW))
+    return [
+        _record(
+            title=title,
+            importance=importance if title == first or high else rng.choice((HIGH, 1, LOW, 3)),
+            dueDate=_milliseconds(date, params.get("time", "0:00") if high else "0:00"),
+            hideUntil=_milliseconds(params.get("hide_until_date", _date(TODAY - rng.randint(4, 6))), "8:00"),
+            completed=_milliseconds(params["completed_date"], params["time"]) if "completed_date" in params else 0,
+            notes=params.get("notes") if title == first else rng.choice(_NOTES),
+        )
+        for title, date in zip(titles, dates, strict=True)
+    ]
+
+
+def _other(rng: random.Random) -> dict[str, Any]:
+    day = TODAY + rng.randint(-12, 20)
+    minutes = rng.randrange(24 * 4) * 15
+    return _record(
+        title=rng.choice(_OTHERS),
+        importance=rng.randint(0, 3),
+        dueDate=1000 * (day * DAY + 60 * minutes),
+        hideUntil=1000 * (day - rng.randint(2, 9)) * DAY,
+        completed=1000 * (TODAY - rng.randint(1, 14)) * DAY if rng.random() < 0.5 else 0,
+        notes=rng.choice((*_NOTES, None)),
+    )
+
+
+def _record(**values: Any) -> dict[str, Any]:
+    created = values["dueDate"] - 7 * DAY * 1000
+    return {**BLANK, "created": created, "modified": created, **values}
+
+
+def _milliseconds(date: str, time: str) -> int:
+    return 1000 * moment({"date": date, "time": time})[0]
+
+
+def _date(day: int) -> str:
+    date = date_of(day)
+    return f"{date:%B} {date.day} {date.year}"
+
+
+# ----------------------------------------------------------------------------------------------------------- drawing
+
+
+def _drawing(names: str, first: int, last: int) -> Callable[[random.Random], dict[str, Any]]:
+    """Draws the named parameters, dates between two days counted from today."""
+
+    def draw(rng: random.Random) -> dict[str, Any]:
+        date, title = _date(TODAY + rng.randint(first, last)), rng.choice(_TITLES)
+        drawn = {
+            **{"date": date, "due_date": date, "title": title, "task_title": title},
+            **{"notes": rng.choice(_NOTES), "importance": str(rng.randint(0, 3)), "time": rng.choice(_TIMES)},
+            "completed_date": _date(TODAY - rng.randint(1, 5)),
+            "hide_until_date": _date(TODAY - rng.randint(1, 5)),
+        }
+        return {name: drawn[name] for name in names.split()}
+
+    return draw
+
+
+# ------------------------------------------------------------------------------------------------------------- tasks
+
+_LIST = "Answer with the titles, separated by commas."
+
+
+def _task(
+    name: str,
+    question: Question,
+    drawn: Callable[[random.Random], dict[str, Any]],
+    *goals: str,
+    difficulty: str = "medium",
+) -> TaskSpec:
+    return TaskSpec(
+        name=name,
+        apps=("tasks",),
+        complexity=1,
+        difficulty=difficulty,
+        wave=2,
+        goal=goal_with_date(*goals),
+        draw=drawn,
+        prepare=question.prepare,
+        score=question.score,
+        plan=question.plan,
+    )
+
+
+TASKS: tuple[TaskSpec, ...] = (
+    _task(
+        "TasksCompletedTasksForDate",
+        Question(asked=_completed_on_date, put=3),
+        _drawing("title notes date completed_date time", -5, 5),
+        f"Which tasks that are due {{date}} are completed in Tasks? {_LIST}",
+        f"Look into Tasks: of what is due {{date}}, what have I done already? {_LIST}",
+        f"What is due {{date}} and checked off in Tasks? {_LIST}",
+    ),
+    _task(
+        "TasksDueNextWeek",
+        Question(asked=_next_week, put=6, number=True),
+        _drawing("title notes due_date", 1, 7),
+        "How many tasks are due next week in Tasks? A week begins on Monday. Answer with the number alone.",
+        "Count what Tasks says is due from Monday to Sunday of next week. Only the number, please.",
+        "See in Tasks how much is due next week (Monday to Sunday) and answer with a whole number.",
+    ),
+    _task(
+        "TasksDueOnDate",
+        Question(asked=_on_date, put=3),
+        _drawing("date importance title notes", 0, 14),
+        f"What is due {{date}} in Tasks? {_LIST}",
+        f"Which of my tasks must be done {{date}}, according to Tasks? {_LIST}",
+        f"Look up in Tasks what is due {{date}}. {_LIST}",
+        difficulty="easy",
+    ),
+    _task(
+        "TasksHighPriorityTasks",
+        Question(asked=_high, put=1),
+        _drawing("task_title notes due_date time hide_until_date", 1, 7),
+        f"Which tasks have high priority in Tasks? {_LIST}",
+        f"Look for everything of high priority in Tasks. {_LIST}",
+        f"What is marked in Tasks as high priority? {_LIST}",
+    ),
+    _task(
+        "TasksHighPriorityTasksDueOnDate",
+        Question(asked=_high_on_date, put=1),
+        _drawing("date time title", 0, 14),
+        f"Which tasks of high priority are due {{date}} in Tasks? {_LIST}",
+        f"Of what is due {{date}} in Tasks, what has high priority? {_LIST}",
+        f"What is due {{date}} and of high priority? See Tasks. {_LIST}",
+    ),
+    _task(
+        "TasksIncompleteTasksOnDate",
+        Question(asked=_by_date_incomplete, put=3),
+        _drawing("title importance notes date time", 0, 14),
+        f"Which tasks that are due {{date}} or earlier are still open in Tasks? {_LIST}",
+        f"Look into Tasks: what is not done yet, though it is due {{date}} or before? {_LIST}",
+        f"What have I still to do of all that Tasks says is due {{date}} or before that day? {_LIST}",
+        difficulty="easy",
+    ),
+)

@@ -1,0 +1,390 @@
+"""Acting on the phone: one action of the mobile space in, the next phone out.
+
+Execution follows AndroidWorld: `input_text` taps its target, types and presses Enter (a new line in a multi-line
+editor, the field's own action elsewhere), does nothing for an empty text, and with `clear_text` empties the field
+first; `scroll` names the direction in which the content is looked through, `swipe` the direction of the finger. A
+swipe without a target starts at the edge of the screen, so that one downwards pulls down the notifications.
+
+Deviations: a scroll that starts on an element moves its container by the usual distance, not by half the element's
+height; the caret is always at the end of a field; a long press on a field offers to copy, cut or paste the whole
+text instead of selecting a word. A finger that drags a slider ends at the slider's edge, as it does there.
+
+What an action did to the screen, in a few words for the history.
+
+Told by comparing the looks before and after, so that every app is described in the same way and none has to
+describe itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from collab.envs.androidworld_apps import package_called
+from collab.envs.simphone.app import App, Apps, Node
+from collab.envs.simphone.apps import TEXT_MENU
+from collab.envs.simphone.apps.system import pull_down
+from collab.envs.simphone.distractions.interruptions import act_on
+from collab.envs.simphone.distractions.presets import act_while_loading
+from collab.envs.simphone.distractions.words import english_names
+from collab.envs.simphone.state import Page, Phone, close_panel, edit_page, focus_on, go_home, push, put_field, start
+from collab.envs.simphone.ui.layout import KEYBOARD_TOP, STATUS_BAR
+from collab.envs.simphone.ui.screen import OVERLAYS, Frame, go_back, input_nodes, leave, look, view_of
+from collab.envs.text import MAX_TITLE, cut
+from collab.types import Action, Element, ElementTarget, Point
+
+DRAG = 1100
+"""How far a scroll moves the content, in pixels: about half a screen, as AndroidWorld's gesture does."""
+_STEP, _MOST_SCROLLS = 100, 400
+"""How far, in pixels, and how often a field is scrolled towards the middle of the screen."""
+_OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
+
+
+def act(frame: Frame, action: Action) -> Phone:
+    """Execute a canonical action; one that makes no sense here returns the phone unchanged.
+
+    `status` ends an episode and is not the phone's business: it changes nothing here.
+    """
+    phone = _quiet(frame.phone)
+    if phone.cover is None and not phone.loading:
+        return _carry_out(frame, action, phone)
+    below = partial(_carry_out, frame, action)
+    if phone.loading:
+        below = partial(act_while_loading, action=action, below=below)
+    if phone.cover is None:
+        return below(phone)
+    node = _node(frame, action) if _target_exists(frame, action) else None
+    return act_on(phone, phone.cover, node, action, below)
+
+
+def _carry_out(frame: Frame, action: Action, phone: Phone) -> Phone:
+    """The action on a phone that shows, or would show, what the frame does."""
+    handler = _HANDLERS.get(action.type)
+    if handler is None or not _target_exists(frame, action):
+        return phone
+    return handler(replace(frame, phone=phone), action)
+
+
+def _quiet(phone: Phone) -> Phone:
+    return replace(phone, notice=None) if phone.notice is not None else phone
+
+
+def _target_exists(frame: Frame, action: Action) -> bool:
+    return not isinstance(action.target, ElementTarget) or action.target.index < len(frame.placed.nodes)
+
+
+def _node(frame: Frame, action: Action) -> Node | None:
+    """The node an action is aimed at; None when it has no target or the point lies on nothing."""
+    if isinstance(action.target, ElementTarget):
+        return frame.placed.nodes[action.target.index]
+    if isinstance(action.target, Point):
+        index = _surface_at(frame, action.target)
+        return None if index is None else frame.placed.nodes[index]
+    return None
+
+
+def _surface_at(frame: Frame, point: Point) -> int | None:
+    for index, (node, box) in enumerate(zip(frame.placed.nodes, frame.placed.boxes, strict=True)):
+        if node.slide is not None and box.contains(point.x, point.y):
+            return index
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------- touching
+
+
+def _tap(frame: Frame, action: Action) -> Phone:
+    node = _node(frame, action)
+    if node is None:
+        return _tap_outside(frame, action)
+    if node.slide is not None and isinstance(action.target, Point):
+        box = frame.placed.boxes[frame.placed.nodes.index(node)]
+        return node.slide(frame.phone, (action.target.x - box.left) / (box.right - 1 - box.left))
+    return tap_node(frame.phone, node)
+
+
+def _tap_outside(frame: Frame, action: Action) -> Phone:
+    """A tap beside a dialog or menu closes it, as one beside what the shade shows; else it does nothing."""
+    if frame.view.style in OVERLAYS and isinstance(action.target, Point):
+        below_keyboard = frame.phone.keyboard and action.target.y >= KEYBOARD_TOP
+        if not frame.placed.window.contains(action.target.x, action.target.y) and not below_keyboard:
+            return go_back(replace(frame.phone, keyboard=False))
+    elif frame.phone.panel is not None and isinstance(action.target, Point):
+        return close_panel(frame.phone)
+    return frame.phone
+
+
+def tap_node(phone: Phone, node: Node) -> Phone:
+    """Tap a node in its middle."""
+    if "disabled" in node.flags:
+        return phone
+    if node.field is not None:
+        return focus(phone, node.field)
+    if node.slide is not None:
+        return node.slide(phone, 0.5)
+    return node.tap(phone) if node.tap is not None else phone
+
+
+def _double_tap(frame: Frame, action: Action) -> Phone:
+    """Two taps; the second counts only if the same element is still there."""
+    once = _tap(frame, action)
+    node = _node(frame, action)
+    again = look(once)
+    if node is None or node.slide is not None or once.page.screen != frame.page.screen:
+        return once
+    index = again.index(node.key)
+    return once if index is None else tap_node(once, again.placed.nodes[index])
+
+
+def _long_press(frame: Frame, action: Action) -> Phone:
+    node = _node(frame, action)
+    if node is None or "disabled" in node.flags:
+        return frame.phone
+    if node.hold is not None:
+        return node.hold(frame.phone)
+    if node.field is not None:
+        phone = focus_on(frame.phone, node.field)
+        return push(phone, Page(screen=TEXT_MENU, data={"field": node.field, "text": node.value or ""}))
+    return _tap(frame, action)
+
+
+# --------------------------------------------------------------------------------------------------------- moving
+
+
+def _scroll(frame: Frame, action: Action) -> Phone:
+    return _drag(frame, action, _OPPOSITE[str(action["direction"])])
+
+
+def _swipe(frame: Frame, action: Action) -> Phone:
+    direction = str(action["direction"])
+    if direction == "down" and _from_status_bar(action):
+        return pull_down(frame.phone)
+    return _drag(frame, action, direction)
+
+
+def _from_status_bar(action: Action) -> bool:
+    """Whether a swipe starts at the top edge; without a target it goes over the whole screen."""
+    return action.target is None or (isinstance(action.target, Point) and action.target.y < STATUS_BAR)
+
+
+def _drag(frame: Frame, action: Action, finger: str) -> Phone:
+    node = _node(frame, action)
+    if node is not None and node.slide is not None and finger in ("left", "right"):
+        return node.slide(frame.phone, 0.0 if finger == "left" else 1.0)
+    if node is not None and finger in node.swipes:
+        return node.swipes[finger](frame.phone)
+    if finger in ("up", "down"):
+        body = frame.placed.body
+        distance = min(DRAG, max(1, (body.bottom - body.top) * 3 // 4))
+        before = min(frame.page.scroll, frame.placed.room)
+        offset = before + distance if finger == "up" else before - distance
+        offset = max(0, min(offset, frame.placed.room))
+        if offset != before:
+            return edit_page(frame.phone, scroll=offset)
+    return frame.view.swipes[finger](frame.phone) if finger in frame.view.swipes else frame.phone
+
+
+# --------------------------------------------------------------------------------------------------------- typing
+
+
+def _input_text(frame: Frame, action: Action) -> Phone:
+    text = str(action["text"])
+    if not text:
+        return frame.phone
+    phone = _tap(frame, action) if action.target is not None else frame.phone
+    node = focused_input(phone)
+    if node is None or node.field is None:
+        return phone
+    if action.get("clear_text", False):
+        phone = put_field(phone, node.field, "")
+    for segment in text.split("\n"):
+        phone = press_enter(_append(phone, segment))
+    return phone
+
+
+def _append(phone: Phone, text: str) -> Phone:
+    node = focused_input(phone)
+    if node is None or node.field is None or not text:
+        return phone
+    return put_field(phone, node.field, phone.page.fields.get(node.field, "") + text)
+
+
+def focus(phone: Phone, field: str | None) -> Phone:
+    """Give a field the focus, and scroll it into sight should the keyboard cover it."""
+    phone = focus_on(phone, field)
+    node = focused_input(phone)
+    if node is None:
+        return phone
+    for _ in range(_MOST_SCROLLS):
+        placed = look(phone).placed
+        side = placed.hidden.get(node.key)
+        if side is None:
+            return phone
+        offset = min(phone.page.scroll, placed.room) + (_STEP if side == "down" else -_STEP)
+        phone = edit_page(phone, scroll=max(0, min(offset, placed.room)))
+    return phone
+
+
+def focused_input(phone: Phone) -> Node | None:
+    """The input field that has the focus; None when there is none on this page."""
+    page = phone.page
+    if page.focus is None:
+        return None
+    return next((node for node in input_nodes(view_of(phone)) if node.field == page.focus), None)
+
+
+def press_enter(phone: Phone) -> Phone:
+    """The Enter key: a new line, the field's action, the next field, or the end of typing."""
+    node = focused_input(phone)
+    if node is None:
+        return phone
+    if node.multiline:
+        return _append(phone, "\n")
+    if node.enter is not None:
+        return node.enter(phone)
+    fields = [other.field for other in input_nodes(view_of(phone))]
+    position = fields.index(node.field)
+    if position + 1 < len(fields):
+        return focus(phone, fields[position + 1])
+    return replace(phone, keyboard=False)
+
+
+# -------------------------------------------------------------------------------------------------- system actions
+
+
+def _open_app(frame: Frame, action: Action) -> Phone:
+    app = _app_called(str(action["app_name"]), frame.phone.apps)
+    if app is None:
+        return frame.phone
+    if app.package == frame.phone.foreground:
+        return close_panel(frame.phone)
+    return start(leave(frame.phone), app.package, app.pages)
+
+
+def _app_called(name: str, apps: Apps) -> App | None:
+    """Return the app that a name means: exactly its own, else AndroidWorld's rule, else what its own name begins."""
+    german = english_names()
+    exact = apps.by_name.get(name) or apps.by_name.get(german.get(name, ""))
+    found = exact or apps.by_package.get(package_called(name) or name)
+    if found is None:
+        begun = max((known for known in (*apps.by_name, *german) if name.startswith(known)), key=len, default="")
+        found = apps.by_name.get(german.get(begun, begun))
+    return None if found is apps.all[0] else found  # the launcher is no app that can be opened
+
+
+def _home(frame: Frame, action: Action) -> Phone:
+    return go_home(leave(frame.phone))
+
+
+def _back(frame: Frame, action: Action) -> Phone:
+    return go_back(frame.phone)
+
+
+def _enter(frame: Frame, action: Action) -> Phone:
+    return press_enter(frame.phone)
+
+
+def _wait(frame: Frame, action: Action) -> Phone:
+    return replace(frame.phone, now_ms=frame.phone.now_ms + 1000)
+
+
+def _answer(frame: Frame, action: Action) -> Phone:
+    return replace(frame.phone, answer=str(action["text"]))
+
+
+_HANDLERS: dict[str, Callable[[Frame, Action], Phone]] = {
+    "click": _tap,
+    "double_tap": _double_tap,
+    "long_press": _long_press,
+    "scroll": _scroll,
+    "swipe": _swipe,
+    "input_text": _input_text,
+    "navigate_home": _home,
+    "navigate_back": _back,
+    "keyboard_enter": _enter,
+    "open_app": _open_app,
+    "wait": _wait,
+    "answer": _answer,
+}
+
+
+def effect(before: Frame, after: Frame, action: Action) -> str:
+    """One short text: "opened Contacts", "typed into Name", "nothing changed"."""
+    target = action.target.index if isinstance(action.target, ElementTarget) else None
+    if target is not None and target >= len(before.observation.elements):
+        return f"nothing changed: the screen has no element {target}"
+    if after.observation.notice:
+        return f'the phone said "{after.observation.notice}"'
+    if action.type == "wait":
+        return "one second passed"
+    if after.phone == before.phone or after.phone == replace(before.phone, notice=None):
+        return "nothing changed"
+    came = _came_up(before, after)
+    if came:
+        return came
+    if action.type == "answer":
+        return "noted the answer"
+    if after.observation.title != before.observation.title:
+        return f"{'went back to' if _closed_a_page(before, after) else 'opened'} {after.observation.title}"
+    return (
+        _typed(before, after, action, target)
+        or _scrolled(before, after)
+        or _touched(before, after, target)
+        or ("the screen changed" if before.observation.text != after.observation.text else "nothing visible changed")
+    )
+
+
+def _came_up(before: Frame, after: Frame) -> str:
+    """What came over the screen without being asked for."""
+    if after.phone.loading:
+        return "the screen is loading"
+    if after.phone.cover is None or before.phone.cover is not None:
+        return ""
+    return "a notification came up" if after.placed.banner else f"{after.observation.title} came up"
+
+
+def _closed_a_page(before: Frame, after: Frame) -> bool:
+    if before.phone.cover is not None and after.phone.cover is None:
+        return True
+    package = after.phone.foreground
+    same_app = package == before.phone.foreground
+    if before.phone.panel is not None and after.phone.panel is None:
+        return same_app and after.phone.stacks == before.phone.stacks
+    return same_app and len(after.phone.stacks[package]) < len(before.phone.stacks[package])
+
+
+def _typed(before: Frame, after: Frame, action: Action, target: int | None) -> str:
+    if action.type != "input_text" or before.page.fields == after.page.fields:
+        return ""
+    field = before.page.focus if target is None else before.placed.nodes[target].field
+    label = next((node.label for node in before.placed.nodes if field and node.field == field), "")
+    return f"typed into {cut(label, MAX_TITLE)}" if label else "typed"
+
+
+def _scrolled(before: Frame, after: Frame) -> str:
+    if before.page.scroll == after.page.scroll:
+        return ""
+    return "scrolled down" if after.page.scroll > before.page.scroll else "scrolled up"
+
+
+def _touched(before: Frame, after: Frame, target: int | None) -> str:
+    if target is not None:
+        element = before.observation.elements[target]
+        index = after.index(element.key)
+        words = "" if index is None else _changed(element, after.observation.elements[index])
+        if words:
+            return words
+    return "closed the keyboard" if before.phone.keyboard and not after.phone.keyboard else ""
+
+
+def _changed(before: Element, after: Element) -> str:
+    if ("checked" in before.flags) != ("checked" in after.flags):
+        return f"turned {'on' if 'checked' in after.flags else 'off'} {after.label}"
+    if ("selected" in before.flags) != ("selected" in after.flags):
+        return f"{'selected' if 'selected' in after.flags else 'unselected'} {after.label}"
+    if "focused" in after.flags and "focused" not in before.flags:
+        return f"put the cursor into {after.label}"
+    if after.role == "slider" and before.value != after.value:
+        return f"set {after.label} to {after.value}"
+    return ""

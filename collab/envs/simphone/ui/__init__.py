@@ -1,0 +1,1 @@
+"""What the phone shows: screens, their layout, and their pictures."""

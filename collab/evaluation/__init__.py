@@ -1,0 +1,1 @@
+"""Success rates, comparisons and reports: pure functions over finished episodes."""

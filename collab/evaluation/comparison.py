@@ -1,0 +1,223 @@
+"""Paired differences of two evaluations, with intervals that take the likeness of one task's instances into account."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from collab.errors import UsageError
+from collab.evaluation.metrics import FEW, Rate, Report, check_same_environment, describe_longest, describe_sampling
+from collab.types import Sampling
+from collab.utils.text import amount
+
+TOLERATED_FAILURES = 0.02
+"""Share of infrastructure failures above which runs are not compared."""
+
+FORCE = "play one of them again like the other (--set 'agents.*.sampling.KEY=…'), or use --force"
+
+Instance: TypeAlias = tuple[str, int, int]
+"""Task, instance seed, step budget: another budget makes another instance."""
+
+
+def is_spoilt(broken: int, planned: int) -> bool:
+    """Whether so many of an evaluation's episodes broke that nothing may be told by it."""
+    return broken > TOLERATED_FAILURES * max(1, planned)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Second run minus first, over the episodes that both played: a difference of 0.05 is 5 percentage points."""
+
+    pairs: int
+    tasks: int
+    """How many tasks the pairs are of: what the interval resamples."""
+    first: Rate
+    second: Rate
+    difference: float
+    interval: tuple[float, float]
+    """Bootstrap interval of the paired difference, of 95 % unless it was made of another level."""
+    won: tuple[Instance, ...] = ()
+    """Instances that the second run solves and the first one does not, by task; of several trainings those that are
+    solved more often."""
+    lost: tuple[Instance, ...] = ()
+    """The opposite. Together with `won` these are the discordant pairs; all others say nothing about a difference."""
+    sampling: tuple[Mapping[str, Sampling], Mapping[str, Sampling]] = field(default_factory=lambda: ({}, {}))
+    """How the replies of the first and of the second run were sampled, by slot."""
+
+    @property
+    def is_few(self) -> bool:
+        """Whether there are so few pairs that the interval says little."""
+        return self.pairs < FEW
+
+    @property
+    def differs_in_sampling(self) -> bool:
+        """Whether the two runs name other temperatures or other top-p."""
+        first, second = map(describe_sampling, self.sampling)
+        return first != second
+
+
+def compare(
+    first: Report, second: Report, *, force: bool = False, draws: int = 10_000, seed: int = 0, level: float = 0.95
+) -> Comparison:
+    """Paired difference in success over equal (task, seed), with the interval of `bootstrap`.
+
+    Exchanging the runs changes signs and nothing else: the bootstrap always draws in the direction in which the first
+    pair that differs is won.
+
+    Args:
+        level: of the interval, in (0, 1); the lower end of one of 0.8 is exceeded with 90 %.
+
+    Raises:
+        UsageError: a run is not fit to be compared (`check_result`), the environments or their versions differ, there
+            is no common instance, or unless `force` a slot of both was sampled in two ways (`check_same_sampling`).
+    """
+    return compare_trainings([(first, second)], force=force, draws=draws, seed=seed, level=level)
+
+
+def compare_trainings(
+    pairs: Sequence[tuple[Report, Report]],
+    *,
+    force: bool = False,
+    draws: int = 10_000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Comparison:
+    """Paired difference over several trainings that were measured on the same instances.
+
+    What several trainings do on one instance is alike, and what is not trained does the same beside each of them. So
+    the interval draws an instance with all that was done on it: as many trainings of the same outcome say no more than
+    one. It tells of other tasks and instances, not of other trainings.
+
+    Args:
+        pairs: for each training, both of its reports, at least one; instances that not all of them have are left out.
+
+    Raises:
+        UsageError: as `compare` does.
+    """
+    every = [report for pair in pairs for report in pair]
+    for report in every:
+        check_result(report, force=force)
+    check_same_environment(every)
+    if not force:
+        for before, after in pairs:
+            check_same_sampling(before.sampling, after.sampling)
+    played = [(_by_instance(first), _by_instance(second)) for first, second in pairs]
+    common = sorted(set.intersection(*(set(one) for both in played for one in both)))
+    if not common:
+        raise UsageError("the two runs share no (task, seed): nothing to compare; use the same --tasks and --seed")
+    gains = {instance: [after[instance] - before[instance] for before, after in played] for instance in common}
+    direction = next((gain for those in gains.values() for gain in those if gain), 1)
+    by_task: dict[str, list[float]] = {}
+    for (task, _, _), those in gains.items():
+        by_task.setdefault(task, []).append(direction * sum(those) / len(those))
+    low, high = bootstrap(list(by_task.values()), draws=draws, seed=seed, level=level)
+    episodes = len(common) * len(played)
+    return Comparison(
+        pairs=episodes,
+        tasks=len(by_task),
+        first=Rate(successes=sum(one[instance] for one, _ in played for instance in common), episodes=episodes),
+        second=Rate(successes=sum(one[instance] for _, one in played for instance in common), episodes=episodes),
+        difference=sum(sum(those) for those in gains.values()) / episodes,
+        interval=(low, high) if direction > 0 else (0.0 - high, 0.0 - low),
+        won=tuple(instance for instance, those in gains.items() if sum(those) > 0),
+        lost=tuple(instance for instance, those in gains.items() if sum(those) < 0),
+        sampling=(pairs[0][0].sampling, pairs[0][1].sampling),
+    )
+
+
+def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Sampling], next_move: str = FORCE) -> None:
+    """Refuse to hold a slot that was sampled hot against the same slot sampled cold.
+
+    Slots that only one of the teams has are left out, so that one agent can be held against a team of four. Where they
+    share none, all that one of them samples at must be among what the other one samples at.
+
+    Args:
+        next_move: what to do instead, for the message.
+
+    Raises:
+        UsageError: temperature, top-p or the longest reply of a slot differ.
+    """
+    if not first or not second:
+        return
+    heats = [
+        {slot: (one.temperature, one.top_p, one.max_tokens) for slot, one in team.items()} for team in (first, second)
+    ]
+    shared = first.keys() & second.keys()
+    if shared:
+        is_same = all(heats[0][slot] == heats[1][slot] for slot in shared)
+    else:
+        fewer, more = sorted((set(heat.values()) for heat in heats), key=len)
+        is_same = fewer <= more
+    if not is_same:
+        there, here = (describe_sampling(team) for team in (first, second))
+        if there == here:
+            there, here = (f"{there}, {describe_longest(team)}" for team in (first, second))
+        raise UsageError(
+            f"the two are sampled differently: {there} against {here}; "
+            f"what differs may come from that alone: {next_move}"
+        )
+
+
+def check_result(report: Report, *, force: bool = False) -> None:
+    """Make sure that a report may stand beside others.
+
+    Args:
+        force: let broken and missing episodes pass.
+
+    Raises:
+        UsageError: it is a rehearsal; or, unless `force`, more than 2 % of its episodes broke or it is not finished.
+    """
+    if report.privileged:
+        raise UsageError("a rehearsal follows the solutions: it is not a result and cannot be compared")
+    if force:
+        return
+    planned, played = report.planned.episodes, len(report.results)
+    if is_spoilt(report.broken, planned):
+        raise UsageError(
+            f"{report.broken} of {amount(planned, 'episode')} broke (more than {TOLERATED_FAILURES:.0%}); "
+            "resume that run to play them again, or use --force"
+        )
+    if played < planned:
+        raise UsageError(
+            f"only {played} of {amount(planned, 'episode')} have been played, and long ones come last; "
+            "resume that run, or use --force"
+        )
+
+
+def bootstrap(
+    gains: Sequence[Sequence[float]], *, draws: int = 10_000, seed: int = 0, level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile interval of the mean gain over all instances, tasks resampled before their instances.
+
+    Instances of one task are alike: a team that can do it tends to solve them all. Each draw therefore takes as many
+    tasks as there are, with replacement, and then, for every task taken, as many of its instances as it has, with
+    replacement (Davison & Hinkley 1997, section 3.8); its mean is over all instances so taken. Where each task has a
+    single instance this is the plain bootstrap over instances, and so it is where there is one task: an interval that
+    says nothing about other tasks. Drawing instances as well as tasks makes it rather too wide than too narrow.
+
+    Args:
+        gains: by task, +1 for each instance that is won, -1 for one that is lost, 0 otherwise, or the mean of that
+            where something was done on it more than once; no task is empty.
+        draws: how many.
+        seed: of the draws.
+        level: share of the draws within the interval.
+    """
+    import numpy
+
+    rng = numpy.random.default_rng(seed)
+    taken = rng.multinomial(len(gains), [1 / len(gains)] * len(gains), size=draws)
+    total, instances = numpy.zeros(draws), numpy.zeros(draws)
+    for times, task in zip(taken.T, gains, strict=True):
+        values = sorted({0, *task}, key=lambda gain: (gain == 0, -gain))
+        shares = [task.count(gain) / len(task) for gain in values]
+        drawn = rng.multinomial(times * len(task), shares)  # of a task taken k times: k rounds of draws from the same
+        total += drawn @ numpy.array(values)
+        instances += times * len(task)
+    means = sorted(total / instances)
+    cut = int((1 - level) / 2 * draws + 1e-6)  # 0.8 leaves a tenth on each side, which its binary form falls short of
+    return float(means[cut]), float(means[draws - 1 - cut])
+
+
+def _by_instance(report: Report) -> Mapping[Instance, bool]:
+    return {(result.task, result.seed, result.max_steps): result.success for result in report.results}

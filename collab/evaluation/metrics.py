@@ -1,0 +1,386 @@
+"""Success rates with intervals: pure functions over finished episodes.
+
+A success rate is over all planned episodes, of a run as of each of its tasks: one that broke for infrastructure reasons
+or was never played counts as not successful. The rate over completed episodes and the number of broken ones stand
+beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from collab.errors import UsageError
+from collab.store.reader import EpisodeSummary
+from collab.types import EpisodeError, PlannedTask, Sampling, Step, Trajectory
+from collab.utils.text import amount
+
+Z95 = 1.959963984540054
+"""Two-sided 95 % quantile of the normal distribution."""
+FEW = 10
+"""Instances below which an interval says little, which is said wherever one is printed."""
+FEW_TOLD = f"fewer than {FEW}: the interval says little"
+UNRATED = "unrated"
+"""Difficulty of tasks of which the environment says none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """A success rate with its 95 % Wilson interval."""
+
+    successes: int
+    episodes: int
+
+    @property
+    def value(self) -> float:
+        """In [0, 1]; NaN without episodes."""
+        return self.successes / self.episodes if self.episodes else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % Wilson score interval; (0, 1) without episodes."""
+        return wilson(self.successes, self.episodes)
+
+    def __str__(self) -> str:
+        return f"{self.numbers}{f', {FEW_TOLD}' if self.is_few else ''}"
+
+    @property
+    def numbers(self) -> str:
+        """Share, interval and counts, without a word on how few they are."""
+        low, high = self.interval
+        return f"{self.value:.1%} [{low:.1%}, {high:.1%}] ({self.successes}/{self.episodes})"
+
+    @property
+    def is_few(self) -> bool:
+        """Whether there are so few episodes that the interval says little."""
+        return self.episodes < FEW
+
+
+def wilson(successes: float, episodes: float, z: float = Z95) -> tuple[float, float]:
+    """Wilson's score interval of a proportion (Wilson 1927, eq. 7); it begins at exactly 0, or ends at 1, where due."""
+    if episodes == 0:
+        return 0.0, 1.0
+    share = successes / episodes
+    spread = 1 + z * z / episodes
+    center = (share + z * z / (2 * episodes)) / spread
+    half = z / spread * math.sqrt(share * (1 - share) / episodes + z * z / (4 * episodes * episodes))
+    return 0.0 if successes == 0 else center - half, 1.0 if successes == episodes else center + half
+
+
+CAUSES: Mapping[str, str] = {
+    "empty": "empty",
+    "no_action": "no action in the text",
+    "malformed": "an action that cannot be read",
+    "unknown_type": "an action that is unknown here",
+    "bad_field": "a wrong value in the action",
+    "missing_field": "a value missing in the action",
+    "no_such_element": "an element that is not on the screen",
+    "other_space": "an action of another action space",
+    "cut": "cut by max_tokens",
+    "reasoning": "all reasoning",
+    "refusal": "refused",
+    "tool_call": "tool calls",
+    "content_filter": "ended by a content filter",
+}
+"""Why replies give no action, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replies:
+    """How many replies agents gave, and how many of them gave no action."""
+
+    total: int = 0
+    causes: Mapping[str, int] = field(default_factory=dict)
+    """`ParseFailure.kind` → replies without an action, most first."""
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> Replies:
+        """Count the replies of some steps."""
+        cells = [cell for step in steps for cell in step.matrix]
+        return cls.counted(cell.failure.kind if cell.failure else None for cell in cells)
+
+    @classmethod
+    def counted(cls, kinds: Iterable[str | None]) -> Replies:
+        """Count replies by their cause; None for a reply that gave an action."""
+        every = list(kinds)
+        causes = Counter(kind for kind in every if kind is not None)
+        return cls(total=len(every), causes=dict(causes.most_common()))
+
+    @classmethod
+    def sum(cls, parts: Iterable[Replies]) -> Replies:
+        """Add up several counts."""
+        total, causes = 0, Counter[str]()
+        for part in parts:
+            total += part.total
+            causes.update(part.causes)
+        return cls(total=total, causes=dict(causes.most_common()))
+
+    @property
+    def without_action(self) -> int:
+        """Replies that gave no action."""
+        return sum(self.causes.values())
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{count} {CAUSES.get(kind, kind)}" for kind, count in self.causes.items())
+        return f"{self.without_action} of {self.total}{f' ({told})' if told else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeResult:
+    """One line of a report."""
+
+    id: str
+    task: str
+    difficulty: str
+    seed: int
+    """Of the task instance."""
+    success: bool
+    steps: int
+    max_steps: int
+    """Step budget of the instance."""
+    error: str | None
+    """None unless the episode broke."""
+    replies: Replies = Replies()
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> EpisodeResult:
+        """Of an episode that has just been played."""
+        return cls(
+            id=trajectory.id,
+            task=trajectory.task.name,
+            difficulty=trajectory.task.difficulty or UNRATED,
+            seed=trajectory.task.seed,
+            success=trajectory.success,
+            steps=len(trajectory.steps),
+            max_steps=trajectory.task.max_steps,
+            error=_why(trajectory.error),
+            replies=Replies.of(trajectory.steps),
+        )
+
+    @classmethod
+    def recorded(cls, summary: EpisodeSummary, replies: Replies) -> EpisodeResult:
+        """Of an episode that a run holds, and its replies."""
+        return cls(
+            id=summary.id,
+            task=summary.task,
+            difficulty=summary.difficulty or UNRATED,
+            seed=summary.seed,
+            success=summary.outcome is not None and summary.outcome.success,
+            steps=summary.steps,
+            max_steps=summary.max_steps,
+            error=_why(summary.error),
+            replies=replies,
+        )
+
+
+def _why(error: EpisodeError | None) -> str | None:
+    return None if error is None else f"{error.type}: {error.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """How well a team did on some of the episodes; the fields mean what they mean in `Report`."""
+
+    name: str
+    planned: Rate
+    completed: Rate
+    broken: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Report:
+    """How well a team did."""
+
+    environment: str
+    environment_version: str
+    privileged: bool
+    """Played with knowledge of the solutions: a rehearsal, never a result."""
+    planned: Rate
+    """Over all planned episodes, broken and missing ones counted as not successful."""
+    completed: Rate
+    """Over episodes with an outcome."""
+    broken: int
+    by_task: tuple[Group, ...]
+    by_difficulty: tuple[Group, ...]
+    mean_steps: float
+    """Of completed episodes; NaN without one."""
+    results: tuple[EpisodeResult, ...]
+    sampling: Mapping[str, Sampling] = field(default_factory=dict)
+    """Slot → how its replies were sampled; empty where that is not known."""
+
+    @property
+    def replies(self) -> Replies:
+        """Of all these episodes, broken ones included."""
+        return Replies.sum(result.replies for result in self.results)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether episodes are over and not one of them could be played: that measures and teaches nothing."""
+        return bool(self.results) and all(one.error is not None for one in self.results)
+
+    def __repr__(self) -> str:
+        return f"<Report {self.environment}: success {self.planned}, {amount(len(self.by_task), 'task')}>"
+
+
+def evaluate(
+    trajectories: Sequence[Trajectory],
+    planned: Sequence[PlannedTask] = (),
+    *,
+    sampling: Mapping[str, Sampling] | None = None,
+) -> Report:
+    """Summarise episodes that have just been played.
+
+    Args:
+        planned: what there should have been; empty when these are all.
+        sampling: as of `Report`.
+    """
+    first = trajectories[0] if trajectories else None
+    return summarise(
+        [EpisodeResult.of(trajectory) for trajectory in trajectories],
+        planned,
+        environment=first.environment if first else "",
+        environment_version=first.environment_version if first else "",
+        privileged=any(trajectory.privileged for trajectory in trajectories),
+        sampling=sampling,
+    )
+
+
+def summarise(
+    results: Sequence[EpisodeResult],
+    planned: Sequence[PlannedTask] = (),
+    *,
+    environment: str,
+    environment_version: str,
+    privileged: bool,
+    sampling: Mapping[str, Sampling] | None = None,
+) -> Report:
+    """Summarise episodes that are over; `planned` and `sampling` as for `evaluate`."""
+    played = Counter(result.task for result in results)
+    missing = [replace(task, episodes=max(0, task.episodes - played[task.name])) for task in planned]
+    whole = _group("all", results, sum(task.episodes for task in missing))
+    steps = [result.steps for result in results if result.error is None]
+    return Report(
+        environment=environment,
+        environment_version=environment_version,
+        privileged=privileged,
+        planned=whole.planned,
+        completed=whole.completed,
+        broken=whole.broken,
+        by_task=_groups([(one.task, one) for one in results], [(one.name, one.episodes) for one in missing]),
+        by_difficulty=_groups(
+            [(one.difficulty, one) for one in results],
+            [(one.difficulty or UNRATED, one.episodes) for one in missing],
+        ),
+        mean_steps=sum(steps) / len(steps) if steps else math.nan,
+        results=tuple(results),
+        sampling=sampling or {},
+    )
+
+
+def _groups(results: Sequence[tuple[str, EpisodeResult]], missing: Sequence[tuple[str, int]]) -> tuple[Group, ...]:
+    """One group per name, sorted; `missing` counts episodes that were never played."""
+    played: dict[str, list[EpisodeResult]] = {}
+    for name, result in results:
+        played.setdefault(name, []).append(result)
+    unplayed: Counter[str] = Counter()
+    for name, count in missing:
+        unplayed[name] += count
+    names = sorted({*played, *+unplayed})
+    return tuple(_group(name, played.get(name, ()), unplayed[name]) for name in names)
+
+
+def _group(name: str, results: Sequence[EpisodeResult], missing: int) -> Group:
+    successes, broken = sum(one.success for one in results), sum(one.error is not None for one in results)
+    return Group(
+        name=name,
+        planned=Rate(successes=successes, episodes=len(results) + missing),
+        completed=Rate(successes=successes, episodes=len(results) - broken),
+        broken=broken,
+    )
+
+
+def pooled(reports: Sequence[Report]) -> Report:
+    """One report of several runs: every planned episode counts once, whatever its run.
+
+    The Wilson interval of the pooled rate treats episodes as independent. Instances of one task are not quite, so it
+    is a little too narrow where a task is played often; `collab.evaluation.comparison` resamples tasks instead.
+
+    Args:
+        reports: at least one, of the same environment.
+
+    Raises:
+        UsageError: they are of different environments or versions.
+    """
+    check_same_environment(reports)
+    first, results = reports[0], tuple(result for report in reports for result in report.results)
+    steps = [result.steps for result in results if result.error is None]
+    return Report(
+        environment=first.environment,
+        environment_version=first.environment_version,
+        privileged=any(report.privileged for report in reports),
+        planned=_sum(report.planned for report in reports),
+        completed=_sum(report.completed for report in reports),
+        broken=sum(report.broken for report in reports),
+        by_task=_merged(group for report in reports for group in report.by_task),
+        by_difficulty=_merged(group for report in reports for group in report.by_difficulty),
+        mean_steps=sum(steps) / len(steps) if steps else math.nan,
+        results=results,
+        sampling=first.sampling,
+    )
+
+
+def describe_sampling(sampling: Mapping[str, Sampling]) -> str:
+    """Temperatures, and top-p where it is not 1, in words; each value once where all slots share it.
+
+    E.g. "temperature 1.5" or "temperatures 0.1, 0.3, 0.5, 0.8, top-p 0.9"; "temperature not known" without a slot.
+    """
+    parts = [_values("temperature", [one.temperature for one in sampling.values()])]
+    if any(one.top_p != 1 for one in sampling.values()):
+        parts.append(_values("top-p", [one.top_p for one in sampling.values()]))
+    return ", ".join(parts)
+
+
+def describe_longest(sampling: Mapping[str, Sampling]) -> str:
+    """Return the longest reply of each slot in words, e.g. "max_tokens 256"; one value where all slots share it."""
+    return f"max_tokens {', '.join(dict.fromkeys(str(one.max_tokens) for one in sampling.values()))}"
+
+
+def _values(name: str, values: Sequence[float]) -> str:
+    different = dict.fromkeys(values)
+    if not different:
+        return f"{name} not known"
+    return f"{name} {values[0]:g}" if len(different) == 1 else f"{name}s {', '.join(f'{one:g}' for one in values)}"
+
+
+def check_same_environment(reports: Sequence[Report]) -> None:
+    """Refuse to hold results of different environments or versions against each other.
+
+    Raises:
+        UsageError: they are.
+    """
+    names = list(dict.fromkeys(f"{report.environment} version {report.environment_version}" for report in reports))
+    if len(names) > 1:
+        raise UsageError(f"the runs are of {names[0]} and {names[1]}; compare equal environments")
+
+
+def _merged(groups: Iterable[Group]) -> tuple[Group, ...]:
+    """Groups of one name made one, sorted by name."""
+    named: dict[str, list[Group]] = {}
+    for group in groups:
+        named.setdefault(group.name, []).append(group)
+    return tuple(
+        Group(
+            name=name,
+            planned=_sum(one.planned for one in same),
+            completed=_sum(one.completed for one in same),
+            broken=sum(one.broken for one in same),
+        )
+        for name, same in sorted(named.items())
+    )
+
+
+def _sum(rates: Iterable[Rate]) -> Rate:
+    known = list(rates)
+    return Rate(successes=sum(one.successes for one in known), episodes=sum(one.episodes for one in known))

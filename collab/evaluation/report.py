@@ -1,0 +1,420 @@
+"""What was recorded, as reports: one run, or several runs that are one evaluation.
+
+found = recorded_evaluation(Path("runs/team"))      # a run, or a folder with one run per suite seed
+print(found.report.planned, found.by_seed[30].planned)
+
+Results as papers print them: a line per arm, a column per environment and split, differences beside the rates.
+
+table = tabulate({"base": runs_of_base, "+ instruction": runs_of_instruction}, against="previous")
+print(markdown(table))
+
+|  | androidworld[simphone] new-seeds | difference |
+|---|---|---|
+| base | 12.5 [8.9, 17.3] (216) |  |
+| + instruction | 31.0 [25.2, 37.5] (216) | +18.5 [+12.0, +25.9] (216) |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from collab.data.splits import NAMES
+from collab.errors import UsageError
+from collab.evaluation.comparison import Comparison, check_result, compare
+from collab.evaluation.metrics import (
+    FEW_TOLD,
+    EpisodeResult,
+    Rate,
+    Replies,
+    Report,
+    check_same_environment,
+    describe_sampling,
+    pooled,
+    summarise,
+)
+from collab.seeds import Seeds
+from collab.store.manifest import FILE, Manifest
+from collab.store.reader import RunReader
+from collab.store.run import RunStore
+from collab.types import PlannedTask, Sampling
+
+TEAM = ("environment", "graph", "agents", "prompts", "split")
+"""Parts of a run's configuration that do not change within one evaluation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where results are from: what a column of a table is."""
+
+    environment: str
+    """As results are labelled."""
+    split: str | None
+    """None for tasks and seeds that were chosen freely."""
+
+    def __str__(self) -> str:
+        return self.environment if self.split is None else f"{self.environment} {self.split}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """A run and how it went."""
+
+    path: Path
+    command: str
+    """What it was made for: "eval", "rollout" …"""
+    seeds: Seeds
+    setting: Setting
+    team: Mapping[str, Any]
+    """Everything that another run of the same evaluation shares with it; JSON values."""
+    report: Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """How a team did in one setting, over one run or several."""
+
+    setting: Setting
+    runs: tuple[RecordedRun, ...]
+    report: Report
+    """Of all runs together."""
+    by_seed: Mapping[int, Report]
+    """Run seed (AndroidWorld's suite seed) → report, in ascending order."""
+
+
+def report_of(reader: RunReader) -> Report:
+    """The report of a recorded run, over all its planned episodes."""
+    manifest, replies = reader.manifest, replies_of(reader)
+    over = [one for one in reader.episodes() if one.state != "unfinished"]
+    unknown = PlannedTask(name="unknown", difficulty=None, episodes=max(0, (manifest.planned or 0) - len(over)))
+    return summarise(
+        [EpisodeResult.recorded(one, replies.get(one.id, Replies())) for one in over],
+        manifest.tasks or (unknown,),
+        environment=manifest.environment,
+        environment_version=manifest.environment_version,
+        privileged=manifest.privileged or any(one.privileged for one in over),
+        sampling=sampling_of(manifest),
+    )
+
+
+def sampling_of(manifest: Manifest) -> dict[str, Sampling]:
+    """Slot → how its replies were sampled, as a run's head tells it; slots that it tells nothing of are missing."""
+    found: dict[str, Sampling] = {}
+    for slot, model in manifest.models.items():
+        told = model.get("sampling") if isinstance(model, Mapping) else None
+        if isinstance(told, Mapping):
+            temperature, top_p = told.get("temperature"), told.get("top_p", 1.0)
+            if isinstance(temperature, int | float) and isinstance(top_p, int | float):
+                found[slot] = Sampling(temperature=temperature, top_p=top_p)
+    return found
+
+
+_REPLIES = """
+SELECT trajectory, failure, count(*) FROM cells JOIN episodes USING (key) GROUP BY key, failure ORDER BY 3 DESC, failure
+"""
+
+
+def replies_of(reader: RunReader) -> dict[str, Replies]:
+    """Episode → how many replies it recorded, and those without an action by cause."""
+    found: dict[str, dict[str | None, int]] = {}
+    for episode, failure, count in reader.query(_REPLIES):
+        found.setdefault(episode, {})[failure] = count
+    return {
+        episode: Replies(total=sum(counts.values()), causes={kind: n for kind, n in counts.items() if kind is not None})
+        for episode, counts in found.items()
+    }
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Run directories in a folder, however deep, or the folder itself; sorted."""
+    return sorted(path.parent for path in folder.rglob(FILE)) if folder.is_dir() else []
+
+
+def recorded_run(path: Path) -> RecordedRun:
+    """Read one run; RunFormatError when it is none or cannot be read."""
+    with RunStore.open(path).reader() as reader:
+        manifest = reader.manifest
+        split = manifest.config.get("split")
+        return RecordedRun(
+            path=path,
+            command=manifest.command,
+            seeds=manifest.seeds,
+            setting=Setting(environment=manifest.environment, split=split["name"] if split else None),
+            team=_team(manifest),
+            report=report_of(reader),
+        )
+
+
+def recorded_evaluation(path: Path) -> Evaluation:
+    """Read a run, or all runs in a folder as one evaluation.
+
+    Raises:
+        RunFormatError: there is no run, or one of them cannot be read.
+        UsageError: the runs are not of one evaluation, see `evaluation_of`.
+    """
+    paths = [path] if (path / FILE).exists() else runs_in(path)
+    return evaluation_of([recorded_run(one) for one in paths or [path]])
+
+
+def evaluation_of(runs: Sequence[RecordedRun]) -> Evaluation:
+    """Pool runs of one team in one setting; at least one.
+
+    Raises:
+        UsageError: they differ in more than seed, tasks and number of episodes, or two played the same instance.
+    """
+    first, *others = runs
+    for other in others:
+        _check_alike(first, other)
+    _check_apart(runs)
+    seeds = sorted({run.seeds.run for run in runs})
+    return Evaluation(
+        setting=first.setting,
+        runs=tuple(runs),
+        report=pooled([run.report for run in runs]),
+        by_seed={seed: pooled([run.report for run in runs if run.seeds.run == seed]) for seed in seeds},
+    )
+
+
+def _team(manifest: Manifest) -> Mapping[str, Any]:
+    policies = {
+        slot: (model.get("policy"), model.get("capabilities", {}).get("weights"))
+        for slot, model in manifest.models.items()
+    }
+    settings = {part: manifest.config.get(part) for part in TEAM}
+    return {"command": manifest.command, **settings, "policies": policies}
+
+
+def _check_alike(one: RecordedRun, other: RecordedRun) -> None:
+    if one.setting != other.setting:
+        raise UsageError(
+            f"{one.path} is of {one.setting}, {other.path} of {other.setting}: not one evaluation; name one of them"
+        )
+    parts = [part for part in one.team if one.team[part] != other.team[part]]
+    if parts:
+        raise UsageError(
+            f"{one.path} and {other.path} differ in {', '.join(parts)}: not one evaluation; name them apart"
+        )
+
+
+def _check_apart(runs: Sequence[RecordedRun]) -> None:
+    """Refuse to count an instance twice."""
+    where: dict[tuple[str, int, int], Path] = {}
+    for run in runs:
+        for result in run.report.results:
+            earlier = where.setdefault((result.task, result.seed, result.max_steps), run.path)
+            if earlier != run.path:
+                raise UsageError(
+                    f"{earlier} and {run.path} both played {result.task} with instance seed {result.seed}, "
+                    "which would count twice; name one of them"
+                )
+
+
+Against: TypeAlias = Literal["first", "previous"]
+"""Which line the differences of a line are taken from."""
+Arms: TypeAlias = Mapping[str, Mapping[Setting, Evaluation]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One arm in one setting."""
+
+    evaluation: Evaluation
+    difference: Comparison | None
+    """This line minus the one it is held against; None for the first line and where that one was not played."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One arm."""
+
+    name: str
+    cells: tuple[Cell | None, ...]
+    """One per column of the table; None where the arm was not played."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Arms by settings."""
+
+    against: Against
+    columns: tuple[Setting, ...]
+    lines: tuple[Line, ...]
+
+
+def tabulate(arms: Mapping[str, Sequence[RecordedRun]], against: Against = "first", *, force: bool = False) -> Table:
+    """Put arms side by side.
+
+    Args:
+        arms: name → runs, in the order of the lines; runs of one setting are pooled.
+        against: hold each line against the first one or against the one before it.
+        force: take runs that are not finished, of which more than 2 % broke, or that were sampled differently.
+
+    Raises:
+        UsageError: names the arm and the setting whose runs are not one evaluation, are no results or cannot be
+            compared with those of the other arms.
+    """
+    played = {name: _by_setting(name, runs) for name, runs in arms.items()}
+    columns = _ordered(dict.fromkeys(setting for settings in played.values() for setting in settings))
+    for setting in columns:
+        _check_column(setting, played, force)
+    lines: list[Line] = []
+    names = list(played)
+    for place, name in enumerate(names):
+        other = None if place == 0 else names[0 if against == "first" else place - 1]
+        lines.append(Line(name=name, cells=tuple(_cell(one, name, other, played, force) for one in columns)))
+    return Table(against=against, columns=columns, lines=tuple(lines))
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, rates and differences in percent, and a line that says what the numbers are.
+
+    A cell is "success [low, high] (episodes)"; a difference is followed by the number of equal instances.
+    """
+    compared = len(table.lines) > 1
+    heads = [_safe(str(column)) for column in table.columns]
+    rows = [["", *(text for head in heads for text in ((head, "difference") if compared else (head,)))]]
+    rows.append(["---"] * len(rows[0]))
+    for line in table.lines:
+        cells = [text for cell in line.cells for text in _texts(cell)[: 2 if compared else 1]]
+        rows.append([_safe(line.name), *cells])
+    text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{text}\n\n{_legend(table)}"
+
+
+def show_rate(rate: Rate) -> str:
+    """Percent, 95 % Wilson interval and number of episodes, e.g. "12.5 [8.9, 17.3] (216)"."""
+    return show_share(rate.value, rate.interval, str(rate.episodes))
+
+
+def show_share(share: float, interval: tuple[float, float], episodes: str) -> str:
+    """A share in percent with its interval, and in words over how many episodes, e.g. "70.1 [65.6, 74.2] (3 x 432)"."""
+    low, high = interval
+    return f"{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({episodes})"
+
+
+def show_difference(difference: Comparison) -> str:
+    """Percentage points with their 95 % interval, e.g. "+18.5 [+12.0, +25.9]"."""
+    low, high = difference.interval
+    return f"{100 * difference.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def _few(table: Table) -> bool:
+    """Whether an interval of the table is over so few instances that it says little."""
+    cells = [cell for line in table.lines for cell in line.cells if cell is not None]
+    return any(
+        cell.evaluation.report.planned.is_few or (cell.difference is not None and cell.difference.is_few)
+        for cell in cells
+    )
+
+
+def _sampled(table: Table) -> str:
+    """Temperatures of each line, once where all lines share them; empty where none are known."""
+    told: dict[str, str] = {}
+    for line in table.lines:
+        known = [cell.evaluation.report.sampling for cell in line.cells if cell is not None]
+        told[line.name] = "; ".join(dict.fromkeys(describe_sampling(one) for one in known if one))
+    if not any(told.values()):
+        return ""
+    if len(set(told.values())) == 1:
+        return f" Sampled at {next(iter(told.values()))}."
+    each = "; ".join(f"{_safe(name)} at {words or 'temperatures not known'}" for name, words in told.items())
+    return f" Sampled: {each}."
+
+
+def _silent(table: Table) -> str:
+    """Replies without an action of each line; empty where all of them gave one."""
+    told = {
+        line.name: Replies.sum(cell.evaluation.report.replies for cell in line.cells if cell is not None)
+        for line in table.lines
+    }
+    if not any(replies.without_action for replies in told.values()):
+        return ""
+    each = (f"{_safe(name)} {replies.without_action} of {replies.total}" for name, replies in told.items())
+    return f" Replies without an action: {', '.join(each)}."
+
+
+def _by_setting(name: str, runs: Iterable[RecordedRun]) -> dict[Setting, Evaluation]:
+    found: dict[Setting, list[RecordedRun]] = {}
+    for run in runs:
+        found.setdefault(run.setting, []).append(run)
+    try:
+        return {setting: evaluation_of(same) for setting, same in found.items()}
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _ordered(settings: Iterable[Setting]) -> tuple[Setting, ...]:
+    """Environments as they come, the splits of each in the order in which they are always told."""
+    known = list(settings)
+    environments = list(dict.fromkeys(setting.environment for setting in known))
+    splits = {name: place for place, name in enumerate(NAMES)}
+    return tuple(
+        sorted(known, key=lambda one: (environments.index(one.environment), splits.get(one.split or "", len(splits))))
+    )
+
+
+def _check_column(setting: Setting, arms: Arms, force: bool) -> None:
+    """Refuse what is no result, and results of different versions or lists of tasks."""
+    here = {name: settings[setting] for name, settings in arms.items() if setting in settings}
+    for name, evaluation in here.items():
+        try:
+            check_result(evaluation.report, force=force)
+        except UsageError as error:
+            raise UsageError(f"{name}, {setting}: {error}") from None
+    try:
+        check_same_environment([evaluation.report for evaluation in here.values()])
+    except UsageError as error:
+        raise UsageError(f"{setting}: {error}") from None
+    hashes = {name: (evaluation.runs[0].team["split"] or {}).get("hash") for name, evaluation in here.items()}
+    first, *_ = hashes
+    odd = next((name for name in hashes if hashes[name] != hashes[first]), None)
+    if odd is not None:
+        raise UsageError(
+            f"{setting}: {first} and {odd} were played with different lists of tasks "
+            f"(hash {hashes[first]:.12} and {hashes[odd]:.12}); play one of them again"
+        )
+
+
+def _cell(setting: Setting, name: str, other: str | None, arms: Arms, force: bool) -> Cell | None:
+    evaluation = arms[name].get(setting)
+    if evaluation is None:
+        return None
+    before = None if other is None else arms[other].get(setting)
+    if before is None:
+        return Cell(evaluation=evaluation, difference=None)
+    try:
+        return Cell(evaluation=evaluation, difference=compare(before.report, evaluation.report, force=force))
+    except UsageError as error:
+        raise UsageError(f"{name} against {other}, {setting}: {error}") from None
+
+
+def _texts(cell: Cell | None) -> tuple[str, str]:
+    if cell is None:
+        return "", ""
+    report, difference = cell.evaluation.report, cell.difference
+    if difference is None:
+        return show_rate(report.planned), ""
+    return show_rate(report.planned), f"{show_difference(difference)} ({difference.pairs})"
+
+
+def _legend(table: Table) -> str:
+    found = {run.seeds for line in table.lines for cell in line.cells if cell for run in cell.evaluation.runs}
+    seeds = sorted(found, key=lambda one: (one.run, one.sampling is not None, one.sampling or 0))
+    told = f"Success in % with 95 % Wilson intervals (episodes); run seeds {', '.join(map(str, seeds))}."
+    told += _sampled(table) + _silent(table)
+    if _few(table):
+        told += f" Where episodes are {FEW_TOLD}."
+    if len(table.lines) == 1:
+        return told
+    line = "the first line" if table.against == "first" else "the line above"
+    return (
+        f"{told} Differences to {line} in percentage points (number of equal instances), "
+        "with 95 % bootstrap intervals that resample tasks, then their instances."
+    )
+
+
+def _safe(text: str) -> str:
+    """Text from outside on one line, without what ends a cell."""
+    return "".join(letter if letter.isprintable() else " " for letter in text).replace("|", "\\|").strip()

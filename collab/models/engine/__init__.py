@@ -1,0 +1,1 @@
+"""The engine of a local model: batching, attention over shared prefixes, sampling."""

@@ -1,0 +1,227 @@
+"""Keys and values of prompt pieces that were computed before, kept as a tree within a memory budget.
+
+A node is a piece after everything above it: keys and values depend on all earlier tokens, so the same words after
+another beginning are another node. Roots are adapters with their version: two policies never share a node.
+
+path = cache.path(policy, pieces)          nodes, those not ready still to be computed
+cache.release(path)                        nobody attends to them now; they stay until memory is needed
+
+The running sequences' own keys and values: one row each, packed without holes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One piece of a prompt after a given beginning."""
+
+    ids: tuple[int, ...]
+    start: int
+    """Position of its first token."""
+    parent: Node | None
+    """None directly below a root."""
+    policy: Hashable
+    kv: Tensor | None = None
+    """(L, 2, G, tokens, D); None until it is about to be computed."""
+    ready: bool = False
+    """Whether `kv` holds what it should."""
+    users: int = 0
+    """How many sequences attend to it."""
+    children: dict[tuple[int, ...], Node] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What the keys and values of a model look like."""
+
+    layers: int
+    groups: int
+    size: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def token_bytes(self) -> int:
+        """Memory of one token."""
+        return self.layers * 2 * self.groups * self.size * self.dtype.itemsize
+
+    def empty(self, tokens: int) -> Tensor:
+        """Room for a piece, (L, 2, G, tokens, D)."""
+        return torch.empty((self.layers, 2, self.groups, tokens, self.size), dtype=self.dtype, device=self.device)
+
+
+class PrefixCache:
+    """The tree of all policies.
+
+    Args:
+        shape: of the model's keys and values.
+        budget_bytes: for nodes that nobody uses; those in use are bounded by who uses them.
+    """
+
+    def __init__(self, shape: Shape, budget_bytes: int) -> None:
+        self.shape = shape
+        self.budget_bytes = budget_bytes
+        self.held_bytes = 0
+        """Memory of all nodes."""
+        self.idle_bytes = 0
+        """Memory of those that nobody uses."""
+        self._roots: dict[Hashable, dict[tuple[int, ...], Node]] = {}
+        self._nodes: OrderedDict[Node, None] = OrderedDict()
+        """Least recently used first; a child always before its parent."""
+
+    def path(self, policy: Hashable, pieces: Iterable[tuple[int, ...]]) -> list[Node]:
+        """The nodes of a prompt's beginning, in use until `release`; missing ones are added, not ready."""
+        level, parent, start = self._roots.setdefault(policy, {}), None, 0
+        path: list[Node] = []
+        for ids in pieces:
+            node = level.get(ids)
+            if node is None:
+                node = level[ids] = Node(ids=ids, start=start, parent=parent, policy=policy)
+            if not node.users:
+                self.idle_bytes -= self._bytes(node)
+            node.users += 1
+            path.append(node)
+            level, parent, start = node.children, node, start + len(ids)
+        self._touch(path)
+        return path
+
+    def allocate(self, node: Node) -> Tensor:
+        """Room for the keys and values of a node in use."""
+        if node.kv is None:
+            node.kv = self.shape.empty(len(node.ids))
+            self.held_bytes += self._bytes(node)
+        return node.kv
+
+    def release(self, path: Sequence[Node]) -> None:
+        """One sequence fewer attends to these nodes; what was never computed is forgotten, the budget is kept."""
+        for node in reversed(path):
+            node.users -= 1
+            if not node.users:
+                self.idle_bytes += self._bytes(node)
+                if not node.ready and not node.children:
+                    self._drop(node)
+        self.shrink(self.budget_bytes)
+
+    def forget(self, policy: Hashable) -> None:
+        """Drop a policy's nodes that nobody uses: its weights have changed."""
+        for node in [node for node in self._nodes if node.policy == policy]:
+            if not node.users and not node.children:
+                self._drop(node)
+
+    def shrink(self, budget_bytes: int) -> None:
+        """Drop unused nodes, least recently used first, until at most so much of them is held."""
+        if self.idle_bytes <= budget_bytes:
+            return
+        for node in list(self._nodes):
+            if not node.users and not node.children:
+                self._drop(node)
+                if self.idle_bytes <= budget_bytes:
+                    return
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes)
+
+    def _touch(self, path: Sequence[Node]) -> None:
+        for node in reversed(path):
+            self._nodes[node] = None
+            self._nodes.move_to_end(node)
+
+    def _drop(self, node: Node) -> None:
+        level = self._roots[node.policy] if node.parent is None else node.parent.children
+        del level[node.ids]
+        del self._nodes[node]
+        self.held_bytes -= self._bytes(node)
+        self.idle_bytes -= self._bytes(node)
+        node.kv = None
+
+    def _bytes(self, node: Node) -> int:
+        return 0 if node.kv is None else len(node.ids) * self.shape.token_bytes
+
+
+_ROOM = 256
+"""Rows grow by at least so many tokens."""
+
+
+class RowStore:
+    """Keys and values of rows that grow by one token a step.
+
+    A row leaves by being overwritten with the last one, so that the rows in use are always the first ones and can be
+    computed in one product without being gathered.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._kv: Tensor | None = None
+        self.lengths: list[int] = []
+        """Tokens held by each row."""
+
+    @property
+    def kv(self) -> Tensor:
+        """All rows in use, (L, 2, rows, G, room, D)."""
+        assert self._kv is not None, "there is a row"
+        return self._kv[:, :, : len(self.lengths)]
+
+    @property
+    def bytes(self) -> int:
+        """Memory held."""
+        return 0 if self._kv is None else self._kv.numel() * self._kv.element_size()
+
+    def reserve(self, rows: int, tokens: int) -> None:
+        """Make room for so many rows, of so many tokens or as many as there is room for: what is added takes none."""
+        old = self._kv
+        if old is not None and rows <= old.shape[2] and tokens <= old.shape[4]:
+            return
+        held = (0, 0) if old is None else (old.shape[2], old.shape[4])
+        if rows > held[0]:
+            rows = max(rows, 2 * held[0])
+        room = held[1] if tokens <= held[1] else -(-tokens // _ROOM) * _ROOM
+        shape = self._shape
+        new = torch.zeros(
+            (shape.layers, 2, max(rows, held[0]), shape.groups, room, shape.size),
+            dtype=shape.dtype,
+            device=shape.device,
+        )
+        if old is not None:
+            new[:, :, : held[0], :, : held[1]] = old
+        self._kv = new
+
+    def add(self, pieces: Sequence[Tensor]) -> None:
+        """Append a row, for which room was reserved.
+
+        Args:
+            pieces: what it starts with, (L, 2, G, tokens, D) each.
+        """
+        assert self._kv is not None, "room was reserved"
+        row, at = len(self.lengths), 0
+        for piece in pieces:
+            self._kv[:, :, row, :, at : at + piece.shape[3]] = piece
+            at += piece.shape[3]
+        self.lengths.append(at)
+
+    def remove(self, row: int) -> int:
+        """Take a row out; returns the number of the row that took its place (itself when it was the last).
+
+        What it held is wiped: a product reads beyond a row's end with weight zero, and zero times NaN is NaN.
+        """
+        assert self._kv is not None, "there is a row"
+        last, gone = len(self.lengths) - 1, self.lengths[row]
+        length = self.lengths.pop()
+        if row != last:
+            self._kv[:, :, row, :, :length] = self._kv[:, :, last, :, :length]
+            self._kv[:, :, row, :, length:gone] = 0
+            self.lengths[row] = length
+        self._kv[:, :, last, :, :length] = 0
+        if not self.lengths:
+            self._kv = None
+        return last

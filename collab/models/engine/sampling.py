@@ -1,0 +1,269 @@
+"""One prompt being answered, token by token, whichever engine computes the tokens.
+
+Draw one token per sequence from logits: temperature and top-p, each by its own settings and its own random number.
+
+A row's draw is a function of its logits, its settings and its number alone (inverse of the cumulative distribution),
+so its companions in the batch cannot change it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from collab.errors import ModelFailure
+from collab.models.checkpoint import Checkpoint
+from collab.models.tokenizer import ChatTokenizer, PromptIds
+from collab.models.vision import Picture
+from collab.types import Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Job:
+    """One prompt to answer."""
+
+    prompt: PromptIds
+    sampling: Sampling
+    seed: int
+    pictures: tuple[Picture, ...] = ()
+    """In the order in which the prompt shows them."""
+    adapter: str | None = None
+    """Which of the engine's adapters answers; None for the base weights."""
+    abandoned: Callable[[], bool] = lambda: False
+    """Whether nobody waits for the answer any more; asked after every token, from the engine's thread."""
+    started: Callable[[], None] = lambda: None
+    """Called from the engine's thread whenever the job leaves the line; more than once only if it was put back."""
+    put_back: Callable[[], None] = lambda: None
+    """Called from the engine's thread whenever the job has to go back to the line: memory has run out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was sampled for one job."""
+
+    text: str
+    finish: str
+    """"stop" or "length"."""
+    prompt_tokens: int
+    computed_tokens: int
+    """Tokens that were computed for this job before it was sampled on: prompt tokens that were not there already, and
+    those that were computed again after memory ran out."""
+    sampled: int
+    """How many tokens were sampled, the end of the turn included."""
+    tokens: tuple[int, ...]
+    """Without the end of the turn, and without what spells a stop string."""
+    logprobs: tuple[float, ...]
+    behaviour_logprobs: tuple[float, ...]
+    queue_s: float
+    """From being submitted to being taken up for the first time."""
+    work_s: float
+    """From being taken up to the last token."""
+    width: float
+    """How many sequences were computed together, on average over the sampled tokens."""
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """A job while it is being answered."""
+
+    job: Job
+    chat: ChatTokenizer
+    ends: frozenset[int]
+    """Ids that end a reply."""
+    limit: int
+    """Tokens that may be sampled."""
+    rng: random.Random
+    uniform: float = field(init=False)
+    """In [0, 1), what the next token is drawn with; the same one until that token is taken."""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    behaviour: list[float] = field(default_factory=list)
+    computed_tokens: int = 0
+    widths: int = 0
+    """Sum of the batch widths over the sampled tokens."""
+    submitted_at: float = field(default_factory=time.perf_counter)
+    started_at: float | None = None
+    """None while it waits."""
+    result: Answer | ModelFailure | None = None
+    """None while it goes on."""
+
+    def __post_init__(self) -> None:
+        self.uniform = self.rng.random()
+
+    @classmethod
+    def of(cls, job: Job, chat: ChatTokenizer, ends: frozenset[int], context: int) -> Generation:
+        """A job that begins; one whose prompt leaves no room in `context` tokens has failed already."""
+        room = context - len(job.prompt)
+        limit = min(job.sampling.max_tokens, room)
+        new = cls(job=job, chat=chat, ends=ends, limit=limit, rng=random.Random(job.seed))
+        if room < 1:
+            new.result = ModelFailure(
+                f"{chat.path}: the prompt has {len(job.prompt)} tokens, the model's context is {context}; "
+                "lower context_tokens in the agents file"
+            )
+        elif not len(job.prompt):
+            new.result = ModelFailure(f"{chat.path}: the prompt is empty")
+        return new
+
+    def start(self) -> None:
+        """Note that it left the line."""
+        if self.started_at is None:
+            self.started_at = time.perf_counter()
+        self.job.started()
+
+    def restart(self) -> None:
+        """Begin anew: the seed draws as it did the first time."""
+        self.rng = random.Random(self.job.seed)
+        self.uniform = self.rng.random()
+        self.widths = 0
+        for sampled in (self.tokens, self.logprobs, self.behaviour):
+            sampled.clear()
+
+    def too_big(self, device: str) -> None:
+        """It has failed: even alone it does not fit into the memory of `device`."""
+        self.result = ModelFailure(
+            f"{self.chat.path}: a prompt of {len(self.job.prompt)} tokens alone does not fit into the memory of "
+            f"{device}; lower context_tokens, or use a smaller dtype"
+        )
+
+    def take(self, token: int, logprob: float, behaviour: float, width: int) -> None:
+        """Note the next sampled token; it may be the last."""
+        self.uniform = self.rng.random()
+        self.widths += width
+        if token in self.ends:
+            self._finish("stop", sampled=len(self.tokens) + 1)
+            return
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        self.behaviour.append(behaviour)
+        if self.job.sampling.stop and self._stopped():
+            return
+        if len(self.tokens) >= self.limit or self.job.abandoned():
+            self._finish("length", sampled=len(self.tokens))
+
+    def _stopped(self) -> bool:
+        """End when the text contains a stop string.
+
+        The text ends before it; the tokens end with the last one that spells some of that text.
+        """
+        text = self.chat.decode(self.tokens)
+        places = [place for place in (text.find(stop) for stop in self.job.sampling.stop) if place >= 0]
+        if not places:
+            return False
+        cut, sampled = text[: min(places)], len(self.tokens)
+        while self.tokens and len(self.chat.decode(self.tokens[:-1])) >= len(cut):
+            self.tokens.pop()
+        self._finish("stop", sampled=sampled, text=cut)
+        return True
+
+    def _finish(self, finish: str, sampled: int, text: str | None = None) -> None:
+        kept, now = len(self.tokens), time.perf_counter()
+        started = now if self.started_at is None else self.started_at
+        self.result = Answer(
+            text=self.chat.decode(self.tokens) if text is None else text,
+            finish=finish,
+            prompt_tokens=len(self.job.prompt),
+            computed_tokens=self.computed_tokens,
+            sampled=sampled,
+            tokens=tuple(self.tokens),
+            logprobs=tuple(self.logprobs[:kept]),
+            behaviour_logprobs=tuple(self.behaviour[:kept]),
+            queue_s=started - self.submitted_at,
+            work_s=now - started,
+            width=self.widths / sampled,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """One token per row; every tensor has shape (rows,)."""
+
+    tokens: Tensor
+    logprobs: Tensor
+    """Plain policy: temperature 1, nothing left out; in nats."""
+    behaviour: Tensor
+    """Under the distribution drawn from; 0 where greedy."""
+
+
+def sample(drawing: list[Generation], logits: Tensor, checkpoint: Checkpoint) -> Tensor:
+    """Draw one token for each generation and note it; whatever takes memory is done before anything is noted.
+
+    Args:
+        drawing: n of them.
+        logits: (n, vocabulary).
+        checkpoint: for messages.
+
+    Returns:
+        The tokens, (n,).
+    """
+    broken = (~logits.isfinite().all(-1)).tolist()
+    samplings = [generation.job.sampling for generation in drawing]
+    device = logits.device
+    drawn = draw(
+        logits.nan_to_num(0.0),
+        temperature=torch.tensor([sampling.temperature for sampling in samplings], device=device),
+        top_p=torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float64, device=device),
+        uniforms=torch.tensor([generation.uniform for generation in drawing], dtype=torch.float64, device=device),
+    )
+    values = zip(drawn.tokens.tolist(), drawn.logprobs.tolist(), drawn.behaviour.tolist(), strict=True)
+    for generation, bad, (token, logprob, behaviour) in zip(drawing, broken, values, strict=True):
+        if bad:
+            generation.result = ModelFailure(
+                f"{checkpoint.chat.path}: the model computed NaN or infinite logits after {len(generation.tokens)} "
+                f"tokens ({checkpoint.dtype} on {checkpoint.device}); try dtype: float32, or check the weights"
+            )
+        else:
+            generation.take(token, logprob, behaviour, width=len(drawing))
+    return drawn.tokens
+
+
+def draw(logits: Tensor, temperature: Tensor, top_p: Tensor, uniforms: Tensor) -> Drawn:
+    """Draw a token for each row.
+
+    Args:
+        logits: (rows, vocabulary), finite.
+        temperature: (rows,); 0 takes the most probable token.
+        top_p: (rows,), in (0, 1]; only the smallest set of most probable tokens that reaches it is drawn from.
+        uniforms: (rows,), float64, in [0, 1).
+    """
+    plain = logits.float().log_softmax(-1)
+    greedy = temperature == 0
+    tokens = plain.argmax(-1)
+    behaviour = torch.zeros_like(tokens, dtype=torch.float32)
+    for rows, pick in ((~greedy & (top_p >= 1), _any), (~greedy & (top_p < 1), _nucleus)):
+        if rows.any():
+            below = plain[rows] - plain[rows].amax(-1, keepdim=True)  # at most 0: no temperature makes it overflow
+            bent = (below / temperature[rows, None]).softmax(-1, dtype=torch.float64)
+            tokens[rows], chosen = pick(bent, top_p[rows], uniforms[rows])
+            behaviour[rows] = chosen.log().float()
+    return Drawn(tokens=tokens, logprobs=plain.gather(-1, tokens[:, None])[:, 0], behaviour=behaviour)
+
+
+def _any(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw from the whole vocabulary."""
+    tokens = _invert(probabilities, uniforms)
+    return tokens, probabilities.gather(-1, tokens[:, None])[:, 0]
+
+
+def _nucleus(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw from the smallest set of most probable tokens whose mass reaches top-p."""
+    sorted_, order = probabilities.sort(dim=-1, descending=True, stable=True)
+    kept = sorted_.masked_fill(sorted_.cumsum(-1) - sorted_ >= top_p[:, None], 0.0)
+    kept[:, 0] = sorted_[:, 0]
+    position = _invert(kept, uniforms)
+    chosen = kept.gather(-1, position[:, None])[:, 0] / kept.sum(-1)
+    return order.gather(-1, position[:, None])[:, 0], chosen
+
+
+def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """The first position whose cumulative weight exceeds uniform · total."""
+    cumulative = weights.cumsum(-1)
+    total = cumulative[:, -1:].contiguous()
+    position = torch.searchsorted(cumulative, uniforms[:, None] * total, right=True)
+    last = torch.searchsorted(cumulative, total)  # rounding must not pass the last weight
+    return torch.minimum(position, last)[:, 0]

@@ -1,0 +1,262 @@
+"""A reward model in this process: a Hugging Face directory whose head says numbers of a text instead of more text.
+
+    model = RewardModel(path="checkpoints/my-critic")
+    [first, second] = await model.score(prompt, ["tap Save", "go back"])
+
+What is scored is a conversation of the checkpoint's own chat template: the prompt as system and user turn, an ending as
+the assistant's reply, up to and with the token that ends a reply. The head is read at that token. The endings of one
+prompt are computed together and with nothing else, so that what is said of them depends on nothing else.
+
+A language model with a head that says numbers instead of words, in memory: the numbers of many endings at once.
+
+What all endings follow is computed once; its keys are copied for each of them. The head is read at an ending's last
+token. Rows are filled up on the right, where plain causal attention keeps what follows out of what is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from collab.errors import ConfigError, MissingExtra, ModelFailure, boundary
+from collab.library import checkpoint
+from collab.models.base import Capabilities
+from collab.models.checkpoint import device_of, dtype_of, out_of_memory, weights_digest
+from collab.models.local import check_files
+from collab.models.tokenizer import ChatTokenizer
+from collab.models.weights import check_vocabulary, context_of, load_model, read_config, text_config
+from collab.types import PolicyRef, Prompt
+
+LABELS = (1, 2)
+"""How many numbers a reward model may say."""
+_HEAD = "ForSequenceClassification"
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """What a reward model says of one ending."""
+
+    logits: tuple[float, ...]
+    """One per label; whatever was computed, also NaN."""
+    tokens: int
+    """Of the whole sequence that was read, the prompt included."""
+    seconds: float
+    """Its share of the time of all endings of the prompt; waiting in line not included."""
+
+
+class RewardModel:
+    """A checkpoint for sequence classification with one or two labels, over a causal model.
+
+    Args:
+        path: directory with config.json, safetensors weights, tokenizer and chat template; or "built-in:NAME".
+        device: "auto" (a GPU when there is one), "cpu", "cuda", "cuda:1" …
+        dtype: "auto" (the checkpoint's on a GPU, float32 on a CPU), "float32", "bfloat16", "float16".
+        max_batch: endings computed together at most.
+
+    Raises:
+        ConfigError: the directory is not there, or is not that of such a checkpoint.
+        MissingExtra: torch or transformers is not installed.
+    """
+
+    def __init__(self, *, path: str, device: str = "auto", dtype: str = "auto", max_batch: int = 16) -> None:
+        if max_batch < 1:
+            raise ConfigError(f"reward model: max_batch {max_batch}; allowed: from 1")
+        MissingExtra.unless("torch", "transformers", extra="train", purpose="a reward model")
+        self._folder = checkpoint(path)
+        if not Path(self._folder).is_dir():
+            raise ConfigError(f"{path}: no such model directory; name the one of a reward model")
+        check_files(self._folder)
+        config = text_config(_checked(self._folder), path)
+        self.context = context_of(config)
+        """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
+        self.chat = ChatTokenizer(self._folder)
+        check_vocabulary(self.chat, config)
+        self.policy = PolicyRef(base=path)
+        self._place = (device, dtype, max_batch)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward-model")
+        self._head: RewardHead | None = None
+        self._closed = False
+
+    async def score(self, prompt: Prompt, endings: Sequence[str]) -> list[Scored]:
+        """What the model says of each ending, in their order; none for none.
+
+        Raises:
+            ModelFailure: it does not fit into memory, or the model was closed.
+            ConfigError: the weights cannot be loaded (first call).
+        """
+        if not endings:
+            return []
+        opening = self.chat.prompt_ids(prompt).ids
+        return await self._in_thread(functools.partial(self._compute, opening, [self._ids(one) for one in endings]))
+
+    def length(self, prompt: Prompt, endings: Sequence[str]) -> int:
+        """Tokens of the longest sequence."""
+        return len(self.chat.prompt_ids(prompt)) + max((len(self._ids(one)) for one in endings), default=0)
+
+    async def probe(self) -> Capabilities:
+        """What it supports; loads the weights when that has not happened yet.
+
+        Raises:
+            ConfigError: they cannot be loaded, or lack the head.
+        """
+        head = await self._in_thread(self._loaded)
+        kind = str(head.model.dtype).removeprefix("torch.")
+        return Capabilities(
+            seed=True,
+            counts_tokens=True,
+            knows_price=True,  # computed here, and billed by nobody
+            weights=await asyncio.to_thread(lambda: self.weights),
+            notes=(f"device {head.device}, {kind}, {head.model.config.num_labels} labels",),
+        )
+
+    @functools.cached_property
+    def weights(self) -> str:
+        """Digest of the weights, see `collab.models.checkpoint.weights_digest`."""
+        return weights_digest(Path(self._folder))
+
+    def count_tokens(self, text: str) -> int:
+        """Exact length of a text as it stands in a prompt."""
+        return len(self.chat.encode(text))
+
+    async def close(self) -> None:
+        """Give back the memory. Waiting calls fail. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            stop = functools.partial(self._thread.shutdown, wait=True, cancel_futures=True)
+            await asyncio.get_running_loop().run_in_executor(None, stop)
+            self._head = None
+
+    # ---------------------------------------------------------------------------------------------------- parts
+
+    def _ids(self, ending: str) -> tuple[int, ...]:
+        end = self.chat.turn_end
+        return self.chat.encode_reply(ending) + (() if end is None else (end,))
+
+    async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        if self._closed:
+            raise ModelFailure(f"{self.policy.base}: the model was closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _compute(self, opening: tuple[int, ...], endings: list[tuple[int, ...]]) -> list[Scored]:
+        """Runs in the thread."""
+        with boundary(ModelFailure, f"reward model {self.policy.base}"):
+            head, started = self._loaded(), time.perf_counter()
+            said = head.logits(opening, endings)
+        seconds = (time.perf_counter() - started) / len(endings)
+        return [
+            Scored(logits=logits, tokens=len(opening) + len(ending), seconds=seconds)
+            for logits, ending in zip(said, endings, strict=True)
+        ]
+
+    def _loaded(self) -> RewardHead:
+        """Runs in the thread; the weights are read at the first use."""
+        if self._head is None:
+            pass
+
+            device, dtype, width = self._place
+            self._head = RewardHead(self._folder, device=device, dtype=dtype, width=width)
+        return self._head
+
+
+def _checked(folder: str) -> Any:
+    """The configuration of a reward model's directory; ConfigError where it is of something else."""
+    config = read_config(folder)
+    kinds = list(config.architectures or [])
+    if not any(kind.endswith(_HEAD) for kind in kinds):
+        raise ConfigError(
+            f"{folder}: holds {', '.join(kinds) or 'an unnamed architecture'}, which has no score; a reward model is a "
+            f"checkpoint for sequence classification, e.g. Qwen2{_HEAD}"
+        )
+    if config.num_labels not in LABELS:
+        raise ConfigError(
+            f"{folder}: its head has {config.num_labels} labels; a reward model has 1 (the higher, the better) or "
+            "2 (bad, good)"
+        )
+    return config
+
+
+class RewardHead:
+    """A checkpoint for sequence classification over a causal model.
+
+    Args:
+        path: its directory.
+        device: "auto" takes a GPU when there is one.
+        dtype: "auto" keeps the checkpoint's on an accelerator and takes float32 on a CPU.
+        width: endings computed together at most; halved for good where memory runs out.
+
+    Raises:
+        ConfigError: the weights cannot be read, lack the head or are no causal model, or the device does not exist.
+    """
+
+    def __init__(self, path: str, *, device: str, dtype: str, width: int) -> None:
+        self.device = device_of(device)
+        self.model: Any = _load(path, dtype_of(dtype, self.device)).to(self.device)
+        self._width = width
+
+    @torch.inference_mode()
+    def logits(self, opening: Sequence[int], endings: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        """What the head says of each ending, one number per label.
+
+        Args:
+            opening: token ids that all endings follow, not empty.
+            endings: token ids, none of them empty.
+
+        Raises:
+            RuntimeError, MemoryError: not even one ending fits into memory.
+        """
+        ids = torch.tensor([tuple(opening)], device=self.device)
+        keys = self.model.base_model(input_ids=ids, use_cache=True).past_key_values
+        found: list[tuple[float, ...]] = []
+        while len(found) < len(endings):
+            part = endings[len(found) : len(found) + self._width]
+            try:
+                found += self._behind(keys, len(opening), part)
+            except (RuntimeError, MemoryError) as error:
+                if self._width == 1 or not out_of_memory(error):
+                    raise
+                self._width = (self._width + 1) // 2
+        return found
+
+    def _behind(self, keys: Any, first: int, endings: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        """The numbers of endings whose first token stands in place `first`."""
+        rows, lengths = len(endings), torch.tensor([len(ending) for ending in endings], device=self.device)
+        own = copy.deepcopy(keys)  # a pass adds its own keys
+        own.batch_repeat_interleave(rows)
+        every = torch.arange(rows, device=self.device)
+        hidden: Tensor = self.model.base_model(
+            input_ids=_filled(endings, self.device),
+            position_ids=torch.arange(first, first + int(lengths.max()), device=self.device).expand(rows, -1),
+            past_key_values=own,
+            use_cache=True,
+        ).last_hidden_state
+        said: list[list[float]] = self.model.score(hidden[every, lengths - 1]).float().tolist()
+        return [tuple(row) for row in said]
+
+
+def _filled(endings: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """(rows, longest), filled up with token 0 behind each ending."""
+    longest = max(map(len, endings))
+    return torch.tensor([[*ending, *(0,) * (longest - len(ending))] for ending in endings], device=device)
+
+
+def _load(path: str, dtype: torch.dtype | str) -> Any:
+    model = load_model(path, dtype=dtype, head="scores")
+    causal = "past_key_values" in inspect.signature(model.base_model.forward).parameters
+    if not causal or not hasattr(model, "score"):
+        raise ConfigError(
+            f"{path}: {type(model).__name__} is no causal model with a score; a reward model is one, "
+            "e.g. Qwen2ForSequenceClassification"
+        )
+    return model

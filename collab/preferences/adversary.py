@@ -1,0 +1,299 @@
+"""Asking within limits: when they are reached, what is in flight is still kept, and then work stops.
+
+The seam to whoever says something worse: `Adversary` answers a rewarded cell's own input badly.
+
+    proposal = await adversary.propose(occasion)
+    proposal.text, proposal.maker               # a reply in reason + action form, and who made it how
+
+    sampler    a plausible wrong action on this very screen             collab.preferences.adversary
+    llm        a language model that plays somebody very clumsy         collab.preferences.llm_adversary
+    mixture    one of several, by weight                                collab.preferences.adversary
+    any        asked once, its answers kept beside the run              collab.preferences.replies
+
+Only where r = 1, and under the same (o_t, H_{t-1}, C_t^{i,j}, q) (CollabUIAgents, eq. 7): the messages that the cell
+heard are part of it. What an adversary says is not trusted; `collab.preferences.negatives` looks at it.
+
+The sampling adversary behind the seam: a plausible wrong action, in the manner in which the cell speaks.
+
+    adversary = SamplerAdversary(weights={"other element": 3, "premature end": 1})
+    proposal = await adversary.propose(occasion)
+
+What can be drawn, and how plausible it is, is told in `collab.rewards.perturb`. Deviation from CollabUIAgents (eq. 7):
+no model is asked. So that the two sides of a pair differ in what they do and not in how they talk, a cell that names
+its element as the screen shows it is answered that way, and any other keeps its own reason.
+
+Several adversaries, one drawn by weight for each occasion.
+
+adversary = MixtureAdversary([(SamplerAdversary(), 3), (LanguageAdversary(model=model, texts=texts), 1)])
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol, get_args
+
+from collab.config import Budget
+from collab.errors import ConfigError, RunError, UnknownName
+from collab.models.base import lost_by
+from collab.prompts.parse import write_reply
+from collab.rewards.base import Case
+from collab.rewards.perturb import WEIGHTS, Kind, Spot, mistakes, words_of
+from collab.rewards.query import reason
+from collab.rollout.collector import Progress as Meter
+from collab.seeds import derive, generator
+from collab.types import FREE, Action, Prompt, Spent, Utterance
+from collab.utils.concurrency import GRACE_S, Stopped, unless_stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """A rewarded cell, and what it read.
+
+    Raises:
+        ValueError: the cell has no action, so nothing could be worse.
+    """
+
+    case: Case
+    cell: Utterance
+    prompt: Prompt
+    """What the cell answered: system, shared part and the messages it heard, byte for byte."""
+    rewarded: frozenset[Action]
+    """Canonical actions of all rewarded cells of the step: none of them is worse."""
+    seed: int
+    """Of this reply alone."""
+    right: Action = field(init=False)
+    """The cell's action."""
+
+    def __post_init__(self) -> None:
+        if self.cell.action is None:
+            raise ValueError(f"{self.case.trajectory}, step {self.case.step}: {self.cell.cell} did not parse")
+        object.__setattr__(self, "right", self.cell.action)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A reply that is meant to be worse."""
+
+    text: str
+    """Reason and action, as a policy would say them; whether it can be read is not promised."""
+    maker: str
+    """Which adversary said it, and how: "sampler-1: other element", "llm-1: gpt-4o-mini"."""
+    spent: Spent = FREE
+    """What the model calls behind it cost."""
+
+
+class Refusal(Exception):
+    """An adversary that cannot be asked about an occasion, ever; the message is the cause that is counted."""
+
+
+class Adversary(Protocol):
+    """Says something worse."""
+
+    @property
+    def name(self) -> str:
+        """Which adversary, e.g. "sampler"."""
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the same occasion and options could be answered otherwise."""
+
+    async def propose(self, occasion: Occasion) -> Proposal | None:
+        """Answer badly; None where it knows nothing worse. Called for many occasions at once.
+
+        Raises:
+            Refusal: it cannot be asked about this one; others are not concerned.
+            ModelFailure: nobody answered, and asking again may help.
+        """
+        ...
+
+
+def reads_rewarded(adversary: Adversary) -> bool:
+    """Whether answers depend on what else of a step was rewarded; unless an adversary says otherwise, they do."""
+    return bool(getattr(adversary, "reads_rewarded", True))
+
+
+def label_of(adversary: Adversary) -> str:
+    """Who it is, with its version, e.g. "sampler-1"."""
+    return f"{adversary.name}-{adversary.version}"
+
+
+class Exhausted(RunError):
+    """Nothing more may be asked; says why."""
+
+
+@dataclass(slots=True, kw_only=True)
+class AllowedAdversary:
+    """Another adversary, asked as long as there is room."""
+
+    adversary: Adversary
+    budget: Budget
+    meter: Meter
+    """What was spent so far; counts on."""
+    stop: asyncio.Event
+    """Set from outside to end."""
+    at_once: int
+    """Calls in flight together where money or tokens are limited: so many are paid beyond a limit at most."""
+    answered: int = 0
+    _flying: int = 0
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _room: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._room = asyncio.Semaphore(self.at_once)
+
+    @property
+    def name(self) -> str:
+        """Of the one that is asked."""
+        return self.adversary.name
+
+    @property
+    def version(self) -> str:
+        """Of the one that is asked."""
+        return self.adversary.version
+
+    @property
+    def reads_rewarded(self) -> bool:
+        """Of the one that is asked."""
+        return reads_rewarded(self.adversary)
+
+    @property
+    def lost(self) -> int:
+        """Calls that were sent and never answered whole: what they cost is not known."""
+        return lost_by(self.adversary)
+
+    async def propose(self, occasion: Occasion) -> Proposal | None:
+        """What the other says.
+
+        Raises:
+            Exhausted: nothing more may be asked, and nobody is being asked any more.
+            Refusal, ModelFailure: as the other raises them.
+        """
+        if self.budget.usd is None and self.budget.tokens is None:
+            return await self._ask(occasion)
+        async with self._room:
+            return await self._ask(occasion)
+
+    async def _ask(self, occasion: Occasion) -> Proposal | None:
+        why = "stopped on request" if self.stop.is_set() else self.meter.exceeded(self.budget)
+        if why is not None:
+            while self._flying:
+                await self._idle.wait()
+            raise Exhausted(why)
+        self._flying += 1
+        self._idle.clear()
+        try:
+            asking = self.adversary.propose(occasion)
+            proposal = await unless_stopped(asking, self.stop, "an adversary was asked", grace_s=GRACE_S)
+        except Stopped:
+            raise Exhausted("stopped on request") from None
+        finally:
+            self._flying -= 1
+            if not self._flying:
+                self._idle.set()
+        self.answered += 1
+        if proposal is not None:
+            self._count(proposal)
+        return proposal
+
+    def _count(self, proposal: Proposal) -> None:
+        self.meter.calls += proposal.spent.calls
+        self.meter.prompt_tokens += proposal.spent.prompt_tokens
+        self.meter.completion_tokens += proposal.spent.completion_tokens
+        self.meter.cost_usd += proposal.spent.cost_usd
+
+
+_DRAWS = 40
+"""Mistakes that are looked at before it gives up."""
+
+
+class SamplerAdversary:
+    """Draws wrong actions; a pure function of the occasion.
+
+    Args:
+        weights: how often each kind of mistake is tried, by name; one that is not named never is. None for
+            `collab.rewards.perturb.WEIGHTS`.
+
+    Raises:
+        UnknownName: there is no such kind.
+        ConfigError: a weight is negative or no number, or all are 0.
+    """
+
+    name = "sampler"
+    version = "1"
+
+    def __init__(self, *, weights: Mapping[str, float] | None = None) -> None:
+        self._weights: Mapping[Kind, float] = WEIGHTS if weights is None else _checked(weights)
+
+    async def propose(self, occasion: Occasion) -> Proposal | None:
+        """The first drawn mistake that no rewarded cell of the step made; None where none is possible."""
+        case = occasion.case
+        spot = Spot(observation=case.observation, space=case.space, last=case.last, words=words_of(case.task.goal))
+        drawn = mistakes(occasion.right, spot, generator(occasion.seed), weights=self._weights)
+        for mistake in islice(drawn, _DRAWS):
+            if mistake.action not in occasion.rewarded:
+                text = write_reply(_because(occasion, mistake.action), mistake.action, case.space)
+                return Proposal(text=text, maker=f"{label_of(self)}: {mistake.kind}")
+        return None
+
+
+def _because(occasion: Occasion, wrong: Action) -> str:
+    """The mistaken reason, in the manner of the cell's own."""
+    screen, space = occasion.case.observation, occasion.case.space
+    shows = occasion.cell.reason == reason(occasion.right, screen, space)
+    return reason(wrong, screen, space) if shows else occasion.cell.reason
+
+
+def _checked(weights: Mapping[str, float]) -> dict[Kind, float]:
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    for kind in weights:
+        if kind not in kinds:
+            raise UnknownName.of("kind of mistake", kind, kinds)
+    if not all(0 <= weight < float("inf") for weight in weights.values()) or not any(weights.values()):
+        raise ConfigError(f"weights of mistakes: {dict(weights)}; each is a number from 0, and one at least is above 0")
+    return {kind: weights[kind] for kind in kinds if weights.get(kind)}
+
+
+class MixtureAdversary:
+    """Lets one of several answer; which one depends on the occasion's seed alone.
+
+    Args:
+        parts: adversaries with their weights; 0 leaves one out.
+
+    Raises:
+        ConfigError: a weight is negative or no number, or all are 0.
+    """
+
+    name = "mixture"
+
+    def __init__(self, parts: Sequence[tuple[Adversary, float]]) -> None:
+        weights = [weight for _, weight in parts]
+        if not all(0 <= weight < float("inf") for weight in weights) or not any(weights):
+            raise ConfigError(
+                f"weights of adversaries: {weights}; each is a number from 0, and one at least is above 0"
+            )
+        self._parts = [(adversary, weight) for adversary, weight in parts if weight]
+
+    @property
+    def version(self) -> str:
+        """Its parts with their versions."""
+        return "+".join(label_of(adversary) for adversary, _ in self._parts)
+
+    @property
+    def reads_rewarded(self) -> bool:
+        """Whether one of its parts does."""
+        return any(reads_rewarded(adversary) for adversary, _ in self._parts)
+
+    @property
+    def lost(self) -> int:
+        """Calls that were sent and never answered whole: what they cost is not known."""
+        return sum(lost_by(adversary) for adversary, _ in self._parts)
+
+    async def propose(self, occasion: Occasion) -> Proposal | None:
+        """What the drawn one says; Refusal and ModelFailure as that one raises them."""
+        rng = generator(derive(occasion.seed, "mixture"))
+        adversaries, weights = zip(*self._parts, strict=True)
+        drawn: Adversary = rng.choices(adversaries, weights=weights)[0]
+        return await drawn.propose(occasion)

@@ -1,0 +1,322 @@
+"""Why a pair exists: from its sides to the screen, the prompt that was read, and the critic's words.
+
+    labels = labels_of(run, stored.head)                   # stored pairs were made by them
+    told = explained(pair, reader, labels, space)
+    told.chosen.score, told.chosen.because, told.screen, told.prompt
+
+    look = Explainer(reader, labels, space)                # for many pairs: reads an episode once
+    sides = [look.sides(pair) for pair in pairs]
+
+Everything is looked up where it is stored; what is stored no more, or was judged by another critic since, is None.
+
+What another critic, threshold or adversary changes: the difference of two sets of pairs, and what it is due to.
+
+changed = difference(before, after)
+changed.added, changed.dropped, changed.flipped
+causes(changed.dropped, after, after_labels, threshold)        # why they are not there any more
+
+What became of rewarded cells, as lines: pairs by source, and by cause what there is no pair for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from collab.envs.grammar import ActionSpace
+from collab.errors import UsageError
+from collab.preferences.pairs import heard_alike
+from collab.preferences.store import PairHead, critic_digest
+from collab.prompts.parse import read_reply
+from collab.prompts.render import rebuild
+from collab.rewards.base import Case, CriticCall, Judgement, cases
+from collab.rewards.labels import Labels, labellings, read_labels
+from collab.store.reader import RunReader
+from collab.types import Action, CellRef, Observation, PreferencePair, Prompt, ReplyRef, Utterance
+from collab.utils.text import amount, cause_lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a pair."""
+
+    text: str
+    """The whole reply."""
+    action: str
+    """In words, its element by label; "none" where a synthesised reply cannot be read any more."""
+    cell: CellRef | None
+    """Who said it; None when it was synthesised."""
+    score: float | None = None
+    because: str = ""
+    """The critic's score and reason; None and empty when the critic gave none, or was not asked."""
+    call: CriticCall | None = None
+    """The model call behind it; None where no model was asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """A pair of one state with all that it rests on."""
+
+    pair: PreferencePair
+    goal: str
+    screen: Observation
+    prompt: Prompt
+    """What both sides answer (`PreferencePair.answered`)."""
+    chosen: Side
+    rejected: Side
+    off_context: bool
+    """Whether one of the sides was said after hearing other messages; False when the worse was synthesised."""
+
+
+def labels_of(run: Path, head: PairHead) -> Labels | None:
+    """The labels by which stored pairs were made, as they are now.
+
+    Returns:
+        None for pairs by the outcome alone, and where these labels are not stored any more, also where others stand
+        under their name: of another critic, with other options or by another seed.
+
+    Raises:
+        RunFormatError: the labels cannot be read.
+    """
+    if head.labels is None or head.labels not in labellings(run):
+        return None
+    labels = read_labels(run, head.labels)
+    return labels if critic_digest(labels.head) == head.critic_digest else None
+
+
+def explained(pair: PreferencePair, reader: RunReader, labels: Labels | None, space: ActionSpace) -> Explained:
+    """Look up what a pair rests on; see `Explainer` for arguments and errors."""
+    return Explainer(reader, labels, space).explained(pair)
+
+
+class Explainer:
+    """Looks up what pairs of one run rest on; quick where pairs of one episode follow each other.
+
+    Args:
+        reader: of the run that the pairs were made of.
+        labels: whose words to show, for stored pairs those of `labels_of`; None, or of another critic's name than a
+            pair's, shows none.
+    """
+
+    def __init__(self, reader: RunReader, labels: Labels | None, space: ActionSpace) -> None:
+        self._reader, self._labels, self._space = reader, labels, space
+        self._episode, self._cases = "", dict[int, Case]()
+
+    def explained(self, pair: PreferencePair) -> Explained:
+        """All that a pair rests on.
+
+        Raises:
+            UnknownName: the run has no such episode, step or prompt.
+            UsageError: the pair is one of whole trajectories, or the run holds something else in its place.
+        """
+        case = self._case(pair)
+        chosen, rejected = self._sides(pair, case)
+        cell = case.matrix[_answered(pair).cell]
+        return Explained(
+            pair=pair,
+            goal=case.task.goal,
+            screen=case.observation,
+            prompt=rebuild(self._reader.prefix(cell.prompt.prefix), cell.prompt),
+            chosen=chosen,
+            rejected=rejected,
+            off_context=any(not heard_alike(cell, case.matrix[ref.cell]) for ref in (*pair.chosen, *pair.rejected)),
+        )
+
+    def sides(self, pair: PreferencePair) -> tuple[Side, Side]:
+        """The chosen and the rejected side; raises as `explained` does."""
+        return self._sides(pair, self._case(pair))
+
+    def _sides(self, pair: PreferencePair, case: Case) -> tuple[Side, Side]:
+        judgement = None if self._labels is None else self._labels.of(case)
+        if judgement is not None and judgement.rewards.critic != pair.critic:
+            judgement = None
+        said = [_said(case, case.matrix[ref.cell], judgement) for ref in (*pair.chosen, *pair.rejected)]
+        chosen, rejected = [*said, *([] if pair.synthetic is None else [_synthesised(case, pair.synthetic)])]
+        return chosen, rejected
+
+    def _case(self, pair: PreferencePair) -> Case:
+        """The step that a pair is about, as it is recorded now."""
+        where = _answered(pair)
+        if where.trajectory != self._episode:
+            found = cases(self._reader.trajectory(where.trajectory), self._space)
+            self._episode, self._cases = where.trajectory, {case.step: case for case in found}
+        if where.step not in self._cases:
+            self._reader.step(where.trajectory, where.step)  # raises, and says which steps there are
+        case = self._cases[where.step]
+        if case.matrix[where.cell].prompt.hash != pair.prompt:
+            raise UsageError(f"pair {pair.id[:12]}: {where.trajectory} was played again since; make its pairs again")
+        return case
+
+
+def _answered(pair: PreferencePair) -> ReplyRef:
+    if pair.answered is None:
+        raise UsageError(f"pair {pair.id[:12]} is one of whole trajectories: it rests on their outcomes alone")
+    return pair.answered
+
+
+def _said(case: Case, cell: Utterance, judgement: Judgement | None) -> Side:
+    words = _words(case, cell.action)
+    if judgement is None:
+        return Side(text=cell.text, action=words, cell=cell.cell)
+    word, call = judgement.of(cell.cell), judgement.call_of(cell.cell)
+    return Side(text=cell.text, action=words, cell=cell.cell, score=word.score, because=word.reason, call=call)
+
+
+def _synthesised(case: Case, text: str) -> Side:
+    read = read_reply(text, case.space, case.observation)
+    return Side(text=text, action=_words(case, read.action), cell=None)
+
+
+def _words(case: Case, action: Action | None) -> str:
+    return "none" if action is None else case.space.describe(action, case.observation)
+
+
+OTHER_WORSE = "set against another worse side"
+NOT_REWARDED = "the better side is not rewarded"
+NO_SCORE = "the better side has no score"
+WITHOUT_PAIR = "the better side is rewarded and has no pair"
+IN_NO_PAIR = "the better side is in no pair"
+OTHER_BETTER = "corrected by another better side"
+NOT_CORRECTED = "the cell that erred there is not corrected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Each tuple in the order in which its pairs were given."""
+
+    added: tuple[PreferencePair, ...]
+    dropped: tuple[PreferencePair, ...]
+    flipped: tuple[tuple[PreferencePair, PreferencePair], ...]
+    """(before, after): the same two replies, preferred the other way round, also by another source; each pair once."""
+    kept: tuple[PreferencePair, ...]
+    """As they are after."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether both sets prefer the same."""
+        return not (self.added or self.dropped or self.flipped)
+
+
+def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]) -> Difference:
+    """Compare two sets of pairs of the same run by what they prefer to what; who judged it does not count.
+
+    A synthesised reply was said in no cell, so a pair with one is never flipped: it is added or dropped.
+    """
+    old, new = ({pair.id: pair for pair in pairs} for pairs in (before, after))
+    gone = [pair for pair in old.values() if pair.id not in new]
+    came = [pair for pair in new.values() if pair.id not in old]
+    turned = _turned(gone, came)
+    moved = {pair.id for pair in turned.values()}
+    return Difference(
+        added=tuple(pair for pair in came if pair.id not in turned),
+        dropped=tuple(pair for pair in gone if pair.id not in moved),
+        flipped=tuple((turned[pair.id], pair) for pair in came if pair.id in turned),
+        kept=tuple(pair for pair in new.values() if pair.id in old),
+    )
+
+
+def causes(
+    missing: Iterable[PreferencePair], others: Iterable[PreferencePair], labels: Labels | None, threshold: float
+) -> Counter[str]:
+    """Why some pairs are not among others, by cause.
+
+    Args:
+        others: the set that lacks them: the later one for pairs that were dropped, the earlier one for added ones.
+        labels: by which the others were made, as they are now; None where they are not stored any more.
+        threshold: a score above it was rewarded there.
+    """
+    there = list(others)
+    chosen = {pair.chosen for pair in there if pair.source != "correction"}
+    corrected = {pair.answered for pair in there if pair.source == "correction"}
+    return Counter(
+        (OTHER_BETTER if pair.answered in corrected else NOT_CORRECTED)
+        if pair.source == "correction"
+        else _cause(pair, chosen, labels, threshold)
+        for pair in missing
+    )
+
+
+def _cause(pair: PreferencePair, chosen: set[tuple[ReplyRef, ...]], labels: Labels | None, threshold: float) -> str:
+    if pair.chosen in chosen:
+        return OTHER_WORSE
+    if labels is None or len(pair.chosen) != 1:
+        return IN_NO_PAIR
+    (where,) = pair.chosen
+    judgement = labels.judged.get((where.trajectory, where.step))
+    score = None if judgement is None else judgement.of(where.cell).score
+    if score is None:
+        return NO_SCORE
+    return WITHOUT_PAIR if score > threshold else NOT_REWARDED
+
+
+def _turned(gone: Iterable[PreferencePair], came: Iterable[PreferencePair]) -> dict[str, PreferencePair]:
+    """ID of a pair that came → the one that went and preferred its replies the other way round.
+
+    Two sources may pair the same replies: what is of one source is matched first, and nothing twice.
+    """
+    waiting: dict[tuple[tuple[ReplyRef, ...], ...], list[PreferencePair]] = {}
+    for pair in gone:
+        if pair.rejected:
+            waiting.setdefault((pair.rejected, pair.chosen), []).append(pair)
+    found: dict[str, PreferencePair] = {}
+    arrived = list(came)
+    for alike in (True, False):
+        for pair in arrived:
+            others = waiting.get((pair.chosen, pair.rejected), [])
+            fitting = [other for other in others if other.source == pair.source or not alike]
+            if fitting and pair.id not in found:
+                found[pair.id] = fitting[0]
+                others.remove(fitting[0])
+    return found
+
+
+SOURCES = ("adversary", "contrast", "correction", "trajectory")
+
+
+class Counted(Protocol):
+    """What a set of pairs, or an epoch's record of it, counted; see `collab.preferences.store.PairHead`."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Pairs by source, and why a rewarded cell has none."""
+
+    @property
+    def off_context(self) -> int:
+        """Pairs of two cells that heard other messages than each other."""
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """What the adversary said in vain, by cause."""
+
+    @property
+    def failed(self) -> Mapping[str, int]:
+        """Steps about which it could not be asked, by class of error."""
+
+    @property
+    def unjudged(self) -> int:
+        """Steps without a judgement."""
+
+    @property
+    def untried(self) -> int:
+        """Negatives whose state cannot be brought back."""
+
+
+def count_lines(counts: Counted) -> list[str]:
+    """All that was counted, one line per kind that came up."""
+    pairs = {name: count for name, count in counts.counts.items() if name in SOURCES}
+    lines = [
+        *cause_lines("pairs", pairs),
+        *cause_lines("no pair", {name: count for name, count in counts.counts.items() if name not in pairs}),
+        *cause_lines("refused", counts.refused),
+        *cause_lines("failed", counts.failed),
+    ]
+    if counts.off_context:
+        lines.append(f"context  {amount(counts.off_context, 'pair')} off-context")
+    if counts.unjudged:
+        lines.append(f"unjudged {amount(counts.unjudged, 'step')}")
+    if counts.untried:
+        lines.append(f"untried  {amount(counts.untried, 'made-up side')}: their state cannot be brought back")
+    return lines

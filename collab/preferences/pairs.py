@@ -1,0 +1,502 @@
+"""Preference pairs of one judged step: a rewarded reply against a worse one, under one cell's own input.
+
+    sources = Sources(adversary=1, contrast=1)
+    cells = wanted(step, sources, seed)                 # for these an adversary has to be asked
+    made = pair(replace(step, negatives=...), sources, seed, cap=4)
+
+    adversary   against a synthesised reply (CollabUIAgents, eq. 7: only where the reward is 1)
+    contrast    against what another cell of the same step said, whose action parsed and whose reward is exactly 0
+    mix         both by weight: each rewarded cell draws its source; one that has nothing for it leaves it to the other
+    correction  what a cell said, whose action parsed and whose reward is exactly 0, against what a rewarded one said,
+                under the input of the one that erred
+
+Deviation: all but `adversary` are ours. A contrast or a correction is off-context unless both cells heard the same
+messages; such that did are preferred. What is worse in a contrast was mostly never said under its input: its likelihood
+falls far, and takes that of good replies along. What is worse in a correction was said there.
+
+Everything is a pure function of its arguments: what is drawn depends on the seed and on names, never on the order in
+which anything is given.
+
+From a judged run to its pairs: what is missing is counted, what is there is paired.
+
+    labels = read_labels(run, "oracle")
+    with RunReader(run) as reader:
+        made = await pair_up(reader.trajectories(), labels, recipe, space=suite.space, prefix=reader.prefix,
+                             adversary=adversary, states=Rebuilder(suite))
+    made.pairing.pairs
+
+The record and the judgements are read, nothing is written and nobody plays again: another critic, threshold, source or
+adversary is another call, and `pairs_difference` tells what it changes. The same record, judgements, recipe and replies
+of the adversary give the same pairs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from collab.envs.grammar import ActionSpace
+from collab.errors import ConfigError, EnvironmentFailure, ModelFailure, RunError
+from collab.models.base import lost_by
+from collab.preferences.adversary import Adversary
+from collab.preferences.negatives import Negatives, negatives, refusal
+from collab.rewards.base import Case, States, cases
+from collab.rewards.credit import (
+    BEHIND_ERROR,
+    JudgedStep,
+    Negative,
+    behind_errors,
+    rewarded,
+    rewarded_actions,
+    with_reward,
+)
+from collab.rewards.labelling import PATIENCE
+from collab.rewards.labels import Labels
+from collab.seeds import generator
+from collab.store.usage import total
+from collab.types import FREE, CellRef, PreferencePair, ReplyRef, Spent, Trajectory, Utterance
+from collab.utils.redact import redact
+
+Source: TypeAlias = Literal["adversary", "contrast", "correction"]
+Reply: TypeAlias = tuple[ReplyRef, Utterance]
+"""Where something was said, and what."""
+
+NOTHING = "no source had anything worse"
+BEYOND_CAP = "beyond the most pairs per state"
+ALL_RIGHT = "nobody in the step erred"
+NOBODY_RIGHT = "nobody in the step was right"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where pairs come from; 0 leaves a source out.
+
+    Raises:
+        ConfigError: a number does not fit, or all are 0.
+    """
+
+    adversary: float = 1.0
+    """Weight among the sources of which each rewarded cell draws one; weights need not add up to 1."""
+    contrast: float = 0.0
+    """Another such weight."""
+    correction: float = 0.0
+    """The chance with which a cell that erred is corrected, up to 1. It takes no rewarded cell's pair away."""
+
+    def __post_init__(self) -> None:
+        weights = (self.adversary, self.contrast, self.correction)
+        if not all(0 <= weight < float("inf") for weight in weights) or not any(weights) or self.correction > 1:
+            raise ConfigError(
+                f"pair sources: adversary {self.adversary:g}, contrast {self.contrast:g}, "
+                f"correction {self.correction:g}; they are numbers from 0, correction is 1 at most, "
+                "and one at least is above 0"
+            )
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Those that are used, by name."""
+        every = {"adversary": self.adversary, "contrast": self.contrast, "correction": self.correction}
+        return {name: weight for name, weight in every.items() if weight}
+
+    def order(self, seed: int) -> tuple[Source, ...]:
+        """The sources in the order in which a cell with that seed tries them."""
+        drawn = generator(seed).random() * (self.adversary + self.contrast)
+        order: list[Source] = ["adversary", "contrast"] if drawn < self.adversary else ["contrast", "adversary"]
+        return tuple(name for name in order if getattr(self, name) > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Pairs, and why there are no others."""
+
+    pairs: tuple[PreferencePair, ...]
+    """By epoch, task, episode, step, agent and round."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """"adversary", "contrast", "correction": pairs by source; the rest: why a rewarded cell has no pair, a negative no
+    use, or cells that erred no correction."""
+    off_context: int = 0
+    """Pairs of two cells that heard other messages than each other."""
+
+
+def most_pairs(step: JudgedStep, sources: Sources, seed: int) -> int:
+    """How many pairs a step has at most: one per rewarded cell if those are set against something, and corrections."""
+    said = rewarded(step) if sources.adversary or sources.contrast else ()
+    return len(said) + sum(1 for _ in _corrected(step, sources.correction, seed))
+
+
+def contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]:
+    """Cells that a rewarded one can be set against, by agent and round.
+
+    Their action parsed, their reward is exactly 0 (a missing one is none), and no rewarded cell proposed the same.
+    Where there are any, those that heard the same; or else those that the rewarded one heard, for saying once more what
+    one was told is the mistake that lies nearest under its prompt.
+    """
+    good = rewarded_actions(step)
+    worse = tuple(cell for cell in with_reward(step, 0) if cell.action not in good)
+    alike = tuple(cell for cell in worse if heard_alike(chosen, cell))
+    heard = tuple(cell for cell in worse if cell.cell in chosen.heard)
+    return alike or heard or worse
+
+
+def correction(step: JudgedStep, wrong: Utterance) -> Utterance | None:
+    """What a cell that erred should have said; None where no cell is rewarded, or its own action is.
+
+    Of the rewarded cells, one that heard the same; or else one whose action most of them propose. Of several that one
+    whose policy was surest of its words (the largest sum of `logprobs`), for of a hot policy those are the clearest; of
+    equally sure ones the first by agent and round.
+    """
+    good = rewarded(step)
+    proposed = Counter(cell.action for cell in good)
+    if wrong.action in proposed:
+        return None
+    alike = [cell for cell in good if heard_alike(wrong, cell)]
+    most = max(proposed.values(), default=0)
+    return max(alike or [cell for cell in good if proposed[cell.action] == most], key=sureness, default=None)
+
+
+def sureness(cell: Utterance) -> float:
+    """How likely a reply was to its policy, the sum of its `logprobs`; lower than any where they are not known."""
+    return float("-inf") if cell.logprobs is None else sum(cell.logprobs)
+
+
+def heard_alike(one: Utterance, other: Utterance) -> bool:
+    """Whether two cells of a step read the same but for their own names."""
+    return one.prompt.prefix == other.prompt.prefix and one.heard == other.heard
+
+
+def wanted(step: JudgedStep, sources: Sources, seed: int) -> tuple[CellRef, ...]:
+    """Rewarded cells whose pair needs an adversary, by agent and round: the others need not be paid for.
+
+    Args:
+        seed: of the run, the same that `pair` is given.
+    """
+    return tuple(cell.cell for cell in rewarded(step) if _first_source(step, cell, sources, seed) == "adversary")
+
+
+def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
+    """The pairs of one state: at most one per rewarded cell, and one correction per cell that erred.
+
+    Negatives are looked at again (`lint.refusal`), for another critic may have rewarded what they do.
+
+    Args:
+        seed: of the run.
+        cap: the most pairs of a state; which of more stay is drawn. None keeps all.
+
+    Raises:
+        ConfigError: the cap is below 1.
+    """
+    if cap is not None and cap < 1:
+        raise ConfigError(f"at most {cap} pairs per state; allowed: 1 or more, or no limit")
+    counts, made = Counter[str](), list[tuple[PreferencePair, bool]]()
+    for cell in rewarded(step) if sources.adversary or sources.contrast else ():
+        found = _paired(step, cell, sources, seed, counts)
+        if found is None:
+            counts[NOTHING] += 1
+        else:
+            made.append(found)
+    if sources.correction:
+        counts += _uncorrected(step, alone=not (sources.adversary or sources.contrast))
+    made = sorted([*made, *_corrected(step, sources.correction, seed)], key=lambda one: _answered(one[0]))
+    kept = made if cap is None else _capped(made, step, seed, cap)
+    counts.update(one.source for one, _ in kept)
+    counts[BEYOND_CAP] += len(made) - len(kept)
+    off = sum(off_context for _, off_context in kept)
+    return Pairing(pairs=tuple(one for one, _ in kept), counts=+counts, off_context=off)
+
+
+def pair_all(steps: Iterable[JudgedStep], sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
+    """The pairs of many steps, in the order that training uses, whatever the order of the steps; see `pair`."""
+    made = [pair(step, sources, seed, cap=cap) for step in sorted(steps, key=lambda step: step.place)]
+    return Pairing(
+        pairs=tuple(one for each in made for one in each.pairs),
+        counts=sum((each.counts for each in made), Counter[str]()),
+        off_context=sum(each.off_context for each in made),
+    )
+
+
+def pair_id(source: str, chosen: Sequence[Reply], rejected: Sequence[Reply] | str) -> str:
+    """SHA-256 of a pair's source and of what the replies of both sides answer and say, and where.
+
+    Args:
+        rejected: a text when it was synthesised.
+    """
+    sides = [side if isinstance(side, str) else [_told(*reply) for reply in side] for side in (chosen, rejected)]
+    return hashlib.sha256(json.dumps([source, *sides]).encode("ascii")).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _told(ref: ReplyRef, cell: Utterance) -> list[str | int]:
+    return [ref.trajectory, ref.step, *ref.cell, cell.prompt.hash, cell.text]
+
+
+def _first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> Source | None:
+    """Who provides the worse side, as far as that is known before an adversary is asked."""
+    order = sources.order(step.seed(seed, "pair source", cell.cell))
+    return next((name for name in order if name == "adversary" or contrasts(step, cell)), None)
+
+
+def _paired(
+    step: JudgedStep, cell: Utterance, sources: Sources, seed: int, counts: Counter[str]
+) -> tuple[PreferencePair, bool] | None:
+    """The pair of a rewarded cell, and whether it is off-context."""
+    for source in sources.order(step.seed(seed, "pair source", cell.cell)):
+        if source == "contrast" and (worse := contrasts(step, cell)):
+            other = generator(step.seed(seed, "contrast", cell.cell)).choice(worse)
+            return _said(step, "contrast", cell, other), not heard_alike(cell, other)
+        negative = step.negatives.get(cell.cell) if source == "adversary" else None
+        if negative is None or cell.action is None:
+            continue
+        why = refusal(negative.action, cell.action, rewarded_actions(step))
+        if why is None:
+            return _adversary(step, cell, negative), False
+        counts[why] += 1
+    return None
+
+
+def _corrected(step: JudgedStep, chance: float, seed: int) -> Iterator[tuple[PreferencePair, bool]]:
+    """Corrections of cells that erred, and whether each is off-context."""
+    for wrong in with_reward(step, 0) if chance else ():
+        better = correction(step, wrong)
+        if better is not None and generator(step.seed(seed, "correction", wrong.cell)).random() < chance:
+            yield _said(step, "correction", better, wrong), not heard_alike(wrong, better)
+
+
+def _uncorrected(step: JudgedStep, *, alone: bool) -> Counter[str]:
+    """Why a step has nothing to correct, by the cells that are concerned.
+
+    Args:
+        alone: whether corrections are all that rewarded cells may have a part in.
+    """
+    wrong, good = list(with_reward(step, 0)), rewarded(step)
+    if wrong and not good:
+        return Counter({NOBODY_RIGHT: len(wrong)})
+    return Counter({ALL_RIGHT: len(good)} if alone and not wrong else {})
+
+
+def _answered(pair: PreferencePair) -> CellRef:
+    """The cell under whose input it is trained."""
+    assert pair.answered is not None, "pairs of one state answer one input"
+    return pair.answered.cell
+
+
+def _said(step: JudgedStep, source: Source, better: Utterance, worse: Utterance) -> PreferencePair:
+    """A pair of what two cells said, under the input of the better one unless it is a correction."""
+    chosen, rejected = step.ref(better.cell), step.ref(worse.cell)
+    return PreferencePair(
+        id=pair_id(source, [(chosen, better)], [(rejected, worse)]),
+        source=source,
+        chosen=(chosen,),
+        rejected=(rejected,),
+        policy=better.policy,
+        prompt=(worse if source == "correction" else better).prompt.hash,
+        critic=step.judgement.rewards.critic,
+        calls=_calls(step, better, worse),
+    )
+
+
+def _adversary(step: JudgedStep, cell: Utterance, negative: Negative) -> PreferencePair:
+    chosen = step.ref(cell.cell)
+    return PreferencePair(
+        id=pair_id("adversary", [(chosen, cell)], negative.text),
+        source="adversary",
+        chosen=(chosen,),
+        rejected=(),
+        synthetic=negative.text,
+        adversary=negative.maker,
+        policy=cell.policy,
+        prompt=cell.prompt.hash,
+        critic=step.judgement.rewards.critic,
+        calls=_calls(step, cell),
+    )
+
+
+def _calls(step: JudgedStep, *cells: Utterance) -> tuple[str, ...]:
+    calls = (step.judgement.call_of(cell.cell) for cell in cells)
+    return tuple(dict.fromkeys(call.prompt for call in calls if call is not None))
+
+
+def _capped(
+    made: list[tuple[PreferencePair, bool]], step: JudgedStep, seed: int, cap: int
+) -> list[tuple[PreferencePair, bool]]:
+    """Those that the seed ranks first, in their old order."""
+    ranked = sorted(made, key=lambda one: (step.seed(seed, "pair cap", _answered(one[0])), one[0].id))
+    kept = {one.id for one, _ in ranked[:cap]}
+    return [one for one in made if one[0].id in kept]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How pairs are made of judgements.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    sources: Sources = field(default_factory=Sources)
+    threshold: float = 0.5
+    """A score above it is rewarded; in [0, 1)."""
+    cap: int | None = None
+    """The most pairs of one state; None for all."""
+    attempts: int = 3
+    """How often the adversary is asked about a cell."""
+    until_error: bool = False
+    """Whether an episode's steps behind its first error are left out; see `collab.rewards.credit.behind_errors`."""
+    seed: int = 0
+    """Of the run."""
+
+    def __post_init__(self) -> None:
+        wrong = [
+            *([] if 0 <= self.threshold < 1 else [f"threshold {self.threshold}, allowed: from 0, below 1"]),
+            *([] if self.attempts >= 1 else [f"attempts {self.attempts}, allowed: from 1"]),
+            *([] if self.cap is None or self.cap >= 1 else [f"cap {self.cap}, allowed: from 1, or none"]),
+        ]
+        if wrong:
+            raise ConfigError(f"pairs: {'; '.join(wrong)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """The pairs of a run, and what there is no pair for."""
+
+    pairing: Pairing
+    refused: Counter[str]
+    """What the adversary said in vain, by cause."""
+    failed: Counter[str]
+    """Steps about which it could not be asked, by class of error; they have contrasts at most."""
+    asked: int = 0
+    """Steps about which it was to be asked, those of `failed` included."""
+    unjudged: int
+    """Steps without a judgement."""
+    untried: int
+    """Negatives in pairs or not that nobody could try, for their state cannot be brought back."""
+    spent: Spent
+    """What asking the adversary cost."""
+
+
+async def pair_up(
+    trajectories: Iterable[Trajectory],
+    labels: Labels,
+    recipe: Recipe,
+    *,
+    space: ActionSpace,
+    prefix: Callable[[str], str],
+    adversary: Adversary,
+    states: States | None = None,
+    concurrency: int = 4,
+) -> Paired:
+    """Pair all judged steps.
+
+    Args:
+        prefix: stored text of a prompt's shared part by its hash (`RunReader.prefix`).
+        states: how to bring states back, so that negatives can be tried; None tries none.
+        concurrency: steps about which the adversary is asked at the same time.
+
+    Raises:
+        OutOfPatience: asking, or trying the answers, failed for ten steps in a row.
+        RunFormatError: the run was recorded in another version of the environment.
+    """
+    judged, unjudged = _judged(trajectories, labels, recipe, space, states)
+    judged, beyond = _until_error(judged, recipe) if recipe.until_error else (judged, 0)
+    lost = lost_by(adversary)
+    asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, gate=asyncio.Semaphore(concurrency))
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(asking.ask(case, step)) for case, step in judged]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    if asking.ended is not None:
+        raise asking.ended
+    found = [task.result() for task in tasks]
+    steps = [replace(step, negatives=one.negatives) for (_, step), one in zip(judged, found, strict=True)]
+    pairing = pair_all(steps, recipe.sources, recipe.seed, cap=recipe.cap)
+    if beyond:
+        pairing.counts[BEHIND_ERROR] = beyond
+    return Paired(
+        pairing=pairing,
+        refused=sum((one.refused for one in found), Counter[str]()),
+        failed=asking.failed,
+        asked=asking.steps,
+        unjudged=unjudged,
+        untried=sum(one.untried for one in found),
+        spent=total([*(one.spent for one in found), replace(FREE, lost=lost_by(adversary) - lost)]),
+    )
+
+
+def _judged(
+    trajectories: Iterable[Trajectory], labels: Labels, recipe: Recipe, space: ActionSpace, states: States | None
+) -> tuple[list[tuple[Case, JudgedStep]], int]:
+    """The judged steps, and how many are not judged."""
+    judged: list[tuple[Case, JudgedStep]] = []
+    unjudged = 0
+    for trajectory in trajectories:
+        for case in cases(trajectory, space, states):
+            judgement = labels.of(case)
+            if judgement is None:
+                unjudged += 1
+            else:
+                judged.append((case, JudgedStep.of(trajectory, judgement, recipe.threshold)))
+    return judged, unjudged
+
+
+def _until_error(judged: list[tuple[Case, JudgedStep]], recipe: Recipe) -> tuple[list[tuple[Case, JudgedStep]], int]:
+    """The steps up to the first error of their episode, and how many pairs the others could have had."""
+    behind = behind_errors(step for _, step in judged)
+    kept = [(case, step) for case, step in judged if case.key not in behind]
+    lost = (most_pairs(step, recipe.sources, recipe.seed) for case, step in judged if case.key in behind)
+    return kept, sum(lost)
+
+
+class OutOfPatience(RunError):
+    """Asking, or trying the answers, failed for so many steps in a row; says why for the last. Answers are kept."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asking:
+    """Asks an adversary about steps, so many at once."""
+
+    recipe: Recipe
+    prefix: Callable[[str], str]
+    adversary: Adversary
+    gate: asyncio.Semaphore
+    failed: Counter[str] = field(default_factory=Counter)
+    in_a_row: int = 0
+    steps: int = 0
+    ended: OutOfPatience | None = None
+    """Why no further step is begun; what was asked before is still waited for, for it is paid."""
+
+    async def ask(self, case: Case, step: JudgedStep) -> Negatives:
+        """The negatives of a step; none where nobody could be asked."""
+        cells, paid = wanted(step, self.recipe.sources, self.recipe.seed), list[Spent]()
+        self.steps += bool(cells)
+        async with self.gate:
+            if self.ended is not None:
+                return Negatives(negatives={})
+            try:
+                found = await negatives(
+                    case,
+                    step,
+                    cells,
+                    self.adversary,
+                    prefix=self.prefix,
+                    seed=self.recipe.seed,
+                    attempts=self.recipe.attempts,
+                    paid=paid,
+                )
+            except (EnvironmentFailure, ModelFailure) as failure:
+                self.failed[type(failure).__name__] += 1
+                self.in_a_row += 1
+                if self.in_a_row == PATIENCE:
+                    self.ended = OutOfPatience(
+                        f"asking for worse sides, or trying them, failed for {PATIENCE} steps in a row, the last: "
+                        f"{redact(str(failure))}"
+                    )
+                return Negatives(negatives={}, spent=total(paid))
+        if cells:
+            self.in_a_row = 0
+        return found

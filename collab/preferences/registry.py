@@ -1,0 +1,283 @@
+"""Who says something worse, from what people write to somebody who can be asked.
+
+    sampler                     a kind that asks no model, or package.module:Class
+    openai                      an agents file: its model is asked to play somebody clumsy
+    sampler=3,openai=1          one of several for each occasion, drawn by weight
+    {kind: llm, agent: openai, sampling: {temperature: 0.1}}                            the same, written out, in YAML
+    {kind: mixture, parts: [{kind: sampler, weight: 3}, {kind: llm, agent: openai}]}
+
+An agents file says how its model plays. As an adversary it is sampled in another way, always: by `sampling` beside it,
+and where that is not said by `collab.preferences.llm_adversary.SAMPLING`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+import yaml
+from pydantic import Field, model_validator
+
+from collab.config import AgentDefinition, Budget, Part, SamplingDefinition, validate
+from collab.errors import ConfigError, UnknownName, UsageError
+from collab.library import Library, load_yaml
+from collab.models.base import Model, check_counted, tell_lost
+from collab.preferences.adversary import Adversary, MixtureAdversary
+from collab.preferences.llm_adversary import FOLDER, SAMPLING, read_adversary_prompts
+from collab.preferences.store import PairHead
+from collab.rewards.registry import REACHING
+from collab.rollout.build import build, kinds, refuse_critic
+from collab.trust import check_trusted, vouch
+
+ASKS_A_MODEL: Final = "llm"
+"""The kind that needs a model beside its options."""
+SAMPLER: Final = "sampler"
+MIXTURE: Final = "mixture"
+
+
+class Asked(Part):
+    """An adversary as it is asked for; a plain text is read as on the command line."""
+
+    agent: str | None = None
+    """Agents file of the model that is asked; None for kinds that ask none."""
+    sampling: SamplingDefinition | None = None
+    """How that model is sampled; None for the way in which adversaries are."""
+    parts: tuple[AskedInTurn, ...] = ()
+    """Of kind mixture: who takes turns."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: Any) -> Any:
+        return _written_out(data) if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _fits(self) -> Asked:
+        if self.kind == MIXTURE:
+            self._fits_as_mixture()
+        elif self.parts:
+            raise ValueError(f"kind {self.kind} has no parts; write kind: mixture")
+        if self.kind == ASKS_A_MODEL and self.agent is None:
+            raise ValueError("kind llm asks a model: name its agents file, e.g. agent: openai")
+        if self.kind == SAMPLER and (self.agent is not None or self.sampling is not None):
+            raise ValueError("kind sampler asks no model: leave out agent and sampling")
+        if self.sampling is not None and self.agent is None:
+            raise ValueError(f"kind {self.kind} has sampling and asks no model: name its agents file, or leave it out")
+        return self
+
+    def _fits_as_mixture(self) -> None:
+        if not any(one.weight for one in self.parts):
+            raise ValueError("kind mixture needs parts, one at least with a weight above 0")
+        if self.options or self.agent is not None or self.sampling is not None:
+            raise ValueError("kind mixture has parts and nothing else; options, agent and sampling stand in each part")
+
+
+class AskedInTurn(Asked):
+    """One of several adversaries."""
+
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    """How often it has its turn, beside the others; 0 leaves it out."""
+
+
+Asked.model_rebuild()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdversaryChoice:
+    """An adversary before it is built: all that decides what it says, beside the occasion."""
+
+    part: Part
+    agent: AgentDefinition | None = None
+    """Whose model is asked, with the sampling of the adversary; None when no model is."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Template → text of what it is asked; empty when no model is."""
+    turns: tuple[tuple[AdversaryChoice, float], ...] = ()
+    """Of kind mixture: who takes turns, with their weights; empty for all others."""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """As JSON data, from which `choice_told` makes the same choice again."""
+        if self.turns:
+            return {"kind": self.part.kind, "parts": [{**one.told, "weight": weight} for one, weight in self.turns]}
+        told: dict[str, Any] = {"kind": self.part.kind, "options": self.part.options}
+        if self.agent is not None:
+            told |= {"agent": self.agent.model_dump(mode="json"), "texts": dict(self.texts)}
+        return told
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether some model is asked, by this one or by one of those that take turns."""
+        return self.agent is not None or any(one.asks_a_model for one, _ in self.turns)
+
+    @property
+    def free(self) -> bool:
+        """Whether asking costs neither money nor tokens, as far as is known."""
+        return all(one.free for one, _ in self.turns) if self.turns else self.part.kind == SAMPLER
+
+
+_DECIDING = ("kind", "options", "sampling", "context_tokens")
+"""Of an agents file: what an adversary's answers depend on; the rest is words, or says how that model plays."""
+
+
+def deciding(told: Mapping[str, Any]) -> dict[str, Any]:
+    """`AdversaryChoice.told` without what decides no answer: words for people, how a model plays or is reached."""
+    found = dict(told)
+    if "parts" in found:
+        found["parts"] = [deciding(one) for one in found["parts"]]
+    if found.get("agent") is not None:
+        found["agent"] = {name: found["agent"][name] for name in _DECIDING if name in found["agent"]}
+        options = found["agent"].get("options") or {}
+        found["agent"]["options"] = {name: value for name, value in options.items() if name not in REACHING}
+    return found
+
+
+def adversary_named(library: Library, text: str) -> AdversaryChoice:
+    """The adversary that a text of the command line stands for; see `adversary_asked` for the errors."""
+    data = _written_out(text)
+    vouch(data)
+    return adversary_asked(library, validate(Asked, data, f"adversary {text!r}"))
+
+
+def adversary_asked(library: Library, asked: Asked) -> AdversaryChoice:
+    """The adversary that is asked for, with all that stands in files.
+
+    Raises:
+        UnknownName: there is no such kind or agents file.
+        ConfigError: the agents file does not fit or is a critic's, or the options do not fit the kind.
+    """
+    if asked.parts:
+        turns = tuple((adversary_asked(library, one), one.weight) for one in asked.parts)
+        return AdversaryChoice(part=Part(kind=MIXTURE), turns=turns)
+    part = Part(kind=asked.kind, options=asked.options)
+    if asked.agent is None:
+        build("adversaries", part, f"adversary {part.kind}")  # what does not fit is found before anybody is asked
+        return AdversaryChoice(part=part)
+    try:
+        agent = library.load("agents", asked.agent, AgentDefinition)
+    except UnknownName:
+        raise UnknownName.of("adversary", asked.agent, {*_asking_nobody(), *library.names("agents")}) from None
+    refuse_critic(agent.kind, f"agents/{asked.agent}")
+    usual = SamplingDefinition(temperature=SAMPLING.temperature, max_tokens=SAMPLING.max_tokens)
+    sampled = agent.model_copy(update={"sampling": asked.sampling or usual})
+    return AdversaryChoice(part=part, agent=sampled, texts=read_adversary_prompts(library.path("prompts", FOLDER)))
+
+
+def choice_told(told: Mapping[str, Any]) -> AdversaryChoice:
+    """The choice that `AdversaryChoice.told` tells; ConfigError, TypeError or LookupError where it tells none."""
+    told = dict(told)
+    if "parts" in told:
+        turns = tuple((choice_told(_without_weight(one)), float(one["weight"])) for one in told["parts"])
+        return AdversaryChoice(part=Part(kind=MIXTURE), turns=turns)
+    agent, texts = told.pop("agent", None), dict(told.pop("texts", {}))
+    made = None if agent is None else validate(AgentDefinition, agent, "agent")
+    return AdversaryChoice(part=validate(Part, told, "adversary"), agent=made, texts=texts)
+
+
+def adversary_of(head: PairHead) -> AdversaryChoice:
+    """The adversary that stored pairs were made with; `sampler` where they needed none.
+
+    Raises:
+        UsageError: they do not say how to make it again, or name parts that may not run.
+    """
+    if head.adversary is None:
+        return AdversaryChoice(part=Part(kind=SAMPLER))
+    check_trusted(head.adversary_options or {}, "the earlier pairs")
+    try:
+        return choice_told(head.adversary_options or {"kind": head.adversary.rpartition("-")[0]})
+    except (ConfigError, TypeError, ValueError, LookupError):
+        raise UsageError(
+            f"the earlier pairs do not say how {head.adversary} was made; say who is asked: --adversary NAME"
+        ) from None
+
+
+@contextlib.asynccontextmanager
+async def opened_adversary(
+    choice: AdversaryChoice, budget: Budget, call_s: float, stop: asyncio.Event | None = None
+) -> AsyncIterator[Adversary]:
+    """The adversary; its models are closed in the end.
+
+    Args:
+        call_s: limit of one call in seconds.
+
+    Raises:
+        ConfigError: it cannot be built; see `collab.rollout.build.build`.
+        UsageError: a limit is on something that nobody counts.
+        ModelFailure: its server does not answer.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        yield await _opened(choice, budget, call_s, stack, stop)
+
+
+async def _opened(
+    choice: AdversaryChoice,
+    budget: Budget,
+    call_s: float,
+    stack: contextlib.AsyncExitStack,
+    stop: asyncio.Event | None,
+) -> Adversary:
+    if choice.turns:
+        taking = [(one, weight) for one, weight in choice.turns if weight]
+        return MixtureAdversary([(await _opened(one, budget, call_s, stack, stop), weight) for one, weight in taking])
+    where, given = f"adversary {choice.part.kind}", dict[str, Any]()
+    if choice.agent is not None:
+        where = "agents file of the adversary"
+        model: Model = build("models", choice.agent, where)
+        stack.push_async_callback(model.close)
+        stack.callback(tell_lost, model, "adversary")
+        await check_counted(model, budget, where, stop)
+        sampling = choice.agent.sampling.of(0, 1, where)
+        given = {
+            "model": model,
+            "texts": choice.texts,
+            "sampling": sampling,
+            "context_tokens": choice.agent.context_tokens,
+            "call_s": call_s,
+        }
+    made: Adversary = build("adversaries", choice.part, where, given)
+    return made
+
+
+def _written_out(text: str) -> dict[str, Any]:
+    """A name, names with weights or YAML as data of an `Asked`; ConfigError where it is none of them."""
+    if text.lstrip().startswith("{"):
+        return _mapping(text)
+    if "=" not in text and "," not in text:
+        return _one(text.strip())
+    parts: dict[str, dict[str, Any]] = {}
+    for item in text.split(","):
+        name, _, weight = (part.strip() for part in item.partition("="))
+        try:
+            if not name or name in parts:
+                raise ValueError
+            parts[name] = {**_one(name), "weight": float(weight)}
+        except ValueError:
+            raise ConfigError(
+                f"adversary {text!r}: write one name, or each name once with its weight: sampler=3,openai=1"
+            ) from None
+    return {"kind": MIXTURE, "parts": list(parts.values())}
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        found, _ = load_yaml(text)
+    except yaml.YAMLError:
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError(f"adversary {text!r}: is not YAML; write it as {{kind: llm, agent: openai}}")
+    return found
+
+
+def _one(name: str) -> dict[str, Any]:
+    if ":" in name or name in _asking_nobody():
+        return {"kind": name}
+    return {"kind": ASKS_A_MODEL, "agent": name}
+
+
+def _asking_nobody() -> list[str]:
+    return [kind for kind in kinds("adversaries") if kind != ASKS_A_MODEL]
+
+
+def _without_weight(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in told.items() if name != "weight"}

@@ -1,0 +1,370 @@
+"""Pairs beside a run, under a name: what was preferred to what, and the recipe by which it was found.
+
+    RUN/pairs/NAME/pairs.jsonl     one preference pair per line, in the order that training uses
+    RUN/pairs/NAME/pairs.json      whose judgements, which recipe and adversary, what was counted; SHA-256 of the pairs
+    RUN/pairs/lock                 held for the instant in which a set is put in its place
+
+    write_pairs(run, "epoch-0", made, recipe=recipe, labels=labels, adversary="sampler-1")
+    read_pairs(run, "epoch-0").pairs
+
+A set is there whole or not at all, and is never changed: writing the same pairs of the same origin again leaves it as
+it is, so whoever was killed in between does everything again; other pairs need another name.
+
+Short names of pairs: as many letters of an ID as tell it from all others, and back from any such beginning.
+
+short = short_ids(pair.id for pair in stored.pairs)
+name, pair = find_pair(run, "8a3f21c0")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
+from collab.preferences.pairs import Paired, Recipe
+from collab.rewards.labels import NAME, LabelHead, Labels, check_called
+from collab.store.manifest import find_manifest, now, versions
+from collab.store.run_dir import RunLock, read_versioned
+from collab.types import FREE, PreferencePair, Spent
+from collab.utils.files import read_plain, sync_directory, write_atomic, writing
+from collab.utils.redact import hide_values
+
+FOLDER = "pairs"
+HEAD = "pairs.json"
+FILE = "pairs.jsonl"
+FORMAT = 1
+"""Version of the folder that this code reads and writes."""
+
+_RESERVED = "lock"
+_NEXT_MOVE = "make the pairs again: what was judged and answered is not asked again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairHead:
+    """`pairs.json`: where a set of pairs comes from, and what there is no pair for."""
+
+    recipe: Recipe
+    labels: str | None
+    """Name of the labelling whose judgements decided; None for pairs by the outcome alone."""
+    critic: str | None
+    """Who judged, as in `LabelHead.critic`."""
+    critic_digest: str | None
+    """`critic_digest` of that labelling's head: equal where critic, options and seed are."""
+    adversary: str | None
+    """Name and version (`collab.preferences.adversary.label_of`); None when none was there to be asked."""
+    adversary_options: Mapping[str, Any]
+    """As it was made; JSON values, no secrets."""
+    pairs: int
+    """Lines of `pairs.jsonl`."""
+    sha256: str
+    """Of `pairs.jsonl`, hexadecimal."""
+    counts: Mapping[str, int]
+    """`Pairing.counts`: pairs by source, and why a rewarded cell has none or a negative no use."""
+    off_context: int
+    """Pairs of two cells that heard other messages than each other."""
+    refused: Mapping[str, int]
+    """What the adversary said in vain, by cause."""
+    failed: Mapping[str, int]
+    """Steps about which it could not be asked, by class of error."""
+    unjudged: int
+    """Steps without a judgement."""
+    untried: int
+    """Negatives that nobody could try, for their state cannot be brought back."""
+    spent: Spent = FREE
+    """What the adversary cost the process that wrote this; what it recalled from an earlier one cost nothing more, but
+    calls of unknown cost are those of all processes. The pairs of a training tell what all its processes spent."""
+    versions: Mapping[str, str] = field(default_factory=versions)
+    created: str = field(default_factory=now)
+    """UTC, ISO 8601."""
+    format: int = FORMAT
+
+    @property
+    def origin(self) -> tuple[Any, ...]:
+        """All that decides what the pairs are, beside the run: two sets of one origin are made the same way."""
+        return self.recipe, self.labels, self.critic_digest, self.adversary, dict(self.adversary_options)
+
+    def same_as(self, other: PairHead) -> bool:
+        """Whether both tell of the same pairs, made in the same way; when, and at what cost, does not count."""
+        return (self.origin, self.sha256) == (other.origin, other.sha256)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPairs:
+    """A set of pairs that was read back."""
+
+    name: str
+    head: PairHead
+    pairs: tuple[PreferencePair, ...]
+    """By epoch, task, episode, step, agent and round."""
+
+
+_PAIR: TypeAdapter[PreferencePair] = TypeAdapter(PreferencePair)
+_HEAD: TypeAdapter[PairHead] = TypeAdapter(PairHead)
+
+
+def critic_digest(head: LabelHead) -> str:
+    """SHA-256 of all that decides what a labelling says, beside the run: critic, options and seed."""
+    said = json.dumps([head.critic, head.options, head.seed], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(said.encode("ascii")).hexdigest()
+
+
+def pair_names(run: Path) -> list[str]:
+    """Names of all sets of pairs of a run, the oldest first, before them those that do not tell when they were made."""
+    folder = run / FOLDER
+    names = [path.parent.name for path in folder.glob(f"*/{HEAD}") if NAME.fullmatch(path.parent.name)]
+    return sorted(names, key=lambda name: (_created(run, name), name))
+
+
+def last_name(run: Path) -> str | None:
+    """The set that was stored last; None where there is none.
+
+    Raises:
+        RunFormatError: one does not tell when it was made; it may be the last.
+    """
+    names = pair_names(run)
+    if not names:
+        return None
+    read_head(run, names[0])  # one that does not tell stands first
+    return names[-1]
+
+
+def _created(run: Path, name: str) -> str:
+    """When a set was made; "" where that cannot be read."""
+    try:
+        return read_head(run, name).created
+    except RunFormatError:
+        return ""
+
+
+def read_head(run: Path, name: str) -> PairHead:
+    """What a set of pairs tells of itself.
+
+    Raises:
+        UnknownName: the run has no pairs of that name.
+        RunFormatError: they cannot be read by this version.
+    """
+    path = _directory(run, name) / HEAD
+    if not path.exists():
+        known = sorted(path.parent.name for path in (run / FOLDER).glob(f"*/{HEAD}"))
+        raise UnknownName.of(f"pairs of {run}", name, known, f"make them with: collab pairs rebuild {run}")
+    try:
+        return read_versioned(path, _HEAD, readable=FORMAT)
+    except ConfigError as error:
+        raise RunFormatError(f"{path}: recipe: {error}; {_again(path)}") from None
+    except RunFormatError as error:
+        raise RunFormatError(f"{error}; {_again(path)}") from None
+
+
+def read_pairs(run: Path, name: str) -> StoredPairs:
+    """A set of pairs, exactly as it was written.
+
+    Raises:
+        UnknownName: the run has no pairs of that name.
+        RunFormatError: they cannot be read by this version, or are not what was written.
+    """
+    head, path = read_head(run, name), _directory(run, name) / FILE
+    try:
+        content = read_plain(path, within=run)
+    except OSError as error:
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror or error}; {_again(path)}") from None
+    pairs = tuple(_read_lines(path, content))
+    if len(pairs) != head.pairs or hashlib.sha256(content).hexdigest() != head.sha256:
+        raise RunFormatError(
+            f"{path}: holds {len(pairs)} pairs that are not the {head.pairs} that {HEAD} tells of; {_again(path)}"
+        )
+    return StoredPairs(name=name, head=head, pairs=pairs)
+
+
+def write_pairs(
+    run: Path,
+    name: str,
+    made: Paired,
+    *,
+    recipe: Recipe,
+    labels: Labels | None,
+    adversary: str | None,
+    options: Mapping[str, Any] | None = None,
+) -> Path:
+    """Put pairs beside their run, whole or not at all.
+
+    Args:
+        run: directory of a run, finished or not; nothing in it but `pairs/` is touched.
+        labels: whose judgements decided; None for pairs by the outcome alone.
+        adversary: name and version of who was asked; None when nobody was there to be asked.
+        options: as the adversary was made; JSON values.
+
+    Returns:
+        The folder. It is left as it is where it holds the same pairs of the same origin.
+
+    Raises:
+        UsageError: the name is none, or holds other pairs already.
+        RunFormatError: there is no run, or what stands under the name cannot be read.
+        StoreFailure: the disk is full or the rights are missing; nothing half-written counts.
+    """
+    find_manifest(run)
+    directory = _directory(run, name)
+    content = b"".join(map(_line, made.pairing.pairs))
+    head = _head_of(made, hashlib.sha256(content).hexdigest(), recipe, labels, adversary, options or {})
+    text = json.dumps(hide_values(_HEAD.dump_python(head, mode="json")), indent=2, ensure_ascii=True).encode()
+    head = _HEAD.validate_json(text)
+    with writing(directory, _NEXT_MOVE), _locked(run):
+        if not (directory / HEAD).exists():
+            _place(directory, {FILE: content, HEAD: text + b"\n"})
+        elif not read_head(run, name).same_as(head):
+            raise UsageError(f"{directory}: holds other pairs, or pairs made in another way; choose another name")
+    return directory
+
+
+def check_name(name: str) -> None:
+    """Refuse what pairs cannot be called; UsageError."""
+    check_called("pairs", name)
+    if name == _RESERVED:
+        raise UsageError(f"pairs called {name!r}: a file of that name lies beside pairs; choose another")
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _directory(run: Path, name: str) -> Path:
+    check_name(name)
+    return run / FOLDER / name
+
+
+def _head_of(
+    made: Paired, sha256: str, recipe: Recipe, labels: Labels | None, adversary: str | None, options: Mapping[str, Any]
+) -> PairHead:
+    return PairHead(
+        recipe=recipe,
+        labels=None if labels is None else labels.name,
+        critic=None if labels is None else labels.head.critic,
+        critic_digest=None if labels is None else critic_digest(labels.head),
+        adversary=adversary,
+        adversary_options=options,
+        pairs=len(made.pairing.pairs),
+        sha256=sha256,
+        counts=made.pairing.counts,
+        off_context=made.pairing.off_context,
+        refused=made.refused,
+        failed=made.failed,
+        unjudged=made.unjudged,
+        untried=made.untried,
+        spent=made.spent,
+    )
+
+
+def _line(pair: PreferencePair) -> bytes:
+    content = hide_values(_PAIR.dump_python(pair, mode="json"))
+    return json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _read_lines(path: Path, content: bytes) -> Iterator[PreferencePair]:
+    for number, line in enumerate(content.splitlines(), start=1):
+        try:
+            yield _PAIR.validate_python(json.loads(line))
+        except ValueError as error:
+            reason = str(error.errors()[0]["msg"] if isinstance(error, ValidationError) else error)
+            raise RunFormatError(f"{path}:{number}: is spoilt ({reason}); {_again(path)}") from None
+
+
+def _again(path: Path) -> str:
+    """What to do about a file of a set of pairs that cannot be read."""
+    folder = path.parent
+    return f"put {folder} somewhere else and make its pairs again: collab pairs rebuild {folder.parent.parent}"
+
+
+@contextlib.contextmanager
+def _locked(run: Path) -> Iterator[None]:
+    folder = run / FOLDER
+    folder.mkdir(exist_ok=True)
+    lock = RunLock(folder, resume="make the pairs again")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _place(directory: Path, files: Mapping[str, bytes]) -> None:
+    """A folder with these files in one rename; what a killed process left of an earlier try goes away."""
+    for left in directory.parent.glob(f".{directory.name}.*"):
+        shutil.rmtree(left)
+    beside = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}")
+    try:
+        beside.mkdir()
+        for name, content in files.items():
+            write_atomic(beside / name, content)
+        sync_directory(beside)
+        beside.rename(directory)
+        sync_directory(directory.parent)
+    except OSError:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+LETTERS = 8
+"""An ID is not told in fewer."""
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """ID → its shortest beginning of at least `LETTERS` letters that no other of them has; all in equal length."""
+    distinct = set(ids)
+    letters = next(count for count in itertools.count(LETTERS) if len({id[:count] for id in distinct}) == len(distinct))
+    return {id: id[:letters] for id in distinct}
+
+
+def letters_of(run: Path) -> dict[str, str]:
+    """ID → short ID, over all pairs of a run; a set that cannot be read is left out."""
+    ids: list[str] = []
+    for name in pair_names(run):
+        with contextlib.suppress(RunFormatError):
+            ids += [pair.id for pair in read_pairs(run, name).pairs]
+    return short_ids(ids)
+
+
+def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[StoredPairs, PreferencePair]:
+    """The pair whose ID begins so, and the set that it is found in.
+
+    Args:
+        name: of the set to look in; None looks in all, and of equal pairs finds the one that was stored last. Sets that
+            cannot be read are passed over as long as another one has the pair.
+
+    Raises:
+        UnknownName: there is none, or no such set.
+        UsageError: there are several.
+        RunFormatError: that set cannot be read; or one of all, and none of the others has the pair.
+    """
+    names = pair_names(run)[::-1] if name is None else [name]
+    found: dict[str, tuple[StoredPairs, PreferencePair]] = {}
+    spoilt: RunFormatError | None = None
+    for each in names:
+        try:
+            stored = read_pairs(run, each)
+        except RunFormatError as error:
+            spoilt = error
+            continue
+        for pair in stored.pairs:
+            if beginning and pair.id.startswith(beginning.lower()):
+                found.setdefault(pair.id, (stored, pair))
+    if spoilt is not None and not found:
+        raise spoilt
+    if not found:
+        where = f"among {', '.join(names)}" if names else f"for there are none: collab pairs rebuild {run}"
+        raise UnknownName(f"{run}: no pair {beginning[:64]!r} {where}; see them with: collab pairs list {run}")
+    if len(found) > 1:
+        shown = ", ".join(list(short_ids(found).values())[:4])
+        raise UsageError(
+            f"{run}: {len(found)} pairs begin with {beginning!r} ({shown}{' …' if len(found) > 4 else ''}); "
+            "give more letters"
+        )
+    (only,) = found.values()
+    return only

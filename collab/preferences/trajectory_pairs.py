@@ -1,0 +1,111 @@
+"""Pairs of whole trajectories, by outcome alone: what is left of the method without credit re-assignment ("w/o CR").
+
+    pairs = trajectory_pairs(trajectories, seed=0)
+    looked_up(pairs[0], reader).chosen.outcome
+
+One solved and one unsolved episode of the same task and epoch; the log-ratios of a side are summed over the reply
+tokens of all cells of all its steps, each under its own input. How the pairs are put together is open in
+CollabUIAgents; here every episode is in one pair at most.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from collab.errors import ConfigError, UsageError
+from collab.preferences.pairs import Reply, pair_id
+from collab.seeds import derive, generator
+from collab.store.reader import RunReader
+from collab.types import PolicyRef, PreferencePair, ReplyRef, Trajectory
+
+SOURCE = "trajectory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A pair of whole trajectories with what it rests on."""
+
+    pair: PreferencePair
+    chosen: Trajectory
+    """Solved …"""
+    rejected: Trajectory
+    """… and not."""
+
+
+def looked_up(pair: PreferencePair, reader: RunReader) -> Whole:
+    """The episodes that a pair compares.
+
+    Raises:
+        UnknownName: the run has no such episode.
+        UsageError: the run holds something else in its place.
+    """
+    solved, unsolved = (reader.trajectory(refs[0].trajectory) for refs in (pair.chosen, pair.rejected))
+    if not solved.success or unsolved.success or _pair(solved, unsolved).id != pair.id:
+        raise UsageError(
+            f"pair {pair.id[:12]}: {solved.id} or {unsolved.id} was played again since; make its pairs again"
+        )
+    return Whole(pair=pair, chosen=solved, rejected=unsolved)
+
+
+def trajectory_pairs(
+    trajectories: Iterable[Trajectory], seed: int, *, per_task: int | None = None
+) -> tuple[PreferencePair, ...]:
+    """Match solved with unsolved episodes, at random but by name; sorted by epoch, task and the solved episode.
+
+    Broken episodes (no outcome) and those without a step are in no pair.
+
+    Args:
+        seed: of the run.
+        per_task: the most pairs of one task and epoch; None for as many as there are.
+
+    Raises:
+        ConfigError: `per_task` is below 1.
+    """
+    if per_task is not None and per_task < 1:
+        raise ConfigError(f"at most {per_task} pairs per task; allowed: 1 or more, or no limit")
+    tasks: defaultdict[tuple[int, str], list[Trajectory]] = defaultdict(list)
+    for one in trajectories:
+        if one.outcome is not None and one.steps:
+            tasks[one.epoch, one.task.name].append(one)
+    made: list[PreferencePair] = []
+    for (epoch, task), played in sorted(tasks.items()):
+        matched = _matched(played, derive(seed, "trajectory pairs", epoch, task))[:per_task]
+        made += [_pair(solved, unsolved) for solved, unsolved in sorted(matched, key=lambda both: _place(both[0]))]
+    return tuple(made)
+
+
+def _matched(played: list[Trajectory], seed: int) -> list[tuple[Trajectory, Trajectory]]:
+    rng, ordered = generator(seed), sorted(played, key=_place)
+    solved = [one for one in ordered if one.success]
+    unsolved = [one for one in ordered if not one.success]
+    rng.shuffle(solved)
+    rng.shuffle(unsolved)
+    return list(zip(solved, unsolved, strict=False))
+
+
+def _place(trajectory: Trajectory) -> tuple[int, str]:
+    return trajectory.episode, trajectory.id
+
+
+def _pair(solved: Trajectory, unsolved: Trajectory) -> PreferencePair:
+    chosen, rejected = _replies(solved), _replies(unsolved)
+    policies = {cell.policy for _, cell in chosen}
+    policy: PolicyRef | None = policies.pop() if len(policies) == 1 else None
+    return PreferencePair(
+        id=pair_id(SOURCE, chosen, rejected),
+        source=SOURCE,
+        chosen=tuple(ref for ref, _ in chosen),
+        rejected=tuple(ref for ref, _ in rejected),
+        policy=policy,
+    )
+
+
+def _replies(trajectory: Trajectory) -> list[Reply]:
+    """All that was said, in the order in which it was."""
+    return [
+        (ReplyRef(trajectory=trajectory.id, step=step.index, cell=cell.cell), cell)
+        for step in trajectory.steps
+        for cell in step.matrix
+    ]

@@ -1,0 +1,333 @@
+"""The seam between a recorded step and whoever judges it: `Critic` turns a `Case` into a `Judgement`.
+
+    judgement = await critic.judge(case)
+    judgement.rewards                       # n × m scores, missing ones included
+    judgement.call_of(cell)                 # the model call behind one of them, or None
+
+    oracle     by doing each action in the very state                        collab.rewards.oracle
+    outcome    by how the episode ended                                      collab.rewards.outcome
+    llm        by asking a language model (CollabUIAgents, eq. 6)            collab.rewards.llm
+
+A critic never guesses: a cell that it cannot judge is *missing*, with the cause in words, and earns neither a reward
+nor a place in a pair. ⌈score − 0.5⌉ is `CellReward.reward`: 1 iff score > 0.5, so exactly one half earns nothing.
+
+A recorded step as a judge sees it.
+
+    for trajectory in reader.trajectories():
+        for case in cases(trajectory, suite.space, states):
+            judgement = await critic.judge(case)
+
+A case is made from the record alone. Where the world can be brought back into the state before the action, it says how
+(`Case.state`); critics that need no world never touch it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Protocol, TypeAlias
+
+from collab.envs.base import Environment
+from collab.envs.grammar import ActionSpace
+from collab.rewards.query import number_in
+from collab.types import (
+    Action,
+    ActionMatrix,
+    CellRef,
+    CellReward,
+    HistoryEntry,
+    Observation,
+    Outcome,
+    RewardMatrix,
+    Spent,
+    Task,
+    Trajectory,
+    Utterance,
+)
+
+
+class State(Protocol):
+    """A way back into the state before a step.
+
+    async with state.opened() as environment:
+        result = await environment.step(action)
+    """
+
+    def opened(self) -> AbstractAsyncContextManager[Environment]:
+        """An environment of the caller's own in this state, closed at the end of the block; as often as one likes.
+
+        Not within one another: who is in a state has room for copies of its environment, and for no second one.
+
+        Raises:
+            EnvironmentFailure: the world broke, or shows another screen than the recorded one.
+        """
+        ...
+
+
+States: TypeAlias = Callable[[Trajectory, int], State | None]
+"""(trajectory, step) → a way back; None where there is none (`collab.rewards.restore`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One step of one episode, to be judged."""
+
+    trajectory: str
+    """`Trajectory.id`."""
+    task: Task
+    """With the goal as the environment stated it."""
+    step: int
+    """t, from 0."""
+    space: ActionSpace
+    observation: Observation
+    """Before the action: what every cell saw."""
+    history: tuple[HistoryEntry, ...]
+    """All executed steps before, oldest first, as prompts tell them."""
+    summary: str
+    """The summary of earlier steps that stood in the prompts; empty when none was kept."""
+    matrix: ActionMatrix
+    """What was said, with the edges and the cells that each cell heard."""
+    executed: Action | None
+    """What the vote decided; None for a web step without a parsable cell."""
+    last: Action | None = None
+    """What was executed before this step; None at the start, or where nothing was."""
+    later: tuple[Action | None, ...]
+    """What was executed behind this step, to the end of the episode."""
+    outcome: Outcome | None
+    """Of the whole episode, which nobody could know at this step; None when it broke or was not finished."""
+    environment: str
+    """Label, e.g. "androidworld[simphone]"."""
+    environment_version: str
+    state: State | None = None
+    """None where the world cannot be brought back."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Trajectory and step: unique in a run."""
+        return self.trajectory, self.step
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of goal, screen, edges and all replies: an episode that was played again gives other cases."""
+        return case_digest(self.task.goal, self.observation, self.matrix)
+
+    def heard(self, cell: CellRef) -> tuple[Utterance, ...]:
+        """What stood in a cell's prompt, in conversation order; KeyError when there is no such cell."""
+        return tuple(self.matrix[other] for other in self.matrix[cell].heard)
+
+    def proposals(self) -> dict[Action, tuple[Utterance, ...]]:
+        """Each distinct canonical action with the cells that proposed it, in conversation order."""
+        found: dict[Action, list[Utterance]] = {}
+        for cell in self.matrix:
+            if cell.action is not None:
+                found.setdefault(cell.action, []).append(cell)
+        return {action: tuple(cells) for action, cells in found.items()}
+
+
+def case_digest(goal: str, observation: Observation, matrix: ActionMatrix) -> str:
+    """See `Case.digest`."""
+    said = [[cell.agent, cell.round, cell.text] for cell in matrix]
+    whole = json.dumps([goal, observation.digest, matrix.edges, said])
+    return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def cases(trajectory: Trajectory, space: ActionSpace, states: States | None = None) -> Iterator[Case]:
+    """The steps of an episode, first to last. A broken or unfinished episode gives those that were recorded.
+
+    Args:
+        space: of the suite that the episode was played in.
+        states: how to bring states back; None when no critic will need it.
+    """
+    steps = trajectory.steps
+    for place, step in enumerate(steps):
+        yield Case(
+            trajectory=trajectory.id,
+            task=trajectory.task,
+            step=step.index,
+            space=space,
+            observation=step.observation,
+            history=tuple(earlier.history for earlier in steps[:place]),
+            summary=step.summary,
+            matrix=step.matrix,
+            executed=step.executed,
+            last=steps[place - 1].executed if place else None,
+            later=tuple(following.executed for following in steps[place + 1 :]),
+            outcome=trajectory.outcome,
+            environment=trajectory.environment,
+            environment_version=trajectory.environment_version,
+            state=None if states is None else states(trajectory, step.index),
+        )
+
+
+UNREAD = "its reply did not parse"
+"""Cause of a missing score: there is no action to judge."""
+ABSENT = "the critic gave no score"
+NO_NUMBER = "the critic's score is no number"
+OUT_OF_RANGE = "the critic's score is outside of [0, 1]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticCall:
+    """One model call of a critic, so that a score can be traced to the words it came from."""
+
+    prompt: str
+    """SHA-256 of system and user text as asked; the critic rebuilds the text from the case and its templates."""
+    model: str
+    """Model name or checkpoint directory, with its adapter where it has one."""
+    seed: int
+    """Of the call; it also decided the names that were shown."""
+    reply: str
+    """As sampled."""
+    cells: tuple[CellRef, ...]
+    """Cells whose score was asked for."""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """Slot → the name under which the critic read it; empty when none was shown."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    """None when the model does not count."""
+    cost_usd: float | None = None
+    """None when the price is not known."""
+    latency_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A critic's word on one step."""
+
+    case: str
+    """`Case.digest` of what was judged."""
+    rewards: RewardMatrix
+    """One entry per cell, in conversation order."""
+    calls: tuple[CriticCall, ...] = ()
+    """Empty for critics that ask no model."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Trajectory and step."""
+        return self.rewards.trajectory, self.rewards.step
+
+    @property
+    def missing(self) -> Counter[str]:
+        """Cells without a score, by cause."""
+        return Counter(reward.missing for reward in self.rewards.rewards if reward.missing is not None)
+
+    @property
+    def silent(self) -> bool:
+        """Whether a model was asked and gave no score at all: its replies were prose, say, or empty."""
+        asked = {cell for call in self.calls for cell in call.cells}
+        return bool(asked) and all(one.score is None for one in self.rewards.rewards if one.cell in asked)
+
+    def of(self, cell: CellRef) -> CellReward:
+        """The word on one cell; KeyError when there is no such cell."""
+        for reward in self.rewards.rewards:
+            if reward.cell == cell:
+                return reward
+        raise KeyError(cell)
+
+    def call_of(self, cell: CellRef) -> CriticCall | None:
+        """The call in which a cell was judged; None where no model was asked about it."""
+        return next((call for call in self.calls if cell in call.cells), None)
+
+
+class Critic(Protocol):
+    """Judges all cells of a step."""
+
+    @property
+    def name(self) -> str:
+        """Which critic, e.g. "oracle" or "llm"."""
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the same case, options and seed could be judged otherwise."""
+
+    async def judge(self, case: Case) -> Judgement:
+        """Judge a step; a cell that cannot be judged is missing, with its cause. Called for many cases at once.
+
+        Raises:
+            EnvironmentFailure, ModelFailure: nothing was judged, and asking again may help;
+                `collab.rewards.query.PartlyAnswered` where something was paid all the same.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """A score and its reason, or why there is none."""
+
+    score: float | None
+    """In [0, 1]; None when missing."""
+    reason: str = ""
+    missing: str | None = None
+    """Why there is no score; None exactly when there is one."""
+
+    @classmethod
+    def none(cls, cause: str) -> Word:
+        """No score, for a cause."""
+        return cls(score=None, missing=cause)
+
+    @classmethod
+    def of(cls, score: object, reason: str = "") -> Word:
+        """What was given as a score, if it is one; nothing is mended, and what is out of range is not clipped.
+
+        A number in quotes is that number.
+        """
+        if score is None:
+            return cls.none(ABSENT)
+        score = number_in(score)
+        try:
+            number = math.nan if isinstance(score, bool) or not isinstance(score, Real) else float(score)
+        except OverflowError:  # an integer beyond all floats
+            return cls.none(OUT_OF_RANGE)
+        if math.isnan(number):
+            return cls.none(NO_NUMBER)
+        return cls(score=number, reason=reason) if 0 <= number <= 1 else cls.none(OUT_OF_RANGE)
+
+
+def judgement_of(
+    case: Case, critic: Critic, words: Mapping[CellRef, Word], calls: Iterable[CriticCall] = ()
+) -> Judgement:
+    """Put words on cells together; cells whose reply did not parse need none, every other one must have one."""
+    rewards = []
+    for cell in case.matrix:
+        word = Word.none(UNREAD) if cell.action is None else words[cell.cell]
+        rewards.append(CellReward(cell=cell.cell, score=word.score, reason=word.reason, missing=word.missing))
+    matrix = RewardMatrix(trajectory=case.trajectory, step=case.step, critic=label_of(critic), rewards=tuple(rewards))
+    return Judgement(case=case.digest, rewards=matrix, calls=tuple(calls))
+
+
+def sound(judgement: Judgement) -> Judgement:
+    """The same, and what is no score in [0, 1] is missing, whoever made it."""
+    rewards = tuple(one if one.missing and one.score is None else _sound(one) for one in judgement.rewards.rewards)
+    return replace(judgement, rewards=replace(judgement.rewards, rewards=rewards))
+
+
+def _sound(one: CellReward) -> CellReward:
+    word = Word.of(one.score, one.reason)
+    return replace(one, score=word.score, reason=word.reason, missing=word.missing)
+
+
+def to_all_equal(case: Case, words: Mapping[Action, Word]) -> dict[CellRef, Word]:
+    """Words on distinct actions → on cells: whoever proposed the same action is judged the same."""
+    return {cell.cell: words[action] for action, cells in case.proposals().items() for cell in cells}
+
+
+def spent_on(calls: Iterable[CriticCall]) -> Spent:
+    """What calls cost, as far as it was counted and the price is known."""
+    each = tuple(calls)
+    return Spent(
+        calls=len(each),
+        prompt_tokens=sum(call.prompt_tokens or 0 for call in each),
+        completion_tokens=sum(call.completion_tokens or 0 for call in each),
+        cost_usd=sum(call.cost_usd or 0.0 for call in each),
+    )
+
+
+def label_of(critic: Critic) -> str:
+    """Who judged, with its version, e.g. "oracle-2"."""
+    return f"{critic.name}-{critic.version}"

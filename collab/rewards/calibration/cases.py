@@ -1,0 +1,273 @@
+"""Steps whose worth is known: what a critic is calibrated on.
+
+    known = await known_cases(suite, ["ContactsAddContact"], seed=0)
+    known[0].worth[cell]                        # "good", "neutral" or "bad"
+
+The solution of an instance is followed step by step. In every state the right action stands beside sampled ones
+(`collab.rewards.perturb`), and each is tried on a fork: its worth is what `collab.rewards.oracle` found, never what it
+was drawn as. All are proposed for the same reason in the same words, so that only the action tells them apart; who
+proposes which is drawn. The episode goes on with the right action and is played to its end, so that a critic of
+outcomes has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from collab.envs.base import Environment, HasGoal, Suite
+from collab.errors import EnvironmentFailure, UsageError, boundary
+from collab.rewards.base import Case
+from collab.rewards.oracle import BAD, GOOD, NEUTRAL, Knowing, OracleCritic
+from collab.rewards.perturb import Spot, mistakes
+from collab.rewards.restore import Room
+from collab.rollout.episode import told
+from collab.seeds import derive, generator
+from collab.types import (
+    Action,
+    ActionMatrix,
+    CellRef,
+    HistoryEntry,
+    Observation,
+    Outcome,
+    PolicyRef,
+    PromptRef,
+    Sampling,
+    Task,
+    Utterance,
+)
+from collab.utils.text import amount
+
+Worth: TypeAlias = Literal["good", "neutral", "bad"]
+WORTH: Mapping[float, Worth] = {GOOD: "good", NEUTRAL: "neutral", BAD: "bad"}
+
+AGENTS = ("ada", "ben", "cyd", "dee")
+WANTED: Mapping[Worth, int] = {"good": 1, "neutral": 1, "bad": 2}
+"""Of each worth in one state, where the screen allows it."""
+_DRAWS = 60
+"""Sampled actions that are looked at in one state."""
+_LONGER = (
+    " I have looked at the whole screen carefully, from top to bottom, and compared what it shows with the task and"
+    " with what was done before. After weighing the other possibilities one by one I am convinced that this is the"
+    " step to take here."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCase:
+    """A state with one round of proposals, and what each is worth."""
+
+    case: Case
+    worth: Mapping[CellRef, Worth]
+
+    def lengthened(self, seed: int) -> tuple[KnownCase, frozenset[CellRef]]:
+        """The same with longer reasons, that say nothing more, in half of its cells; and which cells these are."""
+        cells = self.case.matrix.utterances
+        drawn = generator(derive(seed, "longer", *self.case.key)).sample(cells, (len(cells) + 1) // 2)
+        chosen = frozenset(cell.cell for cell in drawn)
+        longer = tuple(_said(cell, cell.reason + _LONGER) if cell.cell in chosen else cell for cell in cells)
+        matrix = replace(self.case.matrix, utterances=longer)
+        return replace(self, case=replace(self.case, matrix=matrix)), chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redone:
+    """A state that is made by doing everything before it; a `collab.rewards.base.State`."""
+
+    room: Room
+    task: Task
+    actions: tuple[Action, ...]
+
+    def opened(self) -> AbstractAsyncContextManager[Environment]:
+        """A fresh environment, in which the actions were done."""
+        return self._opened()
+
+    @contextlib.asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Environment]:
+        async with self.room.opened() as environment:
+            with boundary(EnvironmentFailure, f"{self.task.name}: doing {len(self.actions)} actions again"):
+                await environment.reset(self.task)
+                for action in self.actions:
+                    await environment.step(action)
+            yield environment
+
+
+def require_known(suite: Suite) -> None:
+    """Make sure that a suite can tell what an action is worth; UsageError when it cannot."""
+    if not {"fork", "oracle", "deterministic"} <= suite.capabilities:
+        raise UsageError(
+            f"{suite.label} cannot be copied or rebuilt, or knows no solutions: nothing is known to be good or bad; "
+            "calibrate on another environment"
+        )
+
+
+async def known_cases(
+    suite: Suite, tasks: Sequence[str], *, seed: int, most: int = 8, wanted: int | None = None
+) -> list[KnownCase]:
+    """Steps of instances of tasks, in the order of the tasks.
+
+    Args:
+        seed: decides instances, what is sampled and who proposes it.
+        most: steps of one episode, from its beginning.
+        wanted: steps in all; the tasks are gone round, with another instance each time, until there are so many.
+            None: every task once.
+
+    Raises:
+        UsageError: the suite cannot fork or be rebuilt, or knows no solutions; no task has the steps that are wanted.
+        UnknownName: it has no such task.
+        EnvironmentFailure: the world broke.
+    """
+    require_known(suite)
+    room = Room(suite)
+    found: list[KnownCase] = []
+    number = 0
+    while True:
+        before = len(found)
+        for name in tasks:
+            found += await _of_instance(room, _Instance(name=name, number=number, seed=seed, most=most))
+            if wanted is not None and len(found) >= wanted:
+                return found[:wanted]
+        if wanted is None:
+            return found
+        if len(found) == before:
+            raise UsageError(
+                f"{suite.label}: none of {amount(len(tasks), 'task')} has a step whose worth is known; choose others"
+            )
+        number += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Instance:
+    """Which episode is followed."""
+
+    name: str
+    number: int
+    """Of the round in which its task had its turn."""
+    seed: int
+    most: int
+
+
+async def _of_instance(room: Room, instance: _Instance) -> list[KnownCase]:
+    suite = room.suite
+    again = (instance.number,) if instance.number else ()
+    task = suite.instance(instance.name, derive(instance.seed, "calibration", instance.name, *again))
+    environment = await suite.open()
+    try:
+        with boundary(EnvironmentFailure, f"{suite.label}: {instance.name}"):
+            return await _follow(room, environment, task, instance)
+    finally:
+        await environment.close()
+
+
+async def _follow(room: Room, environment: Environment, task: Task, instance: _Instance) -> list[KnownCase]:
+    """The solution, to its end: what a critic may be told of an episode that is over, is so."""
+    space = room.suite.space
+    observation = await environment.reset(task)
+    if isinstance(environment, HasGoal):
+        task = replace(task, goal=environment.goal())
+    found: list[KnownCase] = []
+    history: list[HistoryEntry] = []
+    done: list[Action] = []
+    outcome: Outcome | None = None
+    while outcome is None and isinstance(environment, Knowing) and (solution := environment.oracle()):
+        right = space.canonical(solution[0], observation)
+        if len(done) < instance.most:
+            rng = generator(derive(instance.seed, "known step", task.name, instance.number, len(done)))
+            spot = Spot(observation=observation, space=space, last=done[-1] if done else None)
+            proposed = await _proposed(environment, right, spot, rng)
+            place = _Place(
+                room=room, task=task, number=instance.number, observation=observation, history=tuple(history)
+            )
+            found.append(place.known(proposed, tuple(done), rng))
+        result = await environment.step(right)
+        history.append(told(space, observation, right, "", result))
+        observation, outcome = result.observation, result.outcome
+        done.append(right)
+    return [_ended(one, done, outcome) for one in found]
+
+
+def _ended(known: KnownCase, done: Sequence[Action], outcome: Outcome | None) -> KnownCase:
+    """The same step of an episode that is over."""
+    step = known.case.step
+    case = replace(known.case, executed=done[step], later=tuple(done[step + 1 :]), outcome=outcome)
+    return replace(known, case=case)
+
+
+async def _proposed(environment: Knowing, right: Action, spot: Spot, rng: random.Random) -> dict[Action, Worth]:
+    """The right action and sampled ones, each with what a fork said of it."""
+    critic = OracleCritic(environment)
+    found: dict[Action, Worth] = {}
+    drawn = mistakes(right, spot, rng)
+    for action in (right, *(one.action for one, _ in zip(drawn, range(_DRAWS), strict=False))):
+        verdict = await critic(action)
+        worth = WORTH[verdict.score]
+        if verdict.known and action not in found and list(found.values()).count(worth) < WANTED[worth]:
+            found[action] = worth
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where proposals are made."""
+
+    room: Room
+    task: Task
+    number: int
+    """Of the instance among those of its task."""
+    observation: Observation
+    history: tuple[HistoryEntry, ...]
+
+    def known(self, proposed: Mapping[Action, Worth], done: tuple[Action, ...], rng: random.Random) -> KnownCase:
+        """The proposals as one round of a team, in an order that is drawn.
+
+        Args:
+            done: the actions before this step.
+        """
+        actions = list(proposed)
+        rng.shuffle(actions)
+        agents = AGENTS[: len(actions)]
+        cells = tuple(self._cell(agent, action) for agent, action in zip(agents, actions, strict=True))
+        case = Case(
+            trajectory=f"calibration/{self.task.name}/{self.number}",
+            task=self.task,
+            step=len(done),
+            space=self.room.suite.space,
+            observation=self.observation,
+            history=self.history,
+            summary="",
+            matrix=ActionMatrix(agents=agents, rounds=1, edges=(), utterances=cells),
+            executed=None,
+            last=done[-1] if done else None,
+            later=(),
+            outcome=None,
+            environment=self.room.suite.label,
+            environment_version=self.room.suite.version,
+            state=Redone(room=self.room, task=self.task, actions=done),
+        )
+        return KnownCase(case=case, worth={cell.cell: proposed[a] for cell, a in zip(cells, actions, strict=True)})
+
+    def _cell(self, agent: str, action: Action) -> Utterance:
+        cell = Utterance(
+            agent=agent,
+            round=0,
+            heard=(),
+            text="",
+            reason="",
+            action=action,
+            failure=None,
+            prompt=PromptRef(prefix="", suffix="", layout=""),
+            policy=PolicyRef(base="calibration"),
+            sampling=Sampling(),
+            seed=0,
+        )
+        words = self.room.suite.space.describe(action, self.observation)
+        return _said(cell, f"The task needs this next: {words}.")
+
+
+def _said(cell: Utterance, reason: str) -> Utterance:
+    """The same action for another reason; the text only has to tell the two apart."""
+    return replace(cell, reason=reason, text=f"Reason: {reason}\nAction: {cell.action}")

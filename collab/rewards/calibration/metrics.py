@@ -1,0 +1,390 @@
+"""A critic against steps whose worth is known: asked several times, then told in numbers.
+
+    calibration = await calibrate(lambda seed, attempt: LanguageCritic(…), known)
+    calibration.auc
+
+    once                    accuracy, auc, reliability picture, calibration error
+    the same again          test-retest reliability
+    under other names       position bias; all worths stand in all places
+    with longer reasons     length bias; in half of the cells, which say nothing more
+
+Each of these is a `Pass`: `passes` says what is asked, `measure` makes numbers of what was answered, wherever that was
+kept meanwhile; `calibrate` does both in one go.
+
+Numbers are over the cells that were scored; how many were not stands beside them. A critic that shows no names and no
+list (the oracle), or a list that never changes (`permute: false`), has no position bias to be measured.
+
+How far a critic can be trusted, in numbers: pure functions over scores of actions whose worth is known.
+
+    accuracy        rewards (score > 0.5) that are right
+    auc             probability that a good action is scored above one that is not; ties count one half
+    reliability     scores in bins beside the share of good actions there: the reliability picture
+    ece             expected calibration error: how far these two lie apart, on average
+    retest          the same question twice: how often the reward is the same
+    position_bias   the same proposals under permuted names: what the place in the list is worth
+    length_bias     the same proposals with longer reasons: what their length is worth
+
+Scores are in [0, 1]. What the critic left missing must be left out first (`scored`) and told beside every number: a
+critic that only answers what is easy looks better than it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from collab.rewards.base import Case, Critic, Judgement, label_of
+from collab.rewards.calibration.cases import KnownCase, Worth
+from collab.types import CellRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A scored action whose worth is known."""
+
+    score: float
+    """In [0, 1]."""
+    good: bool
+    """Whether it deserves a reward; neutral actions do not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bin:
+    """A column of the reliability picture."""
+
+    low: float
+    high: float
+    """Scores from `low` to below `high`; the last column has 1 too."""
+    count: int
+    mean_score: float | None
+    """What the critic said, on average; None where `count` is 0."""
+    good: float | None
+    """Share of actions that are good; None where `count` is 0."""
+
+    @property
+    def gap(self) -> float | None:
+        """How far the two lie apart; None where `count` is 0."""
+        return None if self.mean_score is None or self.good is None else abs(self.mean_score - self.good)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retest:
+    """The same cases judged twice."""
+
+    count: int
+    """Cells that were scored both times."""
+    same: float
+    """Share of them with the same reward."""
+    difference: float
+    """Mean absolute difference of the scores."""
+
+
+def scored(pairs: Iterable[tuple[float | None, bool]]) -> tuple[list[Known], int]:
+    """(score, good) pairs → those with a score, and how many have none."""
+    every = list(pairs)
+    known = [Known(score=score, good=good) for score, good in every if score is not None]
+    return known, len(every) - len(known)
+
+
+def accuracy(known: Sequence[Known]) -> float | None:
+    """Share of rewards that are right, a reward being score > 0.5; None without scores."""
+    return sum((one.score > 0.5) == one.good for one in known) / len(known) if known else None
+
+
+def auc(known: Sequence[Known]) -> float | None:
+    """Area under the ROC curve, as the Mann–Whitney statistic: P(good above other) + ½ P(equal).
+
+    Returns:
+        None where there is not at least one good and one other action.
+    """
+    total = sum(one.good for one in known), sum(not one.good for one in known)
+    if not all(total):
+        return None
+    wins, below = 0.0, 0
+    for _, tied in groupby(sorted(known, key=lambda one: one.score), key=lambda one: one.score):
+        group = [one.good for one in tied]
+        good, other = sum(group), len(group) - sum(group)
+        wins += good * (below + other / 2)
+        below += other
+    return wins / (total[0] * total[1])
+
+
+def reliability(known: Sequence[Known], bins: int = 10) -> tuple[Bin, ...]:
+    """Scores in columns of equal width, empty ones included; ValueError for fewer than one."""
+    if bins < 1:
+        raise ValueError(f"{bins} bins; at least 1 is needed")
+    columns: list[list[Known]] = [[] for _ in range(bins)]
+    for one in known:
+        columns[min(bins - 1, int(one.score * bins))].append(one)
+    return tuple(
+        Bin(
+            low=place / bins,
+            high=(place + 1) / bins,
+            count=len(column),
+            mean_score=_mean([one.score for one in column]) if column else None,
+            good=_mean([one.good for one in column]) if column else None,
+        )
+        for place, column in enumerate(columns)
+    )
+
+
+def ece(picture: Sequence[Bin]) -> float | None:
+    """Expected calibration error, Σ count/n · |mean score − share good| over the columns (Guo et al. 2017, eq. 3).
+
+    Returns:
+        None without scores.
+    """
+    total = sum(column.count for column in picture)
+    if not total:
+        return None
+    return sum(column.count / total * column.gap for column in picture if column.gap is not None)
+
+
+def retest(pairs: Iterable[tuple[float | None, float | None]]) -> Retest | None:
+    """First and second score of each cell → how they agree; None where no cell was scored twice."""
+    both = [(one, other) for one, other in pairs if one is not None and other is not None]
+    if not both:
+        return None
+    return Retest(
+        count=len(both),
+        same=_mean([(one > 0.5) == (other > 0.5) for one, other in both]),
+        difference=_mean([abs(one - other) for one, other in both]),
+    )
+
+
+def position_effects(shown: Iterable[Sequence[tuple[int, float]]]) -> dict[int, float]:
+    """What each place in the list adds to a score, by place.
+
+    Least squares of score = what the proposal is worth + what its place adds, so the effects do not depend on how often
+    a proposal was shown, nor on which places it happened to stand in.
+
+    Args:
+        shown: for each proposal the (place, score) pairs of several permutations.
+
+    Returns:
+        Place → effect; they sum to 0, and are 0 everywhere for a critic that does not care. Only proposals that stood
+        in at least two places count; without any it is empty. Two places are compared where a proposal stood in both,
+        or by way of other places. Where the places fall apart into groups that nothing compares, those of the group
+        with the most scores are told, and the others are left out.
+    """
+    moved = [places for places in shown if len({place for place, _ in places}) > 1]
+    group = _most_scored(moved)
+    if not group:
+        return {}
+    index = {place: row for row, place in enumerate(sorted(group))}
+    normal = np.ones((len(index), len(index)))  # the effects' sum, which the scores leave open, is held at 0
+    gains = np.zeros(len(index))
+    for places in moved:
+        if places[0][0] not in index:
+            continue
+        rows = [index[place] for place, _ in places]
+        centre = _mean([score for _, score in places])
+        for row, (_, score) in zip(rows, places, strict=True):
+            gains[row] += score - centre
+            normal[row, row] += 1
+            for other in rows:
+                normal[row, other] -= 1 / len(rows)
+    return dict(zip(index, np.linalg.solve(normal, gains).tolist(), strict=True))
+
+
+def _most_scored(moved: Iterable[Sequence[tuple[int, float]]]) -> frozenset[int]:
+    """Of the groups of places that are compared, the one with the most scores; of equals, that of the lowest place."""
+    groups: dict[frozenset[int], int] = {}
+    for places in moved:
+        met = {place for place, _ in places}
+        touched = [group for group in groups if group & met]
+        count = len(places) + sum(groups.pop(group) for group in touched)
+        groups[frozenset(met.union(*touched))] = count
+    return max(groups, key=lambda group: (groups[group], -min(group)), default=frozenset())
+
+
+def position_bias(effects: Mapping[int, float]) -> float | None:
+    """What the best place adds to a score over the worst; None where there are not two."""
+    return max(effects.values()) - min(effects.values()) if len(effects) > 1 else None
+
+
+def length_bias(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
+    """Score with a short reason and with a long one, of the same proposals → the mean gain of the long one.
+
+    Returns:
+        None where no proposal was scored with both.
+    """
+    gains = [long - short for short, long in pairs if short is not None and long is not None]
+    return _mean(gains) if gains else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+Make = Callable[[int, int], Critic]
+"""(seed, attempt) → the critic. The seed decides the names it shows; the attempt only how its model samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How far a critic can be trusted; numbers are None where nothing can be said."""
+
+    critic: str
+    cases: int
+    cells: int
+    missing: Mapping[str, int]
+    """Cells of the first pass without a score, by cause."""
+    mean_scores: Mapping[Worth, float]
+    """Of the first pass; a worth that was never scored is left out."""
+    accuracy: float | None
+    auc: float | None
+    """Good actions against all others."""
+    picture: tuple[Bin, ...]
+    ece: float | None
+    retest: Retest | None
+    position_effects: Mapping[int, float]
+    """By place in the list, from 0, of places that are compared; empty where none are, because the critic shows no
+    list or always in the same order, or was not asked under other names."""
+    position_bias: float | None
+    """What the best of them adds to a score over the worst."""
+    length_bias: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """All steps, asked about once."""
+
+    name: str
+    """Unique among the passes of a calibration, e.g. "names-2"; a name that a folder may have."""
+    seed: int
+    attempt: int
+    """What the critic is made with, see `Make`."""
+    cases: tuple[Case, ...]
+    """As many as there are known steps, in their order."""
+
+
+FIRST, AGAIN, NAMES, LONGER = "first", "again", "names", "longer"
+"""Names of the passes; those under other names are numbered."""
+
+
+def passes(known: Sequence[KnownCase], permutations: int = 3) -> tuple[Pass, ...]:
+    """What is asked, 3 + `permutations` times all steps; the critic's seed is 0 but under other names."""
+    plain = tuple(one.case for one in known)
+    longer = tuple(one.case for one, _ in _longer(known))
+    return (
+        Pass(name=FIRST, seed=0, attempt=0, cases=plain),
+        Pass(name=AGAIN, seed=0, attempt=1, cases=plain),
+        *(Pass(name=f"{NAMES}-{seed}", seed=seed, attempt=0, cases=plain) for seed in range(1, 1 + permutations)),
+        Pass(name=LONGER, seed=0, attempt=0, cases=longer),
+    )
+
+
+def measure(
+    critic: str, known: Sequence[KnownCase], judged: Mapping[str, Sequence[Judgement]], bins: int = 10
+) -> Calibration:
+    """Judgements of all passes → numbers.
+
+    Args:
+        critic: its name and version.
+        judged: pass → its judgements, in the order of the known steps.
+        bins: columns of the reliability picture.
+    """
+    first = judged[FIRST]
+    pairs = [(judgement.of(cell).score, worth) for judgement, cell, worth in _cells(first, known)]
+    values, _ = scored((score, worth == "good") for score, worth in pairs)
+    picture = reliability(values, bins)
+    renamed = [said for name, said in judged.items() if name.startswith(NAMES)]
+    effects = position_effects(_places([first, *renamed])) if renamed else {}
+    return Calibration(
+        critic=critic,
+        cases=len(known),
+        cells=len(pairs),
+        missing=sum((judgement.missing for judgement in first), Counter[str]()),
+        mean_scores=_means(pairs),
+        accuracy=accuracy(values),
+        auc=auc(values),
+        picture=picture,
+        ece=ece(picture),
+        retest=retest(_both(first, judged[AGAIN])),
+        position_effects=effects,
+        position_bias=position_bias(effects),
+        length_bias=length_bias(
+            (before.of(cell).score, after.of(cell).score)
+            for before, after, (_, chosen) in zip(first, judged[LONGER], _longer(known), strict=True)
+            for cell in sorted(chosen)
+        ),
+    )
+
+
+async def calibrate(
+    make: Make, known: Sequence[KnownCase], *, permutations: int = 3, concurrency: int = 4, bins: int = 10
+) -> Calibration:
+    """Judge all known steps 3 + `permutations` times.
+
+    Args:
+        permutations: passes under other names than the first.
+        concurrency: steps that are judged at the same time.
+
+    Raises:
+        EnvironmentFailure, ModelFailure: a step could not be asked about.
+    """
+    judged: dict[str, Sequence[Judgement]] = {}
+    for one in passes(known, permutations):
+        judged[one.name] = await _judged(make(one.seed, one.attempt), one.cases, concurrency)
+    return measure(label_of(make(0, 0)), known, judged, bins)
+
+
+def _longer(known: Sequence[KnownCase]) -> list[tuple[KnownCase, frozenset[CellRef]]]:
+    """Each step with longer reasons in some cells, and which cells these are."""
+    return [one.lengthened(0) for one in known]
+
+
+async def _judged(critic: Critic, cases: Sequence[Case], concurrency: int) -> list[Judgement]:
+    """Judgements in the order of the cases."""
+    room = asyncio.Semaphore(concurrency)
+
+    async def judge(case: Case) -> Judgement:
+        async with room:
+            return await critic.judge(case)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(judge(case)) for case in cases]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _cells(judgements: Sequence[Judgement], known: Sequence[KnownCase]) -> Iterable[tuple[Judgement, CellRef, Worth]]:
+    for judgement, one in zip(judgements, known, strict=True):
+        for cell, worth in one.worth.items():
+            yield judgement, cell, worth
+
+
+def _means(pairs: Sequence[tuple[float | None, Worth]]) -> dict[Worth, float]:
+    found: dict[Worth, list[float]] = defaultdict(list)
+    for score, worth in pairs:
+        if score is not None:
+            found[worth].append(score)
+    return {worth: sum(scores) / len(scores) for worth, scores in found.items()}
+
+
+def _both(first: Sequence[Judgement], second: Sequence[Judgement]) -> Iterable[tuple[float | None, float | None]]:
+    """Scores of each cell in two passes."""
+    for one, other in zip(first, second, strict=True):
+        for reward in one.rewards.rewards:
+            yield reward.score, other.of(reward.cell).score
+
+
+def _places(passes: Sequence[Sequence[Judgement]]) -> Iterable[list[tuple[int, float]]]:
+    """(place in the list, score) of each cell over all passes; nothing for cells that stood in no list."""
+    found: dict[tuple[int, CellRef], list[tuple[int, float]]] = defaultdict(list)
+    for judgements in passes:
+        for number, judgement in enumerate(judgements):
+            for place, cell in ((place, cell) for call in judgement.calls for place, cell in enumerate(call.cells)):
+                score = judgement.of(cell).score
+                if score is not None:
+                    found[number, cell].append((place, score))
+    return found.values()

@@ -1,0 +1,227 @@
+"""The gate before a critic's rewards are trained on: no critic without a calibration, below a wanted AUC, or mute.
+
+    found = last_calibration(Path("calibrations"), bench.digest)
+    admit(found, 0.75, critic="critic-llm", kind="llm")
+
+A calibration belongs to a critic by its digest: another prompt, model or temperature is another critic, and what was
+measured of the first says nothing of it. An AUC is of the scores that were given, so it counts only where few are
+missing. The oracle needs none: the steps of a calibration have their worth from it. What it says is what shortens the
+environment's own solution, which is one way of several.
+
+A calibration on disk: which critic was asked about what, and once it is over what came of it.
+
+    DIR/calibration.json        this record; its numbers are None while questions are left
+    DIR/reliability.svg         the reliability picture
+    DIR/labels/PASS/            every judgement, the moment it was made (`collab.rewards.labels`)
+
+Nothing in the record depends on how often the work was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from collab.errors import ConfigError, RunFormatError
+from collab.rewards.calibration.metrics import Calibration
+from collab.store.manifest import now, versions
+from collab.store.run_dir import read_versioned
+from collab.types import Spent
+from collab.utils.files import read_plain, write_atomic
+from collab.utils.redact import hide_values
+
+FILE = "calibration.json"
+PICTURE = "reliability.svg"
+FORMAT = 1
+"""Version of the directory that this code reads and writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRecord:
+    """`calibration.json`."""
+
+    critic: str
+    """Name of its agents file."""
+    label: str
+    """Name and version, see `collab.rewards.base.label_of`."""
+    digest: str
+    """SHA-256 of everything that decides its scores."""
+    config: Mapping[str, Any]
+    """The resolved configuration; JSON values, no secrets."""
+    environment: str
+    """Label, as results are labelled."""
+    environment_version: str
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """Policy and capabilities of the model that is asked; empty where none is."""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """Template → SHA-256 of its text; empty where nothing is asked."""
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    """Pass → the critic's seed; the run seed is in `config`."""
+    versions: Mapping[str, str] = field(default_factory=versions)
+    created: str = field(default_factory=now)
+    """When it was begun."""
+    numbers: Calibration | None = None
+    """None while questions are left."""
+    asked: str | None = None
+    """SHA-256 over the hashes of all prompts in the order of passes, steps and calls; None also where none was."""
+    spent: Spent | None = None
+    """By all passes, whichever process paid; None like `numbers`."""
+    format: int = FORMAT
+
+
+_RECORD: TypeAdapter[CalibrationRecord] = TypeAdapter(CalibrationRecord)
+
+
+def free_directory(wanted: Path) -> Path:
+    """`wanted` where nothing is there of that name, else the first that is free of wanted-2, wanted-3 and so on."""
+    others = (wanted.with_name(f"{wanted.name}-{number}") for number in count(2))
+    return next(path for path in chain([wanted], others) if not path.exists())
+
+
+def write_record(directory: Path, record: CalibrationRecord) -> None:
+    """Write `calibration.json` whole; OSError when the file system refuses."""
+    content = _RECORD.dump_python(record, mode="json")
+    text = json.dumps(hide_values(content), indent=2, ensure_ascii=True, allow_nan=False).encode() + b"\n"
+    write_atomic(directory / FILE, text)
+
+
+def read_record(directory: Path) -> CalibrationRecord:
+    """Read `calibration.json`; RunFormatError when there is none or it cannot be read by this version."""
+    absent = f"{directory}: not a calibration (no {FILE}); name the --out of one"
+    return read_versioned(directory / FILE, _RECORD, readable=FORMAT, absent=absent)
+
+
+FOLDER = Path("calibrations")
+"""Where calibrations are looked for, beneath the working directory."""
+EXEMPT = frozenset({"oracle"})
+"""Kinds that need no calibration."""
+MOST_MISSING = 0.25
+"""Share of a calibration's cells that may be without a score. Where a critic keeps silent is not drawn at random, so
+the others say little of it; and what it leaves out is learned from by nobody."""
+
+
+FEW = 50
+"""Scores below which an AUC is told as a rough measure: its standard error is then about 0.08 or more at chance."""
+
+
+def last_calibration(folder: Path, digest: str, environment: str | None = None) -> CalibrationRecord | None:
+    """The one of a critic that was begun last and is finished; None when there is none.
+
+    What cannot be read is passed over where it is of another critic, or where this one has another that can be read.
+
+    Args:
+        folder: of calibrations, or a calibration itself; it need not be there.
+        digest: of the critic as it is now, see `CalibrationRecord.digest`.
+        environment: label of the one that it is to have been measured in; None for any.
+
+    Raises:
+        RunFormatError: one in the folder cannot be read, it may be of this critic, and there is no other.
+    """
+    mine, spoilt = list[CalibrationRecord](), list[RunFormatError]()
+    for path in (*folder.glob(FILE), *sorted(folder.glob(f"*/{FILE}"))):
+        try:
+            record = read_record(path.parent)
+        except RunFormatError as error:
+            spoilt += [error] if _told_digest(path) in (None, digest) else []
+        else:
+            mine += [record] if record.digest == digest and record.numbers is not None else []
+    if spoilt and not mine:
+        raise RunFormatError(f"{spoilt[0]}; move it out of {folder}, or remove it") from None
+    fitting = (record for record in mine if environment in (None, record.environment))
+    return max(fitting, key=lambda record: record.created, default=None)
+
+
+def _told_digest(path: Path) -> str | None:
+    """Of which critic a record is that this version cannot read; None where that cannot be told either."""
+    try:
+        return str(json.loads(read_plain(path))["digest"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def admit(
+    found: CalibrationRecord | None,
+    least_auc: float,
+    *,
+    critic: str,
+    kind: str,
+    folder: Path = FOLDER,
+    library: str | None = None,
+    anyway: bool = False,
+) -> None:
+    """Let a critic judge, or refuse it.
+
+    Args:
+        found: its last calibration; None when there is none.
+        least_auc: that it must reach, in [0, 1].
+        critic: name of its agents file.
+        kind: of its definition; those in `EXEMPT` are let through.
+        folder: where was looked, for the message.
+        library: folder of the user's own definitions, for the message; None when there is none.
+        anyway: let it through whatever was found.
+
+    Raises:
+        ConfigError: it has no calibration, its calibration knows no AUC, or one below `least_auc`, or lacks a larger
+            share of scores than `MOST_MISSING`; `least_auc` is none.
+    """
+    if not 0 <= least_auc <= 1:
+        raise ConfigError(f"least AUC {least_auc}: allowed are numbers from 0 to 1; 0.5 is chance")
+    if anyway or kind in EXEMPT:
+        return
+    otherwise = "or let it judge all the same: --anyway"
+    if found is None or found.numbers is None:
+        raise ConfigError(
+            f"critic {critic}: no finished calibration of it, as it is now, in {folder}; make one with: "
+            f"{calibrate_command(critic, folder, library)}, {otherwise}"
+        )
+    auc = found.numbers.auc
+    if auc is None:
+        raise ConfigError(
+            f"critic {critic}: its calibration of {found.created} knows no AUC ({told(found)}), at least {least_auc:g} "
+            f"is wanted; use another critic, {otherwise}"
+        )
+    if auc < least_auc:
+        raise ConfigError(
+            f"critic {critic}: AUC {auc:.3f} in its calibration of {found.created}, at least {least_auc:g} is wanted; "
+            f"use another critic, {otherwise}"
+        )
+    missing, cells = sum(found.numbers.missing.values()), found.numbers.cells
+    if missing > MOST_MISSING * cells:
+        raise ConfigError(
+            f"critic {critic}: gave {cells - missing} of {cells} scores in its calibration of {found.created}, at "
+            f"least {1 - MOST_MISSING:.0%} are wanted; see there why they are missing, use another critic, {otherwise}"
+        )
+
+
+def calibrate_command(critic: str, folder: Path = FOLDER, library: str | None = None) -> str:
+    """What to type to calibrate a critic, into a directory that is not there yet.
+
+    Args:
+        critic: name of its agents file.
+        folder: of calibrations.
+        library: folder of the user's own definitions; None when there is none.
+    """
+    out = free_directory(folder / Path(critic).stem)
+    own = () if library is None else ("--library", library)
+    return shlex.join(["collab", "critic", "calibrate", "--critic", critic, *own, "--out", str(out)])
+
+
+def told(found: CalibrationRecord) -> str:
+    """A finished calibration in one line."""
+    numbers = found.numbers
+    if numbers is None:
+        return "not finished"
+    values = {"AUC": numbers.auc, "accuracy": numbers.accuracy, "calibration error": numbers.ece}
+    parts = [f"{name} {value:.3f}" for name, value in values.items() if value is not None]
+    missing = sum(numbers.missing.values())
+    if numbers.cells - missing < FEW:
+        parts.append(f"of {numbers.cells - missing} scores only, which is a rough measure")
+    steps = "1 step" if numbers.cases == 1 else f"{numbers.cases} steps"
+    return ", ".join([*parts, f"{missing} of {numbers.cells} scores missing", f"on {steps} of {found.environment}"])

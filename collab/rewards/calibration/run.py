@@ -1,0 +1,282 @@
+"""Starting a calibration, and going on with one that stopped.
+
+What a calibration will ask, told before anything is written and without asking anybody.
+
+The known steps are really made and the questions really put together, so their number and length are exact (as exact as
+the model's own count of tokens); how much it will say is not known, only how much it may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from collab.config import Budget, validate_recorded, without_secrets
+from collab.errors import EnvironmentFailure, RunFormatError, boundary
+from collab.models.reward_model import RewardModel
+from collab.rewards.base import Case, Judgement
+from collab.rewards.calibration.cases import KnownCase, Worth
+from collab.rewards.calibration.config import CalibrationConfig, Workplace, opened
+from collab.rewards.calibration.metrics import Pass, measure, passes
+from collab.rewards.calibration.plot import to_svg
+from collab.rewards.calibration.record import (
+    FILE,
+    PICTURE,
+    CalibrationRecord,
+    read_record,
+    write_record,
+)
+from collab.rewards.labelling import Labelling, label
+from collab.rewards.labels import LabelHead, LabelWriter, read_labels
+from collab.rewards.query import text_hash
+from collab.store.run_dir import check_free, new_directory
+from collab.store.usage import total
+from collab.types import Prompt
+from collab.utils.files import write_atomic, writing
+from collab.utils.text import amount
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far it is; a live object."""
+
+    planned: int = 0
+    """Judgements in all passes; 0 while the known steps are made."""
+    labelling: Labelling = field(default_factory=Labelling)
+    """Counts all passes of this process."""
+
+    @property
+    def done(self) -> int:
+        """Judgements that are there, those of earlier processes included."""
+        return self.labelling.known + self.labelling.judged
+
+
+Watch = Callable[[Progress], None]
+"""Called once, with a live object that changes while the work goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationResult:
+    """How a calibration went."""
+
+    path: Path
+    record: CalibrationRecord
+    progress: Progress
+    stopped: str | None
+    """Why it ended early; None when it is finished."""
+
+
+def resume_command(directory: Path) -> str:
+    """What to type to go on with a calibration."""
+    return f"collab critic calibrate --resume {shlex.quote(str(directory))}"
+
+
+async def start(
+    config: CalibrationConfig, out: Path, *, watch: Watch = lambda progress: None, stop: asyncio.Event | None = None
+) -> CalibrationResult:
+    """Calibrate a critic, recorded in the new directory `out`.
+
+    Raises:
+        UsageError: something does not fit, or `out` already holds something; nothing was started.
+        EnvironmentFailure: no environment can be opened, or it broke.
+        ModelFailure: the critic's server does not answer.
+        StoreFailure: the directory cannot be written; what was recorded stays.
+    """
+    config = without_secrets(config)
+    check_free(out, FILE, noun="calibration", resume=resume_command(out))
+    async with opened(config) as place:
+        with boundary(EnvironmentFailure, f"opening {place.suite.label}"):
+            await (await place.suite.open()).close()
+        record = CalibrationRecord(
+            critic=config.critic_name,
+            label=place.bench.label,
+            digest=place.bench.digest,
+            config=config.model_dump(mode="json"),
+            environment=place.suite.label,
+            environment_version=place.suite.version,
+            model=await place.about(),
+            prompts={name: text_hash(text) for name, text in config.texts.items()},
+            seeds={one.name: place.seed(one.seed) for one in passes((), config.permutations)},
+        )
+        with new_directory(out, FILE, noun="calibration", resume=resume_command(out)):
+            write_record(out, record)
+        return await _work(record, place, out, watch, stop)
+
+
+async def resume(
+    path: Path,
+    *,
+    budget: Budget | None = None,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> CalibrationResult:
+    """Go on where a calibration stopped or died; of a finished one, only tell again what came of it.
+
+    Args:
+        budget: what may be spent from here on; None grants the calibration's own budget once more.
+
+    Raises:
+        RunFormatError: it cannot be read, or the environment or the critic is not what it was.
+        UsageError: another process is writing it.
+    """
+    record = read_record(path)
+    if record.numbers is not None:
+        return CalibrationResult(path=path, record=record, progress=Progress(), stopped=None)
+    config = validate_recorded(CalibrationConfig, record.config, f"{path}/{FILE}")
+    if budget is not None:
+        config = config.model_copy(update={"budget": budget})
+    async with opened(config) as place:
+        _check_unchanged(path, record, place)
+        await place.about()
+        return await _work(record, place, path, watch, stop)
+
+
+def _check_unchanged(path: Path, record: CalibrationRecord, place: Workplace) -> None:
+    """Refuse to mix what two critics said, or of two versions of an environment."""
+    if record.environment_version != place.suite.version:
+        raise RunFormatError(
+            f"{path}: made with {record.environment} version {record.environment_version}, this is version "
+            f"{place.suite.version}; resume it with the Collab version that wrote it"
+        )
+    if record.digest != place.bench.digest:
+        raise RunFormatError(
+            f"{path}: was begun with {record.label}, which judged otherwise than {place.bench.label} does now; "
+            "resume it with the Collab version that wrote it, or calibrate anew"
+        )
+
+
+async def _work(
+    record: CalibrationRecord, place: Workplace, path: Path, watch: Watch, stop: asyncio.Event | None
+) -> CalibrationResult:
+    config, progress = place.config, Progress()
+    watch(progress)
+    known = await place.known()
+    asked = passes(known, config.permutations)
+    progress.planned = len(asked) * len(known)
+    for one in asked:
+        await _ask(one, place, path, progress, stop)
+        if progress.labelling.stopped is not None:
+            return CalibrationResult(path=path, record=record, progress=progress, stopped=progress.labelling.stopped)
+    judged = {one.name: _judged(path, one) for one in asked}
+    failures = [why for _, found in judged.values() for why in found]
+    if failures:
+        told = f"{len(failures)} of {amount(progress.planned, 'judgement')} failed ({failures[0]})"
+        return CalibrationResult(path=path, record=record, progress=progress, stopped=told)
+    lost = [one for known_pass in asked for one in read_labels(path, known_pass.name).lost]
+    record = _finished(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
+    record = replace(record, spent=total([*([] if record.spent is None else [record.spent]), *lost]))
+    with writing(path, f"go on with: {resume_command(path)}"):
+        write_atomic(path / PICTURE, to_svg(record).encode())
+        write_record(path, record)
+    return CalibrationResult(path=path, record=record, progress=progress, stopped=None)
+
+
+async def _ask(one: Pass, place: Workplace, path: Path, progress: Progress, stop: asyncio.Event | None) -> None:
+    """Have all steps of a pass judged that are not judged yet; each is on the disk before the next question."""
+    bench, config = place.bench, place.config
+    head = LabelHead(critic=bench.label, options={"digest": bench.digest}, seed=place.seed(one.seed))
+    with LabelWriter(path, one.name, head, home=read_record) as writer:
+        await label(
+            one.cases,
+            place.critic(one.seed, one.attempt),
+            writer,
+            concurrency=config.concurrency,
+            budget=config.budget,
+            stop=stop,
+            so_far=progress.labelling,
+            most_silent=None,  # how much a critic leaves unsaid is what is to be found
+        )
+
+
+def _judged(path: Path, one: Pass) -> tuple[list[Judgement], list[str]]:
+    """What is on the disk of a pass, in the order of its steps; and why a step is not."""
+    labels = read_labels(path, one.name)
+    found = [labels.of(case) for case in one.cases]
+    return [judgement for judgement in found if judgement is not None], [why.message for why in labels.failed.values()]
+
+
+def _finished(
+    record: CalibrationRecord, known: Sequence[KnownCase], judged: Mapping[str, Sequence[Judgement]], bins: int
+) -> CalibrationRecord:
+    """The record with its numbers."""
+    total = Labelling()
+    prompts = hashlib.sha256()
+    for judgement in (judgement for found in judged.values() for judgement in found):
+        total.count(judgement)
+        for call in judgement.calls:
+            prompts.update(call.prompt.encode())
+    return replace(
+        record,
+        numbers=measure(record.label, known, judged, bins),
+        asked=prompts.hexdigest() if total.calls else None,
+        spent=total.spent,
+    )
+
+
+@runtime_checkable
+class Asking(Protocol):
+    """A critic that shows its questions."""
+
+    def prompts(self, case: Case) -> list[Prompt]:
+        """What it asks about a step, call by call, without asking."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What is to be expected."""
+
+    cases: int
+    passes: int
+    """All cases are judged so often."""
+    worth: Mapping[Worth, int]
+    """Proposed actions of one pass by what they are worth."""
+    calls: int | None
+    """Of the critic's model, in all passes; 0 where none is asked, None where a critic does not show its questions."""
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    """At most. Both None like `calls`."""
+    unfit: int | None = 0
+    """Judgements that would be missing whole: nothing of a step fits into the critic's context; None like `calls`."""
+
+
+async def estimate(config: CalibrationConfig) -> Estimate:
+    """Look ahead.
+
+    Raises:
+        UsageError: a part cannot be built, or no step is of known worth.
+        EnvironmentFailure: the environment broke.
+    """
+    async with opened(config, asks=False) as place:
+        known = await place.known()
+        asked = passes(known, config.permutations)
+        calls: int | None = 0
+        tokens: int | None = 0
+        unfit: int | None = 0
+        model = place.bench.model
+        if model is not None:
+            critics = [(place.critic(one.seed, one.attempt), one.cases) for one in asked]
+            found = [list(one.prompts(case)) for one, cases in critics if isinstance(one, Asking) for case in cases]
+            prompts = [prompt for asked_of_one in found for prompt in asked_of_one]
+            shows = all(isinstance(critic, Asking) for critic, _ in critics)
+            unfit = sum(not asked_of_one for asked_of_one in found) if shows else None
+            calls = len(prompts) if shows else None
+            counted = (model.count_tokens(prompt.system) + model.count_tokens(prompt.user) for prompt in prompts)
+            tokens = sum(counted) if shows else None
+        replies = 0 if isinstance(model, RewardModel) else config.critic.sampling.max_tokens
+        worth = Counter(worth for one in known for worth in one.worth.values())
+        return Estimate(
+            cases=len(known),
+            passes=len(asked),
+            worth={name: worth[name] for name in ("good", "neutral", "bad")},
+            calls=calls,
+            prompt_tokens=tokens,
+            completion_tokens=None if calls is None else calls * replies,
+            unfit=unfit,
+        )

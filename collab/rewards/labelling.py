@@ -1,0 +1,241 @@
+"""A run's steps → judgements beside it: many at once, each once, off the path of whatever plays.
+
+    with LabelWriter(run, "oracle", head) as writer:
+        labelling = await label(cases, critic, writer)
+
+What is judged already is passed over, so the same call again goes on where a killed one stopped. A case about which
+nobody could be asked (its model or its world failed) is recorded as failed, its siblings go on, and the next call asks
+again; after ten such in a row labelling stops, for it is not the cases' fault. What was answered of it was paid, and is
+counted and recorded with the failure. Ten judgements in a row without a single score, by a model that answers all but
+what it is asked, stop it, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from collab.config import Budget
+from collab.errors import EnvironmentFailure, ModelFailure, boundary
+from collab.models.base import lost_by
+from collab.rewards.base import UNREAD, Case, Critic, Judgement, sound, spent_on
+from collab.rewards.labels import LabelWriter
+from collab.rewards.query import PartlyAnswered
+from collab.rollout.collector import USED_UP
+from collab.types import FREE, Spent
+from collab.utils.concurrency import GRACE_S, Stopped, unless_stopped
+from collab.utils.redact import redact
+from collab.utils.text import amount
+
+PATIENCE = 10
+"""Failures in a row, or judgements without a single score, before labelling stops."""
+_SHOWN = 80
+"""Characters of a reply that a message repeats."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Labelling:
+    """How far it is; a live object, read by whoever shows it, and the result in the end."""
+
+    known: int = 0
+    """Cases that were judged before."""
+    judged: int = 0
+    failed: int = 0
+    """Cases about which nobody could be asked; they are asked about again next time."""
+    failed_in_a_row: int = 0
+    """Since the last that was judged, in whatever call of `label` counts on in this object."""
+    silent_in_a_row: int = 0
+    """Judgements without a score since the last that had one; those for which no model was asked do not count."""
+    missing: Counter[str] = field(default_factory=Counter)
+    """Cells judged now that have no score, by cause."""
+    threshold: float = 0.5
+    """A score above it is a reward."""
+    rewarded: int = 0
+    cells: int = 0
+    """Cells judged now that have a score."""
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+    """Over the calls that were counted, and whose price is known."""
+    lost: int = 0
+    """Calls that were sent and never answered whole: what they cost is not known."""
+    stopped: str | None = None
+    """Why it ended early; None when every case was asked about."""
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def spent(self) -> Spent:
+        """What the critic's answered calls cost, those about failed cases included."""
+        return Spent(
+            calls=self.calls,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            cost_usd=self.cost_usd,
+            lost=self.lost,
+        )
+
+    def count(self, judgement: Judgement) -> None:
+        """Add one judgement."""
+        self.judged += 1
+        self.missing += judgement.missing
+        scores = [one.score for one in judgement.rewards.rewards if one.score is not None]
+        self.cells += len(scores)
+        self.rewarded += sum(score > self.threshold for score in scores)
+        self.pay(spent_on(judgement.calls))
+
+    def pay(self, spent: Spent) -> None:
+        """Add what answers cost."""
+        self.calls += spent.calls
+        self.prompt_tokens += spent.prompt_tokens
+        self.completion_tokens += spent.completion_tokens
+        self.cost_usd += spent.cost_usd
+        self.lost += spent.lost
+
+    def exceeded(self, budget: Budget) -> str | None:
+        """Which limit is used up, in words; None while there is room."""
+        minutes = (time.monotonic() - self.started) / 60
+        tokens = self.prompt_tokens + self.completion_tokens
+        if budget.usd is not None and self.cost_usd >= budget.usd:
+            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD"
+        if budget.tokens is not None and tokens >= budget.tokens:
+            return f"{USED_UP}: {tokens} of {amount(budget.tokens, 'token')}"
+        if budget.minutes is not None and minutes >= budget.minutes:
+            return f"{USED_UP}: {round(minutes, 2):g} of {budget.minutes:g} minutes"
+        return None
+
+
+async def label(
+    cases: Iterable[Case],
+    critic: Critic,
+    writer: LabelWriter,
+    *,
+    concurrency: int = 4,
+    budget: Budget | None = None,
+    stop: asyncio.Event | None = None,
+    watch: Callable[[Labelling], None] = lambda labelling: None,
+    so_far: Labelling | None = None,
+    most_silent: int | None = PATIENCE,
+) -> Labelling:
+    """Judge all cases that are not judged yet.
+
+    Args:
+        cases: read one by one as they are needed.
+        concurrency: cases that are judged at the same time.
+        budget: what may be spent; the cases in flight when it is used up are still judged.
+        stop: set from outside to end; the cases in flight have a few seconds yet.
+        watch: called once, with the live object.
+        so_far: counts on in this one, of other labels under the same budget; None begins a new one.
+        most_silent: judgements in a row without a single score before it stops; None never stops for that.
+
+    Raises:
+        StoreFailure: the labels cannot be written; what was recorded stays.
+        UsageError: the critic does not fit the cases (another version of the environment …).
+    """
+    worker = _Worker(
+        cases=iter(cases),
+        critic=critic,
+        writer=writer,
+        budget=budget or Budget(),
+        stop=stop or asyncio.Event(),
+        labelling=so_far or Labelling(),
+        most_silent=most_silent,
+    )
+    watch(worker.labelling)
+    before = lost_by(critic)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(worker.work())
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    finally:
+        lost = lost_by(critic) - before
+        worker.labelling.lost += lost
+        writer.lose(lost)
+    return worker.labelling
+
+
+@dataclass(slots=True, kw_only=True)
+class _Worker:
+    """What all workers share: one pile of cases, one writer, one count of failures."""
+
+    cases: Iterator[Case]
+    critic: Critic
+    writer: LabelWriter
+    budget: Budget
+    stop: asyncio.Event
+    labelling: Labelling
+    most_silent: int | None
+
+    async def work(self) -> None:
+        """Judge cases until none is left or something says stop."""
+        for case in self.cases:
+            if self.writer.knows(case):
+                self.labelling.known += 1
+            else:
+                self._check()
+                if self.labelling.stopped is not None:
+                    return
+                await self._judge(case)
+            await asyncio.sleep(0)  # a critic in pure Python never waits; here others have their turn
+
+    def _check(self) -> None:
+        """Whether another case may be begun; the first reason not to is kept."""
+        asked = "stopped on request" if self.stop.is_set() else None
+        self.labelling.stopped = self.labelling.stopped or asked or self.labelling.exceeded(self.budget)
+
+    async def _judge(self, case: Case) -> None:
+        try:
+            with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
+                judging = self.critic.judge(case)
+                judgement = sound(await unless_stopped(judging, self.stop, "a step was judged", grace_s=GRACE_S))
+                _require_whole(case, judgement)
+        except Stopped:  # it is not judged, and is the next time
+            self._check()
+        except PartlyAnswered as failure:
+            self._failed(case, failure.failure, failure.spent)
+        except (EnvironmentFailure, ModelFailure) as failure:
+            self._failed(case, failure)
+        else:
+            self.writer.record(judgement)
+            self.labelling.count(judgement)
+            self.labelling.failed_in_a_row = 0
+            self._heard(judgement)
+
+    def _heard(self, judgement: Judgement) -> None:
+        told = self.labelling
+        if judgement.silent:
+            told.silent_in_a_row += 1
+        elif judgement.calls:
+            told.silent_in_a_row = 0
+        if told.silent_in_a_row == self.most_silent and told.stopped is None:
+            told.stopped = (
+                f"no score in {told.silent_in_a_row} judgements in a row; {last_reply(judgement)}; they are kept: "
+                f"remove {self.writer.directory} to have this critic asked about them again"
+            )
+
+    def _failed(self, case: Case, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:
+        self.labelling.pay(spent)
+        self.writer.fail(case, failure, spent)
+        self.labelling.failed += 1
+        self.labelling.failed_in_a_row += 1
+        if self.labelling.failed_in_a_row == PATIENCE:
+            self.labelling.stopped = f"{PATIENCE} failures in a row, the last: {redact(str(failure))}"
+
+
+def last_reply(judgement: Judgement) -> str:
+    """What a model answered last instead of scores, and what was wrong with it, in one line."""
+    causes = ", ".join(cause for cause in judgement.missing if cause != UNREAD)
+    said = " ".join(redact(judgement.calls[-1].reply).split())
+    return f"the last answer begins {said[:_SHOWN]!r} ({causes})"
+
+
+def _require_whole(case: Case, judgement: Judgement) -> None:
+    """ValueError unless a judgement is about this case and has one entry per cell, in conversation order."""
+    cells = [one.cell for one in judgement.rewards.rewards]
+    if judgement.key != case.key or judgement.case != case.digest or cells != [cell.cell for cell in case.matrix]:
+        raise ValueError(f"its judgement is not about this step with its {len(case.matrix.utterances)} cells")

@@ -1,0 +1,408 @@
+"""A language model as the critic (CollabUIAgents, eq. 6): it reads a step's proposals and scores each in [0, 1].
+
+    critic = LanguageCritic(model=model, texts=read_critic_prompts(folder))
+    judgement = await critic.judge(case)
+
+It sees the task, what was done before, the screen, and each proposal with its reason and action: o_t, H_{t−1}, A_t, q.
+
+Deviations from the paper, each an option: equal actions are sent once, with the latest reason, and all cells that
+proposed them share the score (`score: all` sends every cell); agents are shown under permuted names, against position
+bias (`permute: false`); a step can be asked about round by round (`per: round`), and then equal actions of different
+rounds are scored apart.
+
+What a language model is asked as a critic: which proposals, under which names, in which words.
+
+    system    who is asked, the action list, the scale                          the same for every call
+    step      task, history, screen, and the proposals of one question          one call
+
+Proposals are told one per line as JSON, so that whatever an agent wrote stays inside its own quotes. They are sorted by
+round and by the name shown, and names are permuted: who stands where does not follow from who it is.
+
+The built-in templates are `prompts/critic`; a folder of that name in the user's own library comes before it.
+
+A critic's reply → a word on each proposal; whatever is not a proper score is missing, with its cause.
+
+Replies are lists of {agent, round, score, reason}, read as generously as `collab.rewards.query` reads everything.
+The paper's own form, {"agent_0": 0.9, "agent_1": 0.2}, is read where each of these agents made one proposal. Nothing is
+mended: a score outside [0, 1] is not clipped, one of two that differ is not chosen, one that is absent is not 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, StrictInt
+
+from collab.agents.agent import prefix_limit
+from collab.envs.grammar import ActionSpace
+from collab.errors import ConfigError, ModelFailure
+from collab.models.base import Model, lost_by
+from collab.prompts.parse import read_withheld
+from collab.prompts.render import Templates, read_texts
+from collab.rewards.base import ABSENT, Case, CriticCall, Judgement, Word, judgement_of, spent_on
+from collab.rewards.query import (
+    NO_ITEM,
+    Item,
+    Items,
+    PartlyAnswered,
+    Twice,
+    ask,
+    first_failure,
+    prompt_hash,
+    read_items,
+    read_objects,
+)
+from collab.seeds import derive, generator
+from collab.types import CellRef, Prompt, Sampling, Utterance
+
+FOLDER = "critic"
+"""Name of the folder in `prompts/`."""
+FILES = ("system", "step")
+TOO_LONG = "the step does not fit into the critic's context"
+"""Cause of missing scores: nothing was asked, also where no history is told."""
+Per: TypeAlias = Literal["step", "round"]
+Scored: TypeAlias = Literal["distinct", "all"]
+WORLDS = {"mobile": "a phone", "web": "web pages"}
+"""Action space → what a critic is told that it looks at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """One thing to be scored."""
+
+    agent: str
+    """The name under which it is shown."""
+    round: int
+    """From 1, as it is shown."""
+    action: str
+    """In words, its element by label."""
+    reason: str
+    cells: tuple[CellRef, ...]
+    """Whose score it will be."""
+
+    @property
+    def line(self) -> str:
+        """As it stands in the prompt."""
+        told = {"agent": self.agent, "round": self.round, "action": self.action, "reason": self.reason}
+        return json.dumps(told, ensure_ascii=False)
+
+
+def permuted(agents: Sequence[str], seed: int) -> dict[str, str]:
+    """Slot → name shown: the team's own names, given out anew."""
+    names = sorted(agents)
+    generator(seed).shuffle(names)
+    return dict(zip(sorted(agents), names, strict=True))
+
+
+def questions(case: Case, names: Mapping[str, str], per: Per, scored: Scored) -> list[tuple[Proposal, ...]]:
+    """What is asked, one tuple per call; nothing where no cell of the step, or of a round, parsed.
+
+    Args:
+        per: "step": all cells at once; "round": the cells of each round by themselves.
+        scored: "distinct": equal actions of one question once, told by the latest cell and its reason; "all": each
+            cell by itself.
+    """
+    rounds = [case.matrix.utterances]
+    if per == "round":
+        rounds = [tuple(cell for cell in case.matrix if cell.round == round) for round in range(case.matrix.rounds)]
+    asked = [_proposals(case, cells, names, scored) for cells in rounds]
+    return [proposals for proposals in asked if proposals]
+
+
+def _proposals(
+    case: Case, cells: Sequence[Utterance], names: Mapping[str, str], scored: Scored
+) -> tuple[Proposal, ...]:
+    groups: dict[object, list[Utterance]] = {}
+    for cell in cells:
+        if cell.action is not None:
+            groups.setdefault(cell.action if scored == "distinct" else cell.cell, []).append(cell)
+    found = [_proposal(case, group, names) for group in groups.values()]
+    return tuple(sorted(found, key=lambda one: (one.round, one.agent)))
+
+
+def _proposal(case: Case, cells: Sequence[Utterance], names: Mapping[str, str]) -> Proposal:
+    latest = cells[-1]
+    return Proposal(
+        agent=names[latest.agent],
+        round=latest.round + 1,
+        action="" if latest.action is None else case.space.describe(latest.action, case.observation),
+        reason=latest.reason,
+        cells=tuple(cell.cell for cell in cells),
+    )
+
+
+def read_critic_prompts(folder: Path) -> dict[str, str]:
+    """The texts of a folder by template name; ConfigError when one is missing or unreadable."""
+    return read_texts(folder, FILES, "a critic's prompts need", FOLDER)
+
+
+class CriticPrompts:
+    """The templates, ready to be filled in.
+
+    Args:
+        texts: template name → text, see `read_critic_prompts`.
+
+    Raises:
+        ConfigError: a text is missing or no template; from `prompt`: it asks for something that no critic is told.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._templates = Templates(FOLDER, texts, FILES)
+        self._system = lru_cache(maxsize=8)(self._render_system)
+
+    def prompt(self, case: Case, proposals: Sequence[Proposal], history: int) -> Prompt:
+        """One question, with the last `history` steps."""
+        first = max(0, len(case.history) - history)
+        entries = [
+            {"number": number, "action": entry.action, "effect": entry.effect, "reason": entry.reason}
+            for number, entry in enumerate(case.history[first:], start=first + 1)
+        ]
+        text = self._templates.render(
+            "step",
+            goal=case.task.goal,
+            summary=case.summary,
+            history=entries,
+            screen=case.observation.text,
+            proposals=[proposal.line for proposal in proposals],
+        )
+        return Prompt(system=self._system(case.space), shared=sendable(text), segments=())
+
+    def _render_system(self, space: ActionSpace) -> str:
+        return self._templates.render("system", world=WORLDS.get(space.name, space.name), actions=space.listing())
+
+
+def sendable(text: str) -> str:
+    """The text without half characters, which pages and broken tokenizers produce and no server takes."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+CUT = "the critic's reply was cut before its score"
+TWICE = "the critic gave two scores"
+"""That differ; equal ones are one."""
+ROUNDLESS = "the critic did not say which round"
+"""One score by an agent's name, and the agent made several proposals."""
+STRAY = "the critic counted rounds from 0"
+"""So what it says of a round is about another one, and nobody can tell which it means."""
+
+
+def _number(given: Any) -> Any:
+    """A round written as 1.0 or "1" names the same cell."""
+    if isinstance(given, float) and given.is_integer():
+        return int(given)
+    return int(given) if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 9 else given
+
+
+class Said(Item):
+    """One item of a critic's reply; what its score is worth is looked at afterwards, so that the cause can be told."""
+
+    agent: str
+    round: Annotated[StrictInt, BeforeValidator(_number)]
+    score: Any = None
+    reason: Any = ""
+
+
+def read_scores(text: str, proposals: Sequence[Proposal], *, cut: bool = False) -> list[Word]:
+    """One word per proposal, in their order; items about anything else are left unread.
+
+    But an item about a round before the first makes all that was asked missing.
+
+    Args:
+        cut: whether the reply ended because it was too long.
+    """
+    found = read_items(text, Said)
+    agents = {proposal.agent for proposal in proposals}
+    name = str.casefold if len({agent.casefold() for agent in agents}) == len(agents) else str
+    if any(item.round < 1 and name(item.agent) in map(name, agents) for item in found.good):
+        return [Word.none(STRAY)] * len(proposals)
+    said: dict[tuple[str, int], list[Said]] = {}
+    for item in found.good:
+        said.setdefault((name(item.agent), item.round), []).append(item)
+    absent = Word.none(_why_absent(found, cut))
+    plain = _by_agent(text, {name(agent) for agent in agents}, name)
+    many = Counter(name(proposal.agent) for proposal in proposals)
+    words = []
+    for proposal in proposals:
+        own = [_word(item) for item in said.get((name(proposal.agent), proposal.round), [])]
+        alone = plain.get(name(proposal.agent), [])
+        if own or not alone:
+            words.append(_one(own) or absent)
+        else:
+            words.append(_one(alone) or absent if many[name(proposal.agent)] == 1 else Word.none(ROUNDLESS))
+    return words
+
+
+def _by_agent(text: str, agents: Container[str], name: Callable[[str], str]) -> dict[str, list[Word]]:
+    """What objects say that have agents as their keys: agent → its words, of a score or of {score, reason}."""
+    found: dict[str, list[Word]] = {}
+    for one in read_objects(text):
+        if "agent" in one or "score" in one:  # an item of the list
+            continue
+        for key, given in one.items():
+            if name(key.strip()) in agents and not isinstance(given, list):
+                words = map(_plain_word, given if isinstance(given, Twice) else (given,))
+                found.setdefault(name(key.strip()), []).extend(words)
+    return found
+
+
+def _plain_word(given: Any) -> Word:
+    score, reason = (given.get("score"), given.get("reason")) if isinstance(given, dict) else (given, "")
+    return Word.of(score, " ".join(reason.split()) if isinstance(reason, str) else "")
+
+
+def _one(words: Sequence[Word]) -> Word | None:
+    """The only word, or the first of equal scores; None without any."""
+    if not words:
+        return None
+    alike = all((word.score, word.missing) == (words[0].score, words[0].missing) for word in words)
+    return words[0] if alike else Word.none(TWICE)
+
+
+def _why_absent(found: Items[Said], cut: bool) -> str:
+    """Why a proposal has no item: what became of the reply, or of items that nobody can tell whose they are."""
+    if cut:
+        return CUT
+    if NO_ITEM in found.refused:
+        return ABSENT
+    return f"the critic: {next(iter(found.refused))}" if found.refused else ABSENT
+
+
+def _word(item: Said) -> Word:
+    return Word.of(item.score, " ".join(item.reason.split()) if isinstance(item.reason, str) else "")
+
+
+SAMPLING = Sampling(temperature=0.1, max_tokens=2048)
+"""The paper's temperature; room for a sentence on each of 12 cells."""
+
+
+class LanguageCritic:
+    """Judges actions by asking a model; kind `llm`.
+
+    Args:
+        model: is not closed.
+        texts: templates, see `collab.rewards.llm.read_critic_prompts`.
+        per: what one call is about, "step" or "round".
+        score: "distinct" sends equal actions once, "all" sends every cell.
+        permute: show agents under permuted names.
+        history: steps that are told, the last ones; fewer where they do not fit.
+        context_tokens: of prompt, reply and a chat's frame together.
+        call_s: limit of one call in seconds, retries included and waiting in line not.
+        seed: decides names and the seeds of calls, with the names of episode and step.
+        attempt: another one asks the very same questions with other seeds.
+
+    Raises:
+        ConfigError: a template does not fit, the context leaves no room for a prompt, or the model looks at solutions.
+    """
+
+    name = "llm"
+    version = "3"
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        texts: Mapping[str, str],
+        sampling: Sampling = SAMPLING,
+        per: Per = "step",
+        score: Scored = "distinct",
+        permute: bool = True,
+        history: int = 10,
+        context_tokens: int = 8500,
+        call_s: float = 120.0,
+        seed: int = 0,
+        attempt: int = 0,
+    ) -> None:
+        if model.privileged:
+            raise ConfigError(f"{model.policy.base} looks at solutions; a critic that is asked is a language model")
+        room = prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
+        if room < 1 or history < 0:
+            raise ConfigError(
+                f"critic llm: context_tokens {context_tokens} must be above {context_tokens - room}, which a reply of "
+                f"max_tokens {sampling.max_tokens} and a chat's frame take; history {history} must be at least 0"
+            )
+        self._model, self._prompts, self._sampling = model, CriticPrompts(texts), sampling
+        self._per, self._scored, self._permute = per, score, permute
+        self._history, self._room, self._call_s = history, room, call_s
+        self._seed, self._attempt = seed, attempt
+
+    @property
+    def lost(self) -> int:
+        """Calls that were sent and never answered whole: what they cost is not known."""
+        return lost_by(self._model)
+
+    async def judge(self, case: Case) -> Judgement:
+        """Judge a step, all its calls at once; where one fails, the others are still waited for.
+
+        Raises:
+            PartlyAnswered: a call failed for good, and others were answered and paid.
+            ModelFailure: a call failed for good, and none was answered.
+        """
+        names = self._names(case)
+        asked = questions(case, names, self._per, self._scored)
+        asking = [self._ask(case, proposals, names, number) for number, proposals in enumerate(asked)]
+        found = await asyncio.gather(*asking, return_exceptions=True)
+        answers = [one for one in found if not isinstance(one, BaseException)]
+        calls = [call for call, _ in answers if call is not None]
+        failure = first_failure(found)
+        if isinstance(failure, ModelFailure) and calls:
+            raise PartlyAnswered(failure, spent_on(calls)) from failure
+        if failure is not None:
+            raise failure
+        words: dict[CellRef, Word] = {}
+        for proposals, (_, told) in zip(asked, answers, strict=True):
+            words |= {cell: word for one, word in zip(proposals, told, strict=True) for cell in one.cells}
+        return judgement_of(case, self, words, calls)
+
+    def prompts(self, case: Case) -> list[Prompt]:
+        """What is asked about a step, call by call, without asking: to show what a recorded call answered."""
+        asked = questions(case, self._names(case), self._per, self._scored)
+        return [prompt for proposals in asked if (prompt := self._fitting(case, proposals)) is not None]
+
+    def _names(self, case: Case) -> dict[str, str]:
+        agents = case.matrix.agents
+        return permuted(agents, self._seed_of(case, "names")) if self._permute else {name: name for name in agents}
+
+    def _seed_of(self, case: Case, *names: str | int) -> int:
+        return derive(self._seed, "critic", *case.key, *names)
+
+    def _fitting(self, case: Case, proposals: Sequence[Proposal]) -> Prompt | None:
+        """The question with as much of the history as fits; None when it does not fit without any."""
+        for history in range(min(self._history, len(case.history)), -1, -1):
+            prompt = self._prompts.prompt(case, proposals, history)
+            if self._model.count_tokens(prompt.system) + self._model.count_tokens(prompt.user) <= self._room:
+                return prompt
+        return None
+
+    async def _ask(
+        self, case: Case, proposals: Sequence[Proposal], names: Mapping[str, str], number: int
+    ) -> tuple[CriticCall | None, list[Word]]:
+        """The call and a word on each proposal; no call where the question does not fit."""
+        prompt = self._fitting(case, proposals)
+        if prompt is None:
+            return None, [Word.none(TOO_LONG)] * len(proposals)
+        seed, started = self._seed_of(case, "call", number, self._attempt), time.perf_counter()
+        reply = await ask(self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic")
+        policy = self._model.policy
+        call = CriticCall(
+            prompt=prompt_hash(prompt),
+            model=policy.base if policy.adapter is None else f"{policy.base} + {policy.adapter}",
+            seed=seed,
+            reply=reply.text,
+            cells=tuple(cell for proposal in proposals for cell in proposal.cells),
+            shown=names,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            cost_usd=reply.cost_usd,
+            latency_s=time.perf_counter() - started,
+        )
+        withheld = read_withheld(reply.finish, reply.aside)
+        if withheld is not None:
+            return call, [Word.none(f"the critic: {withheld.detail}")] * len(proposals)
+        return call, read_scores(reply.text, proposals, cut=reply.finish == "length")

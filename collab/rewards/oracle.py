@@ -1,0 +1,277 @@
+"""The exact critic: does an action shorten the rest of the solution? Found by doing it on a fork.
+
+    judge = OracleCritic(environment)
+    judged = await judge(action)            # score 1, 0.5 or 0
+
+    good     1     fewer actions are left afterwards, or the action ends the episode with success
+    neutral  0.5   as many are left as before; or nothing can be said: no way is known before or after, or the step
+                   budget ended the episode, whatever was done
+    bad      0     more are left, no way leads on any more, or the episode ends without success
+
+It stands where CollabUIAgents asks a language model (eq. 6): ⌈score − 0.5⌉ rewards what is good and nothing else.
+"Fewer" is measured against the environment's own solution, which need not be the shortest. Where a solution names only
+what the present screen shows (a tab to open, and not yet the link behind it), it is followed to its end on the fork,
+and its steps are counted: so its own next action is good wherever the step budget lets it end.
+
+What an action leads to, as far as it can be seen: so that two actions that do the same are known for it.
+
+    async with reaching(case.state) as reach:
+        same = await reach(one) == await reach(other)
+
+Screens are compared element by element, with what is left to do where the environment knows. Notices do not count, for
+they pass by themselves.
+
+The oracle as a critic of recorded steps: every distinct action is done once, in the very state it was proposed in.
+
+    critic = SolutionCritic()
+    judgement = await critic.judge(case)           # of a case with a state
+
+Scores are those of `collab.rewards.oracle`: 1 where fewer actions of the environment's own solution are left afterwards
+or the task ends with success, 0.5 where as many are left, 0 where more are left, no way leads on, or the task ends
+without success. Cells with the same canonical action share a score. A cell is missing, never scored, where the state
+cannot be brought back, the environment knows no way, neither before nor after the action, or the step budget ended the
+episode with this step, so that nobody can ask what would be left.
+
+"Fewer" is measured against the environment's own solution, which need not be the shortest: another order of the same
+steps may look neutral. Version 1 took what a page names for all that is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from collab.envs.base import Environment, Forkable, HasOracle, SolvesByScreen
+from collab.errors import EnvironmentFailure, boundary
+from collab.rewards.base import Case, Judgement, State, Word, judgement_of, to_all_equal
+from collab.types import Action, StepResult
+
+GOOD, NEUTRAL, BAD = 1.0, 0.5, 0.0
+
+NO_WAY = "no way is known, neither before nor after it"
+BUDGET = "the step budget ended the episode with it"
+_FARTHEST = 50
+"""Steps for which a solution by screens is followed; one that goes on is no way."""
+
+
+@runtime_checkable
+class Knowing(Environment, Forkable, HasOracle, Protocol):
+    """An environment that can be copied and knows solutions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A word on one action."""
+
+    score: float
+    """In [0, 1]."""
+    reason: str
+    """One line."""
+    left: int | None
+    """Actions of the solution that are left afterwards; None when no way is known, or the episode is over."""
+    known: bool = True
+    """False where nothing can be said (`NO_WAY`, `BUDGET` is the reason); the score is neutral then."""
+
+
+class OracleCritic:
+    """Judges actions in the present state of an environment.
+
+    Equal actions are tried once. The environment itself is never stepped; make a new critic after it was.
+
+    Args:
+        environment: in the middle of an episode.
+    """
+
+    def __init__(self, environment: Knowing) -> None:
+        self._environment = environment
+        self._before: tuple[int | None] | None = None
+        """What is left in the present state; None until it is wanted."""
+        self._known: dict[Action | None, Verdict] = {}
+
+    async def __call__(self, action: Action | None) -> Verdict:
+        """Judge one action, given in its canonical form; None is what the environment does without an action.
+
+        Raises:
+            EnvironmentFailure: the environment broke.
+        """
+        if action not in self._known:
+            self._known[action] = await self._judged(action)
+        return self._known[action]
+
+    async def _judged(self, action: Action | None) -> Verdict:
+        if self._before is None:
+            self._before = (await self._left(),)
+        fork = await self._environment.fork()
+        try:
+            result, after = await execute_action(fork, action)
+        finally:
+            await fork.close()
+        return verdict(*self._before, result, after)
+
+    async def _left(self) -> int | None:
+        if not isinstance(self._environment, SolvesByScreen):
+            return named(self._environment)
+        fork = await self._environment.fork()
+        try:
+            return await left(fork)
+        finally:
+            await fork.close()
+
+
+async def execute_action(environment: Environment, action: Action | None) -> tuple[StepResult, int | None]:
+    """Do an action, and count what is left behind it; None where no way is known, or the episode is over."""
+    result = await environment.step(action)
+    return result, None if result.done else await left(environment)
+
+
+async def left(environment: Environment) -> int | None:
+    """How many actions of its solution are left; None where no way is known.
+
+    A solution by screens is followed to its end, in the environment itself; one that the step budget cuts off is no
+    way.
+    """
+    if not isinstance(environment, SolvesByScreen):
+        return named(environment)
+    for taken in range(_FARTHEST):
+        ahead = environment.oracle()
+        if not ahead:
+            return None if ahead is None else taken
+        result = await environment.step(ahead[0])
+        if result.done:
+            return taken + 1 if result.outcome is not None and result.outcome.success else None
+    return None
+
+
+def named(environment: Environment) -> int | None:
+    """How many actions its solution names; None where it has none."""
+    ahead = environment.oracle() if isinstance(environment, HasOracle) else None
+    return None if ahead is None else len(ahead)
+
+
+def verdict(before: int | None, result: StepResult, after: int | None) -> Verdict:
+    """Score a step by how many actions of the solution were left before and after it; None where no way was known."""
+    if result.outcome is not None:
+        if result.outcome.success:
+            return Verdict(score=GOOD, reason="it ends the task with success", left=None)
+        if result.truncated:
+            return Verdict(score=NEUTRAL, reason=BUDGET, left=None, known=False)
+        why = f": {result.outcome.reason}" if result.outcome.reason else ""
+        return Verdict(score=BAD, reason=f"it ends the task without success{why}", left=None)
+    if after is None:
+        if before is None:
+            return Verdict(score=NEUTRAL, reason=NO_WAY, left=None, known=False)
+        return Verdict(score=BAD, reason="no way leads on from there", left=None)
+    if before is None:
+        return Verdict(score=GOOD, reason=f"it finds a way: {_actions(after)} left", left=after)
+    told = f"{_actions(before)} left before, {after} after"
+    if after < before:
+        return Verdict(score=GOOD, reason=f"it leads on: {told}", left=after)
+    if after == before:
+        return Verdict(score=NEUTRAL, reason=f"it does not lead on: {told}", left=after)
+    return Verdict(score=BAD, reason=f"it leads away: {told}", left=after)
+
+
+def _actions(count: int) -> str:
+    return "1 action" if count == 1 else f"{count} actions"
+
+
+Seen: TypeAlias = tuple[Any, ...]
+"""What can be told of a state; equal for states that cannot be told apart."""
+
+Reach: TypeAlias = Callable[[Action], Awaitable[Seen]]
+"""Does an action in a state that is not touched by it."""
+
+
+@contextlib.asynccontextmanager
+async def reaching(state: State) -> AsyncIterator[Reach]:
+    """A way to do actions in one state: on copies where its environment can fork, else each in the state made anew.
+
+    Equal actions are done once.
+
+    Raises:
+        EnvironmentFailure: here and from what is yielded: the world broke, or is not what was recorded.
+    """
+    known: dict[Action, Seen] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        environment = await stack.enter_async_context(state.opened())
+        if not isinstance(environment, Forkable):
+            await stack.aclose()
+
+        async def reach(action: Action) -> Seen:
+            if action not in known:
+                with boundary(EnvironmentFailure, f"trying {action.type}"):
+                    known[action] = await _try_on_fork(environment, state, action)
+            return known[action]
+
+        yield reach
+
+
+async def reached(environment: Forkable, action: Action) -> Seen:
+    """What an action leads to on a copy of an environment."""
+    fork = await environment.fork()
+    try:
+        return await _see_result(fork, action)
+    finally:
+        await fork.close()
+
+
+async def _see_result(environment: Environment, action: Action) -> Seen:
+    """Do an action, and tell what can be seen then."""
+    result = await environment.step(action)
+    left = environment.oracle() if isinstance(environment, HasOracle) and not result.done else None
+    screen = result.observation
+    return screen.title, screen.url, screen.elements, screen.tabs, result.terminated, result.outcome, left
+
+
+async def _try_on_fork(environment: Environment, state: State, action: Action) -> Seen:
+    if isinstance(environment, Forkable):
+        return await reached(environment, action)
+    async with state.opened() as fresh:
+        return await _see_result(fresh, action)
+
+
+NO_STATE = "the state cannot be brought back"
+NO_SOLUTION = "the environment knows no solution"
+
+
+class SolutionCritic:
+    """Judges actions by the environment's own solution; kind `oracle`."""
+
+    name = "oracle"
+    version = "2"
+
+    async def judge(self, case: Case) -> Judgement:
+        """Judge a step; EnvironmentFailure when the world broke."""
+        actions = list(case.proposals())
+        if case.state is None:
+            words = dict.fromkeys(actions, Word.none(NO_STATE))
+        else:
+            with boundary(EnvironmentFailure, f"{case.trajectory}: judging step {case.step}"):
+                tried = await _try_actions(case.state, actions)
+            words = {action: _word(found) for action, found in tried.items()}
+        return judgement_of(case, self, to_all_equal(case, words))
+
+
+async def _try_actions(state: State, actions: list[Action]) -> dict[Action, Verdict | None]:
+    """What comes of each action: on forks of one state where it can be copied, else in one state each."""
+    found: dict[Action, Verdict | None] = {}
+    for action in actions:
+        async with state.opened() as environment:
+            if isinstance(environment, Knowing):
+                critic = OracleCritic(environment)
+                return {each: await critic(each) for each in actions}
+            if not isinstance(environment, HasOracle):
+                return dict.fromkeys(actions)
+            before = named(environment)
+            found[action] = verdict(before, *await execute_action(environment, action))
+    return found
+
+
+def _word(found: Verdict | None) -> Word:
+    if found is None:
+        return Word.none(NO_SOLUTION)
+    if not found.known:
+        return Word.none(found.reason)
+    return Word(score=found.score, reason=found.reason)

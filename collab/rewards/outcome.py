@@ -1,0 +1,72 @@
+"""The outcome as a critic: how the episode ended, told to the actions that were carried out.
+
+    OutcomeCritic()                 cells of the executed action: 1 when the episode succeeded, else 0; others missing
+    OutcomeCritic(replay=True)      others too: by playing the episode again with each in the executed one's place
+
+What it claims. Of an executed action: that the episode it was part of succeeded or did not; not that this action
+helped or harmed. It re-assigns no credit; the ablation "w/o CR" (CollabUIAgents) asks no critic, but compares whole
+trajectories (`collab.preferences.trajectory_pairs`).
+Of a replayed action: that the same instance, with this action in place of the executed one and every other executed
+action as it was, ends with success or does not. A 1 is exact. A 0 is weaker: the action may have been right and the
+actions behind it no longer fit. Where that replay comes to no end, nothing is claimed and the cell is missing.
+
+Replay is for worlds that can be rebuilt and know no solution; where one is known, `oracle` says more.
+"""
+
+from __future__ import annotations
+
+from collab.errors import EnvironmentFailure, boundary
+from collab.rewards.base import Case, Judgement, State, Word, judgement_of, to_all_equal
+from collab.rewards.oracle import NO_STATE
+from collab.types import Action, Outcome
+
+NO_OUTCOME = "the episode has no outcome"
+NOT_EXECUTED = "it was not carried out"
+NO_END = "the replay came to no end"
+
+
+class OutcomeCritic:
+    """Judges actions by the end of the episode; kind `outcome`.
+
+    Args:
+        replay: also judge actions that were proposed and not executed, where the state can be brought back.
+    """
+
+    name = "outcome"
+    version = "1"
+
+    def __init__(self, *, replay: bool = False) -> None:
+        self._replay = replay
+
+    async def judge(self, case: Case) -> Judgement:
+        """Judge a step; EnvironmentFailure when the world broke during a replay."""
+        words = {action: await self._word(case, action) for action in case.proposals()}
+        return judgement_of(case, self, to_all_equal(case, words))
+
+    async def _word(self, case: Case, action: Action) -> Word:
+        if case.outcome is None:
+            return Word.none(NO_OUTCOME)
+        if action == case.executed:
+            return _told("the episode", case.outcome)
+        if not self._replay:
+            return Word.none(NOT_EXECUTED)
+        if case.state is None:
+            return Word.none(NO_STATE)
+        ended = await _replayed(case.state, (action, *case.later))
+        return Word.none(NO_END) if ended is None else _told("the episode, replayed with this action,", ended)
+
+
+async def _replayed(state: State, actions: tuple[Action | None, ...]) -> Outcome | None:
+    """How an episode ends that goes on with these actions; None when it does not end with them."""
+    async with state.opened() as environment:
+        for action in actions:
+            with boundary(EnvironmentFailure, "replay with another action"):
+                result = await environment.step(action)
+            if result.done:
+                return result.outcome
+    return None
+
+
+def _told(what: str, outcome: Outcome) -> Word:
+    ended = f"{what} {'succeeded' if outcome.success else 'did not succeed'}"
+    return Word(score=float(outcome.success), reason=f"{ended}: {outcome.reason}" if outcome.reason else ended)

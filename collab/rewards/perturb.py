@@ -1,0 +1,219 @@
+"""The sampling adversary: wrong actions that a clumsy agent might take on this very screen.
+
+    spot = Spot(observation=observation, space=space, last=last, words=words)
+    for mistake in mistakes(right, spot, rng): ...        # a stream, most plausible kinds most often
+    mistake = await worse(environment, right, spot, rng)  # one that really leads elsewhere
+
+It stands where CollabUIAgents lets a language model play "a very clumsy agent" (eq. 7). A mistake always parses, is on
+the screen, and is never canonically equal to the right action; where the environment can fork, it also never leads to
+the same state.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from collab.envs.base import Environment, Forkable
+from collab.envs.grammar import ActionSpace
+from collab.envs.random_actions import ENDINGS, WORDS, random_action
+from collab.rewards.oracle import GOOD, OracleCritic, reached
+from collab.types import Action, ElementTarget, Observation, ParseFailure
+
+Kind: TypeAlias = Literal["other element", "other text", "other type", "premature end", "repetition", "undo", "random"]
+
+WEIGHTS: dict[Kind, int] = {
+    "other element": 9,
+    "other text": 4,
+    "other type": 2,
+    "premature end": 2,
+    "repetition": 2,
+    "undo": 2,
+    "random": 2,
+}
+"""How often each kind is tried, among those that the right action and the screen allow."""
+
+_UNDO = ("navigate_back", "navigate_home", "go")
+_DRAWS = 40
+"""Mistakes that are looked at before the search is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """Where an action is chosen."""
+
+    observation: Observation
+    space: ActionSpace
+    last: Action | None = None
+    """The action executed last; None when there is none to repeat."""
+    words: tuple[str, ...] = WORDS
+    """What a wrong text is taken from, beside the labels on the screen."""
+    texts: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        seen = (text for element in self.observation.elements for text in (element.label, element.value) if text)
+        object.__setattr__(self, "texts", tuple(dict.fromkeys((*self.words, *seen))) or WORDS)
+
+    def allows(self, action: Action) -> bool:
+        """Whether an agent could say it here: it parses, and its element is on the screen."""
+        if self.space.check(action, self.observation) is not None:
+            return False
+        return not isinstance(self.space.parse(self.space.format(action)), ParseFailure)
+
+
+def words_of(goal: str) -> tuple[str, ...]:
+    """The words of a task that are worth typing in the wrong place."""
+    words = (raw.strip(".,;:!?\"'()") for raw in goal.split())
+    return tuple(word for word in words if len(word) > 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """A wrong action."""
+
+    action: Action
+    """Canonical on the screen it was drawn for."""
+    kind: Kind
+
+
+def mistakes(
+    right: Action, spot: Spot, rng: random.Random, *, weights: Mapping[Kind, float] = WEIGHTS
+) -> Iterator[Mistake]:
+    """Draw wrong actions without end, with repetitions; ends early only where nothing else is possible here.
+
+    Args:
+        weights: how often each kind is tried; one that is not named never is.
+    """
+    avoided = spot.space.canonical(right, spot.observation)
+    barren = 0
+    while barren < _DRAWS:
+        kind = rng.choices(tuple(weights), weights=tuple(weights.values()))[0]
+        drawn = _DRAW[kind](right, spot, rng)
+        if drawn is not None and spot.allows(drawn):
+            action = spot.space.canonical(drawn, spot.observation)
+            if action != avoided:
+                barren = 0
+                yield Mistake(action=action, kind=kind)
+                continue
+        barren += 1
+
+
+def mistake(right: Action, spot: Spot, rng: random.Random) -> Mistake | None:
+    """One wrong action, whatever it leads to; None where nothing but the right one is possible."""
+    return next(mistakes(right, spot, rng), None)
+
+
+async def worse(
+    environment: Environment, right: Action, spot: Spot, rng: random.Random, *, critic: OracleCritic | None = None
+) -> Mistake | None:
+    """One wrong action that leads elsewhere than the right one, as far as the environment lets that be seen.
+
+    Where the environment cannot fork this is `mistake`.
+
+    Args:
+        environment: in the state that `spot` shows; it is not stepped.
+        critic: of the same state; refuses actions that are good, too (another order of the same steps).
+
+    Returns:
+        None when none was found in forty draws.
+
+    Raises:
+        EnvironmentFailure: the environment broke.
+    """
+    if not isinstance(environment, Forkable):
+        return mistake(right, spot, rng)
+    avoided = await reached(environment, spot.space.canonical(right, spot.observation))
+    for drawn, _ in zip(mistakes(right, spot, rng), range(_DRAWS), strict=False):
+        if critic is not None and (await critic(drawn.action)).score >= GOOD:
+            continue
+        if await reached(environment, drawn.action) != avoided:
+            return drawn
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------- kinds
+
+
+def _other_element(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+    """The same on another element, more often than not one of the same role."""
+    if not isinstance(right.target, ElementTarget):
+        return None
+    index = right.target.index
+    others = [element for element in spot.observation.elements if element.index != index]
+    role = spot.observation.elements[index].role if index < len(spot.observation.elements) else ""
+    alike = [element for element in others if element.role == role]
+    chosen = alike if alike and rng.random() < 0.6 else others
+    return replace(right, target=ElementTarget(index=rng.choice(chosen).index)) if chosen else None
+
+
+def _other_text(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+    """The same with one argument changed: another choice, another text of the task or the screen, a slip."""
+    spec = spot.space.spec(right.type)
+    given = [field for field in spec.fields if field.kind == "text" and right.get(field.name) is not None]
+    if not given:
+        return None
+    changed = rng.choice(given)
+    value = str(right[changed.name])
+    others = [text for text in changed.choices or spot.texts if text != value]
+    if not changed.choices and value and rng.random() < 0.5:
+        others = [_slip(value, rng)]
+    if not others:
+        return None
+    drawn = rng.choice(others)
+    arguments = tuple((name, drawn if name == changed.name else old) for name, old in right.arguments)
+    return replace(right, arguments=arguments)
+
+
+def _slip(text: str, rng: random.Random) -> str:
+    """A text with one mistake in it: a character left out or said twice, a word left out, cut short."""
+    words, place = text.split(), rng.randrange(len(text))
+    slips = [text[:place] + text[place + 1 :], text[: place + 1] + text[place:], text[: max(1, len(text) // 2)]]
+    if len(words) > 1:
+        gone = rng.randrange(len(words))
+        slips.append(" ".join(words[:gone] + words[gone + 1 :]))
+    return rng.choice(slips)
+
+
+def _other_type(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+    """Another thing done to the right element."""
+    if not isinstance(right.target, ElementTarget):
+        return None
+    specs = tuple(spec for spec in spot.space.specs if spec.target == "required" and spec.name != right.type)
+    if not specs:
+        return None
+    drawn = random_action(replace(spot.space, specs=specs), spot.observation, rng, words=spot.texts)
+    return replace(drawn, target=right.target)
+
+
+def _premature_end(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+    specs = tuple(spec for spec in spot.space.specs if spec.name in ENDINGS)
+    return random_action(replace(spot.space, specs=specs), spot.observation, rng) if specs else None
+
+
+def _repetition(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+    return spot.last
+
+
+def _undo(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+    specs = tuple(spec for spec in spot.space.specs if spec.name in _UNDO)
+    return random_action(replace(spot.space, specs=specs), spot.observation, rng) if specs else None
+
+
+def _random(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+    aimless = any(spec.target != "required" and spec.name not in ENDINGS for spec in spot.space.specs)
+    if not aimless and not spot.observation.elements:
+        return None
+    return random_action(spot.space, spot.observation, rng, ending=False, words=spot.texts)
+
+
+_DRAW: dict[Kind, Callable[[Action, Spot, random.Random], Action | None]] = {
+    "other element": _other_element,
+    "other text": _other_text,
+    "other type": _other_type,
+    "premature end": _premature_end,
+    "repetition": _repetition,
+    "undo": _undo,
+    "random": _random,
+}

@@ -1,0 +1,465 @@
+"""A critic from its agents file: what it is made with, and the digest by which its calibrations are found again.
+
+    definition = load_critic(library, "critic-llm")
+    bench = Bench.of("critic-llm", definition, critic_texts(library, definition))
+    critic = bench.critic(seed=0)
+    await bench.close()
+
+A critic's file names a kind among the critics (`oracle`, `outcome`, `llm`, `model`, an entry point or
+package.module:Class). The option `model` of a kind that asks one is a part of its own, {kind, options}, so any engine
+can be asked. The options of a kind that takes a scorer (`model`) are those of the scorer of the same name.
+
+Who judges a run, from the name that people give.
+
+A name is a kind that asks no model (oracle, outcome, package.module:Class); the agents file of a critic; or a labelling
+of the run. A labelling is one critic's: another one of the same name is refused, and never taken for it.
+
+Whether labels were made by the critic that is named now.
+
+    head = head_now(definition, texts, stored)         # what it would write beside its words
+    told = other_than("mine", stored, head)            # "critic 'outcome-1', now it is 'oracle-2'", or None
+
+What decides scores is compared: critic, options, prompt texts, weights. How a model is reached and paid is not, and
+neither is where a reward model lies whose weights are known, as for calibrations (`collab.rewards.registry.deciding`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import json
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from collab.config import AgentDefinition, Budget, Keyless, Part, SamplingDefinition, validate
+from collab.errors import ConfigError, UnknownName, UsageError
+from collab.library import Library, checkpoint
+from collab.models.base import AskedAlike, Model, check_counted, tell_lost
+from collab.models.checkpoint import played_digest
+from collab.models.reward_model import RewardModel
+from collab.rewards.base import Critic, label_of
+from collab.rewards.labels import LabelHead, check_name, labellings, read_label_head
+from collab.rewards.llm import FOLDER, read_critic_prompts
+from collab.rewards.reward_model import read_scoring_prompts
+from collab.rollout.build import build, class_of, kinds, takes
+from collab.trust import check_trusted, vouch
+from collab.utils.redact import hide_values
+
+MODEL = "model"
+"""Option that says which engine is asked."""
+SCORER = "scorer"
+"""Parameter of critics that are made with a reward model."""
+REACHING = frozenset(
+    {
+        *("api_key_env", "base_url", "concurrency", "retries", "timeout_s"),
+        *("usd_per_million_prompt", "usd_per_million_completion"),
+        *("cache_mb", "device", "download", "max_batch", "prefill_tokens"),
+    }
+)
+"""Options of engines that say how a model is reached, computed and paid, not which one it is or what it is asked."""
+
+_NOBODY = "http://nobody.invalid/v1"
+"""A name that no server can have (RFC 2606)."""
+
+
+class CriticDefinition(Keyless):
+    """`agents/*.yaml` of a critic: who judges. Defaults are the paper's temperature and what a whole step needs."""
+
+    description: str = ""
+    prompt: str = FOLDER
+    """Folder in `prompts/`."""
+    sampling: SamplingDefinition = SamplingDefinition(temperature=0.1, max_tokens=2048)
+    context_tokens: int = Field(default=8500, ge=256)
+    """Longest prompt plus reply, in tokens; history is left out until a question fits."""
+    history: int = Field(default=10, ge=0)
+    """How many executed actions a question tells."""
+
+
+def load_critic(library: Library, name: str) -> CriticDefinition:
+    """Read a critic's file.
+
+    Raises:
+        UnknownName: no agents file has that name, or no critic is of its kind.
+        ConfigError: it does not fit, or it is of somebody who speaks.
+    """
+    kind = library.load("agents", name, AgentDefinition).kind
+    if kind in kinds("models") and kind not in kinds("critics"):
+        raise ConfigError(
+            f"agents/{name}: kind {kind} speaks and does not judge; make it the option model of a critic of kind llm, "
+            "as in agents/critic-llm.yaml"
+        )
+    if ":" not in kind and kind not in kinds("critics"):
+        raise UnknownName.of(
+            f"critics kind (in agents/{name})", kind, kinds("critics"), "or write package.module:Class"
+        )
+    return library.load("agents", name, CriticDefinition)
+
+
+def critic_texts(library: Library, definition: CriticDefinition) -> dict[str, str]:
+    """Template → text of what a critic asks; empty for a kind that asks nothing.
+
+    Raises:
+        UnknownName: there is no such prompt.
+        ConfigError: a template is missing or cannot be read.
+    """
+    if not takes(definition, "texts", "critics"):
+        return {}
+    read = read_scoring_prompts if takes(definition, SCORER, "critics") else read_critic_prompts
+    return read(library.path("prompts", definition.prompt))
+
+
+def deciding(definition: CriticDefinition, *, placeless: bool) -> dict[str, Any]:
+    """A definition as JSON, without what decides no score: words for people, and how a model is reached (`REACHING`).
+
+    Texts are compared instead of `prompt`, which names their folder.
+
+    Args:
+        placeless: whether a reward model is known by its weights; then its `path` does not count either.
+    """
+    told = definition.model_dump(mode="json", exclude={"description", "prompt"})
+    engine = told["options"].get(MODEL)
+    if definition.kind in kinds("scorers"):
+        told["options"] = _without(told["options"], REACHING | {"path"} if placeless else REACHING)
+    elif isinstance(engine, dict):
+        told["options"][MODEL] = engine | {"options": _without(engine.get("options", {}), REACHING)}
+    return told
+
+
+def _without(options: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in names}
+
+
+def unasked(engine: Part) -> Part:
+    """The same engine to count tokens with and to ask nothing, which needs no key.
+
+    OpenAI's own server is the only one that insists on a key; it is exchanged for an address where nobody answers.
+    """
+    if engine.kind != "openai" or engine.options.get("base_url") is not None:
+        return engine
+    return engine.model_copy(update={"options": {**engine.options, "base_url": _NOBODY}})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """All that a critic is made with; the critics it gives share one model."""
+
+    name: str
+    """Of its agents file, for messages."""
+    definition: CriticDefinition
+    texts: Mapping[str, str]
+    model: Model | RewardModel | None
+    """Who is asked, or scores; None for a kind that needs no model."""
+
+    @classmethod
+    def of(cls, name: str, definition: CriticDefinition, texts: Mapping[str, str], *, asks: bool = True) -> Bench:
+        """Build the model that is asked or scores, where there is one; it asks nobody yet.
+
+        Args:
+            asks: whether it ever will; a plan only counts what would be asked, see `unasked`.
+
+        Raises:
+            ConfigError: no engine is named, or its options do not fit; and all of `collab.rollout.build.build`.
+        """
+        model: Model | RewardModel | None = None
+        if takes(definition, SCORER, "critics"):
+            model = build("scorers", definition, f"agents/{name}")
+        elif takes(definition, MODEL, "critics"):
+            where = f"agents/{name}: options.{MODEL}"
+            if not isinstance(definition.options.get(MODEL), dict):
+                got = definition.options.get(MODEL)
+                raise ConfigError(
+                    f"{where}: got {got!r}; a critic of kind {definition.kind} asks an engine, written as "
+                    "{kind: openai, options: {model: …}}"
+                )
+            part = validate(Part, definition.options[MODEL], where)
+            model = build("models", part if asks else unasked(part), where)
+            if isinstance(model, AskedAlike):
+                model.sampling = definition.sampling.of(0, 1, f"agents/{name}")
+        return cls(name=name, definition=definition, texts=texts, model=model)
+
+    def critic(self, *, seed: int = 0, attempt: int = 0, call_s: float = 120.0) -> Critic:
+        """A critic.
+
+        Args:
+            seed: decides what it draws: names, calls.
+            attempt: another one asks the very same questions anew.
+            call_s: limit of one call in seconds.
+
+        Raises:
+            UnknownName, ConfigError, MissingExtra: see `collab.rollout.build.build`.
+        """
+        definition, where = self.definition, f"agents/{self.name}"
+        given: dict[str, Any] = {
+            "texts": self.texts,
+            "sampling": definition.sampling.of(0, 1, where),
+            "context_tokens": definition.context_tokens,
+            "history": definition.history,
+            "call_s": call_s,
+            "seed": seed,
+            "attempt": attempt,
+        }
+        options = dict(definition.options)
+        if isinstance(self.model, RewardModel):
+            given[SCORER], options = self.model, {}
+        elif self.model is not None:
+            given[MODEL] = self.model
+            del options[MODEL]
+        made: Critic = build("critics", Part(kind=definition.kind, options=options), where, given)
+        return made
+
+    @property
+    def label(self) -> str:
+        """Name and version of its critics, e.g. "llm-3"."""
+        return label_of(self.critic())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides its scores, seeds left out.
+
+        How a model is reached and paid does not count (`REACHING`): the same model name at another address is the same
+        critic. A checkpoint that is asked is told by its path and version, a reward model by its weights.
+        """
+        told = deciding(self.definition, placeless=True)
+        if isinstance(self.model, RewardModel):
+            told["options"]["weights"] = self.model.weights
+        whole = json.dumps({"critic": self.label, **told, "texts": dict(self.texts)}, sort_keys=True, default=str)
+        return hashlib.sha256(whole.encode()).hexdigest()
+
+    async def close(self) -> None:
+        """Give back what the model holds, and tell of calls whose cost is not known."""
+        if self.model is not None:
+            tell_lost(self.model, f"critic {self.name}")
+            await self.model.close()
+
+
+WEIGHTS = "weights"
+"""Option of a labelling that names the weights by which it was made."""
+_SHOWN = 40
+"""Values are shown up to so many characters."""
+
+
+def definition_of(name: str, head: LabelHead) -> CriticDefinition:
+    """The critic that made a labelling, as far as its head tells; ConfigError when what it tells does not fit."""
+    told = head.options
+    if "critic" in told:
+        return validate(CriticDefinition, told["critic"], f"labels {name!r}: critic")
+    kind = str(told.get("kind", head.critic.rpartition("-")[0]))
+    return CriticDefinition(kind=kind, options=dict(told.get("options", {})))
+
+
+def head_now(definition: CriticDefinition, texts: Mapping[str, str], stored: LabelHead) -> LabelHead:
+    """What a critic would write as the head of labels that are there; nothing is loaded, and nobody is asked.
+
+    What cannot be known so is as in the stored head: name and version that only a made critic tells, weights that no
+    longer lie where they lay on this machine, and the seed, which labels keep. Weights that lie nowhere and were
+    elsewhere before are left out.
+
+    Raises:
+        ConfigError: its class cannot be imported.
+    """
+    made = class_of("critics", definition, f"critic {definition.kind}")
+    said, version = getattr(made, "name", None), getattr(made, "version", None)
+    critic = f"{said}-{version}" if isinstance(said, str) and isinstance(version, str) else stored.critic
+    options: dict[str, Any] = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
+    if WEIGHTS in stored.options:
+        known = stored.options[WEIGHTS] if _places(definition) == _places(definition_of("", stored)) else None
+        found = _weights(definition) or known
+        options |= {} if found is None else {WEIGHTS: found}
+    return replace(stored, critic=critic, options=options)
+
+
+def other_than(name: str, old: LabelHead, new: LabelHead) -> str | None:
+    """In what the critic of one head is another than that of the other, in words; None where they are the same.
+
+    Args:
+        name: of the labels, for messages.
+    """
+    weighed = WEIGHTS in old.options and WEIGHTS in new.options
+    first, second = (_deciding(name, head, placeless=weighed) for head in (old, new))
+    for what, before, after in _differing(first, second):
+        shown = repr(before), repr(after)
+        return f"other {what}" if max(map(len, shown)) > _SHOWN else f"{what} {shown[0]}, now it is {shown[1]}"
+    return None
+
+
+def _deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str, Any]:
+    """All of a head that decides scores, as it is stored: without secrets."""
+    told = deciding(definition_of(name, head), placeless=placeless)
+    whole = {"critic": head.critic, **told, "texts": head.options.get("texts", {})}
+    whole[WEIGHTS] = head.options.get(WEIGHTS)
+    stored: dict[str, Any] = hide_values(json.loads(json.dumps(whole, default=str)))
+    return stored
+
+
+def _weights(definition: CriticDefinition) -> str | None:
+    """Digest of the weights that a definition names by a path; None where none lie there."""
+    path, adapter = _places(definition)
+    folders = [Path(checkpoint(str(path))), *([] if adapter is None else [Path(str(adapter))])]
+    there = path is not None and all(folder.is_dir() for folder in folders)
+    return played_digest(folders[0], adapter) if there else None
+
+
+def _places(definition: CriticDefinition) -> tuple[Any, Any]:
+    """Where a definition says that the checkpoint and its adapter lie; None for what it does not say."""
+    engine = definition.options.get(MODEL)
+    options = engine.get("options", {}) if isinstance(engine, dict) else definition.options
+    return options.get("path"), options.get("adapter")
+
+
+def _differing(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Places at which two values of JSON are not the same, with both values; None where one is not said."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            yield from _differing(old.get(key), new.get(key), f"{where}.{key}" if where else key)
+    elif old != new:
+        yield where, old, new
+
+
+NEEDS_OPTIONS = frozenset({"llm", "model"})
+"""Kinds of critics that a bare name cannot stand for: they need to be told which model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticChoice:
+    """A labelling of a run, there already or to be made."""
+
+    labels: str
+    """Its name."""
+    name: str
+    """The critic's own, for messages: of its agents file as it was given, or of the labels where they alone tell."""
+    seed: int
+    options: Mapping[str, Any]
+    """As `LabelHead.options` has them."""
+    definition: CriticDefinition
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Template → text of what is asked; empty when no model is."""
+
+    @property
+    def free(self) -> bool:
+        """Whether judging costs neither money nor tokens, as far as is known."""
+        return self.definition.kind in ("oracle", "outcome")
+
+    @property
+    def known(self) -> bool:
+        """Whether it can be built: a labelling need not tell how the model that judged was asked."""
+        kind = self.definition.kind
+        return "critic" in self.options or ":" in kind or (kind in kinds("critics") and kind not in NEEDS_OPTIONS)
+
+
+def critic_named(library: Library, name: str, run: Path, seed: int, labels: str | None = None) -> CriticChoice:
+    """Who judges, and the labelling that it goes on with or makes.
+
+    Args:
+        name: of a critic that asks no model, or of an agents file; else of a labelling of the run.
+        seed: of the run; a labelling that is there already keeps its own.
+        labels: what the labelling is called; None for the critic's name.
+
+    Raises:
+        UnknownName: it is neither a labelling of the run, nor a critic, nor an agents file.
+        ConfigError: the agents file does not fit, or is of somebody who speaks.
+        UsageError: another critic made the labelling of that name, or it can have no such name.
+    """
+    there, known = labellings(run), [kind for kind in kinds("critics") if kind not in NEEDS_OPTIONS]
+    bare = name in known or ":" in name
+    if name in there and not bare and not _judges(library, name, run):
+        if labels not in (None, name):
+            raise UsageError(
+                f"--labels {labels}: --critic {name} names labels that are there already, and no critic; "
+                "leave one of the two out"
+            )
+        return labelled(run, name)
+    if bare:
+        vouch({"kind": name})
+        definition, texts = CriticDefinition(kind=name), dict[str, str]()
+        told: dict[str, Any] = {"kind": name, "options": {}}
+    else:
+        try:
+            library.path("agents", name)
+        except UnknownName:
+            every = {*there, *known, *library.names("agents")}
+            raise UnknownName.of("labelling, critic or agents file", name, every) from None
+        definition = load_critic(library, name)
+        texts = critic_texts(library, definition)
+        told = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
+    labels = labels or (name.replace(":", "-") if bare else Path(name).stem)
+    check_name(labels)
+    if labels in there:
+        stored = read_label_head(run, labels)
+        other = other_than(labels, stored, head_now(definition, texts, stored))
+        if other is not None:
+            raise UsageError(
+                f"--critic {name}: labels {labels!r} of {run} were made with {other}; keep both with "
+                f"--labels {free_name(labels, there)} beside it, or take what is there with --labels {labels} instead"
+            )
+        seed, told = stored.seed, dict(stored.options)
+    return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
+
+
+def labelled(run: Path, name: str) -> CriticChoice:
+    """A labelling that is there, and the critic that made it, as far as its head tells; UnknownName when it is not."""
+    there = labellings(run)
+    if name not in there:
+        raise UnknownName.of(f"labelling of {run}", name, there, "or say who judges: --critic NAME")
+    head = read_label_head(run, name)
+    definition, texts = definition_of(name, head), head.options.get("texts", {})
+    options = dict(head.options)
+    return CriticChoice(labels=name, name=name, seed=head.seed, options=options, definition=definition, texts=texts)
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name itself, or with the first number that is free."""
+    numbered = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return next(each for each in numbered if each not in taken)
+
+
+def _judges(library: Library, name: str, run: Path) -> bool:
+    """Whether an agents file of that name is a critic's; False where there is none, or it is of somebody who speaks.
+
+    One that cannot be read is taken for the critic's where the labels of that name were made by an agents file: what
+    is wrong with it is told then, and nobody goes on with what it said before.
+    """
+    try:
+        kind = library.load("agents", name, AgentDefinition).kind
+    except UnknownName:
+        return False
+    except ConfigError:
+        return "critic" in read_label_head(run, name).options
+    return kind in kinds("critics") or kind not in kinds("models")
+
+
+@contextlib.asynccontextmanager
+async def opened_critic(
+    choice: CriticChoice, budget: Budget, call_s: float, stop: asyncio.Event | None = None
+) -> AsyncIterator[tuple[Critic, LabelHead]]:
+    """The critic, and the head of its labels, with the digest of its weights; its model is closed in the end.
+
+    Args:
+        call_s: limit of one call in seconds.
+
+    Raises:
+        ConfigError: it cannot be built; see `collab.rollout.build.build`.
+        UsageError: nothing tells how it is asked, or a limit is on something that nobody counts.
+        ModelFailure: its server does not answer.
+    """
+    if not choice.known:
+        raise UsageError(
+            f"labels {choice.labels!r}: nothing is judged yet, and they do not tell how {choice.definition.kind} is "
+            "asked; go on with what made them, or name another critic: --critic NAME"
+        )
+    check_trusted(choice.definition.model_dump(mode="json"), f"labels {choice.labels!r}")
+    bench = Bench.of(choice.name, choice.definition, choice.texts)
+    try:
+        options = {name: value for name, value in choice.options.items() if name != WEIGHTS}
+        if bench.model is not None:
+            able = await check_counted(bench.model, budget, f"agents/{choice.name}", stop)
+            options |= {} if able.weights is None else {WEIGHTS: able.weights}
+        critic = bench.critic(seed=choice.seed, call_s=call_s)
+        yield critic, LabelHead(critic=label_of(critic), options=options, seed=choice.seed)
+    finally:
+        await bench.close()

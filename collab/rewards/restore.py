@@ -1,0 +1,116 @@
+"""Back into the states of recorded episodes: task, seed, executed actions.
+
+    states = Rebuilder(suite)
+    for case in cases(trajectory, suite.space, states): ...
+
+A state is made anew each time it is opened, by playing what was executed before it on a fresh environment. Nothing is
+kept in between, so states can be opened in any order and many at once; where environments are bounded, as many as leave
+room for copies. Every screen on the way is compared with the recorded one: a world that is not the same any more is an
+error and never judged in the other's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from collab.envs.base import Environment, Suite, most_forking
+from collab.errors import EnvironmentFailure, RunFormatError, boundary
+from collab.rewards.base import State
+from collab.types import Observation, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where states of a suite are opened: as many at once as leave each of them an environment to try an action in."""
+
+    suite: Suite
+    places: AbstractAsyncContextManager[None] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        most = most_forking(self.suite)
+        places = contextlib.nullcontext() if most is None else asyncio.Semaphore(most)
+        object.__setattr__(self, "places", places)  # a frozen dataclass leaves no other way
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[Environment]:
+        """A fresh environment, once there is room for it; closed at the end of the block."""
+        async with self.places:
+            with boundary(EnvironmentFailure, f"opening {self.suite.label}"):
+                environment = await self.suite.open()
+            try:
+                yield environment
+            finally:
+                await environment.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilder:
+    """Ways back into the states of a suite's episodes; a `collab.rewards.base.States`."""
+
+    suite: Suite
+    room: Room = field(init=False)
+    """Shared by all its states."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "room", Room(self.suite))
+
+    def __call__(self, trajectory: Trajectory, step: int) -> State | None:
+        """A way back into the state before a step.
+
+        Returns:
+            None where the suite is not deterministic (what was done there cannot be done again), and where steps
+            of the record are lost. Opening it raises RunFormatError where the episode was recorded in another
+            environment or with another version of it.
+        """
+        whole = [one.index for one in trajectory.steps[: step + 1]] == list(range(step + 1))
+        possible = whole and "deterministic" in self.suite.capabilities
+        return Rebuilt(self.room, trajectory, step) if possible else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """The state before one step; a `collab.rewards.base.State`."""
+
+    room: Room
+    trajectory: Trajectory
+    step: int
+
+    def opened(self) -> AbstractAsyncContextManager[Environment]:
+        """An environment of the caller's own in this state."""
+        return self._opened()
+
+    @contextlib.asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Environment]:
+        check_version(self.trajectory, self.room.suite)
+        async with self.room.opened() as environment:
+            await self._rebuild(environment)
+            yield environment
+
+    async def _rebuild(self, environment: Environment) -> None:
+        with boundary(EnvironmentFailure, f"{self.trajectory.id}: rebuilding the state before step {self.step}"):
+            seen = await environment.reset(self.trajectory.task)
+            for step in self.trajectory.steps[: self.step]:
+                self._compare(step.index, step.observation, seen)
+                seen = (await environment.step(step.executed)).observation
+            self._compare(self.step, self.trajectory.steps[self.step].observation, seen)
+
+    def _compare(self, step: int, recorded: Observation, seen: Observation) -> None:
+        if recorded.digest != seen.digest:
+            raise EnvironmentFailure(
+                f"{self.trajectory.id}: the screen before step {step} is {seen.title!r} and not the recorded "
+                f"{recorded.title!r}, or differs from it; the environment is not what it was when the run was recorded"
+            )
+
+
+def check_version(trajectory: Trajectory, suite: Suite) -> None:
+    """Refuse to rebuild an episode in a world that it was not recorded in; RunFormatError."""
+    recorded = (trajectory.environment, trajectory.environment_version)
+    if recorded != (suite.label, suite.version):
+        raise RunFormatError(
+            f"{trajectory.id}: recorded in {recorded[0]} version {recorded[1]}, this is {suite.label} version "
+            f"{suite.version}; judge it with the Collab version that wrote it"
+        )

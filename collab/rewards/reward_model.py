@@ -1,0 +1,173 @@
+"""A reward model as the critic: a checkpoint of one's own that says how good each proposed action is.
+
+    critic = ModelCritic(scorer=RewardModel(path="checkpoints/my-critic"), texts=read_scoring_prompts(folder))
+    judgement = await critic.judge(case)
+
+All distinct actions of a step are scored in one batch behind the state that they share, each once, and all cells that
+proposed the same action share its score. What is read is told in `collab.rewards.reward_model`, what becomes of the
+head's numbers in `score_of`. The same weights give a step the same scores, whatever else is judged at the same time.
+
+Beyond the paper, whose critic is a language model that is asked (CollabUIAgents, eq. 6).
+
+What a reward model reads of a proposed action: the very text that is scored.
+
+    system    what a good step is                                    the same for every step
+    state     task, summary, history and screen: the user's turn     the same for all actions of a step
+    action    one action, in words and as policies write it          the assistant's turn, at whose end the head is read
+
+Reasons are not shown: an action has one score, whoever proposed it in whatever words. The built-in templates are
+`prompts/critic-model`; a folder of that name in the user's own library comes before it. Whoever trains a reward model
+makes its texts with `ScoringPrompts`, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from collab.errors import ConfigError
+from collab.models.reward_model import RewardModel, Scored
+from collab.prompts.render import Templates, read_texts
+from collab.rewards.base import NO_NUMBER, Case, CriticCall, Judgement, Word, judgement_of, to_all_equal
+from collab.rewards.llm import TOO_LONG, WORLDS, sendable
+from collab.rewards.query import prompt_hash
+from collab.types import Action, Prompt, Segment, Utterance
+
+FOLDER = "critic-model"
+"""Name of the folder in `prompts/`."""
+FILES = ("system", "state", "action")
+
+
+def read_scoring_prompts(folder: Path) -> dict[str, str]:
+    """The texts of a folder by template name; ConfigError when one is missing or unreadable."""
+    return read_texts(folder, FILES, "the prompts of a critic of kind model need", FOLDER)
+
+
+class ScoringPrompts:
+    """The templates, ready to be filled in.
+
+    Args:
+        texts: template name → text, see `read_scoring_prompts`.
+
+    Raises:
+        ConfigError: a text is missing or no template; from its methods: it asks for something that it is not told.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._templates = Templates(FOLDER, texts, FILES)
+
+    def state(self, case: Case, history: int) -> Prompt:
+        """System and user turn, with the last `history` steps."""
+        first = max(0, len(case.history) - history)
+        entries = [
+            {"number": number, "action": entry.action, "effect": entry.effect}
+            for number, entry in enumerate(case.history[first:], start=first + 1)
+        ]
+        world = WORLDS.get(case.space.name, case.space.name)
+        text = self._templates.render(
+            "state", goal=case.task.goal, summary=case.summary, history=entries, screen=case.observation.text
+        )
+        return Prompt(system=self._templates.render("system", world=world), shared=sendable(text), segments=())
+
+    def action(self, case: Case, action: Action) -> str:
+        """The assistant's turn; ConfigError also where it says nothing."""
+        words, written = case.space.describe(action, case.observation), case.space.format(action)
+        text = sendable(self._templates.render("action", words=words, written=written)).strip()
+        if not text:
+            raise ConfigError(f"prompts/{FOLDER}/action.jinja: says nothing of an action; use words, written or both")
+        return text
+
+
+def score_of(logits: Sequence[float]) -> float | None:
+    """The head's numbers → a score in [0, 1].
+
+    Args:
+        logits: one number l, or two, of "bad" and "good".
+
+    Returns:
+        σ(l), or the softmax's share of "good", σ(l₂ − l₁); so a margin of 0 is exactly 0.5, which earns nothing. None
+        where the margin is no finite number.
+    """
+    margin = logits[0] if len(logits) == 1 else logits[1] - logits[0]
+    if not math.isfinite(margin):
+        return None
+    return 1 / (1 + math.exp(-margin)) if margin >= 0 else math.exp(margin) / (1 + math.exp(margin))
+
+
+class ModelCritic:
+    """Judges actions by a reward model; kind `model`.
+
+    Args:
+        scorer: is not closed.
+        texts: templates, see `collab.rewards.reward_model.read_scoring_prompts`.
+        history: steps that are told, the last ones; fewer where they do not fit.
+        context_tokens: of everything that is read; the checkpoint's own context where that is less.
+
+    Raises:
+        ConfigError: a template does not fit, or `history` is negative.
+    """
+
+    name = "model"
+    version = "1"
+
+    def __init__(
+        self, *, scorer: RewardModel, texts: Mapping[str, str], history: int = 10, context_tokens: int = 8500
+    ) -> None:
+        if history < 0:
+            raise ConfigError(f"critic model: history {history} must be at least 0")
+        self._scorer, self._prompts, self._history = scorer, ScoringPrompts(texts), history
+        self._room = min(context_tokens, scorer.context)
+
+    async def judge(self, case: Case) -> Judgement:
+        """Judge a step; ModelFailure when the model could not compute."""
+        proposed = case.proposals()
+        endings = [self._prompts.action(case, action) for action in proposed]
+        state = self._fitting(case, endings)
+        if state is None:
+            return judgement_of(case, self, to_all_equal(case, dict.fromkeys(proposed, Word.none(TOO_LONG))))
+        found = await self._scorer.score(state, endings)
+        words = {action: _word(one) for action, one in zip(proposed, found, strict=True)}
+        calls = [self._call(*each) for each in zip(_asked(state, endings), proposed.values(), found, strict=True)]
+        return judgement_of(case, self, to_all_equal(case, words), calls)
+
+    def prompts(self, case: Case) -> list[Prompt]:
+        """What is read about a step, action by action, the assistant's turn as the last segment; nothing is scored."""
+        endings = [self._prompts.action(case, action) for action in case.proposals()]
+        state = self._fitting(case, endings)
+        return [] if state is None else _asked(state, endings)
+
+    def _fitting(self, case: Case, endings: Sequence[str]) -> Prompt | None:
+        """The state with as much of the history as fits; None when it does not fit without any."""
+        for history in range(min(self._history, len(case.history)), -1, -1):
+            prompt = self._prompts.state(case, history)
+            if self._scorer.length(prompt, endings) <= self._room:
+                return prompt
+        return None
+
+    def _call(self, asked: Prompt, cells: Sequence[Utterance], found: Scored) -> CriticCall:
+        return CriticCall(
+            prompt=prompt_hash(asked),
+            model=self._scorer.policy.base,
+            seed=0,
+            reply=_told(found.logits),
+            cells=tuple(cell.cell for cell in cells),
+            prompt_tokens=found.tokens,
+            completion_tokens=0,
+            latency_s=found.seconds,
+            cost_usd=0.0,
+        )
+
+
+def _asked(state: Prompt, endings: Sequence[str]) -> list[Prompt]:
+    return [replace(state, segments=(Segment(text=ending),)) for ending in endings]
+
+
+def _word(found: Scored) -> Word:
+    score = score_of(found.logits)
+    return Word.none(NO_NUMBER) if score is None else Word(score=score, reason=_told(found.logits))
+
+
+def _told(logits: Sequence[float]) -> str:
+    return ("logit " if len(logits) == 1 else "logits ") + ", ".join(f"{logit:.6g}" for logit in logits)

@@ -1,0 +1,1 @@
+"""Play episodes and record them: one episode, many at once, whole runs."""

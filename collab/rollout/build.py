@@ -1,0 +1,615 @@
+"""The one place that builds concrete objects from configurations.
+
+A `kind` is looked up among the built-in parts, then among the entry points that other packages declare
+(`collab.environments`, `collab.models`, `collab.critics`, `collab.adversaries`, `collab.algorithms`), then read as
+`package.module:Class`. Options become keyword arguments and are checked against the constructor's annotations, so a
+part from outside gets the same error messages as a built-in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.metadata
+import inspect
+import json
+import random
+import re
+import shlex
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from collab.agents.agent import Agent
+from collab.config import (
+    AgentDefinition,
+    EdgeSampler,
+    EnvironmentDefinition,
+    GraphDefinition,
+    Part,
+    RunConfig,
+    bare,
+    short_name,
+)
+from collab.data.splits import Instance, Split, check_plan, named, splits_of, whole, within
+from collab.envs.base import Suite, TaskInfo
+from collab.errors import CollabError, ConfigError, UnknownName, UsageError, describe_error, note_outside, outside_place
+from collab.graphs.dag import Dag
+from collab.graphs.deliberation import Network
+from collab.graphs.edges import dag_of
+from collab.library import Library, checkpoint, explain
+from collab.models.base import Adaptable, AskedAlike, Capabilities, Model
+from collab.models.tokenizer import ChatTokenizer, stands_in_template, tells_date, today
+from collab.prompts.render import Template, read_templates
+from collab.rollout.episode import Episode
+from collab.seeds import Seeds, derive, generator
+from collab.trust import know_built_in
+
+Group = Literal["environments", "models", "scorers", "critics", "adversaries", "algorithms"]
+
+DATE = "date"
+"""Option of a local model: the date that its chat template tells."""
+
+BUILT_IN: dict[Group, dict[str, str]] = {
+    "environments": {
+        "simphone": "collab.envs.simphone.suite:SimPhoneSuite",
+        "miniwob": "collab.envs.web.miniwob:MiniwobSuite",
+        "mobile-miniwob": "collab.envs.web.mobile:MobileMiniwobSuite",
+        "web": "collab.envs.web.live:LiveSuite",
+        "device": "collab.envs.android.device:DeviceSuite",
+        "androidworld-emulator": "collab.envs.android.emulator:EmulatorSuite",
+        "androidworld-http": "collab.envs.android.androidworld_server:ServerSuite",
+        "fake": "collab.testing.corridor:CorridorSuite",
+    },
+    "models": {
+        "openai": "collab.models.openai:OpenAIModel",
+        "local": "collab.models.local:LocalModel",
+        "rehearsal": "collab.models.rehearsal:RehearsalModel",
+        "scripted": "collab.testing.scripted:ScriptedModel",
+    },
+    "scorers": {
+        "model": "collab.models.reward_model:RewardModel",
+    },
+    "critics": {
+        "model": "collab.rewards.reward_model:ModelCritic",
+        "llm": "collab.rewards.llm:LanguageCritic",
+        "oracle": "collab.rewards.oracle:SolutionCritic",
+        "outcome": "collab.rewards.outcome:OutcomeCritic",
+    },
+    "adversaries": {
+        "llm": "collab.preferences.llm_adversary:LanguageAdversary",
+        "sampler": "collab.preferences.adversary:SamplerAdversary",
+    },
+    "algorithms": {
+        "collabuiagents": "collab.algorithms.collabuiagents.algorithm:CollabUIAgents",
+        "filtered-bc": "collab.algorithms.filtered_bc.algorithm:FilteredBC",
+    },
+}
+
+
+_PROTOCOLS: dict[Group, tuple[str, tuple[str, ...]]] = {
+    "environments": ("environment", ("tasks", "instance", "open", "close")),
+    "models": ("model", ("generate", "probe", "count_tokens", "close")),
+    "scorers": ("scorer", ("length", "score", "close")),
+    "critics": ("critic", ("judge",)),
+    "adversaries": ("adversary", ("propose",)),
+    "algorithms": ("algorithm", ("configure", "check", "estimate")),
+}
+"""Per group: what its parts are called, and the methods that their class must have (`Suite`, `Model`, …)."""
+
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+know_built_in(target for group in BUILT_IN.values() for target in group.values())
+
+
+def kinds(group: Group) -> dict[str, str]:
+    """Every kind of a group that can be named: built-in ones and installed entry points, name → "module:Class"."""
+    outside = {point.name: point.value for point in importlib.metadata.entry_points(group=f"collab.{group}")}
+    return outside | BUILT_IN[group]
+
+
+def is_critic(kind: str) -> bool:
+    """Whether an agents file of this kind judges instead of speaking; a class named itself is taken to speak."""
+    return kind in kinds("critics") and kind not in kinds("models")
+
+
+def refuse_critic(kind: str, where: str) -> None:
+    """ConfigError where somebody who judges is to speak."""
+    if is_critic(kind):
+        raise ConfigError(f"{where}: a critic (kind {kind}) judges and does not speak; who does: collab agents list")
+
+
+def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None = None) -> Any:
+    """Make the object that a part describes.
+
+    Args:
+        where: which definition it stands in, for messages.
+        given: what no option can say (a model that was built already), by parameter name; the class takes of it what
+            it has a parameter for.
+
+    Raises:
+        UnknownName: no such kind.
+        ConfigError: the class cannot be imported, or the options do not fit it.
+        MissingExtra: an optional dependency is missing.
+    """
+    target = _target(group, part, where)
+    make = _imported(group, target, where)
+    taken = {name: value for name, value in (given or {}).items() if name in inspect.signature(make).parameters}
+    options = _options(make, leaving=taken)
+    try:
+        checked = options.model_validate(part.options)
+        made = make(**taken, **{name: getattr(checked, name) for name in checked.model_fields_set})
+    except ValidationError as error:
+        raise ConfigError(explain(error, f"{where}: options of {part.kind}", None, options)) from None
+    except CollabError as error:
+        if type(error) is ConfigError and not str(error).startswith(where):
+            raise ConfigError(f"{where}: {error}{_try_again(where, str(error))}") from None
+        raise
+    except ImportError as error:
+        raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
+    except Exception as error:
+        told = describe_error(error) if outside_place(error) is not None else str(error)
+        if told == str(error) and not isinstance(error, TypeError | ValueError | OSError):
+            raise
+        raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {told}") from None
+    if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
+        made.sampling = part.sampling.of(0, 1, where)
+    return made
+
+
+def _try_again(where: str, said: str) -> str:
+    """What to type to find out whether an agents file is mended; empty for other definitions, or where it was said."""
+    name = where.removeprefix("agents/")
+    return "" if name == where or "collab " in said else f"; then try: collab agents check {name}"
+
+
+def class_of(group: Group, part: Part, where: str) -> Callable[..., Any]:
+    """What makes the object that a part describes, not called; raises UnknownName and ConfigError as `build` does."""
+    return _imported(group, _target(group, part, where), where)
+
+
+def _target(group: Group, part: Part, where: str) -> str:
+    """Where the class of a part is: "module:Class"."""
+    target = part.kind if ":" in part.kind else kinds(group).get(part.kind)
+    if target is None and group == "models":
+        refuse_critic(part.kind, where)
+    if target is None:
+        raise UnknownName.of(f"{group} kind (in {where})", part.kind, kinds(group), "or write package.module:Class")
+    return target
+
+
+def _imported(group: Group, target: str, where: str) -> Callable[..., Any]:
+    """The class of a part, which has what its group asks of it; ConfigError where it is something else."""
+    if not _TARGET.fullmatch(target):
+        raise ConfigError(f"{where}: kind {target[:80]!r} is no class; write package.module:Class")
+    module, _, name = target.partition(":")
+    note_outside(module)
+    try:
+        found = importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        if outside_place(error) is None and not isinstance(error, ImportError | ValueError):
+            raise
+        more = "" if outside_place(error) is not None else "; install its package, or name its folder in PYTHONPATH"
+        raise ConfigError(f"{where}: {target} cannot be imported: {describe_error(error)}{more}") from None
+    if not hasattr(found, name):
+        raise ConfigError(f"{where}: {module} has no {name!r}")
+    made: Callable[..., Any] = getattr(found, name)
+    noun, needed = _PROTOCOLS[group]
+    if not inspect.isclass(made):
+        raise ConfigError(f"{where}: {target} is no {noun}: it is no class, but {type(made).__name__}")
+    lacking = [one for one in needed if not callable(getattr(made, one, None))]
+    if lacking:
+        raise ConfigError(f"{where}: {target} is no {noun}: it has no {', '.join(lacking)}")
+    return made
+
+
+def _options(make: Callable[..., Any], leaving: Container[str] = ()) -> type[BaseModel]:
+    """A model of a constructor's keyword arguments, whatever `leaving` names, from its annotations."""
+    try:
+        parameters = inspect.signature(make, eval_str=True).parameters.values()
+    except NameError:  # annotations that only a type checker can resolve: take any value, the constructor decides
+        parameters = inspect.signature(make).parameters.values()
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in leaving:
+            continue
+        known = parameter.annotation is not parameter.empty and not isinstance(parameter.annotation, str)
+        annotation = parameter.annotation if known else Any
+        fields[parameter.name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    config = ConfigDict(extra="allow" if takes_any else "forbid", arbitrary_types_allowed=True, protected_namespaces=())
+    return create_model(make.__name__, __config__=config, **fields)
+
+
+# -------------------------------------------------------------------------------------------------------- team
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """A built network, and the models it holds open."""
+
+    network: Network
+    """On the graph of epoch 0."""
+    graph: GraphDefinition
+    seeds: Seeds
+    per_task: bool
+    """Whether each task has a graph of its own."""
+    models: tuple[Model, ...]
+    """Each distinct model once."""
+
+    def network_of(self, episode: Episode) -> Network:
+        """The team on the graph that this episode uses."""
+        if not isinstance(self.graph.edges, EdgeSampler) or self.graph.rewire == "never":
+            return self.network
+        seed = self.seeds.task_edges(episode.task) if self.per_task else self.seeds.edges(episode.epoch)
+        return self.network.rewired(dag_of(self.graph, seed))
+
+    async def probe(self) -> dict[str, Capabilities]:
+        """What the model of each slot supports."""
+        found = await asyncio.gather(*(model.probe() for model in self.models))
+        known = {id(model): answer for model, answer in zip(self.models, found, strict=True)}
+        return {slot: known[id(agent.model)] for slot, agent in self.network.agents.items()}
+
+    async def close(self) -> None:
+        """Give back what the models hold."""
+        await asyncio.gather(*(model.close() for model in self.models))
+
+
+def build_suite(config: RunConfig) -> Suite:
+    """The environments of a run; see `build` for the errors."""
+    return build_environment(config.environment_name, config.environment)
+
+
+def build_environment(name: str, definition: EnvironmentDefinition) -> Suite:
+    """The environments of a definition; a suite that can take on its name does. See `build` for the errors.
+
+    Args:
+        name: of the definition, or the path of its file.
+    """
+    suite: Suite = build("environments", definition.part, f"{_place(name, definition)} (backend {definition.backend})")
+    take_name = getattr(suite, "take_name", None)
+    if take_name is not None:
+        take_name(short_name(name))
+    return suite
+
+
+def _place(name: str, definition: EnvironmentDefinition) -> str:
+    """Where an environment is defined, for messages."""
+    return f"envs/{name}" if definition.file is None else str(definition.file)
+
+
+def takes(part: Part, option: str, group: Group = "environments") -> bool:
+    """Whether the class of a part has this parameter; False when it cannot be imported."""
+    try:
+        return option in inspect.signature(_imported(group, _target(group, part, ""), "")).parameters
+    except ConfigError:
+        return False
+
+
+def with_prompts(config: RunConfig, library: Library) -> RunConfig:
+    """The same run with the texts of its prompts, so that it no longer depends on any file.
+
+    Raises:
+        UnknownName: an agents file names a prompt that is not there.
+        ConfigError: a template is missing or cannot be read, or an agents file is a critic's.
+    """
+    _refuse_critics(config)
+    names = sorted({agent.prompt for agent in config.agents.values()})
+    prompts = {name: read_templates(library.path("prompts", name)) for name in names}
+    agents = {slot: _dated(agent) for slot, agent in config.agents.items()}
+    return config.model_copy(update={"prompts": prompts, "agents": agents})
+
+
+def _refuse_critics(config: RunConfig) -> None:
+    for slot, agent in config.agents.items():
+        refuse_critic(agent.kind, f"agents/{config.agent_names[slot]}")
+
+
+def _dated(agent: AgentDefinition) -> AgentDefinition:
+    """The same with today's date written down, where its chat template tells a date and none was given."""
+    path = agent.options.get("path")
+    if agent.kind != "local" or agent.options.get(DATE) is not None or not isinstance(path, str):
+        return agent
+    if not tells_date(checkpoint(path)):
+        return agent
+    return agent.model_copy(update={"options": {**agent.options, DATE: today().isoformat()}})
+
+
+def template_doubts(config: RunConfig) -> list[str]:
+    """Return what a run's local models should be warned of: templates that open replies otherwise than they write them.
+
+    Only templates that know of thoughts are rendered; `collab agents check` looks at all.
+    """
+    found: dict[str, str] = {}
+    for agent in config.agents.values():
+        path = agent.options.get("path")
+        if agent.kind != "local" or not isinstance(path, str) or _key(agent) in found:
+            continue
+        if stands_in_template(checkpoint(path), b"think"):
+            chat = ChatTokenizer(checkpoint(path), template=agent.options.get("chat_template_kwargs"))
+            if chat.doubt is not None:
+                found[_key(agent)] = f"warning: {path}: {chat.doubt}"
+    return list(dict.fromkeys(found.values()))
+
+
+def with_dates_of(config: RunConfig, begun: RunConfig, asked: RunConfig) -> RunConfig:
+    """Return a run with the dates on which it was begun, where nobody asks for others.
+
+    Args:
+        config: with its prompts and today's date.
+        begun: as it was recorded.
+        asked: as `config` was before dates were written down.
+    """
+    agents = dict(config.agents)
+    for slot, agent in config.agents.items():
+        was = begun.agents.get(slot)
+        if was is not None and DATE in agent.options and DATE not in asked.agents[slot].options and DATE in was.options:
+            agents[slot] = agent.model_copy(update={"options": {**agent.options, DATE: was.options[DATE]}})
+    return config.model_copy(update={"agents": agents})
+
+
+def build_team(config: RunConfig) -> Team:
+    """The agents of a run on their graph; slots with equal models share one.
+
+    Args:
+        config: with its prompts, see `with_prompts`.
+
+    Raises:
+        ConfigError: a definition does not fit.
+        GraphError: the graph is no DAG over its slots.
+    """
+    seeds = config.seeds
+    dag = dag_of(config.graph, seeds.edges(0))
+    models = _Models()
+    agents: dict[str, Agent] = {}
+    for position, slot in enumerate(config.graph.slots):
+        definition, name = config.agents[slot], config.agent_names[slot]
+        model = models.of(definition, f"agents/{name}")
+        if definition.summary and model.privileged:
+            raise ConfigError(f"agents/{name}: summary: true needs a language model; {definition.kind} writes none")
+        agents[slot] = Agent(
+            slot=slot,
+            definition=_group(definition, name),
+            model=model,
+            template=Template(definition.prompt, config.prompts[definition.prompt]),
+            sampling=definition.sampling.of(position, len(config.graph.slots), f"agents/{name}"),
+            context_tokens=definition.context_tokens,
+            history=definition.history,
+            summary=definition.summary,
+            modality=definition.modality,
+            call_s=config.environment.limits.call_s,
+        )
+    return Team(
+        network=Network(dag=dag, agents=agents, rounds=config.graph.rounds),
+        graph=config.graph,
+        seeds=seeds,
+        per_task=config.purpose == "eval" or config.graph.rewire == "task",
+        models=models.made,
+    )
+
+
+class _Models:
+    """The models of a team while it is put together: equal definitions share one, adapters of one base its weights."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Model] = {}
+        self._bases: dict[str, Adaptable] = {}
+
+    @property
+    def made(self) -> tuple[Model, ...]:
+        """Each distinct model once."""
+        return tuple(self._made.values())
+
+    def of(self, part: Part, where: str) -> Model:
+        """The model of a definition; see `build` for the errors."""
+        key, base = _key(part), _key(part, leaving=("adapter", "version"))
+        if key not in self._made:
+            known = self._bases.get(base)
+            if known is None:
+                made = self._made[key] = build("models", part, where)
+                if isinstance(made, Adaptable):
+                    self._bases[base] = made
+            else:
+                adapter, version = part.options.get("adapter"), part.options.get("version", 0)
+                if not isinstance(adapter, str | None) or not isinstance(version, int):
+                    raise ConfigError(
+                        f"{where}: adapter is a directory, version a number; got {adapter!r}, {version!r}"
+                    )
+                self._made[key] = known.with_adapter(adapter, version)
+        return self._made[key]
+
+
+def check_sees(definition: AgentDefinition, able: Capabilities, where: str) -> None:
+    """Refuse an agent that is to look at pictures with a model that takes none.
+
+    Raises:
+        ConfigError: its modality and its model do not go together.
+    """
+    if definition.modality != "text" and not able.images:
+        raise ConfigError(
+            f"{where}: modality: {definition.modality}, but its model takes no pictures; "
+            "use modality: text, or a model that sees"
+        )
+
+
+def _key(part: Part, leaving: Sequence[str] = ()) -> str:
+    """Equal for parts that would be built equal, whatever `leaving` names."""
+    options = {name: value for name, value in part.options.items() if name not in leaving}
+    return json.dumps([part.kind, options], sort_keys=True, default=str)
+
+
+def _group(definition: AgentDefinition, name: str) -> str:
+    """Slots in one group render the same shared prompt: same file and nothing overridden for a single slot."""
+    shape = [definition.prompt, definition.context_tokens, definition.history, definition.modality]
+    return f"{name} {json.dumps([*shape, definition.kind, definition.options], sort_keys=True, default=str)}"
+
+
+def build_dag(graph: GraphDefinition, seed: int = 0) -> Dag:
+    """The graph of a definition; a sampled one is drawn with the edges seed of epoch 0 of that run seed."""
+    return dag_of(graph, Seeds(seed).edges(0))
+
+
+# -------------------------------------------------------------------------------------------------------- plan
+
+
+def task_names(suite: Suite, wanted: Sequence[str], env: str, definition: EnvironmentDefinition) -> list[str]:
+    """Resolve task names: "all", "tag:word" (every task with that tag) or plain names.
+
+    Args:
+        env: what the user calls the environment, for messages.
+        definition: of the environment; where `wanted` is its own choice, messages name its file.
+
+    Returns:
+        Each name once: first those that were named themselves, in that order, then the others in the suite's.
+
+    Raises:
+        UnknownName: a name or tag that no task has.
+        UsageError: nothing is left.
+    """
+    infos = list(suite.tasks())
+    known = {info.name for info in infos}
+    tags = {tag for info in infos for tag in (*info.tags, *info.apps, info.difficulty or "", "oracle" * info.oracle)}
+    chosen: set[str] = set()
+    for item in wanted:
+        tag = item.removeprefix("tag:")
+        if item == "all":
+            chosen |= known
+        elif item.startswith("tag:"):
+            if tag not in tags:
+                raise _unknown("tag", tag, tags - {""}, wanted, env, definition)
+            chosen |= {
+                info.name
+                for info in infos
+                if tag in (*info.tags, *info.apps, info.difficulty) or (tag == "oracle" and info.oracle)
+            }
+        elif item in known:
+            chosen.add(item)
+        else:
+            raise _unknown("task", item, known, wanted, env, definition)
+    if not chosen:
+        where = definition.file or env
+        raise UsageError(f"{where}: no task was chosen; name some, or give the environment tasks to offer")
+    named = dict.fromkeys(item for item in wanted if item in known)
+    return [*named, *(info.name for info in infos if info.name in chosen and info.name not in named)]
+
+
+def _unknown(
+    noun: str, item: str, known: Iterable[str], wanted: Sequence[str], env: str, definition: EnvironmentDefinition
+) -> UnknownName:
+    """The error for a task or tag that there is none of: it names the file, where the file asks for it."""
+    place = env if definition.file is None else str(definition.file)
+    see = f"see them with: collab env tasks {shlex.quote(place)}{'' if definition.tasks == 'all' else ' --tasks all'}"
+    if definition.file is None or list(wanted) != definition.own_tasks:
+        return UnknownName.of(f"{noun} of {env}", item, known, see)
+    return UnknownName(f"{definition.file}: tasks: {UnknownName.of(noun, item, known, see)}")
+
+
+def order_tasks(suite: Suite, wanted: Sequence[str], names: Sequence[str], seed: int) -> list[str]:
+    """Return tasks in the order in which they are played.
+
+    Args:
+        wanted: as of `task_names`. What it names itself comes first, in its order; the rest is drawn.
+        names: the tasks, resolved.
+        seed: of the run; decides what is drawn.
+    """
+    named = [item for item in dict.fromkeys(wanted) if item in names]
+    rest = [info for info in suite.tasks() if info.name in names and info.name not in named]
+    return [*named, *draw_order(rest, derive(seed, "order of tasks"))]
+
+
+def draw_order(infos: Iterable[TaskInfo], seed: int) -> list[str]:
+    """Draw an order of tasks of which every beginning is spread over difficulties, and within each over apps.
+
+    Whatever share of the tasks is played, each difficulty has about that share of its own, and within it each app. In
+    the long run all tasks come equally early: a task of a rare app neither waits nor goes before the others.
+    """
+    rng = generator(seed)
+    shuffled = sorted(infos, key=lambda info: info.name)
+    rng.shuffle(shuffled)
+    by_difficulty = _grouped(shuffled, lambda info: info.difficulty)
+    orders = [_spread(_grouped(group, lambda info: info.apps[:1]), rng) for group in by_difficulty]
+    return [info.name for info in _spread(orders, rng)]
+
+
+def _grouped(infos: Iterable[TaskInfo], key: Callable[[TaskInfo], object]) -> list[list[TaskInfo]]:
+    """The same, those with one key together."""
+    groups: dict[object, list[TaskInfo]] = {}
+    for info in infos:
+        groups.setdefault(key(info), []).append(info)
+    return list(groups.values())
+
+
+def _spread(groups: Sequence[Sequence[TaskInfo]], rng: random.Random) -> list[TaskInfo]:
+    """Merge groups so that each is spread evenly over the whole, from a beginning that is drawn (systematic sampling).
+
+    The members of a group keep their order.
+    """
+    placed: list[tuple[float, TaskInfo]] = []
+    for group in groups:
+        start = rng.random()
+        placed += [((rank + start) / len(group), info) for rank, info in enumerate(group)]
+    return [info for _, info in sorted(placed, key=lambda place: place[0])]
+
+
+async def splits_in(name: str, environment: EnvironmentDefinition) -> dict[str, Split]:
+    """The splits of an environment, whatever a run has left out of it; see `build` and `splits_of` for the errors."""
+    suite = build_environment(name, whole(environment))
+    try:
+        return splits_of(suite.name, suite.tasks(), environment.unseen, _place(name, environment))
+    finally:
+        await suite.close()
+
+
+def plan_episodes(config: RunConfig) -> list[Episode]:
+    """Episode k plays task k mod len(tasks), so that the instances of a task are spread over the run."""
+    seeds, tasks = config.seeds, config.tasks
+    return [
+        Episode(task=task, number=number, seed=seeds.task(task, number))
+        for task, number in ((tasks[k % len(tasks)], k // len(tasks)) for k in range(config.episodes))
+    ]
+
+
+def counted(episodes: int | None, settings: Sequence[str]) -> bool:
+    """Whether a number of episodes was asked for; every task is played once where none was."""
+    return episodes is not None or any(bare(setting).startswith("episodes=") for setting in settings)
+
+
+async def resolved(
+    config: RunConfig, *, once_per_task: bool, split: str | None = None, redraw: bool = False
+) -> RunConfig:
+    """The same run with its task names written out and, if asked for, one episode per task, within a split.
+
+    Tasks that are named themselves keep their order; of all others the run's seed draws one (`draw_order`), so that
+    fewer episodes than tasks are a sample of them.
+
+    Args:
+        redraw: draw the order of all tasks, because another run's seed decided the one that they have.
+
+    Raises:
+        UsageError: an unknown task or split, or a seed or tasks that are not the split's.
+        OverlapError: a training episode would play an instance that is kept for evaluation.
+    """
+    _refuse_critics(config)  # before anything is said or opened
+    wanted = config.tasks
+    splits = {} if split is None else await splits_in(config.environment_name, config.environment)
+    suite = build_suite(config)
+    try:
+        config = config.model_copy(
+            update={"tasks": task_names(suite, wanted, config.environment_name, config.environment)}
+        )
+        if split is not None:
+            config = within(config, named(splits, split))
+        config = config.model_copy(
+            update={"tasks": order_tasks(suite, () if redraw else wanted, config.tasks, config.seed)}
+        )
+    finally:
+        await suite.close()
+    if once_per_task:
+        config = config.model_copy(update={"episodes": len(config.tasks)})
+    if split is not None:
+        plan = [Instance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(config)]
+        check_plan(splits[split], splits.values(), plan)
+    return config

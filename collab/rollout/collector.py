@@ -1,0 +1,525 @@
+"""Many episodes at once.
+
+A few workers, each with an environment of its own, take episodes from one queue. A worker whose episode broke throws
+its environment away and opens a fresh one; its siblings notice nothing. Nothing waits for anything but its own next
+step, so one slow environment slows nobody.
+
+Collection ends when the queue is empty, when somebody asks it to stop (Ctrl-C), when a budget is used up, or after ten
+infrastructure failures in a row. In the last three cases the episodes in flight are abandoned where they stand: their
+steps are recorded, and resuming goes on from there.
+
+How long it takes to finish pieces of work of which each has a step budget: episodes, walks.
+
+    workload = Workload()
+    workload.plan("Task/0", 30)
+    workload.begin("Task/0")
+    workload.count("Task/0")            # for every step
+    workload.end("Task/0")
+    workload.seconds_left()             # None before the first step
+
+Short episodes end first, so the mean of those that are over is too small. What is used of a budget is therefore
+estimated as lifetimes are where some still go on (Kaplan and Meier 1958): an episode that is still played counts as
+one that takes longer than it has taken so far. Before any is over, each is taken to use its whole budget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collab.config import Budget
+from collab.envs.base import Bounded, Environment
+from collab.errors import EnvironmentFailure, EnvironmentGone, boundary
+from collab.graphs.deliberation import Network
+from collab.models.base import Reply
+from collab.rollout.episode import Admit, Episode, Stage, play
+from collab.store.run import Recorder
+from collab.types import EpisodeError, Spent, Step, Trajectory
+from collab.utils.text import amount
+
+_RECENT = 64
+"""Steps of whose time the pace is taken: it changes while others use the machine, and where fewer pieces are left."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    budget: int
+    group: str
+    steps: int = 0
+    """Made so far, those of an earlier process included."""
+    state: str = "planned"
+    """Or "running", or "over"."""
+    since: float = 0.0
+    """When its last step was made, or when it was begun."""
+    cold: bool = False
+    """Whether its next step waits for what is loaded first: a model, a browser."""
+
+    @property
+    def share(self) -> float:
+        """Of the budget that is used, in [0, 1]."""
+        return min(1.0, self.steps / self.budget)
+
+
+@dataclass(slots=True)
+class Workload:
+    """Pieces of work and how far each is; a live object."""
+
+    _pieces: dict[str, _Piece] = field(default_factory=dict)
+    _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    """Seconds that steps of one piece took."""
+    _first: float | None = None
+    """The same of the first step, loading included."""
+    _most: int = 1
+    """Pieces that were running at once."""
+
+    def plan(self, name: str, budget: int, group: str = "") -> None:
+        """Add a piece.
+
+        Args:
+            budget: steps at most.
+            group: only pieces of one group are taken to use alike shares of their budgets.
+        """
+        self._pieces[name] = _Piece(budget=max(1, budget), group=group)
+
+    def begin(self, name: str, done: int = 0) -> None:
+        """Note that a piece is begun, or resumed behind steps that need not be made again."""
+        piece = self._pieces[name]
+        piece.state, piece.steps, piece.since, piece.cold = "running", done, time.monotonic(), self._first is None
+        self._most = max(self._most, self._running)
+
+    def count(self, name: str, steps: int = 1) -> None:
+        """Note that steps of a piece were made."""
+        piece, now = self._pieces[name], time.monotonic()
+        each = (now - piece.since) / max(1, steps)
+        if self._first is None:
+            self._first = each
+        if not piece.cold:
+            self._recent.append(each)
+        piece.steps, piece.since, piece.cold = piece.steps + steps, now, False
+
+    def end(self, name: str) -> None:
+        """Note that a piece is over."""
+        self._pieces[name].state = "over"
+
+    def steps_left(self) -> float:
+        """Return how many steps are likely to be left."""
+        return sum(sum(left) for left in self._left())
+
+    def seconds_per_step(self) -> float | None:
+        """Return the pace of all that run at once; None before the first step."""
+        alone = self._alone()
+        return None if alone is None else alone / max(1, self._running)
+
+    def seconds_left(self) -> float | None:
+        """Return how long the rest is likely to take; None before the first step.
+
+        The last pieces cannot share their steps with others: the longest of them takes its own time.
+        """
+        alone = self._alone()
+        if alone is None:
+            return None
+        running, planned = self._left()
+        left = [*running, *planned]
+        return alone * max(sum(left) / max(1, min(self._most, len(left))), max(left, default=0.0))
+
+    @property
+    def _running(self) -> int:
+        return sum(piece.state == "running" for piece in self._pieces.values())
+
+    def _alone(self) -> float | None:
+        """Seconds that a step of one piece takes, beside the others."""
+        return sum(self._recent) / len(self._recent) if self._recent else self._first
+
+    def _left(self) -> tuple[list[float], list[float]]:
+        """Steps that are likely to be left of each piece that is running, and of each that is not begun."""
+        running: list[float] = []
+        planned: list[float] = []
+        for group in {piece.group for piece in self._pieces.values()}:
+            pieces = [piece for piece in self._pieces.values() if piece.group == group]
+            curve = _survival(
+                [one.share for one in pieces if one.state == "over"],
+                [one.share for one in pieces if one.state == "running"],
+            )
+            running += [one.budget * _behind(curve, one.share) for one in pieces if one.state == "running"]
+            whole = _behind(curve, 0.0)
+            planned += [one.budget * whole for one in pieces if one.state == "planned"]
+        return running, planned
+
+
+def _survival(over: Iterable[float], running: Iterable[float]) -> list[tuple[float, float]]:
+    """Return the curve of Kaplan and Meier: (share of the budget, probability of using more), by share."""
+    shares = sorted([(share, False) for share in over] + [(share, True) for share in running])
+    curve, survival = [(0.0, 1.0)], 1.0
+    for place, (share, goes_on) in enumerate(shares):
+        if not goes_on:
+            survival *= 1 - 1 / (len(shares) - place)
+            curve.append((share, survival))
+    return curve
+
+
+def _behind(curve: Sequence[tuple[float, float]], used: float) -> float:
+    """Return the share of a budget that is likely to be used behind the part of it that is."""
+    area, here = 0.0, 1.0
+    ends = [share for share, _ in curve[1:]] + [1.0]
+    for (share, survival), end in zip(curve, ends, strict=True):
+        if share <= used:
+            here = survival
+        area += survival * max(0.0, end - max(share, used))
+    return area / here if here > 0 else 1.0 - used
+
+
+PATIENCE = 10
+"""Infrastructure failures in a row before a collection stops."""
+NOTHING = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
+USED_UP = "budget used up"
+"""Begins what is said where a limit ends something."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a collection is; a live object, read by whoever shows it."""
+
+    planned: int
+    done: int = 0
+    """Episodes over, with an outcome or an error; those of an earlier process included."""
+    before: int = 0
+    """Episodes of `done` that were over when this process began."""
+    succeeded: int = 0
+    broken: int = 0
+    """Episodes that ended with an error."""
+    steps: int = 0
+    """Environment steps that this process made."""
+    wanted_steps: int | None = None
+    """With how many it is over, though more episodes are planned; None where all of them are played."""
+    steps_before: int = 0
+    """Of the `wanted_steps`, those that were there when this process began."""
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    computed_tokens: int = 0
+    """Prompt tokens that were computed, over the calls that tell."""
+    cacheable_tokens: int = 0
+    """Prompt tokens of the calls that tell how many of them were computed."""
+    widths: float = 0.0
+    """Sum of the batch widths of the `wide_calls`."""
+    wide_calls: int = 0
+    """Calls that tell how many sequences were computed together."""
+    queue_s: float = 0.0
+    """Seconds in line, over the calls that tell both this and the next."""
+    work_s: float = 0.0
+    """Seconds from leaving the line to the last token, prompt and reply."""
+    timed_calls: int = 0
+    """Calls that tell how long they stood in line and were worked on."""
+    cost_usd: float = 0.0
+    lost: int = 0
+    """Attempts that were sent and never answered whole; known when the collection has ended."""
+    warnings: dict[str, int] = field(default_factory=dict)
+    """What was amiss with replies that count all the same → how many."""
+    started: float = field(default_factory=time.monotonic)
+    earlier: Spent = NOTHING
+    """What earlier processes spent on the same run; the counts above are of this one."""
+    workload: Workload = field(default_factory=Workload)
+    """The episodes that this process plays, by their step budgets."""
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def spent(self) -> Spent:
+        """What all calls of this process cost."""
+        return Spent(
+            calls=self.calls,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            cost_usd=self.cost_usd,
+            lost=self.lost,
+        )
+
+    @property
+    def spent_in_all(self) -> Spent:
+        """The same with what earlier processes spent."""
+        return Spent(
+            calls=self.earlier.calls + self.calls,
+            prompt_tokens=self.earlier.prompt_tokens + self.prompt_tokens,
+            completion_tokens=self.earlier.completion_tokens + self.completion_tokens,
+            cost_usd=self.earlier.cost_usd + self.cost_usd,
+            lost=self.earlier.lost + self.lost,
+        )
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of prompt tokens that came from a prefix cache, over the calls that tell; None before the first.
+
+        0 where more was computed than was asked for: what memory drove out is computed again.
+        """
+        return max(0.0, 1 - self.computed_tokens / self.cacheable_tokens) if self.cacheable_tokens else None
+
+    @property
+    def mean_width(self) -> float | None:
+        """Sequences computed together, on average over the calls that tell; None before the first."""
+        return self.widths / self.wide_calls if self.wide_calls else None
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.started
+
+    @property
+    def calls_per_s(self) -> float:
+        """Model calls per second, averaged over the whole time."""
+        return self.calls / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate from steps and step budgets; None before the first step.
+
+        None also where the wanted steps are made, and episodes that were begun meanwhile are still played.
+        """
+        if self.wanted_steps is None:
+            return self.workload.seconds_left()
+        missing, pace = self.wanted_steps - self.steps_before - self.steps, self.workload.seconds_per_step()
+        return None if pace is None or missing <= 0 else pace * missing
+
+    def count_reply(self, reply: Reply) -> None:
+        """Add what one call cost, whether or not its step is ever finished."""
+        self.calls += 1
+        self.prompt_tokens += reply.prompt_tokens or 0
+        self.completion_tokens += reply.completion_tokens or 0
+        self.cost_usd += reply.cost_usd or 0.0
+        if reply.warning:
+            self.warnings[reply.warning] = self.warnings.get(reply.warning, 0) + 1
+        if reply.computed_tokens is not None and reply.prompt_tokens is not None:
+            self.computed_tokens += reply.computed_tokens
+            self.cacheable_tokens += reply.prompt_tokens
+        if reply.width is not None:
+            self.widths += reply.width
+            self.wide_calls += 1
+        if reply.queue_s is not None and reply.work_s is not None:
+            self.queue_s += reply.queue_s
+            self.work_s += reply.work_s
+            self.timed_calls += 1
+
+    def count_episode(self, trajectory: Trajectory) -> None:
+        """Add how one episode ended."""
+        self.done += 1
+        self.succeeded += trajectory.success
+        self.broken += trajectory.error is not None
+
+    def exceeded(self, budget: Budget) -> str | None:
+        """Which limit is used up, in words; None while there is room."""
+        usd, tokens = self.earlier.cost_usd, self.earlier.prompt_tokens + self.earlier.completion_tokens
+        if budget.usd is not None and self.cost_usd >= budget.usd:
+            before = f", {usd:.4f} USD before that" if usd else ""
+            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD{before}"
+        if budget.tokens is not None and self.tokens >= budget.tokens:
+            before = f", {tokens} tokens before that" if tokens else ""
+            return f"{USED_UP}: {self.tokens} of {amount(budget.tokens, 'token')}{before}"
+        if budget.minutes is not None and self.seconds >= budget.minutes * 60:
+            return f"{USED_UP}: {round(self.seconds / 60, 2):g} of {budget.minutes:g} minutes"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """What was collected."""
+
+    over: tuple[str, ...]
+    """Ids of the episodes that are over, in the order of the plan; the recorder has the episodes themselves."""
+    stopped: str | None
+    """Why it ended early; None when every planned episode is over."""
+
+
+async def collect(
+    plan: Sequence[Episode],
+    network_of: Callable[[Episode], Network],
+    stage: Stage,
+    recorder: Recorder,
+    *,
+    concurrency: int = 4,
+    budget: Budget | None = None,
+    unfinished: Mapping[str, Sequence[Step]] | None = None,
+    progress: Progress | None = None,
+    stop: asyncio.Event | None = None,
+    admit: Admit | None = None,
+) -> Collection:
+    """Play all episodes of a plan.
+
+    Args:
+        network_of: the team that plays an episode, on the graph that this episode uses.
+        unfinished: recorded steps of episodes that were interrupted, by episode id; see `collab.rollout.episode.play`.
+        stop: set from outside to end the collection at once.
+        admit: asked before an episode is begun and before each of its steps, which wait for the answer; None begins
+            one whenever a worker is free.
+
+    Raises:
+        StoreFailure: the recorder cannot write; episodes in flight are abandoned.
+    """
+    collector = _Collector(
+        plan=deque(plan),
+        network_of=network_of,
+        stage=stage,
+        recorder=recorder,
+        budget=budget or Budget(),
+        unfinished=unfinished or {},
+        progress=progress or Progress(planned=len(plan)),
+        admit=admit,
+    )
+    budgets = {info.name: stage.limits.max_steps or info.max_steps for info in stage.suite.tasks()}
+    for episode in plan:
+        collector.progress.workload.plan(episode.id, budgets.get(episode.task, 1))
+    workers = min(concurrency, len(plan))
+    if isinstance(stage.suite, Bounded):
+        workers = min(workers, stage.suite.most_environments)
+    await collector.run(workers, stop or asyncio.Event())
+    order = {episode.id: position for position, episode in enumerate(plan)}
+    if len(collector.over) == len(plan):
+        collector.stopped = None  # whatever ran out, ran out with the last episode
+    return Collection(
+        over=tuple(sorted(collector.over, key=order.__getitem__)),
+        stopped=collector.stopped,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Collector:
+    plan: deque[Episode]
+    network_of: Callable[[Episode], Network]
+    stage: Stage
+    recorder: Recorder
+    budget: Budget
+    unfinished: Mapping[str, Sequence[Step]]
+    progress: Progress
+    admit: Admit | None
+    over: list[str] = field(default_factory=list)
+    stopped: str | None = None
+    _failures_in_a_row: int = 0
+    _halt: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, workers: int, stop: asyncio.Event) -> None:
+        """Run the workers until they are done or something says stop."""
+        jobs = (_together([self._work() for _ in range(workers)]), stop.wait(), self._halt.wait(), self._watch_clock())
+        working, asked, halted, clock = (asyncio.ensure_future(job) for job in jobs)
+        try:
+            await asyncio.wait({working, asked, halted}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                self.stopped = self.stopped or "stopped on request"
+        finally:
+            for task in (working, asked, halted, clock):
+                task.cancel()
+            await asyncio.gather(asked, halted, clock, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+
+    async def _work(self) -> None:
+        environment: Environment | None = None
+        try:
+            while self.plan and not self._halt.is_set():
+                episode = self.plan.popleft()
+                if self.admit is not None:
+                    await self.admit(episode.id)
+                try:
+                    if environment is None:
+                        environment = await self._open()
+                    trajectory = await self._play(environment, episode)
+                except EnvironmentFailure as failure:  # no environment could be opened
+                    trajectory = self._unplayed(episode, failure)
+                if trajectory.error is not None and environment is not None:
+                    await _discard(environment)
+                    environment = None
+                self._count(trajectory)
+        finally:
+            if environment is not None:
+                await _discard(environment)
+
+    async def _open(self) -> Environment:
+        with boundary(EnvironmentFailure, f"opening {self.stage.suite.label}"):
+            return await self.stage.suite.open()
+
+    async def _play(self, environment: Environment, episode: Episode) -> Trajectory:
+        done = self.unfinished.get(episode.id, ())
+        self.progress.workload.begin(episode.id, len(done))
+        return await play(
+            environment,
+            self.network_of(episode),
+            episode,
+            self.stage,
+            self.recorder,
+            done=done,
+            watch=lambda step: self._count_step(episode),
+            spent=self._count_reply,
+            admit=self.admit,
+        )
+
+    def _unplayed(self, episode: Episode, failure: EnvironmentFailure) -> Trajectory:
+        trajectory = Trajectory(
+            id=episode.id,
+            task=self.stage.suite.instance(episode.task, episode.seed),
+            episode=episode.number,
+            epoch=episode.epoch,
+            steps=(),
+            final=None,
+            outcome=None,
+            error=EpisodeError(type=type(failure).__name__, message=str(failure), step=0),
+            environment=self.stage.suite.label,
+            environment_version=self.stage.suite.version,
+        )
+        self.recorder.begin(trajectory)
+        self.recorder.end(trajectory)
+        return trajectory
+
+    def _count_step(self, episode: Episode) -> None:
+        self.progress.steps += 1
+        self.progress.workload.count(episode.id)
+
+    def _count_reply(self, reply: Reply) -> None:
+        self.progress.count_reply(reply)
+        self._check_budget()
+
+    def _count(self, trajectory: Trajectory) -> None:
+        self.over.append(trajectory.id)  # not the episode, which takes 0.2 MB
+        self.progress.count_episode(trajectory)
+        self.progress.workload.end(trajectory.id)
+        self._failures_in_a_row = 0 if trajectory.error is None else self._failures_in_a_row + 1
+        if trajectory.error is not None and trajectory.error.type == EnvironmentGone.__name__:
+            self._stop(trajectory.error.message)
+        elif trajectory.error is not None and self._failures_in_a_row >= PATIENCE:
+            self._stop(f"{PATIENCE} infrastructure failures in a row, the last: {trajectory.error.message}")
+
+    def _check_budget(self) -> None:
+        used_up = self.progress.exceeded(self.budget)
+        if used_up is not None:
+            self._stop(used_up)
+
+    def _stop(self, why: str) -> None:
+        self.stopped = self.stopped or why
+        self._halt.set()
+
+    async def _watch_clock(self) -> None:
+        """Minutes run out between steps too."""
+        while self.budget.minutes is not None:
+            await asyncio.sleep(0.2)
+            self._check_budget()
+
+
+async def _together(jobs: Sequence[Coroutine[None, None, None]]) -> None:
+    """Run coroutines until all are done; the first error cancels the rest and is raised plainly."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _discard(environment: Environment) -> None:
+    """Close an environment that may be broken: whatever it says, and however long it takes, work goes on."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(10):
+            await environment.close()

@@ -1,0 +1,362 @@
+"""One episode, from reset to outcome.
+
+    observation = await environment.reset(task)
+    while not done:
+        matrix = await network.deliberate(scene)
+        decision = vote(matrix)
+        result = await environment.step(decision.action)
+
+Every step is handed to a `Recorder` before the next one begins. An episode that breaks — a dead browser, a model
+server that does not answer, a limit that ran out — is returned with its error and no outcome: data, not a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from collab.agents.agent import Scene
+from collab.config import Limits
+from collab.envs.base import Environment, HasGoal, HasOracle, HasScreenshot, Suite
+from collab.envs.grammar import ActionSpace
+from collab.envs.text import cut_middle
+from collab.errors import EnvironmentFailure, ModelFailure, boundary
+from collab.graphs.deliberation import Network, vote
+from collab.models.base import Oracle, Reply
+from collab.prompts.render import Context, Shared, prefix_text
+from collab.seeds import Seeds
+from collab.store.run import Recorder
+from collab.types import (
+    Action,
+    EpisodeError,
+    HistoryEntry,
+    Observation,
+    Outcome,
+    Step,
+    StepResult,
+    Task,
+    Trajectory,
+)
+from collab.utils.redact import hide_text
+
+MAX_WORDS = 4000
+"""Characters of an effect, and of any other text beside the screen, that are kept: effects go into prompts."""
+
+Admit: TypeAlias = Callable[[str], Awaitable[None]]
+"""Returns once the episode of that name may be begun or go on, and never if it is not wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One planned episode."""
+
+    task: str
+    number: int
+    """Which instance of the task, from 0."""
+    seed: int
+    """Of the instance."""
+    epoch: int = 0
+
+    @property
+    def id(self) -> str:
+        """Unique in its run."""
+        name = f"{self.task}/{self.number}"
+        return name if self.epoch == 0 else f"epoch{self.epoch}/{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What all episodes of a collection have in common."""
+
+    suite: Suite
+    seeds: Seeds
+    limits: Limits = field(default_factory=Limits)
+    pictures: bool = True
+    """Store pictures of screens that no renderer can draw again."""
+
+
+async def play(
+    environment: Environment,
+    network: Network,
+    episode: Episode,
+    stage: Stage,
+    recorder: Recorder,
+    *,
+    done: Sequence[Step] = (),
+    watch: Callable[[Step], None] = lambda step: None,
+    spent: Callable[[Reply], None] = lambda reply: None,
+    admit: Admit | None = None,
+) -> Trajectory:
+    """Play one episode to its end.
+
+    Args:
+        done: steps that were already recorded; they are executed again without asking any model, and the episode
+            goes on behind them. Needs a suite that is "deterministic".
+        watch: called after every new step.
+        spent: called with every reply, those of unfinished steps and of summaries included.
+        admit: asked before every step, which waits for the answer; the episode's limit stands still meanwhile.
+
+    Raises:
+        StoreFailure: the recorder cannot write. Failures of the environment or a model do not raise.
+    """
+    started = time.perf_counter()
+    task = stage.suite.instance(episode.task, episode.seed)
+    if stage.limits.max_steps is not None:
+        task = replace(task, max_steps=stage.limits.max_steps)
+    trajectory = Trajectory(
+        id=episode.id,
+        task=task,
+        episode=episode.number,
+        epoch=episode.epoch,
+        steps=(),
+        final=None,
+        outcome=None,
+        environment=stage.suite.label,
+        environment_version=stage.suite.version,
+        privileged=network.privileged,
+    )
+    steps: list[Step] = []
+    begun = False
+    try:
+        with boundary(EnvironmentFailure, f"episode {episode.id} (limit {stage.limits.episode_s:g} s)"):
+            async with asyncio.timeout(stage.limits.episode_s) as limit:
+                player = _Player(environment, network, episode, stage, recorder, watch, spent)
+                trajectory = replace(trajectory, task=await player.reset(task))
+                if done:
+                    await player.replay(done, steps)
+                    recorder.resume(episode.id, len(done))
+                else:
+                    recorder.begin(trajectory)
+                begun = True
+                final, outcome = await player.run(steps, _asking(admit, episode.id, limit))
+        trajectory = replace(trajectory, steps=tuple(steps), final=final, outcome=outcome)
+    except (EnvironmentFailure, ModelFailure) as failure:
+        error = EpisodeError(type=type(failure).__name__, message=str(failure), step=len(steps))
+        trajectory = replace(trajectory, steps=tuple(steps), error=error)
+        if not begun and done:
+            recorder.resume(episode.id, len(done))  # what was recorded stays
+        elif not begun:
+            recorder.begin(trajectory)
+    trajectory = replace(trajectory, seconds=time.perf_counter() - started)
+    recorder.end(trajectory)
+    return trajectory
+
+
+def _asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callable[[], Awaitable[None]]:
+    """Asks whether that episode may go on; waiting for the answer does not use up its limit."""
+
+    async def ask() -> None:
+        ends, clock = limit.when(), asyncio.get_running_loop().time
+        if admit is None or ends is None:
+            return
+        left = ends - clock()
+        limit.reschedule(None)
+        await admit(episode)
+        limit.reschedule(clock() + left)
+
+    return ask
+
+
+def _recorded(observation: Observation) -> Observation:
+    """What a policy can see of a screen, as it is recorded: secrets of this machine hidden."""
+    return replace(
+        observation,
+        title=hide_text(observation.title),
+        url=observation.url and hide_text(observation.url),
+        notice=observation.notice and hide_text(observation.notice),
+        text=hide_text(observation.text),
+    )
+
+
+class _Player:
+    """The state of one running episode."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        network: Network,
+        episode: Episode,
+        stage: Stage,
+        recorder: Recorder,
+        watch: Callable[[Step], None],
+        spent: Callable[[Reply], None],
+    ) -> None:
+        self.environment, self.network, self.episode = environment, network, episode
+        self.stage, self.recorder, self.watch, self.spent = stage, recorder, watch, spent
+        self.history: list[HistoryEntry] = []
+        self.summary = ""
+        self.goal = ""
+        self.observation: Observation
+        self.result: StepResult | None = None
+        """Of the last executed step; None before the first."""
+
+    async def reset(self, task: Task) -> Task:
+        """Make the initial state; returns the task with the goal the environment states."""
+        with boundary(EnvironmentFailure, f"reset of {task.name} (limit {self.stage.limits.step_s:g} s)"):
+            async with asyncio.timeout(self.stage.limits.step_s):
+                self.observation = await self.environment.reset(task)
+        if isinstance(self.environment, HasGoal):
+            task = replace(task, goal=self.environment.goal())
+        self.goal = task.goal
+        return task
+
+    async def replay(self, done: Sequence[Step], steps: list[Step]) -> None:
+        """Execute recorded steps again, without asking any model; `steps` grows as it goes."""
+        for step in done:
+            if _recorded(self.observation).digest != step.observation.digest:
+                raise EnvironmentFailure(
+                    f"{self.episode.id}: the screen before step {step.index} is not the recorded one; "
+                    "the environment is not what it was when the episode began"
+                )
+            with boundary(EnvironmentFailure, f"replay of step {step.index}"):
+                self.result = await self.environment.step(step.executed)
+            self.history.append(step.history)
+            self.summary = step.summary
+            self.observation = self.result.observation
+            steps.append(step)
+
+    async def run(self, steps: list[Step], ask: Callable[[], Awaitable[None]]) -> tuple[Observation, Outcome | None]:
+        """Deliberate and act until the episode is over; `steps` grows as it goes. `ask` is awaited before each."""
+        while self.result is None or not self.result.done:
+            await ask()
+            with boundary(EnvironmentFailure, f"step {len(steps)} (limit {self.stage.limits.step_s:g} s)"):
+                async with asyncio.timeout(self.stage.limits.step_s):
+                    step, self.result = await self._step(len(steps))
+            steps.append(step)
+            self.observation = self.result.observation
+            self.recorder.step(self.episode.id, step)
+            self.watch(step)
+        return self.result.observation, self.result.outcome
+
+    async def _step(self, index: int) -> tuple[Step, StepResult]:
+        images = await self._look()
+        begun = time.perf_counter()
+        await self._summarise(index)
+        scene = Scene(
+            context=Context(
+                goal=self.goal,
+                space=self.stage.suite.space,
+                observation=self.observation,
+                history=tuple(self.history),
+                summary=self.summary,
+            ),
+            seed_of=self._seeds(index),
+            oracle=_remembered(self.environment) if isinstance(self.environment, HasOracle) else None,
+            images=images,
+            spent=self.spent,
+        )
+        matrix, shared = await self.network.deliberate(scene)
+        decision = vote(matrix)
+        self._store(shared)
+        executed = decision.action or _idle(self.stage.suite.space)
+        decided = time.perf_counter()
+        with boundary(EnvironmentFailure, f"action {_words(self.stage.suite.space, executed)}"):
+            result = _bounded(await self.environment.step(executed))
+        acted = time.perf_counter()
+        reason = matrix[decision.representative].reason if decision.representative else ""
+        entry = told(self.stage.suite.space, self.observation, executed, reason, result)
+        self.history.append(entry)
+        return (
+            Step(
+                index=index,
+                observation=self.observation,
+                matrix=matrix,
+                vote=decision,
+                executed=executed,
+                no_action=decision.action is None,
+                history=entry,
+                terminated=result.terminated,
+                truncated=result.truncated,
+                summary=self.summary,
+                info=result.info,
+                deliberation_s=decided - begun,
+                environment_s=acted - decided,
+            ),
+            result,
+        )
+
+    def _seeds(self, step: int) -> Callable[[str, int], int]:
+        """(slot, round) → seed of that call."""
+        episode, seeds = self.episode, self.stage.seeds
+        return lambda slot, round: seeds.cell(episode.epoch, episode.task, episode.number, step, slot, round)
+
+    def _store(self, shared: tuple[Shared, ...]) -> None:
+        for part in shared:
+            self.recorder.text(part.prefix, prefix_text(part.system, part.text))
+
+    async def _summarise(self, index: int) -> None:
+        """Let the first agent that keeps a summary write it anew (an option; off by default)."""
+        writers = [agent for agent in self.network.agents.values() if agent.summary]
+        if not writers or not self.history:
+            return
+        context = Context(
+            goal=self.goal,
+            space=self.stage.suite.space,
+            observation=self.observation,
+            history=tuple(self.history),
+            summary=self.summary,
+        )
+        seed = self.stage.seeds.summary(self.episode.epoch, self.episode.task, self.episode.number, index)
+        reply = await writers[0].summarise(context, len(self.history) - 1, seed, self.spent)
+        self.summary = reply.text.strip()
+
+    async def _look(self) -> dict[str, bytes]:
+        """Take a picture where one is needed: for agents that see, or for a record that cannot be drawn later."""
+        seen = any(agent.modality != "text" for agent in self.network.agents.values())
+        kept = self.stage.pictures and self.observation.renderer is None
+        if not isinstance(self.environment, HasScreenshot) or not (seen or kept):
+            return {}
+        with boundary(EnvironmentFailure, "screenshot"):
+            png = await self.environment.screenshot(seen)
+        key = self.recorder.picture(png)
+        self.observation = replace(self.observation, screenshot=key)
+        return {key: png} if seen else {}
+
+
+def told(
+    space: ActionSpace, before: Observation, executed: Action | None, reason: str, result: StepResult
+) -> HistoryEntry:
+    """How later prompts tell a step: the action in words, and what the screen did."""
+    return HistoryEntry(action=_words(space, executed, before), reason=reason, effect=_effect(before, result))
+
+
+def _remembered(environment: HasOracle) -> Oracle:
+    """The environment's oracle, asked at most once per step however many cells look."""
+    answer: list[tuple[Action, ...] | None] = []
+
+    def ask() -> tuple[Action, ...] | None:
+        if not answer:
+            answer.append(environment.oracle())
+        return answer[0]
+
+    return ask
+
+
+def _idle(space: ActionSpace) -> Action | None:
+    """What happens when no cell parsed: a phone waits, a page is looked at again."""
+    return space.make("wait") if "wait" in space.types else None
+
+
+def _words(space: ActionSpace, action: Action | None, observation: Observation | None = None) -> str:
+    return "no action" if action is None else space.describe(action, observation)
+
+
+def _bounded(result: StepResult) -> StepResult:
+    """The result, its words about the step cut where they are too long."""
+    info = {name: cut_middle(told, MAX_WORDS) if isinstance(told, str) else told for name, told in result.info.items()}
+    return replace(result, info=info)
+
+
+def _effect(before: Observation, result: StepResult) -> str:
+    """What the screen did, in the environment's words or, where it has none, by comparing the screens."""
+    told = result.info.get("effect")
+    if isinstance(told, str) and told:
+        return told
+    if result.observation.digest == before.digest:
+        return "nothing changed"
+    if result.observation.title != before.title:
+        return f"now on {result.observation.title}"
+    return "the screen changed"

@@ -1,0 +1,490 @@
+"""A run: configuration → collection → run directory, and the way back from an interrupted one.
+
+    result = await start(config, Library(), Path("runs/first"))
+    result = await resume(Path("runs/first"))
+
+What a run does is decided by its `RunConfig` alone, which its manifest holds. Resuming keeps every episode that has
+an outcome, goes on with those that were interrupted — replaying recorded steps where the environment is
+deterministic, starting again with the same seed where it is not — and plays broken ones again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import overload
+
+from collab.config import Budget, RunConfig, validate, without_secrets
+from collab.envs.android.device_adb import logging_to
+from collab.envs.base import PicturesOnly, Suite
+from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
+from collab.evaluation.metrics import Report, describe_sampling
+from collab.evaluation.report import report_of
+from collab.library import Library
+from collab.models.base import Capabilities, Metered
+from collab.prompts.render import spaces_of
+from collab.rollout.build import (
+    Team,
+    build_suite,
+    build_team,
+    check_sees,
+    order_tasks,
+    plan_episodes,
+    task_names,
+    with_prompts,
+)
+from collab.rollout.collector import NOTHING, Collection, Progress, collect
+from collab.rollout.episode import Admit, Episode, Stage
+from collab.store.manifest import Manifest
+from collab.store.run import RunRecorder, RunStore, RunWriter
+from collab.store.usage import paid
+from collab.trust import check_trusted
+from collab.types import PlannedTask, Spent, Step, Trajectory
+from collab.utils.concurrency import unless_stopped
+from collab.utils.redact import HIDDEN
+from collab.utils.text import amount
+
+_PROBING = "the models were asked what they support"
+Watch = Callable[[Progress], None]
+"""Called once, with a live object that changes while the run goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RunResult:
+    """How a run went."""
+
+    path: Path
+    label: str
+    """Environment as results are labelled."""
+    report: Report
+    """Over all planned episodes; its results stand in the order of the plan."""
+    progress: Progress
+    """Of this process alone."""
+    stopped: str | None
+    """Why it ended early; None when every planned episode is over."""
+    privileged: bool
+
+    @property
+    def trajectories(self) -> Sequence[Trajectory]:
+        """All episodes that are over, in the order of the plan; each is read from the run when it is asked for."""
+        return _Trajectories(self.path, tuple(one.id for one in self.report.results))
+
+    def __str__(self) -> str:
+        told = [f"success {self.report.planned}"]
+        if self.report.broken:
+            told.append(f"{self.report.broken} broken")
+        told += [f"replies without an action: {self.report.replies}", describe_sampling(self.report.sampling)]
+        return f"{self.label}: {'; '.join(told)}; {self.path}"
+
+    def __repr__(self) -> str:
+        mark = ", rehearsal" if self.privileged else ""
+        stopped = f", stopped: {self.stopped}" if self.stopped else ""
+        return f"<RunResult {self.path}: {self.label}{mark}, success {self.report.planned}{stopped}>"
+
+
+class _Trajectories(Sequence[Trajectory]):
+    """Episodes of a run by id, none of which is kept in memory."""
+
+    def __init__(self, path: Path, ids: tuple[str, ...]) -> None:
+        self._path, self._ids = path, ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        with RunStore.open(self._path).reader() as reader:
+            for id in self._ids:
+                yield reader.trajectory(id)
+
+    @overload
+    def __getitem__(self, index: int) -> Trajectory: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Trajectory]: ...
+
+    def __getitem__(self, index: int | slice) -> Trajectory | Sequence[Trajectory]:
+        if isinstance(index, slice):
+            return _Trajectories(self._path, self._ids[index])
+        return next(iter(_Trajectories(self._path, (self._ids[index],))))
+
+
+async def start(
+    config: RunConfig,
+    library: Library,
+    out: Path,
+    *,
+    tell: Callable[[str], None] = lambda text: None,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+    admit: Admit | None = None,
+) -> RunResult:
+    """Play a new run into the directory `out`.
+
+    Args:
+        tell: called with each line that `foresee` finds, before anything is played.
+        stop: set from outside to end the run at once, resumable.
+        admit: asked before an episode is begun and before each of its steps, which wait for the answer; None begins
+            one whenever there is room.
+
+    Raises:
+        UsageError: something does not fit, or `out` already holds something; nothing was started.
+        StoreFailure: the run cannot be written; what was recorded stays.
+    """
+    config = without_secrets(config if config.prompts else with_prompts(config, library))
+    async with _stage_set(config) as (suite, team):
+        config, capabilities = await unless_stopped(_fitting(config, suite, team), stop, _PROBING)
+        for line in foresee(config, suite):
+            tell(line)
+        manifest = _manifest(config, suite, team, capabilities)
+        with RunStore.create(out, manifest).writer() as writer:
+            return await _play(config, suite, team, writer, out, _Recorded(), watch, stop, admit)
+
+
+async def check(config: RunConfig) -> list[str]:
+    """Find out all that `start` finds out before it writes: the environment opens, the team answers, limits count.
+
+    Args:
+        config: with its prompts.
+
+    Returns:
+        What `foresee` finds.
+
+    Raises:
+        UsageError, RunError: as `start` would; nothing is written either way.
+    """
+    async with _stage_set(config) as (suite, team):
+        await _fitting(config, suite, team)
+        return foresee(config, suite)
+
+
+def foresee(config: RunConfig, suite: Suite) -> list[str]:
+    """Warn of agents whose prompt speaks other actions than the environment takes, a line per agents file.
+
+    Args:
+        config: with its prompts.
+    """
+    found: dict[str, str] = {}
+    for slot, agent in config.agents.items():
+        spaces, name = spaces_of(config.prompts[agent.prompt]), config.agent_names[slot]
+        if spaces and suite.space.name not in spaces and agent.kind != "rehearsal":
+            found[name] = (
+                f"warning: agents/{name} speaks the actions of {', '.join(sorted(spaces))} (prompts/{agent.prompt}), "
+                f"and {config.environment_name} takes those of {suite.space.name}: its replies will give no action; "
+                "choose other --agents or another --env"
+            )
+    return list(found.values())
+
+
+async def resume(
+    path: Path,
+    *,
+    budget: Budget | None = None,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+    admit: Admit | None = None,
+) -> RunResult:
+    """Go on with a run where it stopped or died.
+
+    Args:
+        budget: what may be spent from here on; None grants the run's own budget once more.
+        stop: as of `start`, like `admit`.
+
+    Raises:
+        RunFormatError: it cannot be read, or its environment or a policy is not the one it was recorded with.
+        UsageError: another process is writing it.
+    """
+    config = stored_config(path)
+    if budget is not None:
+        config = config.model_copy(update={"budget": budget})
+    async with _stage_set(config) as (suite, team):
+        _check_version(path, suite)
+        # A server that does not answer is found before anything is begun.
+        capabilities = await unless_stopped(team.probe(), stop, _PROBING)
+        _check_budget(config, capabilities)
+        _check_weights(path, capabilities)
+        with RunStore.open(path).writer() as writer:
+            recorded = _split(path, suite)
+            return await _play(config, suite, team, writer, path, recorded, watch, stop, admit)
+
+
+def finished(path: Path) -> RunResult | None:
+    """Return how a run went of which nothing is left to be played; None while something is left or broke.
+
+    Raises:
+        RunFormatError, UsageError: as `stored_config`.
+    """
+    plan = plan_episodes(stored_config(path))
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
+        over = {one.id: one.outcome.success for one in reader.episodes() if one.outcome is not None}
+        if reader.status != "finished" or any(episode.id not in over for episode in plan):
+            return None
+        manifest, done = reader.manifest, len(over)
+        progress = Progress(
+            planned=len(plan), done=done, before=done, succeeded=sum(over.values()), earlier=paid(reader)
+        )
+    return RunResult(
+        path=path,
+        label=manifest.environment,
+        report=_report(path, plan),
+        progress=progress,
+        stopped=None,
+        privileged=manifest.privileged,
+    )
+
+
+def stored_config(path: Path) -> RunConfig:
+    """The configuration that a run directory holds, to make something of it.
+
+    Raises:
+        RunFormatError: it cannot be read.
+        UsageError: it names parts that may not run; see `collab.trust`.
+    """
+    config = recorded_config(path)
+    check_trusted(config.model_dump(mode="json"), f"{path}/run.json")
+    return config
+
+
+def recorded_config(path: Path) -> RunConfig:
+    """The same to be looked at only, whatever it names; RunFormatError when it cannot be read."""
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
+        return validate(RunConfig, reader.manifest.config, f"{path}/run.json")
+
+
+def default_out(config: RunConfig) -> Path:
+    """A free directory under `runs/`, named by date and by what is played."""
+    agents = "+".join(dict.fromkeys(config.agent_names.values()))
+    name = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{config.environment_name}-{config.graph_name}-{agents}"
+    candidates = (Path("runs") / (name if number == 0 else f"{name}-{number}") for number in count())
+    return next(path for path in candidates if not path.exists())
+
+
+@contextlib.asynccontextmanager
+async def _stage_set(config: RunConfig) -> AsyncIterator[tuple[Suite, Team]]:
+    """Build the suite and the team, and give back what they hold."""
+    suite = build_suite(config)
+    try:
+        team = build_team(config)
+        try:
+            with boundary(EnvironmentFailure, f"opening {suite.label}"):
+                await (await suite.open()).close()  # a missing browser or device is found before anything is written
+            yield suite, team
+        finally:
+            await team.close()
+    finally:
+        await suite.close()
+
+
+async def _fitting(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:
+    """The run with its tasks written out, and what the model of each slot supports; raises where they do not fit."""
+    names = task_names(suite, config.tasks, config.environment_name, config.environment)
+    tasks = order_tasks(suite, config.tasks, names, config.seed)
+    config = config.model_copy(update={"tasks": tasks})
+    _check_oracle(config, suite, team)
+    _check_sight(config, suite)
+    capabilities = await team.probe()
+    _check_budget(config, capabilities)
+    for slot, able in capabilities.items():
+        if not team.network.agents[slot].model.privileged:  # which looks at the solution, whatever it is shown
+            check_sees(config.agents[slot], able, f"agents/{config.agent_names[slot]}")
+    return config, capabilities
+
+
+def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
+    """Refuse a rehearsal on tasks without a known solution before anything is started."""
+    if not team.network.privileged:
+        return
+    solved = {info.name for info in suite.tasks() if info.oracle}
+    without = [task for task in config.tasks if task not in solved]
+    if without:
+        raise UsageError(
+            f"the agents need solutions, and {len(without)} of {amount(len(config.tasks), 'task')} have none "
+            f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose "
+            + ("with --tasks tag:oracle" if solved else "other --agents: see collab agents list")
+        )
+
+
+def _check_sight(config: RunConfig, suite: Suite) -> None:
+    """Refuse agents that read where there is nothing to be read."""
+    blind = [slot for slot, agent in config.agents.items() if agent.modality == "text"]
+    if blind and isinstance(suite, PicturesOnly):
+        raise UsageError(
+            f"{suite.label} shows pictures only, and agents/{config.agent_names[blind[0]]} reads text: "
+            f"set its modality to both or image (--set agents.*.modality=both); {suite.pictures_only}"
+        )
+
+
+def _check_budget(config: RunConfig, capabilities: Mapping[str, Capabilities]) -> None:
+    """Refuse a limit on something that nobody counts: it would never be reached."""
+    for slot, able in capabilities.items():
+        who = f"{slot} ({config.agent_names[slot]})"
+        if config.budget.usd is not None and not able.knows_price:
+            raise UsageError(
+                f"--budget usd: {who} does not say what it costs; set its prices, or limit tokens or minutes"
+            )
+        if config.budget.tokens is not None and not able.counts_tokens:
+            raise UsageError(f"--budget tokens: {who} does not count tokens; limit minutes instead")
+
+
+def _check_version(path: Path, suite: Suite) -> None:
+    """Refuse to mix episodes of two versions of an environment in one run."""
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
+        recorded = reader.manifest.environment_version
+    if recorded != suite.version:
+        raise RunFormatError(
+            f"{path}: recorded with {suite.label} version {recorded}, this is version {suite.version}; "
+            "resume it with the Collab version that wrote it"
+        )
+
+
+def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None:
+    """Refuse to mix episodes of two policies that lay in the same place; who does not tell its weights is believed."""
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
+        models = reader.manifest.models
+    recorded = {slot: model.get("capabilities", {}).get("weights") for slot, model in models.items()}
+    for slot, found in capabilities.items():
+        before = recorded.get(slot)
+        if before is not None and found.weights is not None and found.weights != before:
+            raise RunFormatError(
+                f"{path}: {slot} spoke with weights {before[:12]}, the same path holds {found.weights[:12]} now; "
+                "put the former ones back, or begin another run"
+            )
+
+
+def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]) -> Manifest:
+    agents = config.agent_names
+    same = len(set(agents.values())) == 1
+    return Manifest(
+        command=config.purpose,
+        config=config.model_dump(mode="json"),
+        seed=config.seed,
+        environment=suite.label,
+        environment_version=suite.version,
+        graph=config.graph_name,
+        agents=next(iter(agents.values())) if same else ",".join(f"{slot}={name}" for slot, name in agents.items()),
+        planned=config.episodes,
+        tasks=_planned(config, suite),
+        models={
+            slot: {
+                "policy": asdict(agent.model.policy),
+                "capabilities": asdict(capabilities[slot]),
+                "sampling": asdict(agent.sampling),
+            }
+            for slot, agent in team.network.agents.items()
+        },
+        privileged=team.network.privileged,
+    )
+
+
+def _planned(config: RunConfig, suite: Suite) -> tuple[PlannedTask, ...]:
+    """What a run plays of each task, in the order of the plan."""
+    difficulties = {info.name: info.difficulty for info in suite.tasks()}
+    counts = Counter(episode.task for episode in plan_episodes(config))
+    return tuple(
+        PlannedTask(name=name, difficulty=difficulties.get(name), episodes=count) for name, count in counts.items()
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """What earlier processes left of a run."""
+
+    finished: Mapping[str, bool] = field(default_factory=dict)
+    """Id of an episode with an outcome → whether it was solved."""
+    unfinished: Mapping[str, Sequence[Step]] = field(default_factory=dict)
+    """Recorded steps of those that can be resumed where they stood."""
+    spent: Spent = NOTHING
+
+
+def _split(path: Path, suite: Suite) -> _Recorded:
+    """Read what is recorded of a run.
+
+    What a model server broke goes on behind its last step, too; what the environment broke starts again.
+    """
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
+        episodes = reader.episodes()
+        finished = {one.id: one.outcome.success for one in episodes if one.outcome is not None}
+        spent = paid(reader)
+        if "deterministic" not in suite.capabilities:
+            return _Recorded(finished=finished, spent=spent)
+        broken = [one.id for one in episodes if one.error is not None and one.error.type == "ModelFailure"]
+        interrupted = [*reader.unfinished(), *(reader.trajectory(id) for id in broken)]
+    unfinished = {one.id: one.steps for one in interrupted if one.steps and not any(map(_is_hidden, one.steps))}
+    return _Recorded(finished=finished, unfinished=unfinished, spent=spent)
+
+
+def _is_hidden(step: Step) -> bool:
+    """Whether a secret was hidden in what a replay would do, or in what later prompts tell of the step."""
+    said = () if step.executed is None else (value for _, value in step.executed.arguments)
+    told = (*said, step.summary, *astuple(step.history))
+    return any(isinstance(text, str) and HIDDEN in text for text in told)
+
+
+async def _play(
+    config: RunConfig,
+    suite: Suite,
+    team: Team,
+    writer: RunWriter,
+    path: Path,
+    recorded: _Recorded,
+    watch: Watch,
+    stop: asyncio.Event | None,
+    admit: Admit | None,
+) -> RunResult:
+    plan = plan_episodes(config)
+    left = [episode for episode in plan if episode.id not in recorded.finished]
+    progress = Progress(
+        planned=len(plan),
+        done=len(recorded.finished),
+        before=len(recorded.finished),
+        succeeded=sum(recorded.finished.values()),
+        earlier=recorded.spent,
+    )
+    watch(progress)
+    stage = Stage(suite=suite, seeds=config.seeds, limits=config.environment.limits, pictures=config.pictures)
+    with logging_to(path / "devices.log"):
+        collection = await collect(
+            left,
+            team.network_of,
+            stage,
+            RunRecorder(writer),
+            concurrency=config.concurrency,
+            budget=config.budget,
+            unfinished=recorded.unfinished,
+            progress=progress,
+            stop=stop,
+            admit=admit,
+        )
+    progress.lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
+    for warning, number in progress.warnings.items():
+        writer.note(f"{warning} ({amount(number, 'call')})")
+    writer.spent(progress.spent)
+    _close(writer, collection)
+    return RunResult(
+        path=path,
+        label=suite.label,
+        report=_report(path, plan),
+        progress=progress,
+        stopped=collection.stopped,
+        privileged=team.network.privileged,
+    )
+
+
+def _close(writer: RunWriter, collection: Collection) -> None:
+    if collection.stopped is None:
+        writer.finish()
+    else:
+        writer.stop(collection.stopped)
+
+
+def _report(path: Path, plan: Sequence[Episode]) -> Report:
+    """Return the report of what is recorded, with its episodes in the order of the plan."""
+    order = {episode.id: place for place, episode in enumerate(plan)}
+    with RunStore.open(path).reader() as reader:
+        report = report_of(reader)
+    return replace(report, results=tuple(sorted(report.results, key=lambda one: order.get(one.id, len(order)))))

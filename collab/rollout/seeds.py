@@ -1,0 +1,219 @@
+"""One evaluation over several run seeds: a folder with one recorded run per seed, each resumable by itself.
+
+    runs = await plan_series([config_30, config_31, config_32], library, Path("runs/team"))
+    for run in runs:                                    # runs/team/seed-30, seed-31, seed-32
+        if not run.over:
+            await play(run, library, budget=Budget())
+
+A second call with the same settings finds what is over and goes on with the rest. Every run knows the seeds of all, so
+that `stored_series` finds what is missing without the settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collab.config import Budget, RunConfig
+from collab.errors import RunFormatError, UsageError
+from collab.evaluation.metrics import Report
+from collab.evaluation.report import Evaluation, evaluation_of, recorded_run, runs_in
+from collab.library import Library
+from collab.rollout.build import build_suite, resolved, with_dates_of, with_prompts
+from collab.rollout.collector import USED_UP, Progress
+from collab.rollout.run import RunResult, Watch, recorded_config, resume, start, stored_config
+from collab.store.manifest import FILE
+from collab.store.run import RunStore
+from collab.store.run_dir import is_free
+
+FREE = frozenset({"budget", "concurrency", "series"})
+"""Settings that may change when a run is gone on with: they decide no episode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedRun:
+    """One run of a series."""
+
+    config: RunConfig
+    path: Path
+    begun: bool
+    """Whether something of it is recorded."""
+    over: bool
+    """Whether every planned episode has an outcome; broken ones have none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SeriesResult:
+    """How an evaluation over several seeds went."""
+
+    path: Path
+    evaluation: Evaluation
+    """Of all that is recorded."""
+    stopped: str | None
+    """Why it ended early; None when every planned episode is over."""
+
+    @property
+    def report(self) -> Report:
+        """Of all seeds together."""
+        return self.evaluation.report
+
+    @property
+    def by_seed(self) -> Mapping[int, Report]:
+        """Run seed → report, in ascending order."""
+        return self.evaluation.by_seed
+
+    def __repr__(self) -> str:
+        seeds = ", ".join(map(str, self.by_seed))
+        stopped = f", stopped: {self.stopped}" if self.stopped else ""
+        return f"<SeriesResult {self.path}: seeds {seeds}, success {self.report.planned}{stopped}>"
+
+
+async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path) -> tuple[SeedRun, ...]:
+    """Find out what is there and what is left to play; nothing is written.
+
+    Args:
+        configs: one per seed, with their tasks written out.
+        out: folder of the series; need not exist.
+
+    Raises:
+        RunFormatError: something in it is called as a run would be and is none.
+        UsageError: a seed stands twice, `out` is a run itself, or a run in it was begun with other settings or another
+            version of the environment, or is being played now.
+    """
+    seeds = [config.seed for config in configs]
+    twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+    if twice is not None:
+        raise UsageError(f"run seed {twice} stands twice among {', '.join(map(str, seeds))}; name each once")
+    if (out / FILE).exists():
+        raise UsageError(f"{out}: is a run; several seeds need a folder, with one run for each: give another --out")
+    places = {out / f"seed-{config.seed}": config for config in configs}
+    begun = next((recorded_config(path) for path in places if (path / FILE).exists()), None)
+    planned = {path: with_prompts(config, library) for path, config in places.items()}
+    if begun is not None:  # all seeds are told the date that the first ones were told
+        planned = {path: with_dates_of(config, begun, places[path]) for path, config in planned.items()}
+    series = {"series": seeds}
+    return tuple([await _found(config.model_copy(update=series), path) for path, config in planned.items()])
+
+
+async def stored_series(folder: Path) -> tuple[SeedRun, ...]:
+    """Return all runs of a folder's evaluation, those of which nothing is recorded yet included.
+
+    Raises:
+        RunFormatError: there is no run, or one cannot be read.
+        UsageError: a run in it is being played now, or was recorded with another version of its environment.
+    """
+    recorded = {
+        config.seed: config for path in runs_in(folder) if path.parent == folder and (config := stored_config(path))
+    }
+    if not recorded:
+        raise RunFormatError(f"{folder}: no run of several seeds lies in it")
+    first = next(iter(recorded.values()))
+    seeds = dict.fromkeys([*first.series, *recorded])
+    configs = [recorded[seed] if seed in recorded else await _reseeded(first, seed) for seed in seeds]
+    return tuple([await _found(config, folder / f"seed-{config.seed}") for config in configs])
+
+
+async def _reseeded(config: RunConfig, seed: int) -> RunConfig:
+    """The same run with another seed, within its split."""
+    other = config.model_copy(update={"seed": seed, "split": None})
+    return await resolved(other, once_per_task=False, split=config.split.name if config.split else None, redraw=True)
+
+
+async def play_missing(
+    runs: Sequence[SeedRun],
+    library: Library,
+    *,
+    budget: Budget,
+    tell: Callable[[str], None] = lambda text: None,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> str | None:
+    """Play what is missing of each seed, one after the other; why that ended early, None when all are over.
+
+    Args:
+        budget: for all of them together.
+        tell: takes a line before each.
+    """
+    for run in runs:
+        if run.over:
+            tell(f"{run.path} is over")
+            continue
+        episodes = f"{run.config.episodes} episode{'s' * (run.config.episodes != 1)}"
+        doing = "going on with" if run.begun else "playing"
+        tell(f"{doing} seed {run.config.seed}: {episodes}, recorded in {run.path}")
+        result = await play(run, library, budget=budget, tell=tell, watch=watch, stop=stop)
+        if result.stopped is not None:
+            return result.stopped
+        left = left_of(budget, result.progress)
+        if left is None and run is not runs[-1]:
+            return USED_UP
+        budget = left or budget
+    return None
+
+
+def result_of(folder: Path, runs: Sequence[SeedRun], stopped: str | None) -> SeriesResult:
+    """Return what is recorded of a series; at least one of its runs must have begun."""
+    recorded = [recorded_run(run.path) for run in runs if (run.path / FILE).exists()]
+    return SeriesResult(path=folder, evaluation=evaluation_of(recorded), stopped=stopped)
+
+
+async def play(
+    run: SeedRun,
+    library: Library,
+    *,
+    budget: Budget,
+    tell: Callable[[str], None] = lambda text: None,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> RunResult:
+    """Start a run of a series, or go on with it; raises as `collab.rollout.run.start` and `resume` do.
+
+    Args:
+        budget: what it may spend from here on.
+        tell: as of `collab.rollout.run.start`.
+    """
+    if run.begun:
+        return await resume(run.path, budget=budget, watch=watch, stop=stop)
+    config = run.config.model_copy(update={"budget": budget})
+    return await start(config, library, run.path, tell=tell, watch=watch, stop=stop)
+
+
+def left_of(budget: Budget, progress: Progress) -> Budget | None:
+    """What remains of a budget after a run; None when a limit is used up."""
+    spent = {"usd": progress.cost_usd, "tokens": progress.tokens, "minutes": progress.seconds / 60}
+    limits = budget.model_dump(exclude_none=True)
+    left = {name: limit - spent[name] for name, limit in limits.items()}
+    return Budget(**left) if all(amount > 0 for amount in left.values()) else None
+
+
+async def _found(config: RunConfig, path: Path) -> SeedRun:
+    if is_free(path, FILE):
+        return SeedRun(config=config, path=path, begun=False, over=False)
+    recorded, wanted = recorded_config(path).model_dump(mode="json"), config.model_dump(mode="json")
+    other = [name for name in wanted if name not in FREE and recorded[name] != wanted[name]]
+    if other:
+        raise UsageError(
+            f"{path}: was begun with other settings ({', '.join(other)}); "
+            "give the same ones to go on with it, or another --out"
+        )
+    with RunStore.open(path).reader() as reader:
+        if reader.status == "running":
+            raise UsageError(f"{path}: is being played by another process; wait for its end, or give another --out")
+        version, finished = reader.manifest.environment_version, reader.status == "finished"
+        played = sum(one.outcome is not None for one in reader.episodes())
+    await _check_version(config, path, version)
+    return SeedRun(config=config, path=path, begun=True, over=finished and played == config.episodes)
+
+
+async def _check_version(config: RunConfig, path: Path, recorded: str) -> None:
+    """Refuse to put episodes of two versions of an environment into one series."""
+    suite = build_suite(config)
+    version = suite.version
+    await suite.close()
+    if version != recorded:
+        raise UsageError(
+            f"{path}: recorded with {config.environment_name} version {recorded}, this is version {version}; "
+            "give another --out"
+        )

@@ -1,0 +1,329 @@
+"""Runs as tables for other tools: one Parquet file each for episodes, steps and cells, and more where there is more.
+
+    with ParquetFolder(out, {**COLUMNS, "rewards": {"string": "run trajectory", "double": "score"}}) as folder:
+        for episode in reader.episodes():
+            add_episode(folder, "first", reader, episode)
+    folder.files
+
+All tables share `run` and `trajectory`, those of steps and cells also `step`. Actions, parameters and edges are JSON
+texts; prompts are whole texts; what a run stores as pictures is named by hash and stays in the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from collab.errors import MissingExtra, UnknownName, UsageError
+from collab.store.manifest import Manifest
+from collab.store.reader import EpisodeSummary, RunReader
+from collab.store.run import RunStore
+from collab.types import Action, Step, Trajectory, Utterance
+from collab.utils.files import writing
+
+Row = dict[str, Any]
+Kinds = Mapping[str, str]
+"""Type → names of the columns of that type."""
+Scores = Callable[[Trajectory, Step, Utterance], Row]
+"""Trajectory, step and cell → what `SCORED` columns hold."""
+
+SCORED: Kinds = {"string": "critic score_reason", "double": "score", "int64": "reward"}
+"""What a critic said of a cell."""
+
+COLUMNS: Mapping[str, Kinds] = {
+    "episodes": {
+        "string": "run trajectory task environment environment_version goal params difficulty state reason error"
+        " error_message command graph agents split",
+        "int64": "epoch episode seed steps run_seed",
+        "bool": "success privileged",
+        "double": "score seconds",
+    },
+    "steps": {
+        "string": "run trajectory title url text screenshot executed effect edges",
+        "int64": "step ballots abstained",
+        "bool": "no_action tie terminated truncated",
+        "double": "entropy deliberation_s environment_s",
+    },
+    "cells": {
+        "string": "run trajectory task split agent heard system user text reason action failure failure_detail"
+        f" prompt_prefix policy adapter tokenizer {SCORED['string']}",
+        "int64": "step round position ballot policy_version seed prompt_tokens completion_tokens computed_tokens"
+        f" {SCORED['int64']}",
+        "bool": "privileged executed success",
+        "double": f"temperature top_p latency_s queue_s width cost_usd {SCORED['double']}",
+        "list<int64>": "tokens",
+        "list<double>": "logprobs behaviour_logprobs",
+    },
+}
+"""Per table: the columns of each type. Every column may be null."""
+
+MESSAGES = "messages"
+"""A type: turns of a chat, as TRL and transformers read them."""
+_ROWS = 1024
+"""Rows that gather before they are written."""
+
+
+def export_parquet(store: RunStore, out: Path) -> list[Path]:
+    """Write episodes.parquet, steps.parquet and cells.parquet of one run into the folder `out`.
+
+    Unfinished episodes are included, with state "unfinished" and no success.
+
+    Returns:
+        The files.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        UsageError: one of these files is there already.
+        StoreFailure: the folder cannot be written.
+    """
+    with ParquetFolder(out, COLUMNS) as folder, store.reader() as reader:
+        for episode in reader.episodes():
+            add_episode(folder, str(store.path), reader, episode)
+    return folder.files
+
+
+class ParquetFolder:
+    """A folder of tables, which appear when all of them are whole; left by an error, none of them stays behind.
+
+    Args:
+        out: made if it is not there.
+        tables: name → columns.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        UsageError: one of the tables is there already.
+        StoreFailure: the folder cannot be written.
+    """
+
+    def __init__(self, out: Path, tables: Mapping[str, Kinds]) -> None:
+        MissingExtra.unless("pyarrow", extra="parquet", purpose="an export to Parquet")
+        there = next((path for name in tables if (path := out / f"{name}.parquet").exists()), None)
+        if there is not None:
+            raise UsageError(f"{there}: is there already, and nothing is overwritten; name another folder")
+        self.files: list[Path] = []
+        """Once all are whole: those that were written, those of `COLUMNS` always, others where they have rows."""
+        self._out, self._columns = out, tables
+        self._stack = ExitStack()
+        self._tables: dict[str, _Table] = {}
+
+    def __enter__(self) -> ParquetFolder:
+        """Begin the files."""
+        with writing(self._out, "export again"):
+            self._out.mkdir(parents=True, exist_ok=True)
+            for name, kinds in self._columns.items():
+                self._tables[name] = self._stack.enter_context(closing(_Table(self._out, name, kinds)))
+        return self
+
+    def add(self, table: str, row: Row) -> None:
+        """Add a row; StoreFailure when the disk is full."""
+        with writing(self._out, "export again"):
+            self._tables[table].add(row)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Put the files in their place, or leave none."""
+        with self._stack, writing(self._out, "export again"):
+            if error is None:
+                kept = [table for name, table in self._tables.items() if name in COLUMNS or table.count]
+                self.files = [table.finish() for table in kept]
+
+
+def add_episode(
+    folder: ParquetFolder, run: str, reader: RunReader, episode: EpisodeSummary, scores: Scores = lambda *_: {}
+) -> Trajectory:
+    """Add an episode of a run with its steps and cells, and return it.
+
+    Args:
+        run: as rows name it.
+    """
+    manifest, trajectory = reader.manifest, reader.trajectory(episode.id)
+    folder.add("episodes", _episode(run, manifest, trajectory, episode.state))
+    for step in trajectory.steps:
+        folder.add("steps", {"run": run, **_step(trajectory.id, step)})
+        for position, cell in enumerate(step.matrix):
+            system, user = prompt_of(reader, cell)
+            told = {"run": run, "split": split_of(manifest), "system": system, "user": user}
+            folder.add("cells", told | _cell(trajectory, step, position, cell) | scores(trajectory, step, cell))
+    return trajectory
+
+
+def prompt_of(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None]:
+    """Return the system text and the user turn that a cell answered; None for both where the run lost them."""
+    try:
+        system, _, shared = reader.prefix(cell.prompt.prefix).partition("\f")
+    except UnknownName:
+        return None, None
+    return clean(system), clean(shared + cell.prompt.suffix)
+
+
+def split_of(manifest: Manifest) -> str | None:
+    """Return the name of the split that a run kept to; None where it kept to none."""
+    split = manifest.config.get("split")
+    return split["name"] if split else None
+
+
+class _Table:
+    """A Parquet file that appears under its name only when it is whole."""
+
+    def __init__(self, out: Path, name: str, kinds: Kinds) -> None:
+        import pyarrow.parquet
+
+        self.count = 0
+        """Rows added."""
+        self._path = out / f"{name}.parquet"
+        self._temporary = out / f".{name}.parquet"
+        self._schema = _schema(kinds)
+        self._writer = pyarrow.parquet.ParquetWriter(self._temporary, self._schema)
+        self._rows: list[Row] = []
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        self.count += 1
+        if len(self._rows) >= _ROWS:
+            self._flush()
+
+    def finish(self) -> Path:
+        """Put the file in its place."""
+        self._flush()
+        self._writer.close()
+        return self._temporary.replace(self._path)
+
+    def close(self) -> None:
+        """Leave no half-made file behind."""
+        self._writer.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        import pyarrow
+
+        self._writer.write_table(pyarrow.Table.from_pylist(self._rows, schema=self._schema))
+        self._rows = []
+
+
+def _schema(kinds: Kinds) -> Any:
+    import pyarrow
+
+    turn = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
+    nested = {
+        "list<int64>": pyarrow.list_(pyarrow.int64()),
+        "list<double>": pyarrow.list_(pyarrow.float64()),
+        MESSAGES: pyarrow.list_(turn),
+    }
+    return pyarrow.schema(
+        [
+            (column, nested.get(kind) or pyarrow.type_for_alias(kind))
+            for kind, columns in kinds.items()
+            for column in columns.split()
+        ]
+    )
+
+
+def _episode(run: str, manifest: Manifest, trajectory: Trajectory, state: str) -> Row:
+    task, outcome, error = trajectory.task, trajectory.outcome, trajectory.error
+    return {
+        "run": run,
+        "command": manifest.command,
+        "graph": manifest.graph,
+        "agents": manifest.agents,
+        "split": split_of(manifest),
+        "run_seed": manifest.seed,
+        "trajectory": trajectory.id,
+        "task": task.name,
+        "environment": trajectory.environment,
+        "environment_version": trajectory.environment_version,
+        "goal": clean(task.goal),
+        "params": json.dumps(task.params),
+        "difficulty": task.difficulty,
+        "state": state,
+        "reason": clean(outcome.reason) if outcome else None,
+        "error": error.type if error else None,
+        "error_message": clean(error.message) if error else None,
+        "epoch": trajectory.epoch,
+        "episode": trajectory.episode,
+        "seed": task.seed,
+        "steps": len(trajectory.steps),
+        "success": outcome.success if outcome else None,
+        "privileged": trajectory.privileged,
+        "score": outcome.score if outcome else None,
+        "seconds": trajectory.seconds,
+    }
+
+
+def _step(trajectory: str, step: Step) -> Row:
+    screen, vote = step.observation, step.vote
+    return {
+        "trajectory": trajectory,
+        "title": clean(screen.title),
+        "url": clean(screen.url),
+        "text": clean(screen.text),
+        "screenshot": screen.screenshot,
+        "executed": _action(step.executed),
+        "effect": clean(step.history.effect),
+        "edges": json.dumps(step.matrix.edges),
+        "step": step.index,
+        "ballots": len(vote.ballots),
+        "abstained": len(vote.abstained),
+        "no_action": step.no_action,
+        "tie": vote.tie,
+        "terminated": step.terminated,
+        "truncated": step.truncated,
+        "entropy": vote.entropy,
+        "deliberation_s": step.deliberation_s,
+        "environment_s": step.environment_s,
+    }
+
+
+def _cell(trajectory: Trajectory, step: Step, position: int, cell: Utterance) -> Row:
+    ballots = (number for number, ballot in enumerate(step.vote.ballots) if cell.cell in ballot.cells)
+    failure, ballot = cell.failure, next(ballots, None)
+    return {
+        "trajectory": trajectory.id,
+        "task": trajectory.task.name,
+        "success": trajectory.outcome.success if trajectory.outcome else None,
+        "executed": ballot == 0,
+        "agent": cell.agent,
+        "heard": json.dumps([[one.agent, one.round] for one in cell.heard]),
+        "text": clean(cell.text),
+        "reason": clean(cell.reason),
+        "action": _action(cell.action),
+        "failure": failure.kind if failure else None,
+        "failure_detail": clean(failure.detail) if failure else None,
+        "prompt_prefix": cell.prompt.prefix,
+        "policy": cell.policy.base,
+        "adapter": cell.policy.adapter,
+        "tokenizer": cell.tokenizer,
+        "step": step.index,
+        "round": cell.round,
+        "position": position,
+        "ballot": ballot,
+        "policy_version": cell.policy.version,
+        "seed": cell.seed,
+        "prompt_tokens": cell.prompt_tokens,
+        "completion_tokens": cell.completion_tokens,
+        "computed_tokens": cell.computed_tokens,
+        "privileged": cell.privileged,
+        "temperature": cell.sampling.temperature,
+        "top_p": cell.sampling.top_p,
+        "latency_s": cell.latency_s,
+        "queue_s": cell.queue_s,
+        "width": cell.width,
+        "cost_usd": cell.cost_usd,
+        "tokens": cell.tokens,
+        "logprobs": cell.logprobs,
+        "behaviour_logprobs": cell.behaviour_logprobs,
+    }
+
+
+def _action(action: Action | None) -> str | None:
+    return None if action is None else json.dumps(asdict(action))
+
+
+def clean(text: str | None) -> str | None:
+    """Return what Parquet can hold: lone surrogates become question marks."""
+    return None if text is None else text.encode("utf-8", "replace").decode()

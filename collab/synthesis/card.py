@@ -1,0 +1,334 @@
+"""The data card: what is in a set of rows, where it comes from, what was left out, and how to make it again.
+
+What a synthesis made, in numbers: from the journal's records and the rows that were kept.
+
+Which rows are kept: each once, none of a kind in excess, nothing that is kept for evaluation.
+
+    chosen = select(rows, seed=0, cap=500)
+    refuse_leaks(chosen.rows, splits.values())
+
+What is dropped is counted by cause. Which rows of an over-full group stay depends on the seed and the rows' ids alone,
+not on the order in which they were made, so that a resumed synthesis ends with the same set.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from collab.data.example import LEVELS, Row
+from collab.data.splits import Overlap, Split, kept_by, refuse_overlap
+from collab.errors import UsageError
+from collab.rewards.query import text_hash
+from collab.seeds import derive
+from collab.store.usage import total
+from collab.synthesis.config import SynthConfig, Unit
+from collab.synthesis.journal import Done, Head, Record, Said, Unanswered
+from collab.types import Spent
+from collab.utils.text import amount
+
+Group: TypeAlias = tuple[str, str, str, str]
+"""Level, kind, app and action type; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What is kept of the rows that were made."""
+
+    rows: tuple[Row, ...]
+    """In the order in which they were made."""
+    dropped: Mapping[str, int]
+    """Cause → rows: "already there", "more than N of (kind, app, action type)"."""
+
+
+def group_of(row: Row) -> Group:
+    """What a row is balanced within. Of several apps the last counts: that of its screen."""
+    app = row.provenance.apps[-1].casefold() if row.provenance.apps else ""
+    return row.level, row.kind, app, row.action_type or ""
+
+
+def select(rows: Iterable[Row], *, seed: int, cap: int | None = None) -> Selection:
+    """Keep every row once, and at most `cap` of a group.
+
+    Args:
+        cap: None keeps all.
+
+    Raises:
+        UsageError: the cap is below 1, or there are no rows at all.
+    """
+    if cap is not None and cap < 1:
+        raise UsageError(f"balance: at most {cap} rows per kind, app and action type; allowed: 1 or more")
+    first: dict[str, Row] = {}
+    made = 0
+    for row in rows:
+        made += 1
+        first.setdefault(row.id, row)
+    if not first:
+        raise UsageError("no row was made; ask for more screens, more tasks or other levels")
+    kept = set(first) if cap is None else _within(first, seed, cap)
+    dropped = Counter({"already there": made - len(first)})
+    if cap is not None:
+        dropped[f"more than {cap} of a kind, app and action type"] = len(first) - len(kept)
+    return Selection(rows=tuple(row for name, row in first.items() if name in kept), dropped=+dropped)
+
+
+def _within(rows: Mapping[str, Row], seed: int, cap: int) -> set[str]:
+    """Ids of the rows that stay: of each group those that the seed ranks first."""
+    groups: defaultdict[Group, list[str]] = defaultdict(list)
+    for name, row in rows.items():
+        groups[group_of(row)].append(name)
+    ranked = (sorted(names, key=lambda name: (derive(seed, "balance", name), name)) for names in groups.values())
+    return {name for names in ranked for name in names[:cap]}
+
+
+def refuse_leaks(rows: Iterable[Row], splits: Iterable[Split], *, allow_overlap: bool = False) -> Overlap:
+    """Make sure that no row holds what is kept for evaluation.
+
+    Raises:
+        OverlapError: one does; the message has counts and the first offenders.
+        UsageError: there are no rows to check.
+    """
+    found = refuse_overlap((row.instance for row in rows), kept_by(splits), allow_overlap=allow_overlap)
+    if found.checked == 0:
+        raise UsageError("there are no rows to check for what is kept for evaluation; an empty set cannot be used")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Numbers of a finished synthesis; of one that stopped, of what it has so far."""
+
+    rows: int
+    """Kept."""
+    by_level: Mapping[str, int]
+    by_kind: Mapping[str, int]
+    """"level / kind" → rows."""
+    by_app: Mapping[str, int]
+    """App of the screen → rows; "" where the environment names none."""
+    by_action: Mapping[str, int]
+    """Action type of the reply → rows; "" for answers in words."""
+    made: int
+    """Rows before any was dropped."""
+    dropped: Mapping[str, int]
+    """Cause → rows."""
+    refused: Mapping[str, Mapping[str, int]]
+    """Level → cause → things that could have become a row."""
+    units: int
+    """That are over."""
+    broken: Mapping[str, str]
+    """Unit → why it broke; none of its rows is here, and a resume makes it again."""
+    screens: int
+    """That were taught."""
+    spent: Spent
+    """By all processes; `lost` are calls that were never answered whole. Those in flight at a kill are not told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """The records of a synthesis, by unit."""
+
+    units: Mapping[str, Done]
+    """The last record of each unit that did not break."""
+    broken: Mapping[str, str]
+    said: Mapping[str, str]
+    """Replies of the teacher's model by the calls that they answer."""
+    spent: Spent
+
+    def rows(self, order: Sequence[Unit]) -> Iterable[Row]:
+        """All rows, in the order of the plan: whoever made them, and whenever."""
+        return (row for unit in order if unit.id in self.units for row in self.units[unit.id].rows)
+
+
+def gather(records: Iterable[Record]) -> Made:
+    """Sort out what was made; a unit that broke and was made later is whole."""
+    units: dict[str, Done] = {}
+    broken: dict[str, str] = {}
+    said: dict[str, str] = {}
+    spent = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
+    for record in records:
+        if isinstance(record, Said):
+            said[record.said] = record.text
+            spent = total([spent, record.spent])
+        elif isinstance(record, Unanswered):
+            spent = replace(spent, lost=spent.lost + record.lost)
+        elif record.broken is not None:
+            broken[record.unit] = record.broken
+        else:
+            units[record.unit] = record
+            broken.pop(record.unit, None)
+    return Made(units=units, broken=broken, said=said, spent=spent)
+
+
+def report(made: Made, selection: Selection) -> Report:
+    """Count what was made and what was kept of it."""
+    rows, done = selection.rows, made.units.values()
+    groups = [group_of(row) for row in rows]
+    levels = Counter(row.level for row in rows)
+    refused: dict[str, Counter[str]] = {}
+    for record in done:
+        for level, causes in record.refused.items():
+            refused.setdefault(level, Counter()).update(causes)
+    return Report(
+        rows=len(rows),
+        by_level={level: levels[level] for level in LEVELS if levels[level]},
+        by_kind=_sorted(Counter(f"{level} / {kind}" for level, kind, _, _ in groups)),
+        by_app=_sorted(Counter(app for _, _, app, _ in groups)),
+        by_action=_sorted(Counter(action for _, _, _, action in groups)),
+        made=sum(len(record.rows) for record in done),
+        dropped=dict(selection.dropped),
+        refused={level: _sorted(refused[level]) for level in LEVELS if refused.get(level)},
+        units=len(made.units) + len(made.broken),
+        broken=dict(made.broken),
+        screens=sum(record.screens for record in done),
+        spent=made.spent,
+    )
+
+
+def most_refused(records: Iterable[Done], shown: int = 3) -> str:
+    """The most frequent causes of refusals in words; empty when nothing was refused."""
+    causes = Counter[str]()
+    for record in records:
+        for counts in record.refused.values():
+            causes.update(counts)
+    return ", ".join(f"{cause} ({count})" for cause, count in list(_sorted(causes).items())[:shown])
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    """Most first, equal ones by name."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+_NO_APP, _WORDS = "(none named)", "(answer in words)"
+
+
+def write_card(head: Head, config: SynthConfig, report: Report, checked: Iterable[str]) -> str:
+    """The card as Markdown, of a set of which no unit is broken.
+
+    Args:
+        checked: names of the evaluation splits that the rows were compared with.
+    """
+    counts = ", ".join(f"{count} {level}" for level, count in report.by_level.items())
+    parts = [
+        f"# {head.environment}: {amount(report.rows, 'row')} ({counts})",
+        "Agentic fine-tuning data that an environment and a teacher made by themselves (CollabUIAgents, Appendix B).",
+        "## Where it comes from",
+        _table(("", ""), _origin(head, config, report, checked)),
+        "## What is in it",
+        *(_counted(title, counts) for title, counts in _contents(report)),
+        "## What was left out",
+        _table(("level", "cause", "times"), _losses(report)),
+        "## Limits",
+        _limits(config),
+        "## How to make it again",
+        f"```console\n$ {command(config)}\n```",
+        _again(config),
+        "## Licence",
+        _licence(head, config),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def command(config: SynthConfig) -> str:
+    """The command that makes the same set anew."""
+    words = ["collab", "synth", "--env", config.environment_name, "--backend", config.environment.backend]
+    words += ["--levels", ",".join(config.levels), "--teacher", config.teacher_name, "--prompt", config.prompt_name]
+    words += ["--episodes", str(config.episodes), "--screens", str(config.screens), "--seed", str(config.seed)]
+    words += [f"--tasks={task}" for task in config.asked_tasks]
+    words += [f"--set={setting}" for setting in config.settings]
+    return shlex.join([*words, "--out", "DIR"])
+
+
+def _origin(head: Head, config: SynthConfig, report: Report, checked: Iterable[str]) -> list[tuple[str, str]]:
+    split, without = config.split, len(config.unsolved)
+    rows = [
+        ("environment", f"{head.environment}, version {head.environment_version}"),
+        ("split", f"{split.name}, SHA-256 `{split.hash}`" if split else "none"),
+        ("checked against", ", ".join(checked) or "nothing is kept"),
+        ("tasks", str(len(config.tasks)) + (f"; {without} without a known solution are left out" if without else "")),
+        ("run seed", str(config.seed)),
+        ("teacher", _teacher(head, config)),
+        ("policy's prompt", f"{config.prompt_name}, {_hashes(config.prompt)}"),
+        ("screens taught", str(report.screens)),
+        ("collab", head.versions.get("collab", "unknown")),
+    ]
+    if config.teacher is not None:
+        spent = report.spent
+        cost = f", {spent.cost_usd:.2f} USD" if spent.cost_usd else ""
+        cost += f", and what {spent.lost} calls cost that were sent and never answered" if spent.lost else ""
+        rows += [
+            ("teacher's prompts", _hashes(config.teacher_prompts)),
+            ("teacher's sampling", f"temperature {config.sampling.temperature}, at most {config.sampling.max_tokens}"),
+            (
+                "spent",
+                f"{amount(spent.calls, 'call')}, {spent.prompt_tokens + spent.completion_tokens} tokens{cost}",
+            ),
+        ]
+    return rows
+
+
+def _teacher(head: Head, config: SynthConfig) -> str:
+    if config.teacher is None:
+        return "oracle: the environment's own state and solutions, no language model"
+    policy = head.model["policy"]
+    adapter = f", adapter {policy['adapter']}" if policy["adapter"] else ""
+    return f"{config.teacher_name}: the model {policy['base']}{adapter}"
+
+
+def _hashes(texts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} `{text_hash(text)[:12]}`" for name, text in sorted(texts.items()))
+
+
+def _contents(report: Report) -> list[tuple[str, Mapping[str, int]]]:
+    return [
+        ("level", report.by_level),
+        ("level / kind", report.by_kind),
+        ("app of the screen", {app or _NO_APP: count for app, count in report.by_app.items()}),
+        ("action type", {action or _WORDS: count for action, count in report.by_action.items()}),
+    ]
+
+
+def _losses(report: Report) -> list[tuple[str, str, str]]:
+    refused = [
+        (level, cause, str(count)) for level, causes in report.refused.items() for cause, count in causes.items()
+    ]
+    dropped = [("all, of rows that were made", cause, str(count)) for cause, count in report.dropped.items()]
+    return [*refused, *dropped] or [("all", "nothing", "0")]
+
+
+def _limits(config: SynthConfig) -> str:
+    if config.teacher is None:
+        return (
+            "Answers are exact, and as plain as the rules that write them: they hold no more than the screen and the "
+            "environment's state do, in few phrasings. Solutions are the environment's own, one way of several."
+        )
+    return (
+        "A language model wrote the replies. Every action can be carried out on its screen; whether reasons and "
+        "answers are true was judged by the same model at most. The test for other languages knows scripts and seven "
+        "European languages only."
+    )
+
+
+def _again(config: SynthConfig) -> str:
+    if config.teacher is None:
+        return "The same version of the environment gives the same rows, whatever is interrupted or done at once."
+    return "The same screens are met again; what the model says about them is as repeatable as its server."
+
+
+def _licence(head: Head, config: SynthConfig) -> str:
+    screens = f"Screens, tasks and labels belong to {head.environment}; those of SimPhone are Apache-2.0, as is Collab."
+    if config.teacher is None:
+        return f"{screens} The replies were made by Collab itself: Apache-2.0."
+    model = head.model["policy"]["base"]
+    return f"{screens} The replies were written by {model}: its maker's terms say what they may be used for."
+
+
+def _counted(title: str, counts: Mapping[str, int]) -> str:
+    return _table((title, "rows"), [(name, str(count)) for name, count in counts.items()])
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [columns, tuple("---" for _ in columns), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |" for line in lines)

@@ -1,0 +1,352 @@
+"""From names to the configuration of a synthesis; every mistake is found here or never.
+
+What a synthesis makes: its resolved configuration, and the units of work that follow from it.
+
+A unit is one walk (exploring from a task's initial state, some of whose screens are taught) or one episode (the way
+through a task). Everything drawn in a unit follows from the run seed and the unit's place, so that a unit gives the
+same rows whenever and wherever it is done.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from collab.config import (
+    AgentDefinition,
+    Budget,
+    Definition,
+    EnvironmentDefinition,
+    SamplingDefinition,
+    SplitChoice,
+    load_environment,
+    override,
+    validate,
+)
+from collab.data.example import LEVELS, Level
+from collab.data.splits import TRAIN, Instance, check_plan, named, within
+from collab.envs.base import PicturesOnly, Suite
+from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
+from collab.library import Library
+from collab.prompts.render import read_templates
+from collab.rollout.build import build_environment, order_tasks, splits_in, task_names
+from collab.seeds import Seeds, derive
+from collab.synthesis.llm_prompts import FOLDER, read_teacher_prompts
+from collab.utils.text import amount
+
+ORACLE = "oracle"
+"""Name of the teacher that asks the environment."""
+SCREENS_PER_WALK = 10
+"""Screens that are taught of one walk."""
+WALK_STEPS = 30
+"""Actions of a walk at most."""
+_EXPLORATION = 1
+"""Epoch whose instances walks use, so that they differ from those of the episodes."""
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class SynthConfig(Definition):
+    """Everything that decides what a synthesis makes."""
+
+    environment_name: str
+    environment: EnvironmentDefinition
+    levels: list[Level] = Field(min_length=1)
+    """In the order of the curriculum."""
+    teacher_name: str
+    """"oracle", or an agents file."""
+    teacher: AgentDefinition | None
+    """Its definition; None for the oracle. Of its sampling nothing is used: teachers have their own."""
+    teacher_prompts: dict[str, str] = Field(default_factory=dict)
+    """Template → text; empty for the oracle."""
+    sampling: SamplingDefinition = SamplingDefinition(temperature=0.1, max_tokens=2048)
+    """Of the teacher's model (CollabUIAgents, Appendix C.4: 0.1)."""
+    prompt_name: str = "default"
+    prompt: dict[str, str] = Field(default_factory=dict)
+    """Template → text of the prompt that the policy will read."""
+    context_tokens: int = Field(default=8192, ge=256)
+    """Of the policy; rows are made as a policy with this context is asked."""
+    history: int = Field(default=5, ge=0)
+    max_tokens: int = Field(default=256, ge=1)
+    """Of a reply, as a policy with this context will be asked: what is left of the context is for the screen."""
+    tasks: list[str]
+    """Task names, resolved."""
+    asked_tasks: list[str] = Field(default_factory=list)
+    """As they were asked for; empty for what the environment's file says."""
+    unsolved: list[str] = Field(default_factory=list)
+    """Tasks of the environment's own choice that the oracle leaves out because it knows no solution."""
+    settings: list[str] = Field(default_factory=list)
+    """Overrides as they were given, for the card; they are in effect already."""
+    episodes: int = Field(default=0, ge=0)
+    """In all; episode k plays task k mod len(tasks)."""
+    screens: int = Field(default=0, ge=0)
+    """Screens of exploration to be taught."""
+    mistakes: Share = 0.1
+    """Chance before each step of an oracle's episode of a mistake, whose way back is taught."""
+    elements: int = Field(default=4, ge=0)
+    """Of a screen about which something is asked."""
+    seats: int = Field(default=1, ge=1)
+    """Decisions that the oracle makes of each step of an episode, each from another seat of another conversation."""
+    talk: float = Field(default=0.5, ge=0, le=1)
+    """Share of the oracle's decisions in which at least one peer has spoken."""
+    renamed: Share = 0.0
+    """Share of the oracle's instructions and decisions that are taught under other names of apps and labels."""
+    two_steps: Share = 0.0
+    """Share of screens on which the oracle asks for two steps at once, too."""
+    instructions: int = Field(default=8, ge=1)
+    """That a model is asked for per screen."""
+    at_most: int | None = Field(default=2000, ge=1)
+    """Rows per level, kind, app and action type that are kept; None keeps all."""
+    seed: int = 0
+    split: SplitChoice | None = None
+    concurrency: int = Field(default=4, ge=1)
+    """Units at once."""
+    budget: Budget = Budget()
+
+    @field_validator("levels")
+    @classmethod
+    def _in_order(cls, levels: list[Level]) -> list[Level]:
+        if levels != [one for one in LEVELS if one in levels]:
+            raise ValueError(f"levels must stand once and in this order: {', '.join(LEVELS)}")
+        return levels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One piece of work; its rows are kept whole or not at all."""
+
+    kind: Literal["walk", "episode"]
+    number: int
+    task: str
+    instance: int
+    """Seed of the task instance."""
+    seed: int
+    """Of everything that is drawn in it."""
+    scenes: frozenset[int] = frozenset()
+    """Steps of a walk whose screens are taught; empty for an episode, which is taught whole."""
+
+    @property
+    def id(self) -> str:
+        """Unique in its synthesis, e.g. "walk/12"."""
+        return f"{self.kind}/{self.number}"
+
+
+def units_of(config: SynthConfig) -> list[Unit]:
+    """All units in the order in which their rows are kept: walks first, then episodes."""
+    return [*_walks(config), *_episodes(config)]
+
+
+def instances_of(units: list[Unit]) -> list[Instance]:
+    """What the check against the evaluation splits looks at before anything is made."""
+    return [Instance(task=unit.task, seed=unit.instance, source=unit.id) for unit in units]
+
+
+def _walks(config: SynthConfig) -> list[Unit]:
+    seeds, tasks = Seeds(config.seed), config.tasks
+    walks = []
+    for number in range(-(-config.screens // SCREENS_PER_WALK)):
+        task = tasks[number % len(tasks)]
+        seed = derive(config.seed, "walk", number)
+        taught = min(SCREENS_PER_WALK, config.screens - number * SCREENS_PER_WALK)
+        walks.append(
+            Unit(
+                kind="walk",
+                number=number,
+                task=task,
+                instance=seeds.task(task, number // len(tasks), epoch=_EXPLORATION),
+                seed=seed,
+                scenes=frozenset(random.Random(derive(seed, "scenes")).sample(range(WALK_STEPS + 1), taught)),
+            )
+        )
+    return walks
+
+
+def _episodes(config: SynthConfig) -> list[Unit]:
+    seeds, tasks = Seeds(config.seed), config.tasks
+    return [
+        Unit(
+            kind="episode",
+            number=number,
+            task=task,
+            instance=seeds.task(task, number // len(tasks)),
+            seed=derive(config.seed, "episode", number),
+        )
+        for number, task in ((number, tasks[number % len(tasks)]) for number in range(config.episodes))
+    ]
+
+
+_BY_OPTION = {
+    "environment_name": "--env",
+    "teacher_name": "--teacher",
+    "prompt_name": "--prompt",
+    "tasks": "--tasks",
+    "episodes": "--episodes",
+    "asked_tasks": "",
+    "unsolved": "",
+    "settings": "",
+}
+"""Fields that `--set` does not reach → the option that says them; empty where they follow from others."""
+
+_OF_ORACLE = frozenset({"mistakes", "seats", "talk", "renamed", "two_steps"})
+_OF_MODELS = frozenset({"instructions", "sampling"})
+"""Settings that one kind of teacher takes, and the other would pass over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is asked for, in names."""
+
+    env: str
+    teacher: str = ORACLE
+    """"oracle", or an agents file."""
+    levels: Sequence[str] = LEVELS
+    prompt: str = "default"
+    """Folder in `prompts/` of the policy that rows are made for."""
+    backend: str | None = None
+    tasks: Sequence[str] = ()
+    episodes: int | None = None
+    """None for every task once."""
+    screens: int = 200
+    seed: int = 0
+    concurrency: int = 4
+    budget: Budget = field(default_factory=Budget)
+    settings: Sequence[str] = ()
+
+
+async def configure(library: Library, wish: Wish) -> SynthConfig:
+    """Put a synthesis together from names; nothing is asked, opened or written.
+
+    Raises:
+        UsageError: a name, a number or a combination does not fit, or none of the tasks is trained on.
+        OverlapError: a unit would meet an instance that is kept for evaluation.
+    """
+    MissingExtra.unless("pyarrow", extra="parquet", purpose="a synthesis")
+    environment = load_environment(library, wish.env)
+    if wish.backend is not None:
+        if wish.backend not in environment.backends:
+            hint = "see them with: collab env list"
+            raise UnknownName.of(f"backend of {wish.env}", wish.backend, environment.backends, hint)
+        environment = environment.model_copy(update={"backend": wish.backend})
+    asked_of_oracle = wish.teacher == ORACLE
+    data = {
+        "environment_name": _short(wish.env),
+        "environment": environment,
+        "levels": _levels(wish.levels),
+        "teacher_name": _short(wish.teacher),
+        "teacher": None if asked_of_oracle else library.load("agents", wish.teacher, AgentDefinition).model_dump(),
+        "teacher_prompts": {} if asked_of_oracle else read_teacher_prompts(library.path("prompts", FOLDER)),
+        "prompt_name": wish.prompt,
+        "prompt": read_templates(library.path("prompts", wish.prompt)),
+        "tasks": list(wish.tasks) or environment.own_tasks,
+        "asked_tasks": list(wish.tasks),
+        "settings": list(wish.settings),
+        "episodes": 1 if wish.episodes is None else wish.episodes,
+        "screens": wish.screens,
+        "seed": wish.seed,
+        "concurrency": wish.concurrency,
+        "budget": wish.budget.model_dump(),
+    }
+    asked = validate(SynthConfig, data, "collab synth")
+    config = override(asked, wish.settings)
+    _check_settings(asked, config)
+    return await _resolved(config, every_task_once=wish.episodes is None)
+
+
+def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:
+    """Refuse a setting that would be overwritten, tell something untrue of the rows, or let in what is kept."""
+    if asked.environment.unseen != config.environment.unseen or config.split is not None:
+        raise UsageError(
+            "--set: what is kept for evaluation is not changed for a synthesis; give --env an environment of your own"
+        )
+    for name, option in _BY_OPTION.items():
+        if getattr(asked, name) != getattr(config, name):
+            raise UsageError(f"--set {name}: cannot be set; " + (f"say it with {option}" if option else "it follows"))
+    said = {setting.partition("=")[0].partition(".")[0] for setting in config.settings}
+    passed_over = sorted(said & (_OF_MODELS if config.teacher is None else _OF_ORACLE))
+    if passed_over:
+        whose = "a model" if config.teacher is None else "the oracle"
+        raise UsageError(
+            f"--set {', '.join(passed_over)}: is for {whose} as a teacher, and means nothing to {config.teacher_name}; "
+            "leave it out"
+        )
+
+
+def _levels(asked: Sequence[str]) -> list[str]:
+    unknown = [level for level in asked if level not in LEVELS]
+    if unknown:
+        raise UnknownName.of("level", unknown[0], LEVELS)
+    return [level for level in LEVELS if level in asked]
+
+
+async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfig:
+    """With tasks written out, within the training split, and able to be taught by this teacher."""
+    _check_place(config)
+    suite = suite_of(config)
+    try:
+        wanted = config.tasks
+        tasks = task_names(suite, wanted, config.environment_name, config.environment)
+        config = config.model_copy(update={"tasks": tasks})
+        splits = await splits_in(config.environment_name, config.environment)
+        config = _teachable(within(config, named(splits, TRAIN)), suite)
+        config = config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
+    finally:
+        await suite.close()
+    if every_task_once:
+        config = config.model_copy(update={"episodes": len(config.tasks)})
+    _check_amounts(config)
+    check_plan(splits[TRAIN], splits.values(), instances_of(units_of(config)))
+    return config
+
+
+def _check_place(config: SynthConfig) -> None:
+    if config.environment.lasting:
+        raise UsageError(
+            f"{config.environment_name}: what is done there stays done, and exploring acts at random; "
+            "synthesise in an embedded environment: see collab env list"
+        )
+
+
+def _check_amounts(config: SynthConfig) -> None:
+    if not config.episodes and not config.screens:
+        raise ConfigError("neither screens nor episodes are asked for; give --screens or --episodes a number above 0")
+    if not config.episodes and not {"basic", "instruction"} & set(config.levels):
+        raise ConfigError(f"only episodes teach {' and '.join(config.levels)}, and none is asked for: --episodes N")
+
+
+def _teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
+    """With the tasks that the teacher can teach: of the environment's own choice the others are left out.
+
+    Raises:
+        UsageError: it can teach none, or not one that was asked for.
+    """
+    where, tasks = config.environment_name, config.tasks
+    if config.teacher is not None:
+        if isinstance(suite, PicturesOnly):
+            raise UsageError(f"{suite.label} shows pictures only, and teachers read text; {suite.pictures_only}")
+        return config
+    if "oracle" not in suite.capabilities:
+        raise UsageError(f"{where} knows no solutions, so it cannot teach by itself; give --teacher an agents file")
+    known = {info.name for info in suite.tasks() if info.oracle}
+    solved, without = [task for task in tasks if task in known], [task for task in tasks if task not in known]
+    if without and (config.asked_tasks or not solved):
+        raise UsageError(
+            f"{len(without)} of {amount(len(tasks), 'task')} of {where} have no known solution "
+            f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose with --tasks tag:oracle, "
+            "or give --teacher an agents file"
+        )
+    return config.model_copy(update={"tasks": solved, "unsolved": without})
+
+
+def suite_of(config: SynthConfig) -> Suite:
+    """The environments of a synthesis; see `collab.rollout.build.build` for the errors."""
+    return build_environment(config.environment_name, config.environment)
+
+
+def _short(name: str) -> str:
+    path = Path(name)
+    return path.stem if path.suffix in (".yaml", ".yml") else name

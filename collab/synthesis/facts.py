@@ -1,0 +1,201 @@
+"""What can be said of a screen and its elements by reading them: pure functions of an observation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from collab.envs.text import flat, line
+from collab.synthesis.actions import Hands
+from collab.types import Action, Element, Observation
+
+TOGGLES = frozenset({"switch", "checkbox", "radio"})
+"""Roles that are on or off."""
+FIELDS = frozenset({"input", "textarea"})
+"""Roles that text is typed into."""
+SET = frozenset({"spinner", "select", "drop-down", "slider"})
+"""Roles that are set to a value."""
+SILENT = frozenset({"text", "heading", "image"})
+"""Roles that are there to be read."""
+
+_OFFERS: tuple[tuple[frozenset[str], str], ...] = (
+    (FIELDS, "fill in"),
+    (frozenset({"spinner", "select", "drop-down"}), "choose"),
+    (TOGGLES, "turn on or off"),
+    (frozenset({"slider"}), "adjust"),
+    (frozenset({"list item", "link"}), "open"),
+    (frozenset({"app"}), "start"),
+    (frozenset({"tab"}), "switch to"),
+    (frozenset({"option"}), "choose among"),
+    (frozenset({"button", "icon", "chip"}), "tap"),
+)
+"""What is done with elements of a role."""
+_ROLES = {
+    "spinner": "It opens a list from which {label} is chosen.",
+    "select": "It is a list from which {label} is chosen.",
+    "drop-down": "It is a list from which {label} is chosen.",
+    "option": "It is one of the choices of a list: {label}.",
+    "switch": "It turns {label} on or off.",
+    "checkbox": "It ticks {label} or takes the tick away.",
+    "radio": "It chooses {label} among several.",
+    "slider": "It sets {label}.",
+    "tab": "It shows the part {label}.",
+    "app": "It starts the app {label}.",
+    "icon": "It is a picture to tap: {label}.",
+    "button": "It is a button to tap: {label}.",
+    "link": "It is a link to {label}.",
+    "list item": "It is an entry of a list: {label}.",
+    "chip": "It is a small button to tap: {label}.",
+    "heading": "It is a heading to read: {label}.",
+    "image": "It is a picture to look at: {label}.",
+    "text": "It is a text to read: {label}.",
+}
+_VAGUE = frozenset({"the screen changed", "the page changed"})
+"""Effects that go on with what is different."""
+_NAMED = 6
+"""How many elements of one kind are told by name."""
+
+
+def typed_into(element: Element) -> bool:
+    """Whether text can be typed into it."""
+    return element.role in FIELDS or "editable" in element.flags
+
+
+def is_on(element: Element) -> bool:
+    """Whether a toggle is on."""
+    return "checked" in element.flags
+
+
+def label(element: Element) -> str:
+    """Its label on one line, in quotes; "it" where it has none."""
+    return f'"{flat(element.label)}"' if element.label else "it"
+
+
+def listed(names: Sequence[str], most: int = _NAMED) -> str:
+    """Names in a row: "A", "A and B", "A, B and 3 more"."""
+    shown = list(dict.fromkeys(names))
+    if len(shown) > most:
+        shown = [*shown[: most - 1], f"{len(shown) - most + 1} more"]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def offers(observation: Observation) -> list[str]:
+    """What can be done on the screen: "fill in First name and Last name", "tap Save"."""
+    found = []
+    for roles, verb in _OFFERS:
+        names = [flat(one.label) for one in observation.elements if one.role in roles and one.label]
+        if names:
+            found.append(f"{verb} {listed(names)}")
+    return found
+
+
+def purpose(observation: Observation) -> str:
+    """What the screen is for."""
+    app, _, part = (piece.strip() for piece in observation.title.partition(":"))
+    what = f'It is the screen "{part}" of {app}' if part else f"It is the first screen of {app}"
+    can = offers(observation)
+    return f"{what}. It is there to {'; '.join(can[:2])}." if can else f"{what}. It is there to be read."
+
+
+def aim(observation: Observation) -> str:
+    """What the user is meant to do."""
+    can = "; ".join(offers(observation))
+    return _sentence(can) if can else "Nothing can be done here but to read."
+
+
+def summary(observation: Observation) -> str:
+    """What the screen shows, kind by kind."""
+    count = len(observation.elements)
+    parts = [f'"{flat(observation.title)}" shows {count} element{"" if count == 1 else "s"}.']
+    if observation.notice:
+        parts.append(f'A message says "{flat(observation.notice)}".')
+    for role in dict.fromkeys(element.role for element in observation.elements):
+        alike = [element for element in observation.elements if element.role == role]
+        parts.append(f"{_counted(len(alike), role)}: {listed([_brief(element) for element in alike])}.")
+    return " ".join(parts)
+
+
+def _counted(count: int, role: str) -> str:
+    """As in 1 icon, 2 icons, 3 switches."""
+    ending = "" if count == 1 else "es" if role.endswith(("ch", "x")) else "s"
+    return f"{count} {role}{ending}"
+
+
+def _brief(element: Element) -> str:
+    name = flat(element.label) or "without a label"
+    if element.role in TOGGLES:
+        return f"{name} ({'on' if is_on(element) else 'off'})"
+    if typed_into(element):
+        return f'{name} ("{flat(element.value)}")' if element.value else f"{name} (empty)"
+    return f"{name} ({flat(element.value)})" if element.value else name
+
+
+def information(element: Element) -> str:
+    """What an element tells: its text, its content, its state."""
+    said = [_content(element)]
+    said += [f"It is {flag}." for flag in ("selected", "focused", "disabled") if flag in element.flags]
+    return " ".join(said)
+
+
+def _content(element: Element) -> str:
+    if element.role in TOGGLES:
+        return f"{label(element)} is {'on' if is_on(element) else 'off'}."
+    if typed_into(element):
+        return f'{label(element)} holds "{flat(element.value)}".' if element.value else f"{label(element)} is empty."
+    if element.value:
+        return f'{label(element)}: "{flat(element.value)}".'
+    return f"It says {label(element)}." if element.label else "It says nothing."
+
+
+def function(element: Element) -> str:
+    """What an element is there for, as its role tells."""
+    if typed_into(element):
+        return f"It is the field {label(element)}, to type into." if element.label else "It is a field to type into."
+    return _ROLES.get(element.role, "It is a {role}: {label}.").format(role=element.role, label=label(element))
+
+
+def own_action(element: Element, hands: Hands) -> Action | None:
+    """The action that goes with an element, by its role; None where it is there to be read.
+
+    "…" stands for whatever text belongs into a field, or which option is chosen.
+    """
+    if typed_into(element):
+        return hands.type(element.index, "…")
+    if element.role == "drop-down":
+        return hands.select(element.index, "…") or hands.tap(element.index)
+    if element.role == "slider":
+        return hands.swipe(element.index, "right") or hands.tap(element.index)
+    return None if element.role in SILENT else hands.tap(element.index)
+
+
+def change(before: Observation, after: Observation, effect: str) -> str:
+    """What an action did, in words: its effect, and the new screen or what the old one shows differently.
+
+    An element that only moved to another place is not different.
+    """
+    told = _sentence(effect)
+    if after.title != before.title:
+        return told if after.title in effect else f'{told} The screen is "{flat(after.title)}".'
+    old = Counter(map(_shown, before.elements))
+    new = [line(element) for element in after.elements if not _known(element, old)]
+    if not new:
+        return told
+    return (
+        f"{told[:-1]} and now shows {listed(new, 3)}." if effect in _VAGUE else f"{told} Now there is {listed(new, 3)}."
+    )
+
+
+def _shown(element: Element) -> tuple[str, ...]:
+    return element.role, element.label, element.value or "", *element.flags
+
+
+def _known(element: Element, old: Counter[tuple[str, ...]]) -> bool:
+    """Whether such an element was there before; each of several equal ones counts once."""
+    there = old[_shown(element)] > 0
+    old[_shown(element)] -= there
+    return there
+
+
+def _sentence(text: str) -> str:
+    """With a capital and an end."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text[-1:] in '.?!' else '.'}"

@@ -1,0 +1,334 @@
+"""One-step instructions for a screen, each with the action that fulfils it (CollabUIAgents, Appendix B).
+
+    do        something with an element, or with the whole screen
+    complete  what is already so, or was just done: nothing is left but to say so
+    answer    a question that the screen answers
+
+An element is named by its label, with its role where several share the label; one that cannot be told from another is
+left out. `proposals` says what could be asked, in the wordings of `phrases`; whether it makes a difference is for a
+trial to say.
+
+Two instructions in one sentence, asked at the start, halfway and at the end.
+
+A policy that was only ever asked for one step takes the first one again and again. Both steps are really taken, on
+forks of the scene's environment, so that each prompt shows the screen and the history that belong to it.
+
+    for moment in await two_steps(scene, first, rng):
+        book.decide(…, moment.instruction.action)
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Literal, TypeAlias
+
+from collab.envs.base import Forkable
+from collab.envs.text import flat, line
+from collab.rewards.query import reason
+from collab.rollout.episode import told
+from collab.synthesis import facts
+from collab.synthesis.actions import Hands
+from collab.synthesis.screens import app_names, changes, tried
+from collab.synthesis.teacher import Scene
+from collab.synthesis.wording import PHRASES, ask, called, drawn_text
+from collab.types import Action, Element, HistoryEntry, StepResult
+
+Sort: TypeAlias = Literal["do", "complete", "answer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """A task of one step."""
+
+    sort: Sort
+    goal: str
+    action: Action
+    because: str | None = None
+    """What the reply names first where it is not the action's own target."""
+    history: tuple[HistoryEntry, ...] = ()
+    """What was done before."""
+
+
+def proposals(scene: Scene, rng: random.Random) -> dict[Sort, list[Instruction]]:
+    """All that could be asked on a scene, in random order: what is rare on screens tends to come first."""
+    maker = _Maker(scene, rng)
+    found: dict[Sort, list[Instruction]] = {"do": [], "complete": [], "answer": []}
+    for instruction in (*maker.about_elements(), *maker.about_the_screen(), *maker.just_done()):
+        found[instruction.sort].append(instruction)
+    return {sort: _shuffled(instructions, rng) for sort, instructions in found.items()}
+
+
+def _shuffled(instructions: list[Instruction], rng: random.Random) -> list[Instruction]:
+    """A weighted order without replacement (Efraimidis and Spirakis, 2006): each next one in proportion to its weight.
+
+    Every screen can be left, scrolled and exchanged for an app in the same few ways, while few have a field.
+    """
+    keyed = [(rng.random() ** (1 / _weight(one.action)), place) for place, one in enumerate(instructions)]
+    return [instructions[place] for _, place in sorted(keyed, reverse=True)]
+
+
+def _weight(action: Action) -> float:
+    if action.target is None:
+        return 0.4
+    return 1.0 if action.type == "click" else 3.0
+
+
+class _Maker:
+    """Goes through a scene and words what can be done there."""
+
+    def __init__(self, scene: Scene, rng: random.Random) -> None:
+        self._scene, self._rng, self._hands = scene, rng, Hands(scene.suite.space)
+        self._last = scene.history[-1:]
+        elements = scene.observation.elements
+        self._labels = Counter(flat(element.label).casefold() for element in elements)
+        self._pairs = Counter((element.role, flat(element.label).casefold()) for element in elements)
+
+    def about_elements(self) -> Iterator[Instruction]:
+        """With every element that has a name of its own."""
+        for element in self._scene.observation.elements:
+            it = self._named(element)
+            if it is not None and "disabled" not in element.flags:
+                yield from self._about(element, it)
+
+    def about_the_screen(self) -> Iterator[Instruction]:
+        """With all of it: back, home, scroll, open an app."""
+        hands = self._hands
+        for wanted, action in (
+            ("back", hands.back()),
+            ("home", hands.home()),
+            ("scroll down", hands.scroll("down")),
+            ("scroll up", hands.scroll("up")),
+        ):
+            yield from self._do(wanted, action)
+        for name in self._other_apps():
+            yield from self._do("start", hands.open(name), it=self._rng.choice((name, name.title())))
+        shown = self._shown()
+        if shown is not None:
+            yield from self._over("is open", hands.done(), it=shown)
+
+    def just_done(self) -> Iterator[Instruction]:
+        """What the last action did: it need not be done again."""
+        done = self._hands.done()
+        if done is not None and self._last and self._last[0].effect not in _NOTHING:
+            goal = _plain(self._last[0].action)
+            yield Instruction(sort="complete", goal=goal, action=done, history=self._last)
+
+    def _other_apps(self) -> list[str]:
+        """Two apps to start: not this one, and none that could be mistaken for an element of the screen."""
+        elements = self._scene.observation.elements
+        taken = {flat(element.label).casefold() for element in elements if element.role != "app"}
+        taken.add(self._scene.app.casefold())
+        apps = [name for name in app_names(self._scene.suite) if name.casefold() not in taken]
+        return self._rng.sample(apps, min(2, len(apps)))
+
+    def _shown(self) -> str | None:
+        """How somebody calls the screen; None where one of its elements is called so, too."""
+        title = flat(self._scene.observation.title)
+        app, _, part = (piece.strip() for piece in title.partition(":"))
+        name = part or app
+        called_so = {flat(one.label).casefold() for one in self._scene.observation.elements if one.role != "heading"}
+        if not name or name.casefold() in called_so:
+            return None
+        return self._rng.choice((title, f'"{part}" in {app}', f"{part} in {app}")) if part else app
+
+    def _about(self, element: Element, it: str) -> Iterator[Instruction]:
+        hands, index = self._hands, element.index
+        if facts.typed_into(element):
+            yield from self._typing(element, it)
+        elif element.role in facts.TOGGLES:
+            yield from self._toggling(element, it)
+        elif element.role == "slider":
+            yield from self._do("more", hands.swipe(index, "right"), it=it)
+            yield from self._do("less", hands.swipe(index, "left"), it=it)
+        elif element.role not in facts.SILENT:
+            yield from self._do("tap", hands.tap(index), it=it, role=element.role)
+            if "long-clickable" in element.flags:
+                yield from self._do("hold", hands.hold(index), it=it)
+        if element.role == "drop-down":
+            yield from self._setting(element, it)
+        if element.value:
+            holds = facts.typed_into(element) or element.role in facts.SET
+            yield from self._answer("value" if holds else "note", element, it, flat(element.value))
+
+    def _typing(self, element: Element, it: str) -> Iterator[Instruction]:
+        text = drawn_text(self._rng)
+        replacing = bool(element.value)
+        action = self._hands.type(element.index, text, instead=replacing)
+        yield from self._do("replace" if replacing else "type", action, it=it, text=text)
+        if element.value:
+            because = line(element)
+            yield from self._over("replace", self._hands.done(), it=it, text=flat(element.value), because=because)
+
+    def _toggling(self, element: Element, it: str) -> Iterator[Instruction]:
+        on, tap, because = facts.is_on(element), self._hands.tap(element.index), line(element)
+        if element.role == "radio":
+            if not on:
+                yield from self._do("choose", tap, it=it)
+            else:
+                yield from self._over("choose", self._hands.done(), it=it, because=because)
+            return
+        ways = (("turn on", "turn off"), ("tick", "untick"))
+        wanted, unwanted = self._rng.choice(ways if element.role == "checkbox" else ways[:1])
+        yield from self._do(unwanted if on else wanted, tap, it=it)
+        yield from self._over(wanted if on else unwanted, self._hands.done(), it=it, because=because)
+        yield from self._answer("is on", element, it, "on" if on else "off")
+
+    def _setting(self, element: Element, it: str) -> Iterator[Instruction]:
+        """The options of a list, which stand below it."""
+        below = self._scene.observation.elements[element.index + 1 :]
+        for option in takewhile(lambda one: one.role == "option", below):
+            name = flat(option.label)
+            if name and self._pairs["option", name.casefold()] == 1 and name != flat(element.value or ""):
+                action = self._hands.select(element.index, option.label) or self._hands.tap(option.index)
+                yield from self._do("set", action, it=it, text=name)
+        if element.value:
+            because, text = line(element), flat(element.value)
+            yield from self._over("set", self._hands.done(), it=it, text=text, because=because)
+
+    def _do(self, wanted: str, action: Action | None, **names: str) -> Iterator[Instruction]:
+        """Something to do, with or without what was done before: neither words nor history give the answer away.
+
+        The history's words for typing do not say whether what is there stays, so replacing is never asked in them.
+        """
+        if action is None:
+            return
+        words = self._scene.suite.space.describe(action, self._scene.observation)
+        history = () if self._last and self._last[0].action == words else self._before()
+        plain = wanted != "replace" and self._rng.random() < _PLAIN
+        goal = _plain(words) if plain else ask(wanted, self._rng, **names)
+        yield Instruction(sort="do", goal=goal, action=action, history=history)
+
+    def _over(
+        self, wanted: str, action: Action | None, because: str | None = None, **names: str
+    ) -> Iterator[Instruction]:
+        if action is not None:
+            goal, history = ask(wanted, self._rng, **names), self._before()
+            yield Instruction(sort="complete", goal=goal, action=action, because=because, history=history)
+
+    def _answer(self, wanted: str, element: Element, it: str, text: str) -> Iterator[Instruction]:
+        action = self._hands.answer(text)
+        if action is not None:
+            goal, history = ask(wanted, self._rng, it=it), self._before()
+            yield Instruction(sort="answer", goal=goal, action=action, because=line(element), history=history)
+
+    def _before(self) -> tuple[HistoryEntry, ...]:
+        """What the prompt tells of what was done: half of the time the last action, else nothing."""
+        return self._last if self._rng.random() < 0.5 else ()
+
+    def _named(self, element: Element) -> str | None:
+        """How an instruction names an element; None when it could be another one."""
+        name = flat(element.label)
+        if not name or self._pairs[element.role, name.casefold()] > 1:
+            return None
+        return called(element, self._rng, alone=self._labels[name.casefold()] == 1)
+
+
+def _plain(words: str) -> str:
+    """An action in words as an instruction."""
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+_PLAIN = 0.25
+"""Share of instructions in the words in which the history tells actions."""
+_NOTHING = frozenset({"nothing changed", "nothing visible changed", "one second passed"})
+"""Effects of actions that did nothing."""
+
+
+_TRIES = 4
+"""Second steps that are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A screen on the way, and what is to be done there."""
+
+    scene: Scene
+    instruction: Instruction
+
+
+async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tuple[Moment, ...]:
+    """The three moments of an instruction and one that can follow it.
+
+    Args:
+        first: of sort "do"; its action is canonical on the scene.
+
+    Returns:
+        Empty where the environment cannot fork, nothing follows, or the space has no word for being done.
+
+    Raises:
+        EnvironmentFailure: the environment broke.
+    """
+    done = Hands(scene.suite.space).done()
+    if not isinstance(scene.environment, Forkable) or done is None:
+        return ()
+    fork = await scene.environment.fork()
+    try:
+        result = await fork.step(first.action)
+        if result.done:
+            return ()
+        halfway = replace(_after(replace(scene, history=()), first.action, result), environment=fork)
+        found = await _follows(halfway, rng)
+    finally:
+        await fork.close()
+    if found is None:
+        return ()
+    second, result = found
+    goal = joined(first.goal, second.goal, rng)
+    end = _after(halfway, second.action, result)
+    return tuple(
+        Moment(
+            scene=met,
+            instruction=Instruction(sort="do", goal=goal, action=action, history=history),
+        )
+        for met, action, history in (
+            (scene, first.action, ()),
+            (halfway, second.action, halfway.history),
+            (end, done, end.history),
+        )
+    )
+
+
+def joined(first: str, second: str, rng: random.Random) -> str:
+    """Two wordings as one: "Tap OK and go back."."""
+    verb = second.split()[0]
+    if verb not in _VERBS or _NAME_FIRST.match(second) or rng.random() < 0.25:
+        return f"{first} {second}"
+    joint = rng.choice((" and ", " and then ", ", then "))
+    return f"{first.removesuffix('.').removesuffix(', please')}{joint}{verb.lower()}{second[len(verb) :]}"
+
+
+async def _follows(scene: Scene, rng: random.Random) -> tuple[Instruction, StepResult] | None:
+    """An instruction for the screen that makes a difference there, and does not end the episode."""
+    for second in proposals(scene, rng)["do"][:_TRIES]:
+        second = replace(second, action=scene.suite.space.canonical(second.action, scene.observation))
+        result = await tried(scene, second.action)
+        if result is not None and changes(scene, result) and not result.done:
+            return second, result
+    return None
+
+
+def _after(scene: Scene, action: Action, result: StepResult) -> Scene:
+    """The screen that an action led to; its environment is still that of the scene."""
+    space, before = scene.suite.space, scene.observation
+    entry: HistoryEntry = told(space, before, action, reason(action, before, space), result)
+    return replace(
+        scene,
+        step=scene.step + 1,
+        observation=result.observation,
+        history=(*scene.history, entry),
+        last=action,
+        seed=scene.seed,
+    )
+
+
+_VERBS = frozenset(
+    wording.split()[0] for wordings in PHRASES.values() for wording in wordings if not wording.startswith("{")
+) - {"I", "On", "One", "Is", "What", "Which"}
+"""Words that begin a wording and are small within a sentence."""
+_NAME_FIRST = re.compile(r'[^"]*( should be |: ")')
+"""Wordings that begin with a name, which may be such a word and keeps its capital."""

@@ -1,0 +1,220 @@
+"""The directory of a synthesis: what is made, and every unit of work that is done, before the next begins.
+
+    DIR/synth.json      what is made: configuration, versions, models; in the end also the files with their hashes
+    DIR/events/*.jsonl  one line per reply of a teacher's model, and one per unit with its rows; they only ever grow
+    DIR/lock            held by the one process that writes
+
+A killed process loses the calls that were in flight and nothing else: units that were not finished are made again
+from the replies that are here. Lines are written with the store's own log, so half a line at the end does not count,
+and secrets are hidden in all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter
+
+from collab.data.example import Row
+from collab.errors import RunFormatError, StoreFailure, UsageError
+from collab.store import log, run_dir
+from collab.store.manifest import now, versions
+from collab.store.run_dir import RunLock, owner, read_versioned
+from collab.types import Spent
+from collab.utils.files import write_atomic, writing
+from collab.utils.redact import hide_values, known_secrets
+
+FORMAT = 1
+"""Version of the directory that this code reads and writes."""
+FILE = "synth.json"
+
+Counts = Mapping[str, Mapping[str, int]]
+"""Level → cause → how often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One reply of a teacher's model."""
+
+    said: str
+    """Which call it answers: SHA-256 of its prompt, seed and role."""
+    text: str
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A unit that is over."""
+
+    unit: str
+    rows: tuple[Row, ...] = ()
+    refused: Counts = field(default_factory=dict)
+    screens: int = 0
+    """Scenes that were taught."""
+    broken: str | None = None
+    """Why the unit broke; None when it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """`synth.json`: what a synthesis makes, and once it is over what it made."""
+
+    config: Mapping[str, Any]
+    environment: str
+    """Label, as results are labelled."""
+    environment_version: str
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """The teacher's policy and capabilities; empty for the oracle."""
+    versions: Mapping[str, str] = field(default_factory=versions)
+    created: str = field(default_factory=now)
+    finished: str | None = None
+    """When tables and card were written; None while units are left or broken."""
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """File name → {"sha256", "rows"}; empty before every unit was tried."""
+    report: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers of the card (`collab.synthesis.card.Report`); empty before every unit was tried."""
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """What one process asked a teacher's model in vain."""
+
+    lost: int
+    """Calls that were sent and never answered whole: what they cost is not known."""
+
+
+Record: TypeAlias = Done | Said | Unanswered
+
+_HEAD: TypeAdapter[Head] = TypeAdapter(Head)
+_RECORDS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Done, Said, Unanswered)}
+
+
+def resume_command(directory: Path) -> str:
+    """What to type to go on with a synthesis."""
+    return f"collab synth --resume {shlex.quote(str(directory))}"
+
+
+def check_free(directory: Path) -> None:
+    """Check that a new synthesis can begin in a directory; UsageError otherwise."""
+    run_dir.check_free(directory, FILE, noun="synthesis", resume=resume_command(directory))
+
+
+def create(directory: Path, head: Head) -> None:
+    """Make the directory of a new synthesis.
+
+    Raises:
+        UsageError: something is there already.
+        StoreFailure: the file system refuses.
+    """
+    with run_dir.new_directory(directory, FILE, noun="synthesis", resume=resume_command(directory)):
+        (directory / log.FOLDER).mkdir(exist_ok=True)
+        write_head(directory, head)
+
+
+def write_head(directory: Path, head: Head) -> None:
+    """Write `synth.json` whole; OSError when the file system refuses."""
+    content = hide_values(_HEAD.dump_python(head, mode="json"))
+    write_atomic(directory / FILE, json.dumps(content, indent=2, ensure_ascii=True).encode() + b"\n")
+
+
+def read_head(directory: Path) -> Head:
+    """Read `synth.json`; RunFormatError when there is none or it cannot be read by this version."""
+    absent = f"{directory}: not a synthesis (no {FILE}); name the --out of one"
+    return read_versioned(directory / FILE, _HEAD, readable=FORMAT, absent=absent)
+
+
+def read_records(directory: Path) -> Iterator[Record]:
+    """All records, oldest first. A text that many prompts share is kept once.
+
+    Raises:
+        RunFormatError: a whole line is not what was written.
+    """
+    known: dict[str, str] = {}
+    for segment in log.segments(directory):
+        for line in log.scan(directory, segment):
+            try:
+                yield _record(json.loads(line.content), known)
+            except (ValueError, LookupError, TypeError) as error:
+                reason = str(error).splitlines()[0]
+                raise RunFormatError(
+                    f"{directory}/{log.FOLDER}/{segment}:{line.number}: is spoilt ({reason}); remove that "
+                    f"line, and what it held is made again by: {resume_command(directory)}"
+                ) from None
+
+
+def _record(content: Any, known: dict[str, str]) -> Record:
+    """A line as what it is; texts with which prompts begin are replaced by equal ones that are in memory already."""
+    if "said" in content:
+        said: Said = _RECORDS[Said].validate_python(content)
+        return said
+    if "lost" in content:
+        unanswered: Unanswered = _RECORDS[Unanswered].validate_python(content)
+        return unanswered
+    for prompt in (row["prompt"] for row in content["rows"]):
+        for part in ("system", "shared"):
+            prompt[part] = known.setdefault(prompt[part], prompt[part])
+    done: Done = _RECORDS[Done].validate_python(content)
+    return done
+
+
+class Journal:
+    """The only writer of a synthesis, from construction to `close`.
+
+    Raises:
+        UsageError: another process writes it.
+        StoreFailure: from every method: the disk is full or the rights are missing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._next_move = f"go on with: {resume_command(directory)}"
+        self._secrets = known_secrets()
+        with writing(directory, self._next_move):
+            self._lock = _locked(directory)
+        try:
+            with writing(directory, self._next_move):
+                self._log = log.Appender(directory)
+        except StoreFailure:
+            self._lock.release()
+            raise
+
+    def record(self, record: Record) -> None:
+        """Append one record: when this returns, no death of this process loses it."""
+        content = _RECORDS[type(record)].dump_python(record, mode="json")
+        text = json.dumps(hide_values(content, self._secrets), ensure_ascii=True, separators=(",", ":"))
+        with writing(self.directory, self._next_move):
+            self._log.append(text.encode() + b"\n")
+
+    def close(self) -> None:
+        """Bring everything to the disk and let others write."""
+        try:
+            with writing(self.directory, self._next_move):
+                self._log.close()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _locked(directory: Path) -> RunLock:
+    try:
+        return RunLock(directory)
+    except UsageError:
+        holder = owner(directory)
+        who = f"process {holder.pid} since {holder.since}" if holder else "another process"
+        raise UsageError(
+            f"{directory}: is being written by {who}; wait for it or stop it, then: {resume_command(directory)}"
+        ) from None

@@ -1,0 +1,548 @@
+"""An episode that a teacher's model plays by itself, and the way through it a second time to look at every step.
+
+The first pass asks for a step, takes it, and so on until the episode is over. The second repeats the executed actions
+without asking anybody and yields the scenes: by then it is known whether the episode succeeded, which is what makes
+its steps a demonstration. It needs a world that can be rebuilt ("deterministic"); in any other no scene is yielded.
+
+The three roles on one step of a task: who proposes it, who judges it, who gets it wrong.
+
+A proposal is worth learning when the critic's score is above one half (CollabUIAgents, eq. 6: ⌈score − 0.5⌉, so that
+exactly 0.5 earns nothing); a score that is missing is no reward and no pair. Only a rewarded proposal is set against
+the adversary's bad reply under the same input (eq. 7). A negative is dropped and counted if it cannot be read, means
+the same as the proposal on this screen, or leads to the same state where the environment can fork.
+
+A language model as a teacher (CollabUIAgents, Appendix B): `LanguageTeacher`.
+
+    basic          one call per screen: questions about it and about some of its elements
+    instruction    one call per screen: one-step instructions with reason and action
+    demonstration  the steps of an episode that the model played by itself and solved
+    preference     its steps that the critic rewards, against a clumsy agent's
+
+Whatever it says is checked, and what does not hold is counted by its cause (`collab.synthesis.llm_prompts`). Deviations
+from the paper: prompts of our own; replies are JSON; demonstrations, which the paper does not have, come from solved
+episodes only.
+
+Instruction knowledge from a model: things to ask for on a screen that take one step, with reason and action.
+
+Of the instructions of one screen, at most two have a step that says that all is done and at most one a step that
+answers (CollabUIAgents, Appendix C.4.3); more are counted and left out.
+
+Basic knowledge from a model: what a screen is for, and what some of its elements are, say and do.
+
+One call asks everything about a screen: the questions on the whole, and four on each element that was drawn
+(CollabUIAgents, table 9).
+
+Asking a teacher's model: one limit per call, one seed per question, and no question twice.
+
+What a teaching model works with: whom it asks, with which prompts, and for which policy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol, get_args
+
+from collab.data.example import LEVELS, Level, Row
+from collab.envs.base import Environment, Forkable, HasGoal, Suite
+from collab.envs.grammar import ActionSpace
+from collab.errors import EnvironmentFailure, ModelFailure
+from collab.models.base import Model, Reply
+from collab.prompts.render import Context
+from collab.rewards.oracle import reached
+from collab.rewards.query import Answer, Instruction, Proposal, Score, ask, prompt_hash, read_items, text_hash
+from collab.rollout.episode import told
+from collab.seeds import derive, generator
+from collab.synthesis.conversation import Reader
+from collab.synthesis.llm_prompts import (
+    FOREIGN,
+    NOT_SHOWN,
+    Decided,
+    TeacherPrompts,
+    is_answer,
+    is_completion,
+    is_foreign,
+    is_shown,
+    read_action,
+    unfounded,
+)
+from collab.synthesis.teacher import Lesson, Scene
+from collab.synthesis.wording import ElementKind, ScreenKind, about_element, about_screen
+from collab.types import Action, CellRef, CellReward, HistoryEntry, Prompt, Sampling, Task
+
+PATIENCE = 3
+"""Refused proposals in a row after which an episode is given up."""
+
+Propose = Callable[[Scene], Awaitable[Decided | Counter[str]]]
+"""The next step of a scene, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A step that was proposed and carried out."""
+
+    decided: Decided | None
+    """None where no proposal fitted and nothing was done."""
+    executed: Action | None
+    screen: str
+    """Digest of the screen before."""
+    changed: bool
+    """Whether anything was to be seen of it; ending an episode counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A whole episode."""
+
+    steps: tuple[Taken, ...]
+    success: bool
+    refused: Mapping[str, int] = field(default_factory=Counter)
+
+
+async def play(suite: Suite, environment: Environment, task: Task, *, seed: int, propose: Propose) -> Played:
+    """Play one episode; EnvironmentFailure and ModelFailure as they come."""
+    scene = await _begin(suite, environment, task, seed)
+    steps: list[Taken] = []
+    refused: Counter[str] = Counter()
+    idle = 0
+    while True:
+        found = await propose(scene)
+        decided = found if isinstance(found, Decided) else None
+        if not isinstance(found, Decided):
+            refused += found
+        idle = 0 if decided else idle + 1
+        if idle == PATIENCE:
+            return Played(steps=tuple(steps), success=False, refused=refused)
+        result = await environment.step(executed := decided.action if decided else None)
+        after = result.observation
+        changed = result.terminated or after.digest != scene.observation.digest
+        steps.append(Taken(decided=decided, executed=executed, screen=scene.observation.digest, changed=changed))
+        if result.done:
+            success = result.outcome is not None and result.outcome.success
+            return Played(steps=tuple(steps), success=success, refused=refused)
+        entry = told(suite.space, scene.observation, executed, decided.reason if decided else "", result)
+        scene = _next(scene, entry, executed, seed=seed)
+        scene = replace(scene, observation=after)
+
+
+async def replay(
+    suite: Suite, environment: Environment, task: Task, played: Played, *, seed: int
+) -> AsyncIterator[Scene]:
+    """The scenes of an episode in which a step was taken, on an environment that is in their state.
+
+    Raises:
+        EnvironmentFailure: the world is not what it was the first time.
+    """
+    scene = await _begin(suite, environment, task, seed)
+    for number, step in enumerate(played.steps):
+        if scene.observation.digest != step.screen:
+            raise EnvironmentFailure(f"{suite.label}: {task.name} is not what it was before step {number}")
+        if step.decided is not None:
+            yield scene
+        if number == len(played.steps) - 1:
+            return  # whatever follows the last step, nothing is taught there
+        result = await environment.step(step.executed)
+        reason = step.decided.reason if step.decided else ""
+        entry = told(suite.space, scene.observation, step.executed, reason, result)
+        scene = replace(_next(scene, entry, step.executed, seed=seed), observation=result.observation)
+
+
+async def _begin(suite: Suite, environment: Environment, task: Task, seed: int) -> Scene:
+    observation = await environment.reset(task)
+    if isinstance(environment, HasGoal):
+        task = replace(task, goal=environment.goal())
+    return Scene(
+        suite=suite,
+        environment=environment,
+        task=task,
+        step=0,
+        observation=observation,
+        met="rollout",
+        seed=derive(seed, "scene", 0),
+    )
+
+
+def _next(scene: Scene, entry: HistoryEntry, executed: Action | None, *, seed: int) -> Scene:
+    step = scene.step + 1
+    history = (*scene.history, entry)
+    return replace(scene, step=step, history=history, last=executed, seed=derive(seed, "scene", step))
+
+
+class Memory(Protocol):
+    """Remembers replies, so that work that is done again does not pay for them again."""
+
+    def recall(self, call: str) -> str | None:
+        """What was replied to this call before; None when it was never answered."""
+
+    def keep(self, call: str, reply: Reply) -> None:
+        """Remember a reply the moment it comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """A model that is asked."""
+
+    model: Model
+    sampling: Sampling
+    call_s: float = 120.0
+    """Limit of one call, retries included and waiting in line not."""
+    memory: Memory | None = None
+    """None asks anew every time."""
+
+    async def ask(self, prompt: Prompt, seed: int, role: str) -> str:
+        """The reply's text.
+
+        Args:
+            role: what is asked; with `seed` it decides the seed of the call.
+
+        Raises:
+            ModelFailure: the call failed after its retries or took longer than its limit.
+        """
+        call = text_hash("\x1f".join([prompt_hash(prompt), str(seed), role]))
+        known = None if self.memory is None else self.memory.recall(call)
+        if known is not None:
+            return known
+        call_seed = derive(seed, "teacher", role)
+        reply = await ask(self.model, prompt, self.sampling, seed=call_seed, call_s=self.call_s, who="the teacher")
+        if self.memory is not None:
+            self.memory.keep(call, reply)
+        return reply.text
+
+
+TOO_LONG = "the task does not fit into the context"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Shared by all roles."""
+
+    name: str
+    """Of the agents file that teaches."""
+    caller: Caller
+    prompts: TeacherPrompts
+    reader: Reader
+    """The policy that rows are made for."""
+
+    def decision(self, scene: Scene, goal: str | None = None) -> Prompt | None:
+        """What the policy would read on a scene, hearing nobody.
+
+        Args:
+            goal: asked for on this screen instead of the scene's task and without its history; None for the task.
+
+        Returns:
+            None when not even the task alone fits into the policy's context.
+        """
+        context = Context(
+            goal=scene.task.goal if goal is None else goal,
+            space=scene.suite.space,
+            observation=scene.observation,
+            history=scene.history if goal is None else (),
+        )
+        with contextlib.suppress(ModelFailure):
+            return self.reader.decision(context, self.reader.alone(), {})
+        return None
+
+
+_CELL = CellRef("teacher", 0)
+
+
+async def propose(desk: Desk, scene: Scene) -> Decided | Counter[str]:
+    """The next step of a task, or why there is none; ModelFailure when the model cannot be reached."""
+    state = desk.decision(scene)
+    if state is None:
+        return Counter({TOO_LONG: 1})
+    return await _decide(desk, scene, _act(desk, state), "act")
+
+
+async def prefer(desk: Desk, scene: Scene, proposed: Decided) -> Lesson:
+    """A preference between a rewarded proposal and a bad reply; no row when one of the three roles gives nothing."""
+    judged = await score(desk, scene, proposed)
+    if judged.score is None:
+        return Lesson(refused=Counter({f"critic: {judged.missing}": 1}))
+    if not judged.reward:
+        return Lesson(refused=Counter({"critic: not rewarded": 1}))
+    wrong = await mislead(desk, scene, proposed)
+    if not isinstance(wrong, Decided):
+        return Lesson(refused=Counter({f"adversary: {why}": count for why, count in wrong.items()}))
+    return step_row(desk, scene, "preference", proposed, wrong)
+
+
+async def score(desk: Desk, scene: Scene, proposed: Decided) -> CellReward:
+    """The critic's word on a proposal; a score that is absent, out of range or unreadable stays missing."""
+    state = desk.decision(scene)
+    if state is None:
+        return _missing(TOO_LONG)
+    words = scene.suite.space.describe(proposed.action, scene.observation)
+    prompt = desk.prompts.critic(state.shared.strip(), [(words, proposed.reason)])
+    found = read_items(await desk.caller.ask(prompt, scene.seed, "critic"), Score)
+    scores = [item for item in found.good if item.id == 1]
+    if len({item.score for item in scores}) != 1:
+        return _missing("two scores for one action" if scores else next(iter(found.refused), "no score"))
+    return CellReward(cell=_CELL, score=scores[0].score, reason=scores[0].reason)
+
+
+async def mislead(desk: Desk, scene: Scene, right: Decided) -> Decided | Counter[str]:
+    """A bad reply under the same input, or why there is none."""
+    state = desk.decision(scene)
+    if state is None:
+        return Counter({TOO_LONG: 1})
+    words = scene.suite.space.describe(right.action, scene.observation)
+    wrong = await _decide(desk, scene, desk.prompts.clumsy(state.shared.strip(), words), "clumsy")
+    if not isinstance(wrong, Decided):
+        return wrong
+    if wrong.action == right.action:
+        return Counter({"the same action as the good one": 1})
+    if await _same_state(scene, wrong.action, right.action):
+        return Counter({"leads to the same state as the good one": 1})
+    return wrong
+
+
+def step_row(desk: Desk, scene: Scene, level: Level, good: Decided, bad: Decided | None = None) -> Lesson:
+    """The row of one step as a policy would be asked for it; of a preference with both sides."""
+    prompt = desk.decision(scene)
+    if prompt is None:
+        return Lesson(refused=Counter({TOO_LONG: 1}))
+    if not all(is_shown(side.action, scene.observation, prompt) for side in (good, bad or good)):
+        return Lesson(refused=Counter({NOT_SHOWN: 1}))
+    row = Row(
+        level=level,
+        kind="solution" if bad is None else "process",
+        prompt=prompt,
+        reply=good.reply,
+        rejected=None if bad is None else bad.reply,
+        action_type=good.action.type,
+        provenance=scene.provenance(desk.name, prompt_hash(_act(desk, prompt))),
+    )
+    return Lesson(rows=(row,))
+
+
+def _act(desk: Desk, state: Prompt) -> Prompt:
+    return desk.prompts.act(state.shared.strip())
+
+
+async def _decide(desk: Desk, scene: Scene, prompt: Prompt, role: str) -> Decided | Counter[str]:
+    found = read_items(await desk.caller.ask(prompt, scene.seed, role), Proposal)
+    if len(found.good) != 1:
+        return found.refused or Counter({"several actions in one reply": 1})
+    decided = read_action(found.good[0], scene.suite.space, scene.observation, goal=scene.task.goal)
+    return decided if isinstance(decided, Decided) else Counter({decided: 1})
+
+
+def _missing(why: str) -> CellReward:
+    return CellReward(cell=_CELL, score=None, missing=why)
+
+
+async def _same_state(scene: Scene, one: Action, other: Action) -> bool:
+    """Whether two actions cannot be told apart by what they lead to; False where the environment cannot fork."""
+    world = scene.environment
+    return isinstance(world, Forkable) and await reached(world, one) == await reached(world, other)
+
+
+MOST_COMPLETIONS, MOST_ANSWERS = 2, 1
+
+
+async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
+    """One row per instruction that holds.
+
+    Args:
+        count: instructions that are asked for.
+    """
+    prompt = desk.prompts.instructions(scene.observation.text, count)
+    found = read_items(await desk.caller.ask(prompt, scene.seed, "instructions"), Instruction)
+    refused, asked, taken = Counter(found.refused), prompt_hash(prompt), _Taken()
+    rows: list[Row] = []
+    for item in found.good:
+        decided = _checked(item, scene, taken)
+        row = (
+            _instruction_row(desk, scene, item.instruction, decided, asked) if isinstance(decided, Decided) else decided
+        )
+        if isinstance(row, Row):
+            rows.append(row)
+        else:
+            refused[row] += 1
+    return Lesson(rows=tuple(rows), refused=refused)
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What a screen's instructions hold so far."""
+
+    instructions: set[str] = field(default_factory=set)
+    completions: int = 0
+    answers: int = 0
+
+    def refuses(self, instruction: str, action: Action, space: ActionSpace) -> str | None:
+        """Why another one is too much; None when it is taken in."""
+        folded = instruction.casefold()
+        completes, answers = is_completion(action, space), is_answer(action)
+        if folded in self.instructions:
+            return "the same instruction twice"
+        if completes and self.completions == MOST_COMPLETIONS:
+            return "too many instructions that are already fulfilled"
+        if answers and self.answers == MOST_ANSWERS:
+            return "too many questions"
+        self.instructions.add(folded)
+        self.completions += completes
+        self.answers += answers
+        return None
+
+
+def _checked(item: Instruction, scene: Scene, taken: _Taken) -> Decided | str:
+    space, observation = scene.suite.space, scene.observation
+    if is_foreign(item.instruction, "", observation.text):
+        return FOREIGN
+    decided = read_action(item, space, observation, goal=item.instruction)
+    if isinstance(decided, str):
+        return decided
+    why = unfounded(item.instruction, decided.action, space, observation)
+    return why or taken.refuses(item.instruction, decided.action, space) or decided
+
+
+def _instruction_row(desk: Desk, scene: Scene, instruction: str, decided: Decided, asked: str) -> Row | str:
+    prompt = desk.decision(scene, instruction)
+    if prompt is None:
+        return TOO_LONG
+    if not is_shown(decided.action, scene.observation, prompt):
+        return NOT_SHOWN
+    return Row(
+        level="instruction",
+        kind="one-step",
+        prompt=prompt,
+        reply=decided.reply,
+        action_type=decided.action.type,
+        provenance=scene.provenance(desk.name, asked),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question of a call."""
+
+    kind: str
+    text: str
+
+
+def draw_questions(scene: Scene, elements: int) -> list[Question]:
+    """What is asked about a scene: decided by its seed.
+
+    Args:
+        elements: at most so many are asked about.
+    """
+    rng = generator(derive(scene.seed, "questions"))
+    questions = [Question(kind, about_screen(kind, rng)) for kind in get_args(ScreenKind)]
+    shown = scene.observation.elements
+    for element in rng.sample(shown, min(elements, len(shown))):
+        questions += [Question(kind, about_element(kind, element, rng)) for kind in get_args(ElementKind)]
+    return questions
+
+
+async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
+    """One row per question that was answered once, in the language of the question."""
+    questions = draw_questions(scene, elements)
+    prompt = desk.prompts.screen(scene.observation.text, [question.text for question in questions])
+    found = read_items(await desk.caller.ask(prompt, scene.seed, "screen"), Answer)
+    refused = Counter(found.refused)
+    answers: dict[int, Answer] = {}
+    for answer in found.good:
+        why = _refusal(answer, len(questions), answers, scene)
+        if why is None:
+            answers[answer.question] = answer
+        else:
+            refused[why] += 1
+    unanswered = sum(number not in {one.question for one in found.good} for number in range(1, len(questions) + 1))
+    if found.good and unanswered:
+        refused["a question without an answer"] += unanswered
+    asked = prompt_hash(prompt)
+    rows = [_basic_row(desk, scene, questions[number - 1], answers[number], asked) for number in sorted(answers)]
+    return Lesson(rows=tuple(rows), refused=refused)
+
+
+def _refusal(answer: Answer, questions: int, before: dict[int, Answer], scene: Scene) -> str | None:
+    if not 1 <= answer.question <= questions:
+        return "an answer to a question that was not asked"
+    if answer.question in before:
+        return "a second answer to a question"
+    return FOREIGN if is_foreign(answer.answer, "", scene.observation.text) else None
+
+
+def _basic_row(desk: Desk, scene: Scene, question: Question, answer: Answer, asked: str) -> Row:
+    return Row(
+        level="basic",
+        kind=question.kind,
+        prompt=desk.reader.question(scene.observation, question.text),
+        reply=answer.answer,
+        provenance=scene.provenance(desk.name, asked),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageTeacher:
+    """Teaches by asking a model; what it draws depends on the scene's seed alone."""
+
+    desk: Desk
+    elements: int = 4
+    """Of a screen about which something is asked."""
+    instructions: int = 8
+    """That are asked for per screen."""
+    levels: frozenset[Level] = frozenset(LEVELS)
+    _played: dict[tuple[str, int], Played] = field(default_factory=dict)
+    """Episodes whose screens are being met again, by task and seed."""
+
+    @property
+    def name(self) -> str:
+        """Name of the agents file whose model teaches."""
+        return self.desk.name
+
+    async def teach(self, scene: Scene, level: Level) -> Lesson:
+        """Rows of one level; see `collab.synthesis.teacher.Teacher`."""
+        if level == "basic":
+            return await teach_basics(self.desk, scene, self.elements)
+        if level == "instruction":
+            return await teach_instructions(self.desk, scene, self.instructions)
+        if level == "demonstration":
+            return self._demonstrate(scene)
+        taken = self._taken(scene)
+        proposed = taken.decided if taken and taken.decided else await propose(self.desk, scene)
+        if not isinstance(proposed, Decided):
+            return Lesson(refused=proposed)
+        return await prefer(self.desk, scene, proposed)
+
+    async def follow(
+        self, suite: Suite, environment: Environment, task: Task, *, seed: int
+    ) -> AsyncIterator[Scene | Lesson]:
+        """Play an episode by the model's own proposals, then meet its screens again one by one.
+
+        Yields:
+            First what was refused on the way, then a scene for every step that was taken.
+
+        Raises:
+            EnvironmentFailure, ModelFailure: as they come.
+        """
+        if "deterministic" not in suite.capabilities:
+            yield Lesson(refused=Counter({"the world cannot be played a second time": 1}))
+            return
+        played = await play(suite, environment, task, seed=seed, propose=lambda scene: propose(self.desk, scene))
+        yield Lesson(refused=played.refused)
+        key = (task.name, task.seed)
+        self._played[key] = played
+        try:
+            async for scene in replay(suite, environment, task, played, seed=seed):
+                yield scene
+        finally:
+            del self._played[key]
+
+    def _taken(self, scene: Scene) -> Taken | None:
+        played = self._played.get((scene.task.name, scene.task.seed))
+        return played.steps[scene.step] if played else None
+
+    def _demonstrate(self, scene: Scene) -> Lesson:
+        played, taken = self._played.get((scene.task.name, scene.task.seed)), self._taken(scene)
+        if played is None or taken is None or taken.decided is None:
+            return Lesson(refused=Counter({"nobody knows how the episode ends": 1}))
+        if not played.success:
+            return Lesson(refused=Counter({"a step of an episode that was not solved": 1}))
+        if not taken.changed:
+            return Lesson(refused=Counter({"a step that changed nothing": 1}))
+        return step_row(self.desk, scene, "demonstration", taken.decided)

@@ -1,0 +1,317 @@
+"""The teacher that knows: exact answers, solutions and judgements from the environment itself.
+
+    teacher = OracleTeacher(talk=Talk(reader=reader))
+    lesson = await teacher.teach(scene, "demonstration")
+
+    basic          what reading the screen tells, and what tapping does, found by tapping on a fork
+    instruction    one step asked for in words, tried on a fork so that it really does something
+    demonstration  the next action of the solution, in the prompt that an agent would get there
+    preference     the same prompt; the solution's action against a mistake that leads elsewhere and is not good
+
+An environment that cannot fork is asked for less, one without solutions for neither demonstrations nor preferences;
+what is left out is counted.
+
+Writing down what a teacher says of a scene: rows, and what could not become one.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from collab.data.example import LEVELS, Level, Row
+from collab.envs.base import Forkable, HasOracle
+from collab.envs.text import flat, line
+from collab.errors import ModelFailure
+from collab.prompts.parse import read_reply
+from collab.rewards.oracle import OracleCritic
+from collab.rewards.perturb import worse
+from collab.rewards.query import reason, reply
+from collab.seeds import derive, generator
+from collab.synthesis import facts
+from collab.synthesis.actions import Hands
+from collab.synthesis.conversation import Talk
+from collab.synthesis.instructions import Instruction, Sort, proposals, two_steps
+from collab.synthesis.renaming import as_told, as_told_beside, of_apps, of_opened, other_labels, spelling
+from collab.synthesis.screens import changes, consequence, spot_of, tried
+from collab.synthesis.teacher import Lesson, Scene
+from collab.synthesis.wording import ELEMENT, SCREEN, ElementKind, ScreenKind, about_element, about_screen
+from collab.types import Action, Element, ElementTarget, Prompt, StepResult
+
+UNTOLD = "it types words that the prompt does not tell"
+"""Cause of a refusal: what was read many steps ago and is forgotten since could only be made up."""
+_TYPED = {"input_text": "text", "type_string": "content"}
+_WORD = re.compile(r"[^\W\d_]{3,}")
+
+
+class Refusal(Exception):
+    """Something that could have become a row and did not; the message is the reason that is counted."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Book:
+    """The rows of one scene and level, while they are made."""
+
+    scene: Scene
+    level: Level
+    teacher: str
+    rng: random.Random
+    shown: Scene | None = None
+    """The scene as prompts tell it, where that is under other names (`renaming`); None for as it is."""
+    rows: list[Row] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def add(self, kind: str, prompt: Prompt, answer: str) -> None:
+        """A question and its answer."""
+        self._write(kind, prompt, answer)
+
+    def decide(
+        self, kind: str, prompt: Prompt, action: Action, *, because: str | None = None, rejected: str | None = None
+    ) -> None:
+        """A decision and what to say.
+
+        Args:
+            action: canonical on the scene.
+            because: what the reply names first; None names the action's target.
+            rejected: the other side of a preference.
+
+        Raises:
+            Refusal: the reply would point at what the prompt does not show, type what it does not tell, open an app
+                that an instruction does not name, or not be read back as it is meant.
+        """
+        space, screen = self.scene.suite.space, (self.shown or self.scene).observation
+        aimed = isinstance(action.target, ElementTarget) or because is not None
+        if aimed and (because or reason(action, screen, space)) not in prompt.shared:
+            raise Refusal("its element is not in the prompt")
+        if not _typed_words(action) <= _words(prompt.shared):
+            raise Refusal(UNTOLD)
+        if self.level == "instruction" and _opens_what_is_not_named(action, prompt.shared):
+            raise Refusal("the app to open is not in the prompt")
+        text = reply(as_told(action, prompt.shared), screen, space, because)
+        if read_reply(text, space, screen).action != action:
+            raise Refusal("the reply is not read back as its action")
+        self._write(kind, prompt, text, action.type, rejected)
+
+    def _write(
+        self, kind: str, prompt: Prompt, said: str, action_type: str | None = None, rejected: str | None = None
+    ) -> None:
+        row = Row(
+            level=self.level,
+            kind=kind,
+            prompt=prompt,
+            reply=said,
+            rejected=rejected,
+            action_type=action_type,
+            provenance=self.scene.provenance(self.teacher),
+        )
+        self.rows.append(row)
+
+
+def _typed_words(action: Action) -> frozenset[str]:
+    """The words that an action types; of numbers, dates and codes nothing, for they may be worked out."""
+    typed = action.get(_TYPED[action.type]) if action.type in _TYPED else None
+    return _words(typed) if isinstance(typed, str) else frozenset()
+
+
+def _opens_what_is_not_named(action: Action, told: str) -> bool:
+    return action.type == "open_app" and spelling(str(action["app_name"]), told) is None
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.casefold() for word in _WORD.findall(text))
+
+
+def fitting(ask: Callable[[], Prompt]) -> Prompt:
+    """A prompt, or the refusal to make one that does not fit into the context."""
+    try:
+        return ask()
+    except ModelFailure:
+        raise Refusal("the prompt does not fit into the context") from None
+
+
+_ANSWERS = {"screen-purpose": facts.purpose, "screen-aim": facts.aim, "screen-summary": facts.summary}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """How much is made of one scene, at most."""
+
+    screens: int = 1
+    """Questions about the screen."""
+    elements: int = 4
+    """Questions about elements, each about another one where there are enough."""
+    instructions: Mapping[Sort, int] = field(default_factory=lambda: {"do": 4, "complete": 1, "answer": 1})
+    """Appendix B asks for one or two that are complete already, and at most one answer."""
+    seats: int = 1
+    """Decisions per step of a solution, each from another seat of another conversation."""
+    renamed: float = 0.0
+    """Share of screens and decisions that are taught under other names, in [0, 1)."""
+    two_steps: float = 0.0
+    """Share of screens with an instruction of two steps, in [0, 1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OracleTeacher:
+    """Makes rows of what the environment knows."""
+
+    talk: Talk
+    amounts: Amounts = Amounts()
+    name: str = "oracle"
+    levels: frozenset[Level] = frozenset(LEVELS)
+
+    async def teach(self, scene: Scene, level: Level) -> Lesson:
+        """Make rows of one level; see `Teacher`. No model is asked, so no ModelFailure is raised."""
+        book = Book(scene=scene, level=level, teacher=self.name, rng=generator(derive(scene.seed, level)))
+        if level == "basic":
+            await self._basic(book)
+        elif level == "instruction":
+            await self._instruction(book)
+        else:
+            for seat in range(self.amounts.seats):
+                await self._decision(book, seat)
+        return Lesson(rows=tuple(book.rows), refused=book.refused)
+
+    # ----------------------------------------------------------------------------------------------- basic
+
+    async def _basic(self, book: Book) -> None:
+        rng, screen = book.rng, book.scene.observation
+        kinds: tuple[ScreenKind, ...] = tuple(SCREEN)
+        for kind in rng.sample(kinds, min(self.amounts.screens, len(kinds))):
+            book.add(kind, self.talk.reader.question(screen, about_screen(kind, rng)), _ANSWERS[kind](screen))
+        chosen = rng.sample(screen.elements, min(self.amounts.elements, len(screen.elements)))
+        for element in chosen:
+            asked: ElementKind = rng.choice(tuple(ELEMENT))
+            try:
+                answer = await _about(book.scene, element, asked)
+            except Refusal as refusal:
+                book.refused[str(refusal)] += 1
+                continue
+            prompt = self.talk.reader.question(screen, about_element(asked, element, rng))
+            book.add(asked, prompt, f"{line(element)}\n{answer}")
+
+    # ----------------------------------------------------------------------------------------- instruction
+
+    async def _instruction(self, book: Book) -> None:
+        if book.rng.random() < self.amounts.renamed:
+            book.shown = other_labels(book.scene, book.rng)
+        first: Instruction | None = None
+        for sort, found in proposals(book.shown or book.scene, book.rng).items():
+            wanted = self.amounts.instructions.get(sort, 0)
+            for instruction in found:
+                if wanted == 0:
+                    break
+                try:
+                    await self._step(book, instruction)
+                    wanted -= 1
+                    first = first or (instruction if sort == "do" else None)
+                except Refusal as refusal:
+                    book.refused[str(refusal)] += 1
+        if first is not None and book.shown is None and book.rng.random() < self.amounts.two_steps:
+            await self._two_steps(book, first)
+
+    async def _step(self, book: Book, instruction: Instruction) -> None:
+        """Write down one instruction, if following it makes a difference."""
+        scene = book.scene
+        action = scene.suite.space.canonical(instruction.action, scene.observation)
+        if instruction.sort == "do":
+            result = await tried(scene, action)
+            if result is not None and not changes(scene, result):
+                raise Refusal("the instruction changes nothing")
+            if result is not None and _opens_nothing(instruction, action, scene, result):
+                raise Refusal("what is to be opened does not open")
+        kind = "one-step" if instruction.sort == "do" else f"one-step-{instruction.sort}"
+        self._ask(book, kind, replace(instruction, action=action))
+
+    async def _two_steps(self, book: Book, first: Instruction) -> None:
+        """Write down an instruction of two steps, asked at each of its moments."""
+        scene = book.scene
+        first = replace(first, action=scene.suite.space.canonical(first.action, scene.observation))
+        for moment in await two_steps(scene, first, book.rng):
+            try:
+                self._ask(replace(book, scene=moment.scene), "two-step", moment.instruction)
+            except Refusal as refusal:
+                book.refused[str(refusal)] += 1
+
+    def _ask(self, book: Book, kind: str, instruction: Instruction) -> None:
+        """Write down an instruction; of those to open an app, `Amounts.renamed` give the app another name."""
+        shown, goal, action = book.shown or book.scene, instruction.goal, instruction.action
+        if action.type == "open_app" and book.rng.random() < self.amounts.renamed:
+            renaming = of_opened(action, book.rng)
+            shown = renaming.scene(replace(shown, history=instruction.history))
+            instruction = replace(instruction, history=shown.history)
+            goal, action = renaming.asked(goal), renaming.action(action)
+        prompt = fitting(lambda: self.talk.first_word(shown, goal, instruction.history, book.rng))
+        replace(book, shown=shown).decide(kind, prompt, action, because=instruction.because)
+
+    # ------------------------------------------------------------------------- demonstration and preference
+
+    async def _decision(self, book: Book, seat: int) -> None:
+        scene = book.scene
+        rng = generator(derive(scene.seed, "decision", seat))  # the same prompt on both levels
+        try:
+            right = _next(scene)
+            renaming = of_apps(scene, scene.task.goal, rng) if rng.random() < self.amounts.renamed else None
+            shown = scene if renaming is None else renaming.scene(scene)
+            said = right if renaming is None else renaming.action(right)
+            prompt = fitting(lambda: self.talk.decision(shown, said, rng))
+            rejected = None
+            if book.level == "preference":
+                wrong = await self._worse(scene, right, rng)
+                wrong = wrong if renaming is None else renaming.action(wrong)
+                wrong = as_told_beside(wrong, said, prompt.shared)
+                rejected = reply(wrong, shown.observation, scene.suite.space)
+            kind = "process" if rejected else "recovery" if scene.met == "mistake" else "solution"
+            replace(book, shown=shown).decide(kind, prompt, said, rejected=rejected)
+        except Refusal as refusal:
+            book.refused[str(refusal)] += 1
+
+    async def _worse(self, scene: Scene, right: Action, rng: random.Random) -> Action:
+        """An action that is worse than the right one, as far as the environment can tell."""
+        environment = scene.environment
+        able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
+        critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
+        found = await worse(environment, right, spot_of(scene), rng, critic=critic)
+        if found is None:
+            raise Refusal("no worse action was found")
+        return found.action
+
+
+async def _about(scene: Scene, element: Element, kind: ElementKind) -> str:
+    """The answer to a question about an element, without the element's line."""
+    if kind == "element-information":
+        return facts.information(element)
+    hands = Hands(scene.suite.space)
+    tap = hands.tap(element.index)
+    tapped = None if tap is None else await tried(scene, tap)
+    effect = "" if tap is None or tapped is None else consequence(scene, tap, tapped)
+    dead = tapped is not None and not changes(scene, tapped)
+    if kind == "element-effect":
+        if not effect:
+            raise Refusal("what a tap does cannot be tried here")
+        return effect
+    if kind == "element-function":
+        return f"{facts.function(element)} When tapped: {effect}" if effect else facts.function(element)
+    own = facts.own_action(element, hands)
+    action = None if dead and own == tap else own
+    return "None: it does nothing." if action is None else scene.suite.space.format(action)
+
+
+def _opens_nothing(instruction: Instruction, action: Action, scene: Scene, result: StepResult) -> bool:
+    """Whether an entry is to be opened and the tap does something else: selects it, or leads elsewhere."""
+    if not instruction.goal.startswith("Open ") or not isinstance(action.target, ElementTarget):
+        return False
+    entry = scene.observation.elements[action.target.index]
+    return entry.role == "list item" and flat(entry.label) not in result.observation.title
+
+
+def _next(scene: Scene) -> Action:
+    """The solution's next action, canonical on the scene."""
+    if not isinstance(scene.environment, HasOracle):
+        raise Refusal("the environment knows no solutions")
+    remaining = scene.environment.oracle()
+    if not remaining:
+        raise Refusal("no way leads on" if remaining is None else "the episode is over")
+    return scene.suite.space.canonical(remaining[0], scene.observation)

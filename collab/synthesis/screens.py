@@ -1,0 +1,228 @@
+"""How screens are met: by exploring at random, and on the way through tasks.
+
+    environment = await suite.open()
+    async for scene in explore(suite, environment, task, seed=seed, steps=30): ...
+    async for scene in follow(suite, environment, task, seed=seed, mistakes=0.2): ...
+
+Both reset the environment they are given and play one episode in it. A scene's environment stays in its state until
+the next scene is asked for, so whoever wants more of it forks. Nothing here knows any particular environment; which
+tasks and seeds may be met is the caller's choice (`collab.data`).
+
+Trying an action without doing it: on a fork of the scene's environment.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, Suite
+from collab.envs.grammar import ActionSpace
+from collab.envs.random_actions import random_action
+from collab.rewards.oracle import OracleCritic
+from collab.rewards.perturb import Spot, mistakes, words_of
+from collab.rewards.query import reply, said_reason
+from collab.rollout.episode import told
+from collab.seeds import derive, generator
+from collab.synthesis import facts
+from collab.synthesis.teacher import Met, Scene
+from collab.types import Action, Element, HistoryEntry, Observation, StepResult, Task
+
+READ_ONLY = frozenset({"text", "heading", "image"})
+"""Roles of elements that exploration taps seldom, for they seldom do anything."""
+_MOST_MISTAKES = 2
+"""In a row; then the way back is shown."""
+_TRIES = 8
+"""Mistakes that are looked at before the right action is taken after all."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """One episode while it is played."""
+
+    suite: Suite
+    environment: Environment
+    task: Task
+    observation: Observation
+    seed: int
+    way: str
+    """Purpose of the scenes' seeds."""
+    history: list[HistoryEntry] = field(default_factory=list)
+    last: Action | None = None
+
+    @classmethod
+    async def begin(cls, suite: Suite, environment: Environment, task: Task, seed: int, way: str) -> _Walk:
+        observation = await environment.reset(task)
+        if isinstance(environment, HasGoal):
+            task = replace(task, goal=environment.goal())
+        return cls(suite=suite, environment=environment, task=task, observation=observation, seed=seed, way=way)
+
+    def scene(self, met: Met) -> Scene:
+        step = len(self.history)
+        return Scene(
+            suite=self.suite,
+            environment=self.environment,
+            task=self.task,
+            step=step,
+            observation=self.observation,
+            history=tuple(self.history),
+            last=self.last,
+            met=met,
+            seed=derive(self.seed, f"{self.way} scene", self.task.name, self.task.seed, step),
+        )
+
+    def rng(self) -> random.Random:
+        """What decides this step of the walk."""
+        return generator(derive(self.seed, self.way, self.task.name, self.task.seed, len(self.history)))
+
+    async def take(self, action: Action) -> StepResult:
+        """Execute an action and note it as a policy that says it would."""
+        space, before = self.suite.space, self.observation
+        action = space.canonical(action, before)
+        result = await self.environment.step(action)
+        why = said_reason(reply(action, before, space), before, space)
+        self.history.append(told(space, before, action, why, result))
+        self.last, self.observation = action, result.observation
+        return result
+
+
+async def explore(
+    suite: Suite, environment: Environment, task: Task, *, seed: int, steps: int = 30
+) -> AsyncIterator[Scene]:
+    """Meet screens by random valid actions that do not end the episode.
+
+    Mostly taps on what was not tapped before, and apps that are opened by name.
+
+    Args:
+        environment: of the suite; it is reset, with a budget that lasts for all steps and a trial on the last screen.
+        steps: actions at most.
+
+    Yields:
+        The first screen, and the one after every action.
+
+    Raises:
+        EnvironmentFailure: the environment broke.
+    """
+    roomy = replace(task, max_steps=max(task.max_steps, steps + 2))
+    walk = await _Walk.begin(suite, environment, roomy, seed, "exploration")
+    explorer = _Explorer(space=suite.space, apps=app_names(suite))
+    yield walk.scene("exploration")
+    for _ in range(steps):
+        result = await walk.take(explorer.draw(walk.observation, walk.rng()))
+        if result.done:
+            return
+        yield walk.scene("exploration")
+
+
+async def follow(
+    suite: Suite, environment: Environment, task: Task, *, seed: int, mistakes: float = 0.0
+) -> AsyncIterator[Scene]:
+    """Meet the screens on the solution of a task, from the first to the one on which the task is declared done.
+
+    Args:
+        environment: of the suite; it is reset.
+        mistakes: chance before each step of a sampled mistake, in [0, 1), never more than two in a row. Where the
+            environment can fork, only mistakes after which it still knows a way.
+
+    Yields:
+        A scene per step. Nothing where the environment knows no solution; the walk ends where it loses its way.
+
+    Raises:
+        EnvironmentFailure: the environment broke.
+    """
+    walk = await _Walk.begin(suite, environment, task, seed, "rollout")
+    if not isinstance(environment, HasOracle):
+        return
+    wrong = 0
+    while remaining := environment.oracle():
+        yield walk.scene("mistake" if wrong else "rollout")
+        rng, action = walk.rng(), None
+        if wrong < _MOST_MISTAKES and rng.random() < mistakes:
+            action = await _mistake(walk, remaining[0], rng)
+        wrong = wrong + 1 if action is not None else 0
+        result = await walk.take(action or remaining[0])
+        if result.done:
+            return
+
+
+async def _mistake(walk: _Walk, right: Action, rng: random.Random) -> Action | None:
+    """A mistake that can be made good again; None when none was found."""
+    spot = spot_of(walk.scene("rollout"))
+    environment = walk.environment
+    able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
+    critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
+    for drawn, _ in zip(mistakes(right, spot, rng), range(_TRIES), strict=False):
+        if drawn.kind == "premature end":
+            continue
+        if critic is None:
+            return drawn.action
+        judgement = await critic(drawn.action)
+        if judgement.left is not None and judgement.score < 1.0:
+            return drawn.action
+    return None
+
+
+def spot_of(scene: Scene) -> Spot:
+    """What the sampling adversary looks at in a scene."""
+    words = words_of(scene.task.goal)
+    return Spot(observation=scene.observation, space=scene.suite.space, last=scene.last, words=words)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Explorer:
+    """Draws where to go next, and remembers where it has been."""
+
+    space: ActionSpace
+    apps: tuple[str, ...]
+    tapped: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def draw(self, observation: Observation, rng: random.Random) -> Action:
+        dice = rng.random()
+        if dice < 0.15 and self.apps and "open_app" in self.space.types:
+            return self.space.make("open_app", app_name=rng.choice(self.apps))
+        if dice < 0.8 and observation.elements:
+            element = self._target(observation, rng)
+            self.tapped.add((observation.title, element.key, element.label))
+            return self.space.make("click", **{self.space.index_field: element.index})
+        return random_action(self.space, observation, rng, ending=False)
+
+    def _target(self, observation: Observation, rng: random.Random) -> Element:
+        """One that promises something new; any where nothing does."""
+        fresh = [
+            element
+            for element in observation.elements
+            if (observation.title, element.key, element.label) not in self.tapped and element.role not in READ_ONLY
+        ]
+        return rng.choice(fresh or observation.elements)
+
+
+def app_names(suite: Suite) -> tuple[str, ...]:
+    """Names of the apps that the suite's tasks touch, sorted."""
+    return tuple(sorted({app for info in suite.tasks() for app in info.apps}))
+
+
+async def tried(scene: Scene, action: Action) -> StepResult | None:
+    """What the action would lead to; None where the environment cannot fork.
+
+    Raises:
+        EnvironmentFailure: the environment broke.
+    """
+    if not isinstance(scene.environment, Forkable):
+        return None
+    fork = await scene.environment.fork()
+    try:
+        return await fork.step(action)
+    finally:
+        await fork.close()
+
+
+def changes(scene: Scene, result: StepResult) -> bool:
+    """Whether it made any difference that can be seen; that the budget ran out is none."""
+    return result.terminated or result.observation.digest != scene.observation.digest
+
+
+def consequence(scene: Scene, action: Action, result: StepResult) -> str:
+    """What the action did, in words; of an episode that it ended nothing is left to be seen."""
+    effect = told(scene.suite.space, scene.observation, action, "", result).effect
+    return facts.change(scene.observation, scene.observation if result.terminated else result.observation, effect)

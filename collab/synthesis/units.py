@@ -1,0 +1,455 @@
+"""From units of work to rows on the disk: many at once, each kept whole or not at all.
+
+    stopped = await work(config, workshop, journal, units, ledger)
+
+A few workers, each with an environment of its own, take units from one queue. A unit that breaks (a dead browser, a
+model server that does not answer) is recorded with its reason and made again by the next resume. Work ends when the
+queue is empty, when somebody asks it to stop, when a budget is used up, after ten broken units in a row, or after ten
+in a row of which nothing that a model said could be used. In all but the first case the units in flight are left
+undone; what a model said for them is kept, and they are made from it when the work goes on.
+
+One unit of work: its screens, what is taught on them, and what was refused.
+
+A walk explores and is taught at the steps that its unit names; an episode is followed along the environment's
+solution, or the way that the teacher finds by itself, and taught on every screen.
+
+The end of a synthesis: journal → rows that are kept → one Parquet file per level, the card and the manifest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from pydantic import TypeAdapter
+
+from collab.data.example import LEVELS, Level, Row
+from collab.data.parquet import RowWriter
+from collab.data.splits import HeldOut, Split, words_of
+from collab.envs.base import Environment, Suite, most_forking
+from collab.errors import EnvironmentFailure, ModelFailure, RunError, boundary
+from collab.models.base import Reply
+from collab.rollout.collector import PATIENCE
+from collab.rollout.collector import Progress as Calls
+from collab.store.manifest import now
+from collab.synthesis.card import Made, Report, gather, most_refused, refuse_leaks, report, select, write_card
+from collab.synthesis.config import WALK_STEPS, SynthConfig, Unit
+from collab.synthesis.journal import (
+    FILE,
+    Done,
+    Head,
+    Journal,
+    Said,
+    read_head,
+    read_records,
+    resume_command,
+    write_head,
+)
+from collab.synthesis.screens import explore, follow
+from collab.synthesis.teacher import SUITED, Lesson, Scene, Teacher
+from collab.types import Task
+from collab.utils.files import write_atomic, writing
+from collab.utils.redact import redact
+
+KEPT_WORD = "a word that is kept for evaluation"
+"""Cause of a refusal: the teacher said it, and nothing on the screen or in the task does."""
+
+
+ItemT = TypeVar("ItemT")
+
+
+@runtime_checkable
+class Player(Protocol):
+    """A teacher that finds its own way through a task instead of following the environment's."""
+
+    def follow(self, suite: Suite, environment: Environment, task: Task, *, seed: int) -> AsyncIterator[Scene | Lesson]:
+        """The scenes of an episode, and what was refused on the way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What units are made with."""
+
+    suite: Suite
+    teacher: Teacher
+    kept: Sequence[HeldOut] = ()
+    """What training must not touch."""
+
+
+async def make(unit: Unit, environment: Environment, config: SynthConfig, workshop: Workshop) -> Done:
+    """All rows of a unit; the same unit gives the same rows, as far as the teacher is deterministic.
+
+    Raises:
+        EnvironmentFailure: the environment broke.
+        ModelFailure: the teacher's model cannot be reached.
+    """
+    rows: list[Row] = []
+    refused: dict[str, Counter[str]] = {}
+    screens = 0
+    async with _closing(_met(unit, environment, config, workshop)) as met:
+        async for item in met:
+            if isinstance(item, Lesson):
+                refused.setdefault(_played_for(config), Counter()).update(item.refused)
+                continue
+            screens += 1
+            for level in _levels(item, config, workshop.teacher):
+                lesson = await workshop.teacher.teach(item, level)
+                kept, words = _without_kept_words(lesson, item, workshop.kept)
+                rows += kept
+                if words or lesson.refused:
+                    refused.setdefault(level, Counter()).update(lesson.refused)
+                    refused[level].update({KEPT_WORD: words} if words else {})
+            await asyncio.sleep(0)  # nothing above may have waited, and somebody may want to stop
+    return Done(unit=unit.id, rows=tuple(rows), refused=refused, screens=screens)
+
+
+async def _met(
+    unit: Unit, environment: Environment, config: SynthConfig, workshop: Workshop
+) -> AsyncIterator[Scene | Lesson]:
+    """The scenes of a unit that are taught, and what was refused on the way to them."""
+    suite, teacher = workshop.suite, workshop.teacher
+    task = suite.instance(unit.task, unit.instance)
+    if unit.kind == "walk":
+        task = replace(task, max_steps=WALK_STEPS + 1)  # so that the task's own budget ends no walk
+        async with _closing(explore(suite, environment, task, seed=unit.seed, steps=WALK_STEPS)) as scenes:
+            async for scene in scenes:
+                if scene.step in unit.scenes:
+                    yield scene
+    elif isinstance(teacher, Player):
+        async with _closing(teacher.follow(suite, environment, task, seed=unit.seed)) as played:
+            async for item in played:
+                yield item
+    else:
+        async with _closing(follow(suite, environment, task, seed=unit.seed, mistakes=config.mistakes)) as scenes:
+            async for scene in scenes:
+                yield scene
+
+
+def _played_for(config: SynthConfig) -> Level:
+    """The level under which refusals on the way through an episode are counted."""
+    return "demonstration" if "demonstration" in config.levels else config.levels[-1]
+
+
+def _levels(scene: Scene, config: SynthConfig, teacher: Teacher) -> list[Level]:
+    """What is taught on a scene, in the order of the curriculum."""
+    return [level for level in LEVELS if level in config.levels and level in SUITED[scene.met] & teacher.levels]
+
+
+def _without_kept_words(lesson: Lesson, scene: Scene, kept: Sequence[HeldOut]) -> tuple[list[Row], int]:
+    """The rows in which the teacher does not say a kept word of its own accord, and how many others there were.
+
+    A word that the screen or the task says is a leak of the split and left for the check at the end to refuse.
+    """
+    words = frozenset(word for one in kept for word in one.words)
+    own = words - words_of(scene.observation.text) - words_of(scene.task.goal)
+    rows = [row for row in lesson.rows if not own & {word for text in row.instance.texts for word in words_of(text)}]
+    return rows, len(lesson.rows) - len(rows)
+
+
+@contextlib.asynccontextmanager
+async def _closing(items: AsyncIterator[ItemT]) -> AsyncIterator[AsyncIterator[ItemT]]:
+    """Close a generator that is not read to its end at once, and not when it is collected."""
+    try:
+        yield items
+    finally:
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a synthesis is; a live object, read by whoever shows it."""
+
+    calls: Calls
+    """Units (planned, done, broken), model calls and what they cost."""
+    rows: Counter[str] = field(default_factory=Counter)
+    """By level, those of earlier processes included; before anything is left out at the end."""
+    refused: int = 0
+
+
+class Ledger:
+    """Every reply of the teacher's model: counted, written down and, in a later process, not asked for again."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self._said: Mapping[str, str] = {}
+        self._journal: Journal | None = None
+        self._changed: Callable[[], None] = lambda: None
+
+    def open(self, journal: Journal, said: Mapping[str, str]) -> None:
+        """Write into this journal from now on.
+
+        Args:
+            said: replies of earlier processes, by the calls that they answer.
+        """
+        self._journal, self._said = journal, said
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call this after every reply."""
+        self._changed = changed
+
+    def recall(self, call: str) -> str | None:
+        """What an earlier process was told; see `collab.synthesis.llm_teacher.Memory`."""
+        return self._said.get(call)
+
+    def keep(self, call: str, reply: Reply) -> None:
+        """Count a reply and write it down; StoreFailure when it cannot be written."""
+        self.progress.calls.count_reply(reply)
+        if self._journal is not None:
+            cost = Calls(planned=0)
+            cost.count_reply(reply)
+            self._journal.record(Said(said=call, text=reply.text, spent=cost.spent))
+        self._changed()
+
+
+async def work(
+    config: SynthConfig,
+    workshop: Workshop,
+    journal: Journal,
+    units: Sequence[Unit],
+    ledger: Ledger,
+    stop: asyncio.Event | None = None,
+) -> str | None:
+    """Make all units; each is in the journal before the next one of its worker begins.
+
+    Args:
+        ledger: told of every reply by whoever asks the teacher's model; open on the same journal.
+        stop: set from outside to end the work at once.
+
+    Returns:
+        Why it ended early; None when every unit was tried.
+
+    Raises:
+        StoreFailure: the journal cannot be written; units in flight are given up.
+    """
+    budgets = {info.name: config.environment.limits.max_steps or info.max_steps for info in workshop.suite.tasks()}
+    for unit in units:
+        budget = len(unit.scenes) if unit.kind == "walk" else budgets.get(unit.task, 1)
+        ledger.progress.calls.workload.plan(unit.id, budget, unit.kind)
+    worker = _Work(config=config, workshop=workshop, journal=journal, ledger=ledger, units=deque(units))
+    ledger.watch(worker.check_budget)
+    workers = min(config.concurrency, len(units))
+    most = most_forking(workshop.suite)
+    if most is not None:
+        workers = min(workers, most)
+    await worker.run(workers, stop or asyncio.Event())
+    return worker.stopped if worker.left else None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    config: SynthConfig
+    workshop: Workshop
+    journal: Journal
+    ledger: Ledger
+    units: deque[Unit]
+    stopped: str | None = None
+    _in_flight: int = 0
+    _in_a_row: int = 0
+    _fruitless: list[Done] = field(default_factory=list)
+    _halt: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def left(self) -> int:
+        """Units that were not tried to their end."""
+        return len(self.units) + self._in_flight
+
+    async def run(self, workers: int, stop: asyncio.Event) -> None:
+        """Run the workers until they are done or something says stop."""
+        working = asyncio.ensure_future(self._together(workers))
+        others = [asyncio.ensure_future(job) for job in (stop.wait(), self._halt.wait(), self._watch_clock())]
+        try:
+            await asyncio.wait({working, *others[:2]}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                self.stopped = self.stopped or "stopped on request"
+        finally:
+            for task in (working, *others):
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+
+    async def _together(self, workers: int) -> None:
+        tasks = [asyncio.ensure_future(self._work()) for _ in range(workers)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self) -> None:
+        environment: Environment | None = None
+        try:
+            while self.units and not self._halt.is_set():
+                unit = self.units.popleft()
+                self._in_flight += 1
+                self.ledger.progress.calls.workload.begin(unit.id)
+                try:
+                    with boundary(EnvironmentFailure, f"opening {self.workshop.suite.label}"):
+                        environment = environment or await self.workshop.suite.open()
+                    done = await self._make(unit, environment)
+                except (EnvironmentFailure, ModelFailure) as failure:
+                    done = Done(unit=unit.id, broken=redact(str(failure)))
+                    if environment is not None:
+                        await _discard(environment)
+                    environment = None
+                self._keep(done)
+                self._in_flight -= 1
+        finally:
+            if environment is not None:
+                await _discard(environment)
+
+    async def _make(self, unit: Unit, environment: Environment) -> Done:
+        limit = self.config.environment.limits.episode_s
+        with boundary(EnvironmentFailure, f"{unit.id} of {self.workshop.suite.label} (limit {limit:g} s)"):
+            async with asyncio.timeout(limit):
+                return await make(unit, environment, self.config, self.workshop)
+
+    def _keep(self, done: Done) -> None:
+        self.journal.record(done)
+        progress = self.ledger.progress
+        progress.calls.done += 1
+        progress.calls.workload.count(done.unit, done.screens)
+        progress.calls.workload.end(done.unit)
+        progress.calls.broken += done.broken is not None
+        progress.rows.update(row.level for row in done.rows)
+        progress.refused += sum(sum(causes.values()) for causes in done.refused.values())
+        self._in_a_row = 0 if done.broken is None else self._in_a_row + 1
+        if self._in_a_row >= PATIENCE:
+            self._stop(f"{PATIENCE} units in a row broke, the last: {done.broken}")
+        self._fruitless = [] if done.rows or done.broken or not done.refused else [*self._fruitless, done]
+        if self.config.teacher is not None and len(self._fruitless) >= PATIENCE:
+            causes = most_refused(self._fruitless)
+            self._stop(f"nothing of {PATIENCE} units in a row could be used; refused most often: {causes}")
+
+    def check_budget(self) -> None:
+        """Stop once a limit is reached."""
+        used_up = self.ledger.progress.calls.exceeded(self.config.budget)
+        if used_up is not None:
+            self._stop(used_up)
+
+    def _stop(self, why: str) -> None:
+        self.stopped = self.stopped or why
+        self._halt.set()
+
+    async def _watch_clock(self) -> None:
+        """Minutes run out between replies too."""
+        while self.config.budget.minutes is not None:
+            await asyncio.sleep(0.2)
+            self.check_budget()
+
+
+async def _discard(environment: Environment) -> None:
+    """Close an environment that may be broken: whatever it says, and however long it takes, work goes on."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(10):
+            await environment.close()
+
+
+CARD = "card.md"
+
+_REPORT: TypeAdapter[Report] = TypeAdapter(Report)
+
+
+def finish(
+    directory: Path, head: Head, config: SynthConfig, units: Sequence[Unit], splits: Mapping[str, Split]
+) -> Report:
+    """Select, check and write what the journal holds; writing it again gives the same files.
+
+    Where units broke, the tables hold the rows of the others; the card is written, and the manifest says that all is
+    over, when none is broken any more.
+
+    Raises:
+        RunError: no row came out, because units broke.
+        UsageError: no row came out, although none broke.
+        OverlapError: a row holds what is kept for evaluation; no table is written.
+        StoreFailure: the disk is full.
+    """
+    made = gather(read_records(directory))
+    _check_something(directory, made)
+    selection = select(made.rows(units), seed=config.seed, cap=config.at_most)
+    refuse_leaks(selection.rows, splits.values())
+    found = report(made, selection)
+    files = _write_tables(directory, config, selection.rows)
+    with writing(directory, _go_on(directory)):
+        if found.broken:
+            (directory / CARD).unlink(missing_ok=True)
+        else:
+            card = write_card(head, config, found, [name for name, split in splits.items() if not split.trains])
+            write_atomic(directory / CARD, card.encode("utf-8", "replace"))
+            files[CARD] = {"sha256": _sha256(directory / CARD)}
+        over = None if found.broken else now()
+        write_head(directory, replace(head, finished=over, files=files, report=asdict(found)))
+    return found
+
+
+def finished(directory: Path, head: Head) -> Report | None:
+    """The report of a synthesis that is over; None while units are left or broken, or a file is not as it was."""
+    if head.finished is None or head.report.get("broken"):
+        return None
+    for name, told in head.files.items():
+        path = directory / name
+        if not path.is_file() or _sha256(path) != told["sha256"]:
+            return None
+    return _REPORT.validate_python(head.report)
+
+
+def missing(directory: Path) -> str | None:
+    """What a set of rows still lacks, in one line; None where it is whole, or `collab synth` did not make it.
+
+    Raises:
+        RunFormatError: its manifest cannot be read by this version.
+    """
+    if not (directory / FILE).is_file():
+        return None
+    head = read_head(directory)
+    broken = len(head.report.get("broken", ()))
+    if broken:
+        units = "1 unit is" if broken == 1 else f"{broken} units are"
+        return f"{directory}: {units} missing; make the set whole with: {resume_command(directory)}"
+    return f"{directory}: is not finished; {_go_on(directory)}" if head.finished is None else None
+
+
+def _check_something(directory: Path, made: Made) -> None:
+    if any(done.rows for done in made.units.values()):
+        return
+    if made.broken:
+        last = list(made.broken.values())[-1]
+        raise RunError(f"no row was made: {len(made.broken)} units broke, the last: {last}; {_go_on(directory)}")
+    causes = most_refused(made.units.values())
+    if causes:
+        raise RunError(f"{directory}: no row was made; refused most often: {causes}; try another teacher")
+
+
+def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """One file per level that has rows; those of an earlier end that has fewer levels are removed."""
+    kept = list(rows)
+    files: dict[str, dict[str, Any]] = {}
+    for level in config.levels:
+        path = directory / f"{level}.parquet"
+        own = [row for row in kept if row.level == level]
+        if not own:
+            path.unlink(missing_ok=True)
+            continue
+        with RowWriter(path) as out:
+            for row in own:
+                out.add(row)
+        files[path.name] = {"sha256": _sha256(path), "rows": len(own)}
+    return files
+
+
+def _go_on(directory: Path) -> str:
+    return f"go on with: {resume_command(directory)}"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

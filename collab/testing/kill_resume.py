@@ -1,0 +1,474 @@
+"""Processes that train and are killed: a training is lived through in one process after the other.
+
+    trace = whole_life(config, out / "whole", log)
+    for point in draw(trace, kills=7, seed=0):
+        died = live(config, out / "killed", log, point)
+
+A process kills itself with SIGKILL as one of this package's functions is called: never within torch or another library,
+nor between two lines that call none of them. Where is drawn from what an undisturbed life went through: first the part
+of an epoch, every kind of work once before any other part (`KINDS`), so that short ones are not missed; then one of the
+functions called in it, so that hot ones do not hide the others; then one of its calls.
+
+Processes are forked from one that has loaded what they need and computes nothing itself.
+
+Proof that a killed training ends like one that nobody disturbed: the same is trained twice, and hashes are compared.
+
+    proof = verify(Path("verified"), kills=7, seed=0)
+    proof.same, proof.points, proof.first_difference
+
+What is trained is a tiny team in a corridor (`school`), with `determinism: exact`, on a processor, an example per
+optimizer step (`STEPS`) or a few (`SPLIT`), and each three times, so that optimizers have a state to lose. Processes
+are killed as functions of this package are called, and nowhere else (`lives`). Those that go on start with one thread,
+however many the training began with, and find that number where it was written down. The directory keeps both
+trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import NoReturn
+
+from collab.errors import TrainingFailure, UsageError
+from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import algorithm_named, load_config, read_training
+from collab.loop.loop import resume, start
+from collab.loop.phases import each_trajectory, measured_episodes
+from collab.loop.record import TrainingDir, measured_hash, played_hash, read_record
+from collab.loop.state import Progress
+from collab.seeds import derive, generator
+from collab.testing.toy_team import found_school, lenient_options, small_training, write_library
+from collab.trainers.prepare import check_installed
+from collab.utils.files import writing
+
+_ROOT = Path(__file__).parents[1]
+
+LAST = frozenset({"", "evaluation", "training"})
+"""Parts of an epoch that a process is killed in only after every other part: what lies between others, too."""
+TRAINING = "training"
+_BEGINS = {
+    "learn.watch.Watcher.on_train_begin": "optimizer",
+    "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples": "optimizer",
+    "learn.written.Written._save_checkpoint": "checkpoint",
+    "learn.result.write_result": "checkpoint",
+    "loop.finetuning._trained": TRAINING,
+}
+"""Functions of the part `TRAINING` → what begins with them, until the next begins: steps, writing, and neither."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Where a process is to be killed, or was."""
+
+    epoch: int
+    part: str
+    """Of the epoch, as `Progress.part` has it; of a training also "optimizer" and "checkpoint"."""
+    function: str
+    """Of this package, e.g. "store.writer.RunWriter.step"."""
+    call: int
+    """Which of its calls in that part, from 1, as one process counts them."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a process went through: (epoch, part) in the order of time → function → calls."""
+
+    parts: dict[tuple[int, str], Counter[str]] = field(default_factory=dict)
+    _told: str = ""
+    _now: tuple[int, str] = (0, "")
+
+    def seen(self, progress: Progress | None, function: str) -> Point:
+        """Count a call; returns which one it is."""
+        if progress is not None and progress.part != self._told:
+            self._told = progress.part
+            self._now = (progress.epoch, progress.part)
+        elif self._told == TRAINING and function in _BEGINS:
+            self._now = (self._now[0], _BEGINS[function])
+        calls, (epoch, part) = self.parts.setdefault(self._now, Counter()), self._now
+        calls[function] = number = calls[function] + 1
+        return Point(epoch=epoch, part=part, function=function, call=number)
+
+    def has_come_to(self, point: Point, call: Point) -> bool:
+        """Whether a call that was seen is that of a point, or the first one behind its part."""
+        now, part = (call.epoch, call.part), (point.epoch, point.part)
+        return call == point if now == part else part in self.parts and _whole(now) != _whole(part)
+
+
+def draw(trace: Trace, *, kills: int, seed: int) -> list[Point]:
+    """Points in the order of time, one per kind of work before any other part.
+
+    At most one per part, and per training: a process that goes on may have too little of it left to come to another
+    one. As many as there are parts where more are asked for.
+    """
+    rng = generator(derive(seed, "kills"))
+    chosen = _parts(trace, kills, rng)
+    points = []
+    for epoch, part in (one for one in trace.parts if one in chosen):
+        calls = trace.parts[epoch, part]
+        function = rng.choice(sorted(calls))
+        points.append(Point(epoch=epoch, part=part, function=function, call=rng.randint(1, calls[function])))
+    return points
+
+
+def _parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int, str]]:
+    left = [part for part in trace.parts if part[1]]
+    kinds = sorted({part for _, part in left} - LAST)
+    rng.shuffle(kinds)
+    chosen: set[tuple[int, str]] = set()
+    while left and len(chosen) < kills:
+        wanted = kinds.pop() if kinds else None
+        fitting = [one for one in left if wanted in (None, one[1])]
+        if fitting:
+            drawn = rng.choice(fitting)
+            chosen.add(drawn)
+            left = [one for one in left if _whole(one) != _whole(drawn)]
+    return chosen
+
+
+def _whole(part: tuple[int, str]) -> tuple[int, str]:
+    """The part as the loop tells it."""
+    return (part[0], TRAINING) if part[1] in _BEGINS.values() else part
+
+
+def whole_life(config: TrainingConfig, out: Path, log: Path, *, threads: int) -> Trace:
+    """Train in a process of its own that nobody disturbs.
+
+    Args:
+        threads: that it computes in.
+
+    Raises:
+        TrainingFailure: it failed.
+    """
+    told = log.with_suffix(".trace.json")
+
+    def life() -> None:
+        trace = Trace()
+        _train(config, out, trace.seen, threads)
+        told.write_text(json.dumps([[*part, calls] for part, calls in trace.parts.items()]), encoding="utf-8")
+
+    in_full(life, log)
+    parts = json.loads(told.read_text(encoding="utf-8"))
+    return Trace({(epoch, part): Counter(calls) for epoch, part, calls in parts})
+
+
+def live(config: TrainingConfig, out: Path, log: Path, point: Point | None, *, threads: int) -> Point | None:
+    """Begin a training, or go on with it, in a process of its own.
+
+    What looks at clocks is not called equally often in every life, so one that misses the call is killed where the part
+    is over: it would come to its end else, and there were nothing left for later points.
+
+    Args:
+        point: where it is to be killed; None to come to the end.
+        threads: that a training is begun with; one that goes on has to know them itself.
+
+    Returns:
+        Where it was killed: at the point, or at the first call behind its part; None when it came to the end.
+
+    Raises:
+        TrainingFailure: it failed by itself, or something else killed it.
+    """
+    told = log.with_suffix(".killed.json")
+    told.unlink(missing_ok=True)
+
+    def life() -> None:
+        trace, dying = Trace(), threading.Lock()
+
+        def seen(progress: Progress | None, function: str) -> None:
+            call = trace.seen(progress, function)
+            if point is not None and trace.has_come_to(point, call):
+                dying.acquire()  # for good: another thread, come there meanwhile, writes nothing over it
+                told.write_text(json.dumps(asdict(call)), encoding="utf-8")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        _train(config, out, seen, threads)
+
+    code = _born(life, log)
+    if code == 0:
+        return None
+    if code != -signal.SIGKILL or not told.exists():
+        raise _failed(log)
+    return Point(**json.loads(told.read_text(encoding="utf-8")))
+
+
+def in_full(life: Callable[[], None], log: Path) -> None:
+    """Run something in a process of its own; TrainingFailure when it does not come to its end."""
+    if _born(life, log) != 0:
+        raise _failed(log)
+
+
+def _born(life: Callable[[], None], log: Path) -> int:
+    """Run something in a forked process; returns its exit code, -N when signal N ended it.
+
+    Args:
+        log: file to which all of its output is appended.
+
+    Raises:
+        UsageError: this system cannot fork.
+    """
+    if not hasattr(os, "fork"):
+        raise UsageError("verifying needs a system that can fork a process: Linux or macOS")
+    child = os.fork()
+    if not child:
+        _leave(life, log)
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+
+
+def _leave(life: Callable[[], None], log: Path) -> NoReturn:
+    """Of the child: live, and never return."""
+    code = 1
+    try:
+        written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(written, 1)
+        os.dup2(written, 2)
+        life()
+        code = 0
+    except BaseException:  # noqa: BLE001 - nothing may return into the parent's code
+        os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+    finally:
+        os._exit(code)
+
+
+def _train(config: TrainingConfig, out: Path, seen: Callable[[Progress | None, str], object], threads: int) -> None:
+    """Train to the end and tell every call of this package's functions, in all threads.
+
+    Raises:
+        TrainingFailure: the training stopped before its end.
+    """
+    import torch
+
+    progress: list[Progress | None] = [None]
+
+    def watch(live: Progress) -> None:
+        progress[0] = live
+
+    _tell(lambda function: seen(progress[0], function))
+    if TrainingDir(out).file.exists():
+        result = asyncio.run(resume(out, device="cpu", watch=watch))
+    else:
+        torch.set_num_threads(threads)
+        options = lenient_options(config.algorithm)
+        result = asyncio.run(start(config, out, options=options, device="cpu", watch=watch))
+    sys.settrace(None)
+    if result.stopped is not None:
+        raise TrainingFailure(result.stopped)
+
+
+def _tell(seen: Callable[[str], object]) -> None:
+    names: dict[
+        int, tuple[CodeType, str | None]
+    ] = {}  # with the code itself: the number of one that is gone may return
+
+    def trace(frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if id(code) not in names:
+            names[id(code)] = (code, _name(code))
+        name = names[id(code)][1]
+        if name is not None:
+            seen(name)
+
+    threading.settrace(trace)
+    sys.settrace(trace)
+
+
+def _name(code: CodeType) -> str | None:
+    """Of a function of this package; None of others and of those without a name."""
+    path = Path(code.co_filename)
+    if not path.is_relative_to(_ROOT) or code.co_qualname.endswith(">"):
+        return None
+    return ".".join([*path.relative_to(_ROOT).with_suffix("").parts, code.co_qualname])
+
+
+def _failed(log: Path) -> TrainingFailure:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
+    return TrainingFailure(f"the training failed: {lines[-1].strip()}; all of it stands in {log}")
+
+
+STEPS = ("batch_rows=1", "rows_at_once=1", "epochs=3")
+"""Settings of a recipe with which even one example makes several optimizer steps."""
+SPLIT = ("batch_rows=4", "rows_at_once=4")
+"""Settings of a recipe with which several threads have something to split: their number shows in the weights' last
+bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One part of both trainings, by hash."""
+
+    epoch: int | None
+    """None for the run as a whole."""
+    part: str
+    undisturbed: str
+    killed: str
+
+    @property
+    def same(self) -> bool:
+        """Whether it came out alike."""
+        return self.undisturbed == self.killed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What came of a verification."""
+
+    path: Path
+    points: tuple[Point, ...]
+    """Where a process was killed, in the order of time."""
+    planned: tuple[Point, ...]
+    """Where each of them was to be killed: not quite there where its life made fewer calls than the undisturbed one."""
+    missed: tuple[Point, ...] = ()
+    """Where one was to be killed and none was: it came to neither the point nor anything behind the part."""
+    parts: tuple[Compared, ...]
+    """In the order of time; the run hash is the last."""
+
+    @property
+    def first_difference(self) -> Compared | None:
+        """None where all is the same."""
+        return next((one for one in self.parts if not one.same), None)
+
+    @property
+    def same(self) -> bool:
+        """Whether all parts came out alike, and a process was killed wherever one was to be."""
+        return bool(self.points) and not self.missed and self.first_difference is None
+
+    @property
+    def elsewhere(self) -> dict[int, Point]:
+        """Number of a kill, from 1 → where it was planned; only those that were killed elsewhere."""
+        both = enumerate(zip(self.points, self.planned, strict=True), start=1)
+        return {number: planned for number, (point, planned) in both if point != planned}
+
+
+def verify(
+    out: Path,
+    *,
+    kills: int = 7,
+    seed: int = 0,
+    epochs: int = 2,
+    threads: int = 1,
+    algorithm: str = "collabuiagents",
+    settings: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda text: None,
+) -> Proof:
+    """Train undisturbed, train with kills, compare.
+
+    Args:
+        out: a directory that is made, or an empty one.
+        kills: wanted; see `draw`.
+        seed: of the points.
+        epochs: of either training.
+        threads: that either is begun with; with several, more is trained at once (`SPLIT`).
+        algorithm: that trains both, by its name.
+        settings: of both, as `--set` of a training has them; they come after its own.
+        tell: takes a line about what is done next.
+
+    Raises:
+        UsageError: `out` holds something, or this system cannot fork.
+        ConfigError: a setting does not fit.
+        MissingExtra: torch or transformers is not installed.
+        TrainingFailure: a training failed by itself.
+        StoreFailure: something cannot be written.
+    """
+    check_installed()
+    recipe = algorithm_named(algorithm).method.RECIPE
+    steps = [f"{recipe}.{one}" for one in (*STEPS, *(SPLIT if threads > 1 else ()))]
+    wanted = (f"epochs={epochs}", *steps, *(("episodes=4",) if threads > 1 else ()), *settings)
+    _check(algorithm, wanted)
+    _make(out)
+    _load()
+    log = out / "log.txt"
+    config = _found(algorithm, out, log, wanted, tell)
+    tell(f"training undisturbed: epochs={config.method.epochs}, threads={threads}")
+    whole, killed = TrainingDir(out / "undisturbed"), TrainingDir(out / "killed")
+    trace = whole_life(config, whole.path, log, threads=threads)
+    points = draw(trace, kills=kills, seed=seed)
+    tell(f"training again, killed {len(points)} times")
+    died = [live(config, killed.path, log, point, threads=threads) for point in points]
+    live(config, killed.path, log, None, threads=threads)
+    return Proof(
+        path=out,
+        points=tuple(place for place in died if place is not None),
+        planned=tuple(point for point, place in zip(points, died, strict=True) if place is not None),
+        missed=tuple(point for point, place in zip(points, died, strict=True) if place is None),
+        parts=tuple(compared(whole, killed)),
+    )
+
+
+def _check(algorithm: str, settings: Sequence[str]) -> None:
+    """ConfigError where the training could not be put together, before anything is made."""
+    with tempfile.TemporaryDirectory() as place:
+        asyncio.run(small_training(write_library(Path(place), Path(place) / "none"), *settings, algorithm=algorithm))
+
+
+def _make(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out}: something is there already; name a new directory")
+    with writing(out, "verify again"):
+        out.mkdir(parents=True, exist_ok=True)
+
+
+def _load() -> None:
+    """Load once what all processes need; only they compute, so that forking is safe, by themselves in one thread."""
+    import peft  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import torch
+
+    import collab.models.local  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+def _found(
+    algorithm: str, out: Path, log: Path, settings: Sequence[str], tell: Callable[[str], None]
+) -> TrainingConfig:
+    """The team, taught in a process of its own."""
+    told = out / "config.json"
+
+    def found() -> None:
+        config = asyncio.run(small_training(found_school(out), *settings, algorithm=algorithm))
+        told.write_text(config.model_dump_json(), encoding="utf-8")
+
+    tell("teaching a tiny checkpoint")
+    in_full(found, log)
+    return load_config(json.loads(told.read_text(encoding="utf-8")), str(told))
+
+
+def compared(whole: TrainingDir, killed: TrainingDir) -> Iterator[Compared]:
+    """Two trainings that are over, part by part; what only one of them has differs.
+
+    Raises:
+        RunFormatError: one of them cannot be read.
+    """
+    hashes = [dict(_hashes(folder)) for folder in (whole, killed)]
+    for key in dict.fromkeys([*hashes[0], *hashes[1]]):
+        one, other = (found.get(key, "missing") for found in hashes)
+        yield Compared(epoch=key[0], part=key[1], undisturbed=one, killed=other)
+
+
+def _hashes(folder: TrainingDir) -> Iterator[tuple[tuple[int | None, str], str]]:
+    """(epoch, part) → hash, in the order of time."""
+    head, config = read_training(folder)
+    for number in range(head["summary"]["epochs"] + 1):
+        epoch = folder.epoch(number)
+        if number:
+            yield (number, "rollout"), played_hash(each_trajectory(epoch.rollout, config.method.steps))
+            for part, digest in read_record(epoch.record).hashes.items():
+                if part not in ("rollout", "evaluation"):  # these are hashed anew, from what lies there
+                    yield (number, part), digest
+        yield (number, "evaluation"), measured_hash(measured_episodes(config, epoch.evaluation))
+    yield (None, "run"), head["summary"]["hash"]

@@ -1,0 +1,131 @@
+"""A tiny team to try a training on: a random checkpoint, taught in seconds to press this or that button of a corridor.
+
+    config = await small_training(found_school(out), "epochs=1")
+
+It errs often and is right often, so a critic has something to reward and an epoch has pairs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from collab.config import RUN, override
+from collab.data.example import Provenance, Row
+from collab.library import Library, root
+from collab.loop.config import TrainingConfig
+from collab.loop.configure import configure
+from collab.loop.interfaces import algorithm_named, load_method
+from collab.prompts.parse import write_reply
+from collab.prompts.render import Context, Template, read_templates
+from collab.synthesis.conversation import Reader
+from collab.testing.corridor import CorridorSuite
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.trainers.prepare import Task, prepare
+from collab.trainers.recipe import load_preset
+from collab.trainers.run import begin, train
+
+_DEFINITIONS = {
+    "envs/corridor.yaml": (
+        "backend: fake\nbackends:\n  fake: {kind: fake, options: {max_steps: 3}}\ntasks: [PressButton]\n"
+    ),
+    "graphs/pair.yaml": "slots: [ada, ben]\nrounds: 2\nedges: [[ada, ben]]\n",
+    "agents/scholar.yaml": (
+        "kind: local\noptions: {path: PATH, device: cpu}\nprompt: pocket\ncontext_tokens: 2048\n"
+        "sampling: {temperature: 0.7, max_tokens: 40}\n"
+    ),
+}
+SMALL = ("epochs=2", "episodes=2", "held_out.episodes=2", "determinism=exact")
+"""Settings of a training of seconds …"""
+SMALL_RECIPE = (
+    "context=2048",
+    "batch_rows=4",
+    "rows_at_once=4",
+    "learning_rate=0.001",
+    "log_every=1",
+    "save_every=1",
+)
+"""… and of its recipe, with an optimizer step and a checkpoint every few examples."""
+_LESSONS = (
+    "context=2048",
+    "batch_rows=8",
+    "epochs=30",
+    "learning_rate=0.01",
+    "precision=float32",
+    "prompt_weight=0",
+    "saved=float32",
+)
+
+
+def found_school(folder: Path) -> Library:
+    """Make definitions and a taught checkpoint in a directory."""
+    tiny = make_tiny_checkpoint(folder / "tiny", hidden=32, layers=2, context=4096)
+    return write_library(folder / "library", teach(tiny, folder).resolve())
+
+
+def write_library(folder: Path, checkpoint: Path) -> Library:
+    """Definitions in a directory, the agents on that checkpoint."""
+    for name, text in _DEFINITIONS.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("PATH", json.dumps(str(checkpoint))), encoding="utf-8")
+    return Library(own=folder)
+
+
+async def small_training(
+    library: Library, *settings: str, algorithm: str = "collabuiagents", agents: str = "scholar", **choices: Any
+) -> TrainingConfig:
+    """Return a training of seconds by an algorithm's own preset and its `toy` settings; arguments as of `configure`."""
+    known = algorithm_named(algorithm)
+    asked = {"env": "corridor", "graph": "pair", "agents": agents, "algorithm": algorithm, **choices}
+    small = [*SMALL, *(f"{known.method.RECIPE}.{one}" for one in SMALL_RECIPE)]
+    method = override(load_method(known), [*small, *(one for one in known.toy if not one.startswith(RUN))])
+    own = [one for one in known.toy if one.startswith(RUN)]
+    return await configure(library, method=method, settings=[*own, *settings], **asked)
+
+
+def lenient_options(algorithm: str) -> dict[str, bool]:
+    """Return options of `collab.loop.loop.start`: nobody calibrated a critic for a toy, where there is one."""
+    return {"anyway": True} if "anyway" in algorithm_named(algorithm).options else {}
+
+
+def teach(base: Path, out: Path) -> Path:
+    """Fine-tune a checkpoint on the lessons, into `out`/sft; returns the new one."""
+    recipe = override(load_preset("pocket").recipe("sft"), _LESSONS)
+    prepared = prepare(Task(stage="sft", base=str(base), preset="pocket", recipe=recipe), asyncio.run(lessons()))
+    begun = begin(prepared, out / "sft")
+    train(prepared, begun, device="cpu")
+    return begun.final
+
+
+async def lessons() -> list[Row]:
+    """Screens of the corridor with a button to press, any of the four: a taught policy errs three times of four."""
+    suite = CorridorSuite()
+    reader = Reader(template=Template("pocket", read_templates(root() / "prompts" / "pocket")), max_tokens=40)
+    rows: list[Row] = []
+    for seed in range(8):
+        environment = await suite.open()
+        task = suite.instance("PressButton", seed)
+        screen = await environment.reset(task)
+        prompt = reader.decision(Context(goal=task.goal, space=suite.space, observation=screen), reader.alone(), {})
+        for index in range(1, 5):
+            reply = write_reply("Press it.", suite.space.make("click", index=index), suite.space)
+            rows.append(
+                Row(level="instruction", kind="one-step", prompt=prompt, reply=reply, provenance=_nowhere(seed))
+            )
+    return rows
+
+
+def _nowhere(seed: int) -> Provenance:
+    return Provenance(
+        environment="fake[corridor]",
+        environment_version="1",
+        task="PressButton",
+        seed=seed,
+        step=0,
+        screen="0" * 64,
+        apps=("corridor",),
+        teacher="oracle",
+    )

@@ -1,0 +1,385 @@
+"""The trainer of a run: its weights loaded, its recipe as TRL's configuration, one of the `written` trainers.
+
+TRL's trainers, taught three things: to follow a written order, to save whole checkpoints, to say nothing to anyone.
+
+TRL 1.16 chooses batches itself, writes checkpoints in place, draws a model card at each of them and sends usage data;
+everything else (losses, references, adapters, schedules, several processes) is TRL's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader
+from transformers import PrinterCallback, Trainer
+from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+
+from collab.data.tokenize import Example, Pair, at, collate_examples, collate_pairs, positions
+from collab.errors import ConfigError
+from collab.models.tokenizer import first_line
+from collab.seeds import derive
+from collab.trainers.callbacks import PairMeans, check_weights
+from collab.trainers.checkpoint import load_tokenizer, load_weights
+from collab.trainers.distributed import bound_caches, check_split, computing, shard_as_said
+from collab.trainers.dpo import PASSES, ByPairs, SharedPrefixDPOTrainer, innermost
+from collab.trainers.lora import take_up
+from collab.trainers.optim import MuonAdamW, check_scales, final_gain, keep_direction, set_apart
+from collab.trainers.prefix_sharing import score_labels_only, temper
+from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
+from collab.trainers.run_dir import RunFolder, saving
+from collab.trainers.sft import read
+from collab.trainers.trajectory_dpo import TrajectoryDPOTrainer, collate_trajectories
+
+if TYPE_CHECKING:
+    from collab.trainers.prepare import Prepared
+
+
+class Written:
+    """The part of all trainers that is ours."""
+
+    steps: Sequence[Sequence[tuple[int, ...]]] = ()
+    """Of each step, the forward passes of this process."""
+    folder: RunFolder
+    keep: int = 1
+    recipe: Recipe
+
+    def create_optimizer(self: Any, model: Any = None) -> Any:
+        """Transformers' own AdamW, or Muon with the same settings; the last norm at a rate of its own if so asked."""
+        if self.optimizer is not None:
+            return self.optimizer
+        trained = self.model if model is None else model
+        if self.recipe.optimizer == "muon":
+            self.optimizer = MuonAdamW(
+                trained,
+                lr=self.args.learning_rate,
+                weight_decay=self.args.weight_decay,
+                betas=(self.args.adam_beta1, self.args.adam_beta2),
+            )
+        else:
+            # The trainer beside which this class is mixed in has it; a checker sees this class alone.
+            optimizer = super().create_optimizer(model)  # type: ignore[misc]
+            if self.recipe.final_norm_learning_rate is not None:
+                gain = final_gain(trained)
+                check_scales(trained, gain)
+                set_apart(gain, optimizer, self.recipe.final_norm_learning_rate)
+                keep_direction(gain, optimizer)
+        return self.optimizer
+
+    def get_train_dataloader(self: Any) -> Any:
+        """The written order, whole; `Trainer` itself skips what a resumed run has behind it."""
+        batches = [part for parts in self.steps for part in parts]
+        return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)
+
+    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
+        """All processes write into the temporary folder; the first one renames it when all are done.
+
+        The last step is saved, too, so that no result is written of weights that are lost (`Diverged`).
+        """
+        check_weights(self.state.global_step, self.model, self.accelerator)
+        with saving(self.folder.path, self.folder.resume):
+            Trainer._save_checkpoint(self, model, trial)  # not TRL's, which adds a model card
+            self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                self.folder.keep_checkpoint(self.state.global_step, self.keep)
+        self.accelerator.wait_for_everyone()
+
+    def _send_telemetry(self) -> None:
+        """Nothing leaves the machine."""
+
+
+class WrittenSft(Written, SFTTrainer):  # type: ignore[misc]
+    """Next-token loss in a written order."""
+
+    prompt_weight: float = 0.0
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **named: Any) -> Any:
+        """TRL's, on replies; where prompts are scored, too, ours with TRL's metrics."""
+        if not self.prompt_weight:
+            return super().compute_loss(model, inputs, *rest, **named)
+        replies = inputs.pop("replies")
+        found = read(model(**inputs, use_cache=False, fused_lm_head=True), replies, self.prompt_weight)
+        self._total_train_tokens += int(self.accelerator.reduce(inputs["attention_mask"].sum()).item())
+        metrics = self._metrics["train"]
+        metrics["num_tokens"] = [self._total_train_tokens]
+        metrics["mean_token_accuracy"].append(found.accuracy)
+        metrics["entropy"].append(found.entropy)
+        metrics["prompt_loss"].append(found.prompt_loss)
+        return found.loss / self.current_gradient_accumulation_steps
+
+
+class Tokenised(Written):
+    """Of trainers whose data are token ids already."""
+
+    def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
+        """TRL would tokenise texts."""
+        return dataset
+
+
+class WholeSteps(Tokenised):
+    """Of trainers whose batch is a whole step with all its forward passes."""
+
+    collate: Callable[[Sequence[Sequence[tuple[int, ...]]]], dict[str, Any]]
+    """Makes a batch of a list with one step."""
+
+    def get_train_dataloader(self) -> Any:
+        """The written order, one step after the other."""
+        return DataLoader(list(self.steps), batch_size=1, collate_fn=self.collate)  # type: ignore[arg-type]
+
+
+class WrittenDpo(PairMeans, ByPairs, Tokenised, DPOTrainer):  # type: ignore[misc]
+    """Preferences in a written order, as they were tokenised here."""
+
+
+class WrittenSharedDpo(PairMeans, WholeSteps, SharedPrefixDPOTrainer):
+    """The same, what pairs of a forward pass share computed once; a step has as many passes as its states need."""
+
+    def collate(self, found: Sequence[Sequence[tuple[int, ...]]]) -> dict[str, Any]:
+        """The forward passes of a step."""
+        (parts,) = found
+        return {PASSES: [self.data_collator(at(part)) for part in parts]}
+
+
+class WrittenTrajectoryDpo(WholeSteps, TrajectoryDPOTrainer):
+    """Whole trajectories in a written order."""
+
+
+def trainer_of(
+    prepared: Prepared, folder: RunFolder, device: str, report_to: Sequence[str], **changes: Any
+) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
+    """The trainer of a run, its weights loaded.
+
+    Args:
+        device: "auto" takes a GPU when there is one, or "cpu".
+        changes: fields of TRL's config in place of the recipe's.
+
+    Raises:
+        ConfigError: the weights cannot be loaded.
+        ConfigError: the recipe shares prefixes and the model cannot.
+        UsageError: the launcher splits the model over processes in a way that does not go with the recipe.
+    """
+    task, recipe = prepared.task, prepared.task.recipe
+    check_split(recipe)
+    options = {
+        **settings(recipe),
+        "output_dir": str(folder.partial),
+        "gradient_accumulation_steps": (prepared.parts or 1) // prepared.world or 1,
+        "per_device_train_batch_size": recipe.rows_at_once or recipe.batch_rows,
+        "warmup_steps": round(recipe.warmup * len(prepared.steps)),
+        "seed": derive(task.seed, "trainer"),
+        "use_cpu": device == "cpu" or not torch.cuda.is_available(),
+        "report_to": list(report_to) or "none",
+        "project": "collab",
+        "run_name": folder.path.name,
+        "trackio_space_id": None,  # on this machine
+        "trackio_static_space_id": False,
+        **changes,
+    }
+    bound_caches()
+    with _tensorboard(folder):
+        trainer = _made(prepared, options)
+    take_up(trainer.model, prepared.adapter, prepared.reference_adapter)
+    return trainer
+
+
+def _made(
+    prepared: Prepared, options: Mapping[str, Any]
+) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
+    recipe, base = prepared.task.recipe, prepared.base
+    model, tokenizer = load_weights(base, recipe.weights), load_tokenizer(base)
+    temper(model, recipe.temperature)
+    items: Sequence[Any] = prepared.encoded.items
+    if not isinstance(recipe, DpoRecipe):
+        return sft_trainer(model, tokenizer, items, recipe, options)
+    with_base = recipe.lora is None or prepared.reference is not None  # else it is the base, its adapter off
+    reference = load_weights(prepared.reference or base, recipe.weights) if with_base else None
+    if reference is not None:
+        temper(reference, recipe.temperature)
+    if prepared.trajectories is not None:
+        return trajectory_trainer(model, reference, tokenizer, prepared, recipe, options)
+    return dpo_trainer(model, reference, tokenizer, items, recipe, options)
+
+
+def sft_trainer(
+    model: Any, tokenizer: Any, examples: Sequence[Example], recipe: Recipe, options: Mapping[str, Any]
+) -> WrittenSft:
+    """A trainer of scored sequences.
+
+    Args:
+        model: a causal LM.
+        tokenizer: the transformers tokenizer that is saved with it.
+        options: fields of TRL's config; see `settings`.
+    """
+    weight = recipe.prompt_weight if isinstance(recipe, SftRecipe) else 0.0
+    config = SFTConfig(**options, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, shuffle_dataset=False)
+    _as_said(config)
+    trainer = WrittenSft(
+        model=model,
+        args=config,
+        data_collator=collate_examples(examples, _padding(tokenizer), prompts=weight > 0),
+        train_dataset=positions(examples),
+        processing_class=tokenizer,
+        peft_config=adapter_of(model, recipe),
+    )
+    trainer.prompt_weight = weight
+    score_labels_only(innermost(trainer.model), computing(trainer))
+    trainer.recipe = recipe
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def dpo_trainer(
+    model: Any, reference: Any, tokenizer: Any, pairs: Sequence[Pair], recipe: DpoRecipe, options: Mapping[str, Any]
+) -> WrittenDpo | WrittenSharedDpo:
+    """A trainer of preferences.
+
+    Args:
+        model: a causal LM.
+        reference: a frozen one; None with LoRA where it is the base with the adapter off.
+    """
+    config = _dpo_config(recipe, options)
+    kind = WrittenSharedDpo if recipe.sharing == "prefix" else WrittenDpo
+    trainer = kind(
+        model=model,
+        ref_model=reference,
+        args=config,
+        data_collator=collate_pairs(pairs, _padding(tokenizer)),
+        train_dataset=positions(pairs),
+        processing_class=tokenizer,
+        peft_config=adapter_of(model, recipe),
+    )
+    if recipe.sharing == "none":
+        score_labels_only(innermost(trainer.model), computing(trainer))
+    if recipe.sharing == "none" and trainer.ref_model is not None:
+        # TRL has prepared the reference already, so mixed precision must be asked for again.
+        score_labels_only(innermost(trainer.ref_model), trainer.accelerator.autocast)
+    trainer.recipe = recipe
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def trajectory_trainer(
+    model: Any, reference: Any, tokenizer: Any, prepared: Prepared, recipe: DpoRecipe, options: Mapping[str, Any]
+) -> WrittenTrajectoryDpo:
+    """A trainer of preferences between whole trajectories; arguments as `dpo_trainer`."""
+    items: Sequence[Any] = prepared.encoded.items
+    trainer = WrittenTrajectoryDpo(
+        model=model,
+        ref_model=reference,
+        args=_dpo_config(recipe, options),
+        train_dataset=positions(items),
+        processing_class=tokenizer,
+        peft_config=adapter_of(model, recipe),
+    )
+    trainer.collate = collate_trajectories(items, prepared.trajectories or (), _padding(tokenizer))
+    trainer.score_as(recipe.sharing == "prefix", recipe.anchor)
+    trainer.recipe = recipe
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _dpo_config(recipe: DpoRecipe, options: Mapping[str, Any]) -> DPOConfig:
+    losses = ["sigmoid", "sft"] if recipe.anchor else ["sigmoid"]
+    weights = [1.0, recipe.anchor][: len(losses)]
+    config = DPOConfig(
+        **options, max_length=None, beta=recipe.beta, disable_dropout=True, loss_type=losses, loss_weights=weights
+    )
+    _as_said(config)
+    return config
+
+
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as fields of transformers' training arguments; nothing is left to their defaults that matters."""
+    return {
+        "learning_rate": recipe.learning_rate,
+        "lr_scheduler_type": recipe.schedule if recipe.schedule != "constant" else "constant_with_warmup",
+        "weight_decay": recipe.weight_decay,
+        "adam_beta1": recipe.betas[0],
+        "adam_beta2": recipe.betas[1],
+        "max_grad_norm": recipe.max_grad_norm,
+        "num_train_epochs": 1,  # the order holds all epochs
+        "bf16": recipe.precision == "bfloat16",
+        "gradient_checkpointing": recipe.checkpointing,
+        "logging_steps": recipe.log_every,
+        "logging_first_step": True,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "steps",
+        "save_steps": recipe.save_every,
+        "eval_strategy": "no",
+        "disable_tqdm": True,
+        "optim": "adamw_torch_fused",
+    }
+
+
+def _as_said(config: Any) -> None:
+    """The recipe and the launcher alone decide: no precision from the environment, one GPU per process."""
+    shard_as_said(config)
+    config.mixed_precision = "bf16" if config.bf16 else "no"
+    config._n_gpu = min(config.n_gpu, 1)
+
+
+@contextlib.contextmanager
+def _tensorboard(folder: RunFolder) -> Iterator[None]:
+    """A trainer that is made here writes its events into the run, unless the environment names another place."""
+    name = "TENSORBOARD_LOGGING_DIR"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = str(folder.path / "tensorboard")
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _padding(tokenizer: Any) -> int:
+    """Id that fills rows up; never scored and never seen by what is."""
+    padding = tokenizer.pad_token_id
+    return int(tokenizer.eos_token_id if padding is None else padding)
+
+
+def adapter_of(model: Any, recipe: Recipe) -> Any:
+    """PEFT's configuration of the recipe's adapter; None for full weights.
+
+    Raises:
+        ConfigError: the model has no module of a name that should get one.
+    """
+    if recipe.lora is None:
+        return None
+    from peft import LoraConfig
+
+    linear = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
+    linear -= {"lm_head"}  # whose weights are multiplied directly, past an adapter
+    unknown = [] if recipe.lora.targets == "all-linear" else sorted(set(recipe.lora.targets) - linear)
+    if unknown:
+        raise ConfigError(
+            f"lora.targets {', '.join(unknown)}: no linear layer inside the base; known: {', '.join(sorted(linear))}"
+        )
+    config = LoraConfig(
+        r=recipe.lora.rank,
+        lora_alpha=recipe.lora.alpha,
+        lora_dropout=recipe.lora.dropout,
+        target_modules=recipe.lora.targets,
+        task_type="CAUSAL_LM",
+    )
+    _check_peft(model, config)
+    return config
+
+
+def _check_peft(model: Any, config: Any) -> None:
+    """Refuse an adapter that PEFT does not put into models of this kind; ConfigError says what PEFT says."""
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(model.config)
+    try:
+        get_peft_model(skeleton, copy.deepcopy(config))
+    except ValueError as error:
+        raise ConfigError(
+            f"lora.targets: {first_line(error)}; name others, or train all weights (lora=null)"
+        ) from error

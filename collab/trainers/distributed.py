@@ -1,0 +1,262 @@
+"""A model that is split over the processes that train it: each holds its share of weights, gradients and optimizer.
+
+The launcher decides (`collab.trainers.launch`, or `accelerate launch` by hand with one of the files in `accelerate/`):
+
+    ddp             every process holds the whole model
+    fsdp            PyTorch's fully sharded data parallelism, its second version, as accelerate applies it: per layer
+    zero2, zero3    DeepSpeed, which splits optimizer and gradients, or weights, too
+
+With the first two, numbers are computed as in one process: weights are gathered in the type that they are held in, and
+autocast decides what is computed in what, not a policy of FSDP's, which would round log-probabilities to bfloat16.
+DeepSpeed decides that by itself, was never run here, and is refused what it is known to round. Checkpoints to resume
+from and results are whole.
+
+accelerate 1.15 offers FSDP on accelerators alone. Nothing in it needs one, so on a processor it is told that there is
+one: that is how two processes over gloo try out what eight GPUs would run.
+
+How many threads torch computes in: it splits sums among them, so the last bits of a sum depend on their number.
+
+head |= threads_head()
+...
+with as_begun(head, "finetune.json", tell):
+    ...
+
+What freed memory costs on a processor, and how it is given back.
+
+Every step has a shape of its own (so many rows, so long). The C library keeps freed blocks of all these sizes, and
+oneDNN keeps a compiled product for every shape; a training that needs 1 GB grows to 7 GB within minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from collab.errors import RunFormatError, TrainingFailure, UsageError
+from collab.trainers.lora import is_of_reference
+from collab.trainers.recipe import DpoRecipe, Recipe
+
+if TYPE_CHECKING:
+    from collab.trainers.prepare import Prepared
+
+
+Parallelism: TypeAlias = Literal["ddp", "fsdp", "zero2", "zero3"]
+Split: TypeAlias = Literal["fsdp", "deepspeed"]
+_TRACES: Mapping[Split, str] = {"fsdp": "pytorch_model_fsdp.bin", "deepspeed": "latest"}
+"""A file that only checkpoints of that kind have."""
+
+
+def split_by(environment: Mapping[str, str] = os.environ) -> Split | None:
+    """What splits the model, as the launcher says; None where every process holds all of it."""
+    if environment.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+        return "fsdp"
+    return "deepspeed" if environment.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true" else None
+
+
+def obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
+    """Why a recipe cannot be trained so, and what to do; None where it can."""
+    if parallelism == "ddp":
+        return None
+    if recipe.optimizer == "muon":
+        return f"optimizer: muon needs whole matrices, and {parallelism} splits them; use optimizer=adamw, or ddp"
+    if recipe.final_norm_learning_rate is not None:
+        return (
+            f"final_norm_learning_rate was never tried on a model that {parallelism} splits; use "
+            "final_norm_learning_rate=null, or ddp"
+        )
+    if parallelism != "fsdp" and isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix":
+        return (
+            f"sharing: prefix makes several passes of a step, and DeepSpeed ({parallelism}) would take a step after "
+            "each; use sharing=none, or fsdp"
+        )
+    return None if parallelism == "fsdp" else _rounded(recipe, parallelism)
+
+
+def _rounded(recipe: Recipe, parallelism: Parallelism) -> str | None:
+    """What DeepSpeed holds in another type than the recipe says; None for nothing."""
+    if recipe.precision == "float32" and recipe.weights != "float32":
+        return (
+            f"DeepSpeed ({parallelism}) computes in float32 with weights in float32 alone; use weights=float32, or fsdp"
+        )
+    if recipe.precision != "float32" and recipe.lora is not None and not recipe.lora.merge:
+        return (
+            f"lora.merge: false keeps an adapter in float32, and DeepSpeed ({parallelism}) holds and writes it in "
+            f"{recipe.precision}; use fsdp or ddp"
+        )
+    return None
+
+
+def check_split(recipe: Recipe, environment: Mapping[str, str] = os.environ) -> None:
+    """UsageError where the launcher splits the model in a way that does not go with a recipe, or with this program."""
+    split = split_by(environment)
+    kinds: dict[Split | None, Parallelism] = {None: "ddp", "fsdp": "fsdp", "deepspeed": "zero3"}
+    reason = obstacle(recipe, kinds[split])
+    if reason is not None:
+        raise UsageError(reason)
+    version, kind = environment.get("FSDP_VERSION", "1"), environment.get("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
+    if split == "fsdp" and (version, kind) != ("2", "FULL_STATE_DICT"):
+        raise UsageError(
+            f"the launcher's fsdp_config has fsdp_version {version} and fsdp_state_dict_type {kind}; supported are "
+            "fsdp_version: 2 and fsdp_state_dict_type: FULL_STATE_DICT"
+        )
+    if split == "fsdp" and int(environment.get("WORLD_SIZE", "1")) < 2:
+        raise UsageError(
+            "the launcher's fsdp_config splits a model over several processes, and has started one; start several, or "
+            "one without fsdp_config"
+        )
+
+
+def check_checkpoint(checkpoint: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """UsageError where a checkpoint to go on from was written by a model that was split otherwise."""
+    now = split_by(environment)
+    was = next((kind for kind, trace in _TRACES.items() if (checkpoint / trace).is_file()), None)
+    if was != now:
+        names: dict[Split | None, str] = {None: "whole models (ddp)", "fsdp": "fsdp", "deepspeed": "DeepSpeed"}
+        raise UsageError(f"{checkpoint}: was written with {names[was]}, this run has {names[now]}; go on as it began")
+
+
+def shard_as_said(config: Any) -> None:
+    """Prepare TRL's configuration of a trainer for FSDP: no policy of types, and processors are admitted.
+
+    Args:
+        config: made already, so that accelerate knows its processes; not yet given to a trainer.
+    """
+    if split_by() != "fsdp":
+        return
+    from accelerate.utils import DistributedType
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    config.fsdp_plugin_args = {"mixed_precision_policy": MixedPrecisionPolicy()}  # the rest is the launcher's
+    state = config.distributed_state
+    if state.distributed_type == DistributedType.MULTI_CPU:
+        state.distributed_type = DistributedType.MULTI_GPU  # which accelerate makes FSDP; device and gloo stay
+
+
+def check_sharded(trainer: Any, environment: Mapping[str, str] = os.environ) -> None:
+    """TrainingFailure where a trainer was made otherwise than the launcher said: it would train something else."""
+    split, accelerator = split_by(environment), trainer.accelerator
+    if split == "fsdp":
+        policy = getattr(accelerator.state.fsdp_plugin, "mixed_precision_policy", None)
+        if not accelerator.is_fsdp2 or policy is None or policy.param_dtype is not None:
+            raise TrainingFailure(
+                f"the model is not split by fsdp as it should be (fsdp2: {accelerator.is_fsdp2}, types: {policy}); "
+                "install the versions of constraints.txt, or use ddp"
+            )
+    if split == "deepspeed" and not trainer.is_deepspeed_enabled:
+        raise TrainingFailure(
+            "the model is not split by DeepSpeed; install the versions of constraints.txt, or use ddp"
+        )
+
+
+def computing(trainer: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """What passes of the policy are computed within: autocast, where accelerate does not add it to the model itself."""
+    return trainer.accelerator.autocast if split_by() == "fsdp" else contextlib.nullcontext
+
+
+@contextlib.contextmanager
+def gathered(model: Any) -> Iterator[None]:
+    """Leave a model's weights in one piece after its first pass, so that its parts can be called by themselves.
+
+    Does nothing to a model that is not sharded.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    parts = [part for part in model.modules() if isinstance(part, FSDPModule)]
+    if not isinstance(model, FSDPModule):
+        yield
+        return
+    model.set_reshard_after_forward(False)
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.reshard()
+        model.set_reshard_after_forward(True)
+
+
+def whole_model(trainer: Any, prepared: Prepared) -> Any:
+    """The trained model in one piece, on the processor of the first process; None on all others. All have to ask.
+
+    It is loaded anew and given the weights, so a process has the memory of two models for a while.
+    """
+    from collab.trainers.checkpoint import load_weights
+
+    if split_by() is None:
+        return trainer.accelerator.unwrap_model(trainer.model)
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    if not trainer.is_world_process_zero():
+        return None
+    model = load_weights(prepared.base, prepared.task.recipe.weights)
+    if prepared.task.recipe.lora is not None:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, trainer.accelerator.unwrap_model(trainer.model).peft_config["default"])
+    model.load_state_dict({name: weight for name, weight in weights.items() if not is_of_reference(name)})
+    return model
+
+
+KEY = "threads"
+"""Of a head file. Without it nobody knows the number, and none is set."""
+
+
+def threads_head() -> dict[str, int]:
+    """The entry of a head file for what is computed from here on."""
+    import torch
+
+    return {KEY: torch.get_num_threads()}
+
+
+@contextlib.contextmanager
+def as_begun(head: Mapping[str, Any], where: str, tell: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+    """Compute in as many threads as what is gone on with began in, and in as many as before afterwards.
+
+    It holds for threads of Python that compute for the first time afterwards; one that has computed keeps its number.
+
+    Args:
+        head: what the head file holds.
+        where: it was read, for errors.
+        tell: takes a line where the number was another one.
+
+    Raises:
+        RunFormatError: the head has something else than a number of threads.
+    """
+    wanted = head.get(KEY)
+    if wanted is None:
+        yield
+        return
+    if type(wanted) is not int or wanted < 1:
+        raise RunFormatError(f"{where}: threads {wanted!r}: allowed are whole numbers from 1; begin anew")
+    import torch
+
+    found = torch.get_num_threads()
+    if found == wanted:
+        yield
+        return
+    tell(f"computing with threads={wanted}, as it began, not {found}: sums depend on it to the last bit")
+    torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(found)
+
+
+_PRODUCTS = "128"
+"""Compiled products that oneDNN keeps: more than one step uses."""
+
+
+def bound_caches() -> None:
+    """Let oneDNN keep few compiled products; to be called before the first one, and ignored where the user said."""
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _PRODUCTS)
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where the C library can (glibc)."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):
+        return
+    trim(0)

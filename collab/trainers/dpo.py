@@ -1,0 +1,264 @@
+"""TRL's DPO trainer over packed rows: all pairs of a state in one pass, what they share computed once.
+
+    trainer = SharedPrefixDPOTrainer(model=model, args=DPOConfig(…), train_dataset=pairs, states=states, …)
+
+Configuration, loss, anchor (`loss_type=["sigmoid", "sft"]`), reference, adapters, callbacks and metrics are TRL's.
+Three things differ:
+
+    packed passes       `collab.trainers.prefix_sharing`; with K pairs of a state 2K(P + C) tokens become P + 2KC
+    whole states        a micro-batch holds all pairs of a state, or of several
+    one mean            micro-batches may differ in size, so each is weighted by its pairs (the anchor by its chosen
+                        tokens): an optimizer step has the loss and the gradient of its pairs taken as one batch, and
+                        rows that are no pairs do not weaken them (`ByPairs`). TRL takes the mean of the micro-batches'
+                        means, which is the same where they are equally large and all rows are pairs
+    whole steps         a batch `{PASSES: [micro-batch, …]}` is a step of its own (gradient_accumulation_steps 1), so
+                        that one step may have more passes than another; all processes have as many in it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from trl import DPOTrainer
+
+from collab.errors import ConfigError, UsageError
+from collab.seeds import derive, generator
+from collab.trainers.callbacks import differing
+from collab.trainers.distributed import gathered
+from collab.trainers.prefix_sharing import packed_batch, share
+
+PASSES = "passes"
+"""In a batch that is a whole step: its micro-batches."""
+
+
+def state_batches(states: Sequence[Hashable], most: int, seed: int, epoch: int = 0) -> list[tuple[int, ...]]:
+    """Micro-batches of whole states, in an order drawn by seed and epoch.
+
+    Args:
+        states: for each pair, which state it belongs to.
+        most: pairs of a micro-batch at most; a state with more is one of its own, never cut.
+        seed: the same seed gives the same order.
+
+    Returns:
+        Positions of pairs; of a state, in their order.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for number, state in enumerate(states):
+        groups.setdefault(state, []).append(number)
+    order = list(groups.values())
+    generator(derive(seed, "states", epoch)).shuffle(order)
+    batches: list[list[int]] = []
+    for pairs in order:
+        if not batches or len(batches[-1]) + len(pairs) > most:
+            batches.append([])
+        batches[-1] += pairs
+    return [tuple(batch) for batch in batches]
+
+
+class StateBatches:
+    """A batch sampler of whole states, in another order every epoch; arguments as `state_batches`."""
+
+    def __init__(self, states: Sequence[Hashable], most: int, seed: int) -> None:
+        self._states, self._most, self._seed = states, most, seed
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the order of an epoch; the trainer calls it."""
+        self._batches = state_batches(self._states, self._most, self._seed, epoch)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """A collator that packs what another one makes."""
+
+    theirs: Callable[[Any], dict[str, Any]]
+
+    def __call__(self, features: Any) -> dict[str, Any]:
+        """The same batch, with its packing under "packed"."""
+        batch = self.theirs(features)
+        return {**batch, "packed": packed_batch(batch)}
+
+
+class ByPairs:
+    """Of trainers of preferences: an optimizer step is the mean over all its pairs, and over all its chosen tokens.
+
+        loss = 1/P sum over pairs of -log sigmoid(margin)  +  anchor/T sum over chosen tokens of -log p
+
+    P counts the rows whose two replies differ, T the tokens of chosen replies of all rows. A row that is only held on
+    to has the same reply on both sides: it has a margin of 0 and no gradient of the first term, and does not weaken it.
+    """
+
+    _totals: Tensor | None = None
+    _rows: Sequence[float] = ()
+    """Of each forward pass of the step, over all processes."""
+
+    def get_batch_samples(self: Any, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
+        """The micro-batches of a step; how much they hold over all processes is noted."""
+        # The trainer beside which this class is mixed in has it; a checker sees this class alone.
+        samples, items = super().get_batch_samples(epoch_iterator, num_batches, device)  # type: ignore[misc]
+        if samples:
+            held = torch.stack([_held(part) for one in samples for part in one.get(PASSES, [one])]).to(device)
+            held = self.accelerator.reduce(held, "sum").cpu()
+            self._totals, self._rows = held.sum(0), held[:, 0].tolist()
+        return samples, items
+
+    def compute_loss(self: Any, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        """TRL's loss, which is a mean over rows, with the weights of the class's formula."""
+        if not self.model.training or self._totals is None:
+            return super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
+        parts = self.current_gradient_accumulation_steps * self.accelerator.num_processes
+        rows, pairs, tokens = _held(inputs).tolist()
+        _, all_pairs, all_tokens = (parts / max(1, one) for one in self._totals.tolist())
+        weights = self.loss_weights
+        try:
+            self.loss_weights = [
+                weight * (tokens * all_tokens if kind == "sft" else rows * all_pairs * bool(self._totals[1]))
+                for kind, weight in zip(self.loss_types, weights, strict=True)
+            ]
+            with unequal_counts(self.accelerator):
+                loss = super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
+        finally:
+            self.loss_weights = weights
+        if self.loss_types[0] == "sigmoid" and self._totals[1]:
+            loss = loss - weights[0] * all_pairs * (rows - pairs) * math.log(2)  # of rows with a margin of 0
+        return loss
+
+
+class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
+    """TRL's DPO trainer that computes what pairs share once.
+
+    Args:
+        states: for each row of `train_dataset`, which state its pair belongs to. None leaves the choice of batches to
+            TRL, and pairs share what they share by chance; a chosen and a rejected reply always share their prompt.
+        rest: as `trl.DPOTrainer`; `per_device_train_batch_size` counts pairs.
+
+    Raises:
+        ConfigError: the model or the configuration rules sharing out; the message says why.
+        UsageError: the model is split over processes by DeepSpeed.
+    """
+
+    data_collator: Any
+    loss_weights: list[float]
+
+    def __init__(self, *rest: Any, states: Sequence[Hashable] | None = None, **named: Any) -> None:
+        self._states = states
+        self._sharing = False
+        super().__init__(*rest, **named)
+        if states is not None and len(states) != len(self.train_dataset):
+            raise ConfigError(f"{len(states)} states for {len(self.train_dataset)} pairs; each pair has one")
+        self._share()
+
+    def get_train_dataloader(self) -> Any:
+        """Whole states together, where they are known."""
+        if self._states is None:
+            return super().get_train_dataloader()
+        if self.accelerator.num_processes > 1:
+            raise UsageError("states are not divided among processes here; hand each process its written batches")
+        batches = StateBatches(self._states, self.args.per_device_train_batch_size, self.args.seed)
+        return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)  # type: ignore[arg-type]
+
+    def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        """TRL's; of a whole step one pass after the other, gradients put together behind the last one."""
+        if PASSES not in inputs:
+            return super().training_step(model, inputs, *rest, **named)
+        passes = inputs[PASSES]
+        self.current_gradient_accumulation_steps = len(passes)
+        before = {name: len(values) for name, values in self._metrics["train"].items()}
+        losses = []
+        for number, part in enumerate(passes, start=1):
+            last = number == len(passes)
+            with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
+                losses.append(super().training_step(model, part, *rest, **named))
+        for name, values in self._metrics["train"].items():
+            _merge(values, before.get(name, 0), self._rows)
+        return torch.stack(losses).sum()
+
+    def _precompute_ref_logps(self, *rest: Any) -> Any:
+        """TRL asks for it while it is being made; pairs of a state share where they stand side by side."""
+        self._share()
+        return super()._precompute_ref_logps(*rest)
+
+    def _share(self) -> None:
+        """Switch models and collator to packed rows, once."""
+        if self._sharing:
+            return
+        if self.is_deepspeed_enabled:
+            raise UsageError("prefixes are not shared with DeepSpeed; use FSDP, MULTI_GPU or one GPU")
+        reason = self._obstacle()
+        if reason is not None:
+            raise ConfigError(f"prefixes cannot be shared in this training: {reason}; use sharing: none")
+        for model in filter(None, (self.model, self.ref_model)):
+            with gathered(model):
+                share(innermost(model), self.accelerator.autocast)
+        self.data_collator = Packing(self.data_collator)
+        self._sharing = True
+
+    def _obstacle(self) -> str | None:
+        if self._is_vision_dataset:
+            return "its data has pictures"
+        if self.aux_loss_enabled:
+            return (
+                "its loss balances experts, which would count shared tokens once (router_aux_loss_coef: 0 turns it off)"
+            )
+        if self.use_weighting:
+            return "weights by the policy's own probabilities (use_weighting) are not computed for packed rows"
+        adapter = getattr(self.model, "active_peft_config", None)
+        if adapter is not None and adapter.is_prompt_learning:
+            return "the adapter puts tokens of its own before each row"
+        return None
+
+
+def innermost(model: Any) -> Any:
+    """The causal LM itself, without wrappers of processes and adapters."""
+    model = getattr(model, "module", model)
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
+@contextlib.contextmanager
+def unequal_counts(accelerator: Any) -> Iterator[None]:
+    """Metrics of all processes are put together however many pairs each has; TRL takes it that all have as many."""
+    if accelerator.num_processes == 1:
+        yield
+        return
+    equal = accelerator.gather
+
+    def gather(values: Tensor) -> Tensor:
+        if values.dim() == 0:
+            return equal(values)  # type: ignore[no-any-return]
+        counts = equal(torch.tensor([len(values)], device=values.device)).tolist()
+        padded = values.new_zeros(max(counts), *values.shape[1:])
+        padded[: len(values)] = values
+        parts = equal(padded).split(max(counts))
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    accelerator.gather = gather
+    try:
+        yield
+    finally:
+        del accelerator.gather
+
+
+def _merge(values: list[float], since: int, weights: Sequence[float]) -> None:
+    """Put one mean in place of what the passes of a step have added to a metric; one that adds up stays as it is."""
+    added = values[since:]
+    if len(added) == len(weights):
+        values[since:] = [sum(value * weight for value, weight in zip(added, weights, strict=True)) / sum(weights)]
+
+
+def _held(batch: Any) -> Tensor:
+    """Rows, pairs that differ, and tokens of chosen replies, of a micro-batch; (3,)."""
+    chosen = batch["completion_mask"].chunk(2)[0]
+    return torch.tensor([len(chosen), int(differing(batch).sum()), int(chosen[:, 1:].sum())])

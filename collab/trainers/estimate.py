@@ -1,0 +1,435 @@
+"""What a run will take, before anything is trained: rows, tokens, steps, memory, time.
+
+Tokens and steps are counted on the very order that will be trained, so they are exact. Memory is a formula (`memory`).
+Time is measured on a few real steps on this machine (`clock`), or estimated from the machine's speed at multiplying
+matrices where the run would not fit into its memory.
+
+What training on pairs or replies will take, from a few of them, before there are any more.
+
+    found = forecast(task, pairs, "auto")
+    found.seconds_per_item, found.most.total
+
+Time is measured on real steps over these very items, or estimated where such a step does not fit into this machine
+(`clock`). Memory is a formula (`plan.memory`), of a whole step of items as long as these, and as long as the context.
+
+How fast this machine trains: real steps timed, or its speed at multiplying matrices.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import TrainerCallback
+
+from collab.data.tokenize import Encoded, Example, Ids, Pair
+from collab.errors import ConfigError
+from collab.models.weights import readable, setting
+from collab.trainers.base import trainer_of
+from collab.trainers.batching import Step, of_process
+from collab.trainers.checkpoint import open_base, quiet
+from collab.trainers.prepare import Prepared, Task, check_installed, ordered, world
+from collab.trainers.recipe import DpoRecipe, Lora
+from collab.trainers.run_dir import RunFolder
+
+GIB = float(1 << 30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes that one process holds at most, in parts; what libraries take for themselves is not among them."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Time:
+    """How long a run takes."""
+
+    seconds: float
+    measured: bool
+    """Whether real steps were timed; else it is an estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run in numbers."""
+
+    rows: Mapping[str, int]
+    """By level, each counted once."""
+    dropped: Mapping[str, int]
+    """Rows longer than the context, by level."""
+    longest: int
+    """Tokens of the longest row that is trained."""
+    steps: int
+    passes: int
+    """Forward passes, over all processes."""
+    tokens: int
+    """Over the whole run, padding left out."""
+    scored: int
+    """Of them, those that the loss counts."""
+    padding: int
+    """Tokens that are computed for nothing."""
+    shared: int
+    """Tokens that are not computed, because others that begin alike are."""
+    parameters: int
+    trainable: int
+    memory: Memory
+    time: Time
+
+
+def plan(prepared: Prepared, device: str) -> Plan:
+    """Count, measure and estimate.
+
+    Args:
+        device: as `finetune.train`.
+    """
+    items = prepared.encoded.items
+    tokens = sum(prepared.step_tokens)
+    computed = sum(prepared.computed(part) for step in prepared.steps for part in step.parts)
+    size, needed = sizes(prepared), memory(prepared)
+    return Plan(
+        rows={name: len(rows) for name, rows in prepared.encoded.groups.items()},
+        dropped=dict(prepared.encoded.dropped),
+        longest=max(prepared.lengths),
+        steps=len(prepared.steps),
+        passes=sum(len(step.parts) for step in prepared.steps),
+        tokens=tokens,
+        scored=sum(items[row].scored for step in prepared.steps for row in step.rows),
+        padding=max(0, computed - tokens),
+        shared=max(0, tokens - computed),
+        parameters=size.parameters,
+        trainable=size.trainable,
+        memory=needed,
+        time=measure(prepared, device, needed.total),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Numbers that a run holds."""
+
+    parameters: int
+    """Of the base."""
+    trainable: int
+    """Of them, or of an adapter beside them."""
+    moments: int
+    """That the optimizer keeps: two of each trained number with AdamW, one of those that Muon trains."""
+
+
+def sizes(prepared: Prepared) -> Sizes:
+    """How many parameters there are, are trained, and are kept account of. Nothing is loaded."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from collab.trainers.optim import parts_of
+
+    with readable(prepared.base.path), torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(prepared.base.config)
+    parameters = trainable = sum(weight.numel() for weight in model.parameters())
+    recipe = prepared.task.recipe
+    inner = sum(weight.numel() for weight in parts_of(model)[0])
+    if recipe.lora is not None:
+        trainable = inner = _added(model, recipe.lora)
+    return Sizes(
+        parameters=parameters,
+        trainable=trainable,
+        moments=2 * trainable - (inner if recipe.optimizer == "muon" else 0),
+    )
+
+
+def _added(model: Any, lora: Lora) -> int:
+    """Parameters of an adapter."""
+    import torch
+
+    return sum(
+        lora.rank * sum(module.weight.shape)
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+        and (name != "lm_head" if lora.targets == "all-linear" else name.rpartition(".")[2] in lora.targets)
+    )
+
+
+def memory(prepared: Prepared) -> Memory:
+    """What the largest forward and backward pass needs.
+
+    With P parameters of b bytes, T of them trained (float32), N tokens in the pass, S scored ones, width h, width of
+    the feed-forward part f, keys and values of width k, L layers, vocabulary V, and c bytes per computed number:
+
+        weights      P b, twice where DPO has a reference of its own (on full weights always), and 4 T for an adapter
+                     and for each that it is compared with
+        gradients    4 T
+        optimizer    8 T                      two moments of AdamW; 4 T of what Muon trains, which keeps one
+        activations  c N L (8 h + 2 k + 4 f)  what a layer keeps for its backward pass
+                     c N (L h + 8 h + 2 k + 4 f) with checkpointing
+                     + 12 S V                 logits, log-probabilities and their gradient, float32
+
+    Attention keeps no scores (it computes them anew). DPO computes both sides of a pair in one pass.
+    """
+    recipe, config = prepared.task.recipe, prepared.base.config
+    size = sizes(prepared)
+    is_dpo = isinstance(recipe, DpoRecipe)
+    reference = 2 if is_dpo and (recipe.lora is None or prepared.reference is not None) else 1
+    held = 4 if recipe.weights == "float32" else 2
+    computed = 4 if recipe.precision == "float32" else 2
+    width, depth = setting(config, "hidden_size") or 0, setting(config, "num_hidden_layers") or 1
+    layer = 8 * width + 2 * _key_width(config, width) + 4 * (setting(config, "intermediate_size") or 4 * width)
+    kept = depth * width + layer if recipe.checkpointing else depth * layer
+    items, vocabulary = prepared.encoded.items, setting(config, "vocab_size") or prepared.base.chat.size
+    activations = max(
+        computed * kept * prepared.computed(part) + 12 * vocabulary * sum(items[row].scored for row in part)
+        for step in prepared.steps
+        for part in step.parts
+    )
+    adapters = 0 if recipe.lora is None else 1 if prepared.reference_adapter is None else 2
+    return Memory(
+        weights=reference * held * size.parameters + 4 * adapters * size.trainable,
+        gradients=4 * size.trainable,
+        optimizer=4 * size.moments,
+        activations=activations,
+    )
+
+
+def _key_width(config: Any, width: int) -> int:
+    """Numbers that a token's keys have in one layer; the model's width where layers differ in it, or have no keys."""
+    heads = setting(config, "num_attention_heads")
+    if not isinstance(heads, int):
+        return width
+    groups = setting(config, "num_key_value_heads") or heads
+    return int(groups * (setting(config, "head_dim") or width // heads))
+
+
+def told(plan: Plan) -> str:
+    """The plan in lines for people."""
+    rows = ", ".join(f"{name} {count:,}" for name, count in plan.rows.items())
+    dropped = ", ".join(f"{name} {count:,}" for name, count in plan.dropped.items()) or "none"
+    share = 100 * plan.padding / (plan.tokens + plan.padding)
+    waste = f"{plan.shared:,} shared" if plan.shared else f"padding {plan.padding:,} ({share:.1f} %)"
+    held = plan.memory
+    parts = ", ".join(
+        f"{name} {getattr(held, name) / GIB:.2f}" for name in ("weights", "gradients", "optimizer", "activations")
+    )
+    how = "measured on this machine" if plan.time.measured else "estimated: too large to try on this machine"
+    return "\n".join(
+        [
+            f"rows        {rows}",
+            f"dropped     {dropped}",
+            f"longest     {plan.longest:,} tokens",
+            f"tokens      {plan.tokens:,} ({plan.scored:,} scored), {waste}",
+            f"steps       {plan.steps:,} in {plan.passes:,} forward passes",
+            f"parameters  {plan.parameters:,} ({plan.trainable:,} trained)",
+            f"memory      {held.total / GIB:.2f} GiB per process ({parts})",
+            f"time        {timedelta(seconds=round(plan.time.seconds))} ({how})",
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Of a training of pairs, or of replies alone."""
+
+    seconds_per_item: float
+    """Of one process."""
+    measured: bool
+    """Whether real steps were timed; else it is an estimate."""
+    tokens_per_item: float
+    """Padding included; of a pair, of both sides, and with shared prefixes what a state shares is counted once."""
+    least: Memory
+    """Bytes of one process, where items are as long as these."""
+    most: Memory
+    """Bytes of one process, where they are as long as the context."""
+    parameters: int
+    trainable: int
+
+
+def forecast(task: Task, items: Sequence[Pair] | Sequence[Example], device: str, *, processes: int = 1) -> Forecast:
+    """Look ahead.
+
+    Args:
+        task: of stage dpo for pairs, of stage sft for examples of a level that it trains; its data are not read.
+        items: of one state, as they might come; those longer than the context are left out, as in a training.
+        device: as `finetune.train`.
+        processes: that will train together.
+
+    Raises:
+        ConfigError: base and recipe do not fit together, or none of the items fits into the context.
+        MissingExtra: a package is not installed.
+    """
+    check_installed()
+
+    fitting = [item for item in items if len(item) <= task.recipe.context]
+    if not fitting:
+        what = "pairs" if task.stage == "dpo" else "replies"
+        raise ConfigError(
+            f"none of {len(items)} {what} fits into context {task.recipe.context}, the shortest has "
+            f"{min(map(len, items), default=0)} tokens; raise context as far as the model allows"
+        )
+    few = _prepared(task, fitting, rows=len(fitting), processes=1)
+    whole = _prepared(task, _filled(fitting, task.recipe.batch_rows, None), processes=processes)
+    longest = _prepared(task, _filled(fitting, task.recipe.batch_rows, task.recipe.context), processes=processes)
+    time = measure(few, device, memory(few).total)
+    computed = sum(few.computed(part) for step in few.steps for part in step.parts)
+    size = sizes(few)
+    return Forecast(
+        seconds_per_item=time.seconds / len(fitting),
+        measured=time.measured,
+        tokens_per_item=computed / len(fitting),
+        least=memory(whole),
+        most=memory(longest),
+        parameters=size.parameters,
+        trainable=size.trainable,
+    )
+
+
+def _prepared(task: Task, items: Sequence[Any], *, processes: int, rows: int | None = None) -> Prepared:
+    """One pass over some items.
+
+    Args:
+        rows: of a step at most; None for those of the recipe.
+    """
+    changed = {"epochs": 1, "batch_rows": min(rows or task.recipe.batch_rows, len(items))}
+    task = replace(task, recipe=task.recipe.model_copy(update=changed))
+    base = open_base(task.base, task.recipe)
+    return ordered(task, base, Encoded(items=items), rows=None, processes=processes)
+
+
+def _filled(items: Sequence[Pair | Example], rows: int, length: int | None) -> list[Pair | Example]:
+    """So many items of states that have nothing in common, each like the given one.
+
+    Args:
+        length: tokens of each item; None for those that it has.
+    """
+    found: list[Pair | Example] = []
+    for number in range(rows):
+        turn, place = divmod(number, len(items))
+        item = items[place]
+        found.append(_example(item, turn, length) if isinstance(item, Example) else _pair(item, turn, length))
+    return found
+
+
+def _pair(pair: Pair, turn: int, length: int | None) -> Pair:
+    size = len(pair.prompt) if length is None else length - max(len(pair.chosen), len(pair.rejected))
+    return replace(pair, prompt=_other(pair.prompt, turn, size), state=f"{pair.state} {turn}")
+
+
+def _example(example: Example, turn: int, length: int | None) -> Example:
+    size = example.scored_from if length is None else length - example.scored
+    prompt, reply = np.split(example.ids, [example.scored_from])
+    return replace(example, ids=np.concatenate((_other(prompt, turn, size), reply)), scored_from=size)
+
+
+def _other(prompt: Ids, turn: int, size: int) -> Ids:
+    """A prompt of that many tokens that begins otherwise in each turn."""
+    return np.resize(np.roll(prompt, turn), size).astype(np.int32)
+
+
+TRIED, WARM_UP = 8, 3
+"""Steps that are timed, and those before them that are not: the first ones allocate and choose kernels."""
+UTILISATION = 0.4
+"""Share of the machine's speed at large matrices that training is taken to reach, where it is not measured."""
+
+
+class _Stopwatch(TrainerCallback):  # type: ignore[misc]
+    """When each step ended."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Note the time, once the device is done."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.times.append(time.perf_counter())
+
+
+def measure(prepared: Prepared, device: str, needed: int) -> Time:
+    """How long the run takes: seconds per computed token, times all tokens.
+
+    Args:
+        needed: bytes; where the machine has less free memory, nothing is tried.
+    """
+    work = [_computed(prepared, step) for step in prepared.steps]
+    if needed > 0.8 * free_memory(device):
+        return Time(seconds=_flops_per_token(prepared) * sum(work) / (UTILISATION * _speed(device)), measured=False)
+    sample = _sample(prepared.steps)
+    ends = _run(prepared, sample, device)
+    tried = sum(_computed(prepared, step) for step in sample[WARM_UP:])
+    return Time(seconds=(ends[-1] - ends[WARM_UP - 1]) / tried * sum(work), measured=True)
+
+
+def free_memory(device: str) -> int:
+    """Bytes that a training could take here; what only caches files counts as free where the system says so."""
+    if device != "cpu" and torch.cuda.is_available():
+        return torch.cuda.mem_get_info()[0]
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _computed(prepared: Prepared, step: Step) -> int:
+    """Tokens that a step computes, padding included, over all processes."""
+    return sum(map(prepared.computed, step.parts))
+
+
+def _sample(steps: Sequence[Step]) -> list[Step]:
+    """Steps from all over the run; a short run is repeated."""
+    count = WARM_UP + TRIED
+    return [steps[number * len(steps) // count] for number in range(count)]
+
+
+def _run(prepared: Prepared, sample: Sequence[Step], device: str) -> list[float]:
+    """Train these steps for nothing; when each ended."""
+    rank, processes = world()
+    watch = _Stopwatch()
+    with tempfile.TemporaryDirectory() as place, quiet():
+        folder = RunFolder(Path(place))
+        trainer = trainer_of(prepared, folder, device, (), save_strategy="no", logging_strategy="no")
+        trainer.steps = of_process(sample, rank, processes)
+        trainer.add_callback(watch)
+        trainer.train()
+    return watch.times
+
+
+def _flops_per_token(prepared: Prepared) -> float:
+    """Of training one token: 6 per parameter, and attention to half the mean length; a third more for checkpointing.
+
+    An adapter saves the gradients of the base's weights, a third of it. DPO's reference adds a forward pass.
+    """
+    recipe, config = prepared.task.recipe, prepared.base.config
+    parameters = sizes(prepared).parameters
+    mean = sum(prepared.lengths) / len(prepared.lengths)
+    depth, width = setting(config, "num_hidden_layers") or 1, setting(config, "hidden_size") or 0
+    forward = 2 * parameters + 2 * depth * width * mean
+    times = (2 if recipe.lora is not None else 3) + recipe.checkpointing + isinstance(recipe, DpoRecipe)
+    return float(times * forward)
+
+
+def _speed(device: str) -> float:
+    """Floating-point operations per second of a large product in bfloat16."""
+    where = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+    size = 8192 if where == "cuda" else 1024
+    left = torch.ones(size, size, dtype=torch.bfloat16, device=where)
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        (left @ left)[0, 0].item()
+        best = min(best, time.perf_counter() - began)
+    return float(2 * size**3 / best)

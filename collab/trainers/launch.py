@@ -1,0 +1,296 @@
+"""A run trained by several processes: each computes its share of every step, with the whole model or a part of it.
+
+    prepared = prepare(task, rows, processes=8)
+    result = launch(prepared, begin(prepared, out), parallelism="fsdp")
+
+They are started by `accelerate launch` with one of the configurations in `accelerate/`, over all GPUs of this machine
+or, with device "cpu", over its processors. This process trains nothing: it watches the metrics that they write, asks
+them to stop, and says why they failed. Everything else is as in one process: the same order of steps, the same
+directory, the same checkpoints. If this process dies, they stop with a checkpoint.
+
+One of several processes that train a run together: started by a launcher, told everything by the run's directory.
+
+    accelerate launch --num_processes 2 -m collab.trainers.launch OUT --device cpu --while-alive 4242
+
+It stops with a checkpoint when `OUT/stop` is there, or when the process that wanted it is gone. Exit codes are those of
+the command line: 0 (trained, or stopped), 1 (failed while working), 2 (cannot be trained), with the reason in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collab.data.tokenize import read_data
+from collab.errors import CollabError, Diverged, TrainingFailure, UsageError
+from collab.trainers.distributed import Parallelism
+from collab.trainers.prepare import Prepared, levels_of, prepare, task_of, world
+from collab.trainers.run import LOWER, Result, check_same, train
+from collab.trainers.run_dir import RunFolder
+from collab.utils.files import writing
+
+if TYPE_CHECKING:
+    from collab.trainers.callbacks import Progress
+
+
+STOP = "stop"
+"""A file of this name in a run's directory asks its processes to stop."""
+ERROR = "error: "
+"""Begins the line that says what went wrong …"""
+DIVERGED = "diverged: "
+"""… and this one that of a loss that is no number."""
+
+
+def train_as_asked(folder: RunFolder, device: str, wanted: Callable[[], bool], report_to: Sequence[str] = ()) -> Result:
+    """Go on with a run as its manifest says.
+
+    Args:
+        device: as `finetune.train`.
+        wanted: asked after every step; False stops with a checkpoint.
+        report_to: as `finetune.train`.
+
+    Raises:
+        UsageError: base, data, order or number of processes are not those of the manifest.
+        RunError: as `finetune.train`.
+    """
+    manifest = folder.manifest()
+    task = task_of(manifest)
+    rows = read_data([Path(one) for one in task.data], levels_of(task), max_broken=task.max_broken).rows
+    prepared = prepare(task, rows)
+    check_same(prepared, manifest)
+    return train(
+        prepared,
+        folder,
+        device=device,
+        stopping=lambda: (folder.path / STOP).exists() or not wanted(),
+        report_to=report_to,
+    )
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process is there, whoever owns it."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m collab.trainers.launch")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--while-alive", type=int, required=True, metavar="PROCESS")
+    parser.add_argument("--resume", metavar="COMMAND", help="goes on with the run; told where it fails")
+    parser.add_argument("--report-to", action="append", default=[], metavar="NAME")
+    asked = parser.parse_args(arguments)
+    folder = RunFolder(asked.out, asked.resume)
+    try:
+        train_as_asked(folder, asked.device, lambda: is_alive(asked.while_alive), asked.report_to)
+    except CollabError as error:
+        if world()[0] == 0 or type(error) is TrainingFailure:  # which may befall one of them alone
+            why = f"{DIVERGED}{error.what}" if isinstance(error, Diverged) else f"{ERROR}{error}"
+            os.write(2, f"{why}\n".encode())
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+
+
+CONFIGS = Path(__file__).parent / "accelerate"
+LOG = "processes.log"
+"""In the run's directory: all that the processes and their launcher said."""
+_LOOK_S = 0.5
+"""Between two looks at what they write."""
+
+
+def launch(
+    prepared: Prepared,
+    folder: RunFolder,
+    *,
+    watch: Callable[[Any], None] = lambda progress: None,
+    stopping: Callable[[], bool] = lambda: False,
+    device: str = "auto",
+    parallelism: Parallelism = "ddp",
+    report_to: Sequence[str] = (),
+) -> Result:
+    """Train to the end, or until asked to stop, by as many processes as the run was prepared for.
+
+    Args:
+        prepared: its data must lie where its task says: each process reads it anew.
+        folder: begun.
+        watch: called with every logged step.
+        stopping: asked twice a second; True stops with a checkpoint after the step at hand.
+        device: "auto" takes the GPUs when there are any, or "cpu".
+        parallelism: what each process holds; see `collab.trainers.distributed`.
+        report_to: as of `collab.trainers.run.train`.
+
+    Raises:
+        UsageError: there are fewer GPUs than processes.
+        Diverged: loss, gradient or weights are no longer numbers.
+        TrainingFailure: the processes failed, or refuse to train the run; their reason is the message.
+        StoreFailure: nothing can be written.
+    """
+    check_processes(prepared.world, device, parallelism)
+    folder.place(prepared.manifest())
+    folder.forget_metrics_after(_resumed_at(folder))  # or what is trained again would be told as done
+    _give_back_gpus()
+    words = command(prepared.world, folder.path, device, parallelism, folder.resume, report_to)
+    started = _started(words, folder, device)
+    try:
+        code = _watched(started, prepared, folder, watch, stopping)
+    finally:
+        if started.poll() is None:
+            started.terminate()
+            started.wait()
+        (folder.path / STOP).unlink(missing_ok=True)
+    if code:
+        raise _failed(folder, code)
+    return _result(prepared, folder)
+
+
+def command(
+    processes: int,
+    out: Path,
+    device: str,
+    parallelism: Parallelism = "ddp",
+    resume: str | None = None,
+    report_to: Sequence[str] = (),
+) -> list[str]:
+    """What is run; `resume` as of `RunFolder`."""
+    machines = "gpus" if _gpus(device) else "cpus"
+    names = {"ddp": machines, "fsdp": f"fsdp-{machines}", "zero2": "zero2", "zero3": "zero3"}
+    return [
+        *(sys.executable, "-m", "accelerate.commands.launch"),
+        *("--config_file", str(CONFIGS / f"{names[parallelism]}.yaml"), "--main_process_port", "0"),
+        *("--num_processes", str(processes)),
+        *("-m", "collab.trainers.launch", str(out), "--device", device, "--while-alive", str(os.getpid())),
+        *([] if resume is None else ["--resume", resume]),
+        *(word for name in report_to for word in ("--report-to", name)),
+    ]
+
+
+def _started(words: Sequence[str], folder: RunFolder, device: str) -> subprocess.Popen[bytes]:
+    with writing(folder.path, folder.resume):
+        (folder.path / STOP).unlink(missing_ok=True)
+        log = (folder.path / LOG).open("wb")
+    with log:
+        # In a session of their own: Ctrl-C is for this process, which lets them end with a checkpoint.
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}  # what is sharded lies where torch finds room
+        return subprocess.Popen(
+            words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **hidden}
+        )
+
+
+def _watched(
+    started: subprocess.Popen[bytes],
+    prepared: Prepared,
+    folder: RunFolder,
+    watch: Callable[[Any], None],
+    stopping: Callable[[], bool],
+) -> int:
+    """Look after the processes until they end; returns their exit code."""
+    first = told = _resumed_at(folder)
+    while True:
+        code = started.poll()
+        if stopping():
+            with writing(folder.path, folder.resume):
+                (folder.path / STOP).touch()
+        lines = folder.read_metrics()
+        if lines and lines[-1]["step"] > told:
+            told = lines[-1]["step"]
+            watch(_progress(lines[-1], prepared, first))
+        if code is not None:
+            return code
+        time.sleep(_LOOK_S)
+
+
+def _progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> Progress:
+    """How far a run is, as a process of its own would tell it.
+
+    Args:
+        line: of the metrics.
+        first: step from which the processes go on.
+    """
+    from collab.trainers.callbacks import Progress
+
+    steps, seconds = len(prepared.steps), line["seconds"]
+    trained = sum(prepared.step_tokens[first : line["step"]])
+    return Progress(
+        step=line["step"],
+        steps=steps,
+        group=line["group"],
+        loss=line["loss"],
+        margin=line.get("margin"),
+        accuracy=line.get("preference_accuracy"),
+        tokens_per_s=trained / max(seconds, 1e-9),
+        left_s=seconds / max(line["step"] - first, 1) * (steps - line["step"]),
+        alarm=line.get("alarm"),
+    )
+
+
+def _result(prepared: Prepared, folder: RunFolder) -> Result:
+    """How a run ended, from what is there."""
+    lines, steps = folder.read_metrics(), len(prepared.steps)
+    loss = lines[-1]["loss"] if lines else None
+    if folder.final.is_dir():
+        return Result(step=steps, steps=steps, final=folder.final, loss=loss)
+    return Result(step=_resumed_at(folder), steps=steps, final=None, loss=loss)
+
+
+def _resumed_at(folder: RunFolder) -> int:
+    """The step of the newest checkpoint; 0 where there is none yet."""
+    checkpoint = folder.checkpoint()
+    return 0 if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
+
+
+def _failed(folder: RunFolder, code: int) -> TrainingFailure:
+    """The processes' own reason, or where to look for it."""
+    path = folder.path / LOG
+    said = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lost = [line.partition(DIVERGED)[2] for line in said if line.startswith(DIVERGED)]
+    if lost:
+        return Diverged(lost[-1], LOWER)
+    reasons = [line.partition(ERROR)[2] for line in said if line.startswith(ERROR)]
+    reason = reasons[-1] if reasons else f"the launcher ended with exit code {code}"
+    return TrainingFailure(f"{folder.path}: the processes that train failed: {reason} (all they said: {path})")
+
+
+def _gpus(device: str) -> int:
+    """How many are to be used; 0 for processors."""
+    import torch
+
+    return torch.cuda.device_count() if device != "cpu" and torch.cuda.is_available() else 0
+
+
+def check_processes(processes: int, device: str, parallelism: Parallelism = "ddp") -> None:
+    """UsageError where several processes would have to share a GPU, or DeepSpeed has none or is not installed."""
+    gpus = _gpus(device) if processes > 1 else 0
+    if processes > 1 and parallelism.startswith("zero") and not (gpus and importlib.util.find_spec("deepspeed")):
+        raise UsageError(
+            f"parallelism: {parallelism} needs GPUs and DeepSpeed here (pip install deepspeed); use parallelism=fsdp"
+        )
+    if 0 < gpus < processes:
+        raise UsageError(
+            f"{processes} processes, but this machine has {gpus} GPUs; each process needs its own: train with at most "
+            f"{gpus}, or on processors with --device cpu"
+        )
+
+
+def _give_back_gpus() -> None:
+    """What this process keeps of the first GPU for later is needed by others now."""
+    import torch
+
+    torch.cuda.empty_cache()  # does nothing where no GPU was used

@@ -1,0 +1,200 @@
+"""A learning rate of its own for the gain of the last norm, which decides how sure a policy is.
+
+That gain scales all logits: a few hundred numbers that turn what a policy would say anyway up or down. They are about 1
+and more, where the entries of a matrix are a few hundredths, so a rate that is right for matrices leaves them where
+they are; and what a hot policy learns of reward is first of all to be surer. Where it cannot, its matrices turn
+instead, and what they turn away from is lost. The gains inside the layers are left to the common rate: at a fast one
+they drift apart by a tenth, no surer than before.
+
+At such a rate the last gain keeps its direction: it becomes longer or shorter, as if the policy's temperature changed.
+AdamW moves every number by about the rate, whatever its gradient is worth; on their own a few hundred of them drift
+apart by a seventh in an epoch, which is another mixture of what the layers found, and not only a surer one.
+
+Muon for a model's matrices, AdamW for all its other weights, as one optimizer.
+
+Muon (Jordan et al. 2024) replaces the momentum of a matrix by its nearest orthogonal matrix, so that rare directions
+are learned as fast as common ones. It is meant for the matrices inside a network: embeddings, the output layer, norms
+and biases stay with AdamW. Steps of both have equal root mean square ("match_rms_adamw", Liu et al. 2025, section 2.2:
+0.2 sqrt(max(rows, columns)) times the learning rate), so that one learning rate and one weight decay serve both.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from collab.errors import ConfigError
+from collab.models.weights import read_config, readable
+
+
+def final_gain(model: nn.Module) -> nn.Parameter:
+    """The last trained vector of a model that is no bias and stands in no numbered layer: its last norm's gain.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    gains = [weight for name, weight in model.named_parameters() if weight.requires_grad and _is_gain(name, weight)]
+    if not gains:
+        raise ConfigError("final_norm_learning_rate: this model has no norm behind its layers; set it to null")
+    return gains[-1]
+
+
+def check_scales(model: nn.Module, gain: nn.Parameter) -> None:
+    """Whether a norm multiplies by its gain alone, so that scaling the gain scales what it gives.
+
+    Raises:
+        ConfigError: it adds a bias, or multiplies by something else, as 1 + gain in Gemma.
+    """
+    norm = next(part for part in model.modules() if getattr(part, "weight", None) is gain)
+    signs = torch.ones_like(gain)
+    signs[1::2] = -1  # of mean 0 and mean square 1, so that nothing is left to normalise
+    with torch.no_grad():
+        scales = torch.allclose(norm(signs[None])[0], signs * gain, rtol=1e-2, atol=1e-4)
+    if not (scales and gain.any()):
+        raise ConfigError(
+            f"final_norm_learning_rate: the last norm of this model ({type(norm).__name__}) does more than multiply by "
+            "its gain, which cannot be scaled as a whole then; set it to null"
+        )
+
+
+def check_last_norm(model: nn.Module) -> None:
+    """Refuse a model without weights whose last norm could not be trained at a rate of its own.
+
+    Args:
+        model: on the meta device.
+
+    Raises:
+        ConfigError: as `final_gain` and `check_scales`.
+    """
+    gain = final_gain(model)
+    norm = copy.deepcopy(next(part for part in model.modules() if getattr(part, "weight", None) is gain))
+    norm.to_empty(device="cpu")
+    with torch.no_grad():
+        for weight in norm.parameters():
+            weight.copy_(torch.linspace(0.5, 1.5, weight.numel()).view_as(weight))
+    check_scales(norm, next(weight for name, weight in norm.named_parameters() if name == "weight"))
+
+
+def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:
+    """Move a weight of an optimizer that has not stepped yet into a last group, of another rate and without decay."""
+    for group in optimizer.param_groups:
+        group["params"] = [one for one in group["params"] if one is not weight]
+    optimizer.add_param_group({"params": [weight], "lr": rate, "weight_decay": 0.0})
+
+
+def keep_direction(weight: nn.Parameter, optimizer: Optimizer) -> None:
+    """Let every step of an optimizer scale a weight as a whole: what it would do beside that is dropped.
+
+    With w before a step and w' after it, the weight becomes (w'·w / w·w) w. Nothing has to be stored to go on with it.
+    """
+    before = torch.empty_like(weight)
+
+    def remember(*_: object) -> None:
+        before.copy_(weight.detach())
+
+    def project(*_: object) -> None:
+        with torch.no_grad():
+            weight.copy_((weight * before).sum() / before.square().sum() * before)
+
+    optimizer.register_step_pre_hook(remember)
+    optimizer.register_step_post_hook(project)
+
+
+def length_of_gain(directory: Path) -> float:
+    """Length of the last norm's gain in a checkpoint directory; no other weight is read.
+
+    Raises:
+        ConfigError: the checkpoint cannot be read, or has no such norm.
+    """
+    from safetensors import safe_open
+    from transformers import AutoModelForCausalLM
+
+    with readable(str(directory)), torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(read_config(directory))
+        gain = final_gain(model)
+        wanted = next(name for name, weight in model.named_parameters() if weight is gain)
+        for file in sorted(directory.glob("*.safetensors")):
+            with safe_open(file, "pt", device="cpu") as tensors:
+                if wanted in tensors.keys():
+                    return float(tensors.get_tensor(wanted).float().norm())
+    raise ConfigError(f"{directory}: there is no {wanted} in its safetensors")
+
+
+def _is_gain(name: str, weight: nn.Parameter) -> bool:
+    parts = name.split(".")
+    return weight.ndim == 1 and parts[-1] != "bias" and not any(part.isdigit() for part in parts)
+
+
+MOMENTUM = 0.95
+
+
+class MuonAdamW(torch.optim.Optimizer):
+    """Both as one: schedulers see all groups, a checkpoint holds both states."""
+
+    def __init__(self, model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float]) -> None:
+        """An optimizer of the weights that are trained.
+
+        Args:
+            model: whose weights they are.
+            lr: of both.
+            weight_decay: of all matrices, embeddings included; vectors do not decay.
+            betas: of AdamW. Muon's momentum is 0.95, with Nesterov's step.
+
+        Raises:
+            ConfigError: no matrix inside the network is trained.
+        """
+        inner, outer, vectors = parts_of(model)
+        if not inner:
+            raise ConfigError(
+                "optimizer: muon is for matrices inside the network, and none of them is trained; use optimizer=adamw"
+            )
+        muon = torch.optim.Muon(
+            inner, lr=lr, weight_decay=weight_decay, momentum=MOMENTUM, adjust_lr_fn="match_rms_adamw"
+        )
+        others: list[dict[str, Any]] = [{"params": outer}, {"params": vectors, "weight_decay": 0.0}]
+        adamw = torch.optim.AdamW(others, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
+        self._both: tuple[torch.optim.Optimizer, ...] = (muon, adamw)
+        super().__init__([group for part in self._both for group in part.param_groups], {})  # shared: schedules act
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of both; `closure` computes the loss again, as everywhere in torch."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part in self._both:
+            part.step()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of both, in order."""
+        return {"both": [part.state_dict() for part in self._both]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Takes up a state that `state_dict` gave; ValueError where it is another optimizer's."""
+        if "both" not in state_dict:
+            raise ValueError(
+                "the stored state is another optimizer's; train on with the optimizer that it was begun with"
+            )
+        for part, state in zip(self._both, state_dict["both"], strict=True):
+            part.load_state_dict(state)
+        self.param_groups = [group for part in self._both for group in part.param_groups]
+
+
+def parts_of(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
+    """Trained weights: matrices inside the network, embeddings and output layer, vectors; each once."""
+    outside = {id(weight) for part in model.modules() if isinstance(part, nn.Embedding) for weight in part.parameters()}
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    if head is not None:
+        outside |= {id(weight) for weight in head.parameters()}
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    matrices = [weight for weight in trained if weight.ndim == 2 and id(weight) not in outside]
+    inner = {id(weight) for weight in matrices}
+    rest = [weight for weight in trained if id(weight) not in inner]
+    return matrices, [weight for weight in rest if weight.ndim > 1], [weight for weight in rest if weight.ndim <= 1]

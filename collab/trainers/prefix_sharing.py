@@ -1,0 +1,359 @@
+"""A causal LM that scores packed rows: one pass over what the rows of a micro-batch have in common and what they add.
+
+    share(model)                            # once, after TRL has given the model its head; refuses what would break it
+    batch["packed"] = packed_batch(batch)   # in the collator
+    model(**batch, labels=labels, fused_lm_head=True).log_probs     # (rows, tokens - 1), as TRL's own
+
+What TRL does with log-probabilities stays TRL's; it never sees that rows were packed. Logits are made at scored
+positions only. A pass that is not packed is computed as before.
+
+The output layer on scored positions only, and no padding mask.
+
+TRL's trainers ask a model for log-probabilities of labels (`fused_lm_head=True`). On a GPU TRL computes the output
+layer only where there is a label; on a processor it computes it everywhere, which for a prompt of 400 tokens and a
+reply of 30 is ten times too much. `score_labels_only` computes it where there is a label on a processor, too.
+
+Rows are padded on the right and attention looks back only, so no token that counts ever sees padding: the padding mask
+is left out, and attention can use its fastest form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from trl.trainer.utils import FusedCausalLMOutput
+
+from collab.errors import ConfigError
+from collab.models.checkpoint import tolerance_of
+from collab.models.tokenizer import first_line, quiet_transformers
+from collab.models.weights import setting
+from collab.trainers.batching import SHORTEST, pack, scored
+from collab.trainers.packed_attention import IMPLEMENTATION, Passed, Plan, install, plan_of
+
+Context = Callable[[], contextlib.AbstractContextManager[Any]]
+"""Makes what a pass is computed within."""
+_SCALED = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
+"""Settings of models whose logits are more than a product; TRL knows what to do with them."""
+
+
+def score_labels_only(model: Any, context: Context = contextlib.nullcontext) -> None:
+    """Replace the forward pass that TRL has given a causal LM, for training on rows padded on the right.
+
+    Args:
+        model: the innermost causal LM, after `add_fused_lm_head`.
+        context: what its passes are computed within. A model that mixed precision was prepared for before (TRL's
+            reference) would lose it here, and one that is sharded never had it; autocast gives it back.
+    """
+    model.forward = MethodType(_scored_forward(model.forward, is_plain(model), context), model)
+
+
+def temper(model: Any, temperature: float) -> None:
+    """Divide the logits of a causal LM by a temperature, wherever they are computed.
+
+    A reply that was sampled at a temperature came from a policy whose logits are divided by it; that policy is trained
+    where its probabilities are taken in the same way, and no other. The weights stay what they are.
+
+    Args:
+        model: the innermost causal LM, whatever else is done with it later.
+
+    Raises:
+        ConfigError: its logits are more than a product, so dividing what they are computed from divides not them.
+    """
+    if temperature == 1:
+        return
+    head = model.get_output_embeddings()
+    if not is_plain(model) or getattr(head, "bias", None) is not None or model.base_model is model:
+        what = f"the logits of {type(model).__name__} are more than a product of what its base puts out"
+        raise ConfigError(f"temperature {temperature:g}: {what}; train it with temperature 1")
+
+    def divide(module: Any, arguments: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state / temperature
+        return output
+
+    model.base_model.register_forward_hook(divide)
+
+
+def is_plain(model: Any) -> bool:
+    """Whether the logits of a causal LM are a product and nothing more."""
+    config = model.config.get_text_config()
+    return not any(getattr(config, name, None) for name in _SCALED)
+
+
+def _scored_forward(theirs: Callable[..., Any], plain: bool, context: Context) -> Callable[..., Any]:
+    def forward(self: Any, *args: Any, fused_lm_head: bool = False, labels: Tensor | None = None, **kwargs: Any) -> Any:
+        if not fused_lm_head or labels is None:
+            return theirs(*args, fused_lm_head=fused_lm_head, labels=labels, **kwargs)
+        kwargs.pop("attention_mask", None)
+        with context():
+            if labels.device.type != "cpu" or kwargs.get("output_router_logits") or not plain:
+                return theirs(*args, fused_lm_head=True, labels=labels, **kwargs)
+            hidden = self.base_model(*args, **kwargs).last_hidden_state
+            return _score_positions(hidden, labels, self.get_output_embeddings())
+
+    return forward
+
+
+def _score_positions(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> FusedCausalLMOutput:
+    """Log-probabilities of labels and what TRL's metrics want.
+
+    Args:
+        hidden: (rows, tokens, width).
+        labels: (rows, tokens), -100 where nothing is scored.
+        head: the output layer.
+    """
+    mask = labels[:, 1:] != -100
+    wanted = labels[:, 1:][mask]
+    logits = head(hidden[:, :-1][mask]).float()
+    logps = logits.log_softmax(-1)
+    chosen = logps.gather(-1, wanted[:, None])[:, 0]
+    with torch.no_grad():
+        entropy = -(logps.exp() * logps).sum(-1)
+        top = logits.argmax(-1) == wanted
+        mean = logits.mean(-1)
+    return FusedCausalLMOutput(
+        loss=-chosen.sum() / mask.sum().clamp(min=1),
+        log_probs=_spread(chosen, mask),
+        entropy=_spread(entropy, mask),
+        mean_logits=_spread(mean, mask),
+        is_top1=_spread(top, mask),
+        label_mask=mask,
+    )
+
+
+def _spread(values: Tensor, mask: Tensor) -> Tensor:
+    """One value per scored position as (rows, tokens − 1), zero elsewhere; keeps the gradient."""
+    return values.new_zeros(mask.shape).masked_scatter(mask, values)
+
+
+_LOGITS_AT_ONCE = 1 << 28
+"""Largest table of logits that is kept for the backward pass, in elements; larger ones are made again in pieces."""
+_OWN = "some of its layers compute attention of their own"
+_STRETCHING = {"longrope", "dynamic"}
+"""Kinds of positions that depend on the longest sequence beside them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Packed:
+    """The rows of a micro-batch, packed; T tokens, of which M are scored, for S scored tokens of the rows."""
+
+    ids: Tensor
+    """(1, T)."""
+    positions: Tensor
+    """(1, T)."""
+    plan: Plan
+    predictors: Tensor
+    """Places after which a scored token is expected, (M,)."""
+    wanted: Tensor
+    """The tokens expected, (M,)."""
+    which: Tensor
+    """For each scored token of the rows, its number among these, (S,)."""
+    cells: Tensor
+    """And its place in the table of log-probabilities, flattened, (S,)."""
+    shape: tuple[int, int]
+    """Of that table: rows, tokens of the longest row less one."""
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> Packed:
+        """The same on that device."""
+        names = ("ids", "positions", "predictors", "wanted", "which", "cells")
+        moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in names}
+        return replace(self, plan=self.plan.to(device), **moved)
+
+
+def packed_batch(batch: Mapping[str, Any], shortest: int = SHORTEST) -> Packed:
+    """Pack the rows of a batch as TRL's collator makes it.
+
+    Args:
+        batch: input_ids, attention_mask and completion_mask, (rows, tokens) each, padded on the right.
+        shortest: see `prefix.pack`.
+    """
+    ids, mask, completion = (batch[name].cpu().numpy() for name in ("input_ids", "attention_mask", "completion_mask"))
+    lengths = mask.sum(1)
+    if any(not one[:length].all() for one, length in zip(mask, lengths, strict=True)):
+        raise ValueError("rows are not padded on the right; packed rows need a collator that pads there, as TRL's does")
+    packing = pack([row[:length] for row, length in zip(ids, lengths, strict=True)], shortest=shortest)
+    found = scored(packing, completion, ids.shape[1])
+    return Packed(
+        ids=torch.from_numpy(packing.ids)[None],
+        positions=torch.from_numpy(packing.positions)[None],
+        plan=plan_of(packing.nodes),
+        shape=(ids.shape[0], ids.shape[1] - 1),
+        **{name: torch.from_numpy(getattr(found, name)) for name in ("predictors", "wanted", "which", "cells")},
+    )
+
+
+def share(model: Any, context: Context = contextlib.nullcontext) -> None:
+    """Let a causal LM score packed rows.
+
+    Args:
+        model: the innermost causal LM, after `add_fused_lm_head`, its dropout at 0.
+        context: what packed passes are computed within (autocast, say).
+
+    Raises:
+        ConfigError: it cannot, or would compute something else; says why, and nothing has changed.
+    """
+    reason = obstacle(model) or _probe(model, context)
+    if reason is not None:
+        raise ConfigError(
+            f"prefixes cannot be shared while training {type(model).__name__}: {reason}; train it with sharing: none"
+        )
+    model.forward = MethodType(_packed_forward(model.forward, context), model)
+
+
+def _packed_forward(theirs: Callable[..., Any], context: Context) -> Callable[..., Any]:
+    def forward(self: Any, *args: Any, packed: Packed | None = None, fused_lm_head: bool = False, **kwargs: Any) -> Any:
+        if not fused_lm_head:
+            return theirs(*args, **kwargs)
+        if packed is None:
+            raise ValueError("a batch without its packing; the trainer's own collator packs batches")
+        with context():
+            here = packed.to(self.device)
+            hidden = _hidden(self, here, Passed(plan=here.plan))
+            return _output(hidden[0], here, self.get_output_embeddings())
+
+    return forward
+
+
+def _hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
+    """What the last layer puts out, (1, T, width)."""
+    # A mask of four dimensions is taken as it is by transformers, and not looked at by our attention.
+    unused = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=packed.ids.device)
+    output = model.base_model(
+        input_ids=packed.ids, position_ids=packed.positions, attention_mask=unused, use_cache=False, packing=passed
+    )
+    hidden: Tensor = output.last_hidden_state
+    return hidden
+
+
+def _output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
+    """Log-probabilities of the rows' scored tokens and what TRL's metrics want, as if rows were not packed."""
+    inputs, wanted = hidden[packed.predictors], packed.wanted
+    at_once = max(1, _LOGITS_AT_ONCE // head.weight.shape[0])
+    if len(wanted) <= at_once:
+        parts = [_score_packed(inputs, wanted, head)]
+    else:
+        pieces = zip(torch.split(inputs, at_once), torch.split(wanted, at_once), strict=True)
+        parts = [checkpoint(_score_packed, one, ids, head, use_reentrant=False) for one, ids in pieces]
+    values = [torch.cat(part)[packed.which] for part in zip(*parts, strict=True)]
+    rows, width = packed.shape
+    logps, entropy, mean, top, mask = (
+        one.new_zeros(rows * width).index_copy(0, packed.cells, one).view(rows, width)
+        for one in (*values, torch.ones_like(packed.cells, dtype=torch.bool))
+    )
+    return FusedCausalLMOutput(
+        loss=-logps.sum() / mask.sum().clamp(min=1),
+        log_probs=logps,
+        entropy=entropy,
+        mean_logits=mean,
+        is_top1=top,
+        label_mask=mask,
+    )
+
+
+def _score_packed(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Log-probability of what is wanted, entropy, mean logit, and whether it is the likeliest; (M,) each."""
+    logits = head(inputs).float()
+    logps = logits.log_softmax(-1)
+    chosen = logps.gather(-1, wanted[:, None])[:, 0]
+    with torch.no_grad():
+        entropy = -(logps.exp() * logps).sum(-1)
+        top, mean = logits.argmax(-1) == wanted, logits.mean(-1)
+    return chosen, entropy, mean, top
+
+
+def obstacle(model: Any) -> str | None:
+    """Why it cannot be, as far as its configuration tells."""
+    config = model.config.get_text_config()
+    kinds = set(setting(config, "layer_types") or ["full_attention"])
+    if kinds != {"full_attention"}:
+        return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
+    rope = setting(config, "rope_parameters") or {}
+    if any(isinstance(part, dict) and part.get("rope_type") in _STRETCHING for part in (rope, *rope.values())):
+        return "its positions depend on the longest sequence beside them"
+    if not is_plain(model):
+        return "its logits are more than a product"
+    for name, module in model.named_modules():
+        chance = module.p if isinstance(module, torch.nn.Dropout) else getattr(module, "attention_dropout", 0.0)
+        if isinstance(chance, float) and chance > 0:
+            return f"{name} has dropout {chance}: what rows share would lose the same for all of them"
+    return None
+
+
+@quiet_transformers()
+@torch.no_grad()
+def structural_obstacle(model: Any) -> str | None:
+    """Return why its attention cannot be replaced, as far as a model without weights tells.
+
+    Args:
+        model: on the meta device; it keeps the replaced attention.
+    """
+    ids = torch.zeros(1, 24, dtype=torch.long)
+    every = torch.ones_like(ids)
+    packed = packed_batch({"input_ids": ids, "attention_mask": every, "completion_mask": every}, shortest=1)
+    passed = Passed(plan=packed.plan, dry=True)
+    install()
+    try:
+        model.set_attn_implementation(IMPLEMENTATION)
+        _hidden(model.eval(), packed.to(torch.device("meta")), passed)
+    except NotImplementedError as error:
+        return None if "meta" in str(error) else str(error)  # what depends on numbers shows when it is trained
+    except ValueError as error:
+        return f"its attention cannot be replaced ({first_line(error)[:120]})"
+    except (TypeError, RuntimeError, KeyError, AttributeError, IndexError):
+        return None
+    return None if len(passed.layers) == _depth(model) else _OWN
+
+
+@quiet_transformers()
+@torch.no_grad()
+def _probe(model: Any, context: Context) -> str | None:
+    """Switch its attention and try it on rows that begin alike; where it fails, say why and switch back."""
+    own, training = model.config._attn_implementation, model.training
+    ids = torch.arange(72, device=model.device).view(3, 24) * 7 % _vocabulary(model)
+    ids[1:, :8], ids[2, 8:16] = ids[0, :8], ids[1, 8:16]
+    model.eval()
+    try:
+        with context():
+            expected = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+            install()
+            model.set_attn_implementation(IMPLEMENTATION)
+            reason = _differs(model, ids, expected)
+    except NotImplementedError as error:
+        reason = str(error)
+    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
+        reason = f"its attention cannot be replaced ({type(error).__name__}: {first_line(error)[:120]})"
+    model.train(training)
+    if reason is not None:
+        with contextlib.suppress(ValueError):
+            model.set_attn_implementation(own)
+    return reason
+
+
+def _depth(model: Any) -> int | None:
+    depth: int | None = setting(model.config.get_text_config(), "num_hidden_layers")
+    return depth
+
+
+def _vocabulary(model: Any) -> int:
+    return len(model.get_input_embeddings().weight)
+
+
+def _differs(model: Any, ids: Tensor, expected: Tensor) -> str | None:
+    every = torch.ones_like(ids)
+    packed = packed_batch({"input_ids": ids, "attention_mask": every, "completion_mask": every}, shortest=1)
+    packed = packed.to(model.device)
+    passed = Passed(plan=packed.plan)
+    found = model.get_output_embeddings()(_hidden(model, packed, passed)[0]).float().log_softmax(-1)
+    if len(passed.layers) != _depth(model):
+        return _OWN
+    wanted = expected[:, :-1].gather(-1, ids[:, 1:, None]).flatten()[packed.cells]
+    apart = float((found[packed.predictors, packed.wanted][packed.which] - wanted).abs().max())
+    kind = model.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
+    return None if apart <= tolerance_of(dtype) else f"its log-probabilities would differ by {apart:.2g}"

@@ -1,0 +1,305 @@
+"""All that is decided before anything is trained: base, examples, order, and a record of them.
+
+    prepared = prepare(Task(stage="sft", base="base", preset="pocket", recipe=recipe), rows)
+
+The same task and rows give the same everything, on every process of a distributed run and whenever it is resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import collab
+from collab.config import validate
+from collab.data.example import Level, Row
+from collab.data.tokenize import Encoded, Example, Pair, Part, encode_pairs, encode_replies, items_digest, rows_digest
+from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
+from collab.library import checkpoint
+from collab.models.tokenizer import tells_date, today
+from collab.trainers.batching import Step, fitted, padded, passes_of, shared_tokens, shares, steps_of
+from collab.trainers.checkpoint import Base, open_base, quiet
+from collab.trainers.lora import Adapter, open_adapter
+from collab.trainers.recipe import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
+from collab.trainers.sft import copy_sequences
+
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
+"""Whose versions a run notes."""
+REPORTS = ("tensorboard", "trackio")
+"""Where metrics can go beside `metrics.jsonl`."""
+DEVICES = ("auto", "cpu")
+"""What trains: a GPU if there is one, or the processor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What to train."""
+
+    stage: Stage
+    base: str
+    """Directory of the checkpoint to start from."""
+    preset: str
+    """Name of the preset, for the record."""
+    recipe: Recipe
+    seed: int = 0
+    data: tuple[str, ...] = ()
+    """Where the rows come from, for the record."""
+    max_broken: int = 0
+    """Broken rows that were allowed, for the record."""
+    reference: str | None = None
+    """Directory of the checkpoint that preferences are compared with; None for the base itself."""
+    adapter: str | None = None
+    """Directory of a LoRA adapter over the base to go on from; None begins one where the recipe has one."""
+    reference_adapter: str | None = None
+    """Directory of an adapter over the base that preferences are compared with; None for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """All that is decided before anything is trained."""
+
+    task: Task
+    base: Base
+    encoded: Encoded[Example] | Encoded[Pair]
+    steps: Sequence[Step]
+    rows: str | None
+    """Digest of the rows; None where there are none."""
+    world: int
+    """Processes that train together."""
+    reference: Base | None = None
+    """What preferences are compared with; None for the base."""
+    adapter: Adapter | None = None
+    """What is gone on from; None for a fresh one, or none."""
+    reference_adapter: Adapter | None = None
+    """What is over the base while it is compared with; None for nothing."""
+    trajectories: tuple[Part, ...] | None = None
+    """Of each item, where it belongs, if whole trajectories are compared; else None."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each item; of a pair, of its longer sequence."""
+        return [len(item) for item in self.encoded.items]
+
+    @property
+    def parts(self) -> int | None:
+        """Forward passes per step, over all processes; None where each step has as many as its states need."""
+        if self.trajectories is not None or shares(self.task.recipe):
+            return None
+        return passes_of(self.task.recipe, self.world)
+
+    @property
+    def step_tokens(self) -> list[int]:
+        """Tokens of each step, padding left out; of a pair, of both sequences."""
+        sizes = [
+            len(item) if isinstance(item, Example) else 2 * len(item.prompt) + item.scored
+            for item in self.encoded.items
+        ]
+        return [sum(sizes[row] for row in step.rows) for step in self.steps]
+
+    @property
+    def step_pairs(self) -> list[int] | None:
+        """Rows of each step whose two replies differ; the others are held on to.
+
+        None for other stages than `dpo`, and where whole trajectories are compared.
+        """
+        if self.trajectories is not None or not isinstance(self.task.recipe, DpoRecipe):
+            return None
+        items = self.encoded.items
+        differ = [isinstance(one, Pair) and not np.array_equal(one.chosen, one.rejected) for one in items]
+        return [sum(differ[row] for row in step.rows) for step in self.steps]
+
+    def computed(self, part: Sequence[int]) -> int:
+        """Tokens that a forward pass computes: padding is computed, too, and what pairs share is computed once."""
+        items = [self.encoded.items[row] for row in part]
+        if shares(self.task.recipe):
+            return shared_tokens(items)
+        sides = 2 if isinstance(items[0], Pair) else 1
+        return sides * padded([len(item) for item in items], range(len(items)))
+
+    def manifest(self) -> dict[str, Any]:
+        """What `finetune.json` holds."""
+        task = self.task
+        return {
+            "stage": task.stage,
+            "preset": task.preset,
+            "recipe": task.recipe.model_dump(mode="json"),
+            "base": {"path": task.base, "digest": self.base.digest},
+            "reference": self.reference and {"path": task.reference, "digest": self.reference.digest},
+            "adapter": self.adapter and asdict(self.adapter),
+            "reference_adapter": self.reference_adapter and asdict(self.reference_adapter),
+            "data": {
+                "paths": list(task.data),
+                "digest": self.rows,
+                "tokens": items_digest(self.encoded.items),
+                "max_broken": task.max_broken,
+                "dropped": dict(self.encoded.dropped),
+            },
+            "seed": task.seed,
+            "steps": len(self.steps),
+            "order": _digest(self.steps),
+            "processes": self.world,
+            "versions": versions(),
+        }
+
+
+def check_installed() -> None:
+    """MissingExtra unless all that training needs is there."""
+    MissingExtra.unless(*PACKAGES, extra="train", purpose="fine-tuning")
+
+
+def check_reports(names: Sequence[str]) -> None:
+    """Refuse places for metrics that nobody knows (UnknownName) or that are not installed (MissingExtra)."""
+    for name in names:
+        if name not in REPORTS:
+            raise UnknownName.of("place for metrics", name, REPORTS)
+        MissingExtra.unless(name, extra="track", purpose=f"--report-to {name}")
+
+
+def check_device(name: str) -> None:
+    """UnknownName for a device that nobody knows."""
+    if name not in DEVICES:
+        raise UnknownName.of("device", name, DEVICES)
+
+
+def world() -> tuple[int, int]:
+    """Number of this process and how many there are, as the launcher says; (0, 1) without one."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def versions() -> dict[str, str]:
+    """Versions of what trains."""
+    return {"collab": collab.__version__, **{name: importlib.metadata.version(name) for name in PACKAGES}}
+
+
+def prepare(task: Task, rows: Sequence[Row], *, processes: int | None = None, fits: bool = False) -> Prepared:
+    """Tokenise and order; nothing is written and no weight is loaded.
+
+    Args:
+        rows: that the stage trains on; none for `copy`.
+        processes: that will train together; None for those that the launcher has started.
+        fits: whether few rows make one smaller step by fewer processes, as `fitted` has it: of what is short enough to
+            be trained.
+
+    Raises:
+        NothingFits: every row is longer than the context.
+        ConfigError: base, rows and recipe do not fit together, or there is nothing to train.
+        MissingExtra: a package is not installed.
+    """
+    check_installed()
+    if task.recipe.date is None and tells_date(checkpoint(task.base)):
+        task = replace(task, recipe=task.recipe.model_copy(update={"date": today()}))
+    base = open_base(task.base, task.recipe)
+    with quiet():  # a row that is too long is counted here
+        encoded = _encode(task, rows, base)
+    if not encoded.items:
+        raise ConfigError(f"--stage {task.stage}: there is nothing to train; {_advice(task)}")
+    digest, processes = rows_digest(rows) if task.stage != "copy" else None, processes or world()[1]
+    if fits:
+        recipe, processes = fitted(task.recipe, len(encoded.items), processes)
+        task = replace(task, recipe=recipe)
+    return ordered(task, base, encoded, rows=digest, processes=processes)
+
+
+def ordered(
+    task: Task, base: Base, encoded: Encoded[Example] | Encoded[Pair], *, rows: str | None, processes: int
+) -> Prepared:
+    """The order of what is tokenised already.
+
+    Args:
+        base: opened.
+        rows: digest of the rows; None where there are none.
+        processes: that will train together.
+
+    Raises:
+        ConfigError: nothing is left to train, or there is too little for all processes.
+    """
+    steps = steps_of(task.recipe, encoded, seed=task.seed, processes=processes)
+    if not steps:
+        raise ConfigError(
+            f"--stage {task.stage}: there is nothing to train; weights_by_level leaves no row of any level"
+        )
+    reference = reference_of(task, base)
+    return Prepared(
+        task=task,
+        base=base,
+        encoded=encoded,
+        steps=steps,
+        rows=rows,
+        world=processes,
+        reference=reference,
+        adapter=open_adapter(task.adapter, task.recipe, task.base),
+        reference_adapter=open_adapter(task.reference_adapter, task.recipe, task.base),
+    )
+
+
+def task_of(manifest: Mapping[str, Any]) -> Task:
+    """The task that a manifest holds.
+
+    Raises:
+        RunFormatError: something is missing in it.
+        ConfigError: its recipe does not fit.
+    """
+    kinds: dict[str, type[Recipe]] = {"copy": CopyRecipe, "sft": SftRecipe, "dpo": DpoRecipe}
+    try:
+        stage = manifest["stage"]
+        return Task(
+            stage=stage,
+            base=manifest["base"]["path"],
+            preset=manifest["preset"],
+            recipe=validate(kinds[stage], manifest["recipe"], "finetune.json"),
+            seed=manifest["seed"],
+            data=tuple(manifest["data"]["paths"]),
+            max_broken=manifest["data"]["max_broken"],
+            reference=(manifest.get("reference") or {}).get("path"),
+            adapter=(manifest.get("adapter") or {}).get("path"),
+            reference_adapter=(manifest.get("reference_adapter") or {}).get("path"),
+        )
+    except (KeyError, TypeError) as error:
+        raise RunFormatError(
+            f"finetune.json: damaged, {error} is missing or no longer what it was; start anew"
+        ) from None
+
+
+def levels_of(task: Task) -> tuple[Level, ...]:
+    """Which levels a stage trains, in order."""
+    if isinstance(task.recipe, SftRecipe):
+        return tuple(task.recipe.levels)
+    return ("preference",) if isinstance(task.recipe, DpoRecipe) else ()
+
+
+def reference_of(task: Task, base: Base) -> Base | None:
+    """The checkpoint to compare with; ConfigError where it reads other tokens than the base."""
+    if task.reference is None:
+        return None
+    reference = open_base(task.reference, task.recipe)
+    if reference.chat.fingerprint != base.chat.fingerprint:
+        raise ConfigError(
+            f"reference {task.reference}: reads other tokens than the base {task.base}; name a checkpoint that both "
+            "were made from"
+        )
+    return reference
+
+
+def _encode(task: Task, rows: Iterable[Row], base: Base) -> Encoded[Example] | Encoded[Pair]:
+    recipe = task.recipe
+    if isinstance(recipe, CopyRecipe):
+        return Encoded(items=copy_sequences(recipe, base.chat, task.seed))
+    if isinstance(recipe, DpoRecipe):
+        return encode_pairs(rows, base.chat, recipe.context)
+    return encode_replies(rows, base.chat, recipe.context)
+
+
+def _advice(task: Task) -> str:
+    levels = ", ".join(levels_of(task))
+    return f"the data has no rows of level {levels}; make some with collab synth, or name other levels"
+
+
+def _digest(steps: Sequence[Step]) -> str:
+    text = "\n".join(f"{step.group}:{step.parts}" for step in steps)
+    return hashlib.sha256(text.encode()).hexdigest()

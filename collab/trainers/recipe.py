@@ -1,0 +1,264 @@
+"""Presets: how a family of checkpoints is trained, one recipe per stage, as YAML.
+
+preset = load_preset("pocket")
+recipe = override(preset.recipe("sft"), ["learning_rate=5e-4"])
+"""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field, model_validator
+
+from collab.config import Definition
+from collab.data.example import LEVELS, Level
+from collab.errors import ConfigError
+from collab.library import presets_in, read_preset
+
+Stage: TypeAlias = Literal["copy", "sft", "dpo"]
+STAGES: tuple[Stage, ...] = ("copy", "sft", "dpo")
+"""In the order in which a checkpoint passes them."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+_FINITE = ConfigDict(allow_inf_nan=False)
+"""Numbers are numbers: neither infinity nor NaN trains anything."""
+
+
+class Architecture(Definition):
+    """Sizes of a Qwen2 that is made from nothing."""
+
+    model_config = _FINITE
+
+    layers: int = Field(ge=1)
+    hidden: int = Field(ge=8)
+    """Width; a multiple of twice the heads, because each head rotates pairs."""
+    intermediate: int = Field(ge=8)
+    """Width inside the feed-forward part."""
+    heads: int = Field(ge=1)
+    key_value_heads: int = Field(ge=1)
+    """Heads of keys and values; divides `heads`."""
+    vocabulary: int = Field(ge=300)
+    """Tokens at most; the 256 bytes and the control tokens are among them."""
+    context: int = Field(default=4096, ge=64)
+    """Longest sequence."""
+    rope_theta: float = Field(default=10000.0, gt=0)
+    """Base of the rotary angles."""
+    tied: bool = True
+    """Whether the embedding is also the output layer."""
+    whole_numbers: int = Field(default=0, ge=0, le=1000)
+    """Numbers below this are one token each where they stand alone, as in "[42]"; 0 splits all into digits."""
+    deviation: float = Field(default=0.02, gt=0)
+    """Standard deviation of the random weights."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights as written."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> Architecture:
+        if self.hidden % (2 * self.heads) or self.heads % self.key_value_heads:
+            raise ValueError(
+                f"hidden {self.hidden} must be a multiple of 2 x heads ({self.heads}), "
+                f"and heads a multiple of key_value_heads ({self.key_value_heads})"
+            )
+        return self
+
+
+class Lora(Definition):
+    """Low-rank adapters (PEFT) in place of full weights."""
+
+    model_config = _FINITE
+
+    rank: int = Field(default=64, ge=1)
+    alpha: float = Field(default=128, gt=0)
+    """The adapter's output is multiplied by alpha / rank."""
+    dropout: BelowOne = 0.0
+    """Of the adapter's input, while training; none in preference training."""
+    targets: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"] = "all-linear"
+    """Names of the modules that get an adapter; "all-linear" is every linear layer but the output."""
+    merge: bool = False
+    """Whether the result is a whole checkpoint with the adapter added to its weights, or the adapter alone."""
+
+
+class Recipe(Definition):
+    """What all stages have in common."""
+
+    model_config = _FINITE
+
+    date: datetime.date | None = None
+    """That a chat template tells which tells the date. None is the day on which the run begins, which notes it; of a
+    team it is that of its agents."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Variables for the chat template, e.g. {enable_thinking: false}; of a team those of its agents."""
+    context: int = Field(default=4096, ge=16)
+    """Longest row in tokens, reply and turn end included; longer rows are dropped and counted."""
+    epochs: int = Field(default=3, ge=1)
+    """How often every row is seen."""
+    learning_rate: float = Field(gt=0)
+    final_norm_learning_rate: float | None = Field(default=None, gt=0)
+    """Of the gain of the last norm, which sets how sure a policy is of what it says, on the same schedule: it is scaled
+    as a whole (see `norms`). None trains it at `learning_rate`, number by number. With AdamW and all weights only."""
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """How the learning rate falls after the warm-up; "linear" and "cosine" end at 0."""
+    warmup: Share = 0.03
+    """Share of the steps over which the learning rate rises from 0."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """"muon" trains the matrices inside the network with Muon and everything else with AdamW (see `muon`)."""
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
+    """Of AdamW."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    batch_rows: int = Field(default=64, ge=1)
+    """Rows per optimizer step at most, over all processes; up to one less than its forward passes are added where
+    the rest of a window is too little for a step of its own."""
+    batch_tokens: int | None = Field(default=None, ge=1)
+    """Tokens per optimizer step at most, padding included (rows x the longest of them), or where prefixes are shared
+    those that are computed; None for no limit."""
+    rows_at_once: int | None = Field(default=None, ge=1)
+    """Rows per forward pass of one process at most; None computes a step in one pass per process. Where prefixes are
+    shared, pairs of one state are together up to this number."""
+    window: int = Field(default=50, ge=1)
+    """Steps whose rows are sorted by length together, so that little is padded; 1 sorts within a step only."""
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    """What is computed in; with "bfloat16" weights and optimizer keep the type of `weights` (autocast)."""
+    temperature: float = Field(default=1.0, gt=0)
+    """What logits are divided by before probabilities are taken. Replies sampled at a temperature came from the policy
+    whose logits are divided by it; with the same number here that policy is trained (as DistRL evaluates its policies
+    under the transform that was sampled from), with another number another one."""
+    weights: Literal["float32", "bfloat16"] = "float32"
+    """What the weights are held in while training. Weights that are trained should be "float32": what an optimizer
+    adds is smaller than bfloat16 can tell from nothing. An adapter is float32 whatever its base is."""
+    saved: Literal["float32", "bfloat16"] = "bfloat16"
+    """What the result is written in."""
+    checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them: a third more work, less memory."""
+    lora: Lora | None = None
+    """None trains all weights."""
+    log_every: int = Field(default=10, ge=1)
+    """Steps between two lines of metrics."""
+    save_every: int = Field(default=200, ge=1)
+    """Steps between two checkpoints to resume from."""
+    keep: int = Field(default=2, ge=1)
+    """Checkpoints that are kept."""
+
+    @model_validator(mode="after")
+    def _trains_norms(self) -> Recipe:
+        if self.final_norm_learning_rate is not None and (self.lora is not None or self.optimizer != "adamw"):
+            other = "an adapter (lora), which has no norms" if self.lora is not None else f"optimizer {self.optimizer}"
+            raise ValueError(
+                f"final_norm_learning_rate {self.final_norm_learning_rate:g} with {other}: it is for AdamW over all "
+                "weights; set it to null"
+            )
+        return self
+
+
+class SftRecipe(Recipe):
+    """Next-token loss on replies."""
+
+    prompt_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the mean −log p per prompt token beside that of replies (see `reading`); 0 is the loss on replies
+    alone, as it should be for a base that has read much."""
+    levels: tuple[Level, ...] = LEVELS[:-1]
+    """Which rows, in the order of the curriculum."""
+    order: Literal["curriculum", "mixed"] = "curriculum"
+    """"curriculum" finishes a level before the next begins; "mixed" draws from all of them in every epoch."""
+    weights_by_level: dict[Level, Annotated[float, Field(ge=0)]] = Field(default={})
+    """How often a level's rows are seen in one epoch; 1 where nothing is said. 0.5 sees each row every other epoch."""
+
+    @model_validator(mode="after")
+    def _no_preferences(self) -> SftRecipe:
+        if "preference" in self.levels or not self.levels:
+            raise ValueError(
+                f"levels {list(self.levels)}: name some of {', '.join(LEVELS[:-1])}; preferences are for dpo"
+            )
+        if len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"levels {list(self.levels)}: name each once; weights_by_level says how often it is seen")
+        return self
+
+
+class CopyRecipe(Recipe):
+    """Random tokens that repeat once: forms the circuit that copies (see `copying`)."""
+
+    epochs: Literal[1] = 1
+    """Sequences are made, not read; there are as many as the steps need."""
+    steps: int = Field(default=800, ge=1)
+    shortest: int = Field(default=4, ge=2)
+    """Tokens of the repeated part at least."""
+    simple: Share = 0.7
+    """Share of the steps, from the first, with short sequences: neither gap nor separator nor small alphabets."""
+    simple_longest: int = Field(default=24, ge=2)
+    """Tokens of the repeated part of these at most."""
+    longest: int = Field(default=96, ge=1)
+    """Tokens of the repeated part at most; `context` bounds the whole sequence."""
+    gap: int = Field(default=32, ge=0)
+    """Random tokens between the two occurrences at most."""
+    alphabets: tuple[Annotated[int, Field(ge=2)], ...] = (10, 40, 1000000)
+    """How many different tokens a sequence is drawn from, one of these by chance; a number above the vocabulary is all
+    of it. In a small alphabet a token alone does not say where one is: more than one back has to be looked at."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> CopyRecipe:
+        most = max(self.longest, self.simple_longest)
+        short = self.shortest > min(self.longest, self.simple_longest)
+        if short or 2 * most + self.gap + 1 > self.context or not self.alphabets:
+            raise ValueError(
+                f"shortest {self.shortest} to longest {most}, gap {self.gap}: the repeated part twice, the gap "
+                f"and a separator must fit into context {self.context}; alphabets names at least one size"
+            )
+        return self
+
+
+class DpoRecipe(Recipe):
+    """Direct preference optimisation on process preferences (CollabUIAgents, eq. 8)."""
+
+    beta: float = Field(default=0.1, gt=0)
+    """The paper gives none."""
+    anchor: float = Field(default=0.0, ge=0)
+    """Weight of the mean negative log-likelihood per token of the chosen replies; 0 is plain DPO."""
+    sharing: Literal["prefix", "none"] = "none"
+    """"prefix" computes once what the pairs of a forward pass have in common from their start, with the same losses
+    (see `collab.trainers.dpo`; a model that it would compute otherwise is refused); "none" is TRL's own way."""
+
+    @model_validator(mode="after")
+    def _no_dropout(self) -> DpoRecipe:
+        if self.lora is not None and self.lora.dropout:
+            raise ValueError(
+                f"lora.dropout {self.lora.dropout}: preference training compares with a reference and needs 0"
+            )
+        return self
+
+
+class Preset(Definition):
+    """`presets/*.yaml`."""
+
+    description: str
+    architecture: Architecture | None = None
+    """Of a checkpoint made from nothing; None where the base is a published one."""
+    copying: CopyRecipe | None = None
+    """None where the base can copy already."""
+    sft: SftRecipe
+    dpo: DpoRecipe
+
+    def recipe(self, stage: Stage) -> Recipe:
+        """The recipe of a stage; ConfigError when there is none."""
+        recipes: dict[Stage, Recipe | None] = {"copy": self.copying, "sft": self.sft, "dpo": self.dpo}
+        found = recipes[stage]
+        if found is None:
+            raise ConfigError(f"--stage {stage}: the preset has no recipe for it; its base is not made from nothing")
+        return found
+
+
+def presets() -> dict[str, Path]:
+    """The presets that come with the package, by name."""
+    return presets_in(Path(__file__).parent / "presets")
+
+
+def load_preset(name: str) -> Preset:
+    """A preset by name, or from a YAML file of one's own.
+
+    Raises:
+        UnknownName: no preset has that name.
+        ConfigError: the file cannot be read or does not fit.
+    """
+    return read_preset(name, presets(), Preset)

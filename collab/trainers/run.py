@@ -1,0 +1,255 @@
+"""One fine-tuning run, from what was prepared to a checkpoint.
+
+    prepared = prepare(task, rows)
+    folder = begin(prepared, Path("runs/base"))
+    result = train(prepared, folder)
+
+Every process of a distributed run does all three; the first one writes.
+
+What a run leaves behind: a checkpoint that the local engine plays, with a card that says how it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collab.errors import TrainingFailure, UsageError
+from collab.models.checkpoint import CARD, weights_digest, write_layout
+from collab.models.tokenizer import quiet_transformers
+from collab.trainers.batching import of_process
+from collab.trainers.checkpoint import quiet
+from collab.trainers.distributed import as_begun, check_checkpoint, check_sharded, threads_head, whole_model
+from collab.trainers.lora import drop_reference
+from collab.trainers.prepare import Prepared, world
+from collab.trainers.recipe import DpoRecipe
+from collab.trainers.run_dir import RunFolder, saving
+from collab.utils.concurrency import doing
+from collab.utils.files import sync_directory, sync_files, write_json
+
+if TYPE_CHECKING:
+    from collab.trainers.callbacks import Watcher
+
+
+LOWER = "begin a new run with a lower learning_rate (--set learning_rate=…) or a longer warmup"
+"""What to do about a loss that is no number."""
+SMALLER = (
+    "go on where there is more of it, or begin another with a smaller rows_at_once or context, or checkpointing=true "
+    "(of a training of teams: dpo.rows_at_once and so on)"
+)
+"""What to do where memory does not suffice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a run ended."""
+
+    step: int
+    """The last one trained."""
+    steps: int
+    final: Path | None
+    """The checkpoint; None when the run stopped before its end and can be resumed."""
+    loss: float | None
+    """As last logged."""
+
+
+def begin(prepared: Prepared, out: Path, resume: str | None = None) -> RunFolder:
+    """Make the run directory; UsageError when something is there already.
+
+    A run of one process is trained in as many threads as torch has here, whoever goes on with it. Each of several has
+    as many as its launcher says.
+
+    Args:
+        resume: as of `RunFolder`.
+    """
+    folder = RunFolder(out, resume)
+    if world()[0] == 0:
+        folder.create({**prepared.manifest(), **(threads_head() if prepared.world == 1 else {})})
+    return folder
+
+
+def check_same(prepared: Prepared, manifest: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run whose base, data, order or number of processes is no longer what it was.
+
+    Raises:
+        UsageError: names the first thing that differs.
+    """
+    now = prepared.manifest()
+    tokens = now["data"]["tokens"]
+    for what, was, found in (
+        ("the weights of the base", manifest["base"]["digest"], now["base"]["digest"]),
+        *(
+            (what, (manifest.get(name) or {}).get("digest"), (now[name] or {}).get("digest"))
+            for name, what in (
+                ("reference", "the reference"),
+                ("adapter", "the adapter"),
+                ("reference_adapter", "the adapter of the reference"),
+            )
+        ),
+        ("the data", manifest["data"]["digest"], now["data"]["digest"]),
+        ("the number of processes", manifest["processes"], now["processes"]),
+        ("the order of steps", manifest["order"], now["order"]),
+        ("the base's tokenizer or chat template", manifest["data"].get("tokens", tokens), tokens),
+    ):
+        if was != found:
+            raise UsageError(f"--resume: {what} changed since the run began ({was} before, {found} now); start anew")
+
+
+def train(
+    prepared: Prepared,
+    folder: RunFolder,
+    *,
+    watch: Callable[[Any], None] = lambda progress: None,
+    stopping: Callable[[], bool] = lambda: False,
+    device: str = "auto",
+    report_to: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda text: None,
+) -> Result:
+    """Train to the end, or until asked to stop; goes on from the newest whole checkpoint where there is one.
+
+    Args:
+        watch: called with every logged step.
+        stopping: asked after every step; True stops with a checkpoint.
+        device: "auto" takes a GPU when there is one, or "cpu".
+        report_to: further places for metrics, "tensorboard" or "trackio".
+        tell: takes a line where it goes on in another number of threads than torch has here.
+
+    Raises:
+        ConfigError: the weights cannot be loaded.
+        UsageError: another process trains this run, or it is done.
+        RunFormatError: the checkpoint to go on from is damaged.
+        TrainingFailure: memory does not suffice.
+        Diverged: loss, gradient or weights are no longer numbers; no checkpoint of such weights is written.
+        StoreFailure: something cannot be written.
+    """
+    if world()[0] != 0:
+        with _enough_memory(folder):
+            return _train(prepared, folder, watch, stopping, device, report_to)
+    lock = folder.lock()
+    try:
+        if folder.final.is_dir():
+            raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
+        folder.clear_partial()
+        with as_begun(folder.manifest(), str(folder.manifest_path), tell), _enough_memory(folder):
+            return _train(prepared, folder, watch, stopping, device, report_to)
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _enough_memory(folder: RunFolder) -> Iterator[None]:
+    """TrainingFailure where memory runs out within; it is named, for a machine and a recipe can be too small."""
+    from collab.models.checkpoint import out_of_memory
+
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TrainingFailure(f"{folder.path}: memory does not suffice to train: {said}; {SMALLER}") from None
+
+
+def _train(
+    prepared: Prepared,
+    folder: RunFolder,
+    watch: Callable[[Any], None],
+    stopping: Callable[[], bool],
+    device: str,
+    report_to: Sequence[str],
+) -> Result:
+    """What every process does."""
+    with doing("loading torch and TRL"):
+        from collab.trainers.base import trainer_of
+
+    rank, processes = world()
+    checkpoint = folder.checkpoint()
+    if checkpoint is not None:
+        check_checkpoint(checkpoint)
+    if rank == 0 and checkpoint is not None:
+        folder.check_whole(checkpoint)
+    try:
+        with quiet():
+            trainer = trainer_of(prepared, folder, device, report_to)
+    except UsageError:
+        if rank == 0 and checkpoint is None:
+            folder.abandon()
+        raise
+    check_sharded(trainer)
+    trainer.steps = of_process(prepared.steps, rank, processes)
+    trainer.folder, trainer.keep = folder, prepared.task.recipe.keep
+    watcher = _watcher(prepared, folder, trainer.accelerator, watch, stopping)
+    trainer.add_callback(watcher)
+    if rank == 0:
+        folder.forget_metrics_after(0 if checkpoint is None else int(checkpoint.name.removeprefix("step-")))
+    with quiet():
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    final = None if watcher.stopped else folder.final
+    if final is not None:
+        write_result(trainer, prepared, folder)
+    trainer.accelerator.wait_for_everyone()
+    lines = folder.read_metrics()
+    loss = lines[-1]["loss"] if lines else None
+    return Result(step=trainer.state.global_step, steps=len(prepared.steps), final=final, loss=loss)
+
+
+def _watcher(
+    prepared: Prepared, folder: RunFolder, accelerator: Any, watch: Callable[[Any], None], stopping: Callable[[], bool]
+) -> Watcher:
+    from collab.trainers.callbacks import Watcher, any_process
+
+    recipe = prepared.task.recipe
+    return Watcher(
+        folder,
+        prepared.steps,
+        prepared.step_tokens,
+        prepared.step_pairs,
+        watch=watch,
+        stopping=stopping,
+        writes=world()[0] == 0,
+        gather=any_process(accelerator),
+        beta=recipe.beta if isinstance(recipe, DpoRecipe) else None,
+    )
+
+
+def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:
+    """Write `OUT/final` under a temporary name and rename it; all processes call this, and the first one writes.
+
+    With LoRA it is the adapter alone, or (`lora.merge`) the base with the adapter added to its weights.
+
+    Raises:
+        StoreFailure: it cannot be written; the last checkpoint is kept.
+    """
+    import torch
+
+    recipe = prepared.task.recipe
+    model = whole_model(trainer, prepared)
+    if not trainer.is_world_process_zero():
+        return
+    drop_reference(model)
+    merged = recipe.lora is None or recipe.lora.merge
+    if recipe.lora is not None and merged:
+        model = added(model)
+    for weight in model.parameters():
+        if merged or weight.requires_grad:  # the base of an adapter is not written
+            weight.data = weight.data.to(getattr(torch, recipe.saved))
+    target = folder.path / ".final"
+    with saving(folder.path, folder.resume), quiet_transformers():
+        model.save_pretrained(target)
+        trainer.processing_class.save_pretrained(target)
+        write_layout(target)
+        write_json(target / CARD, {**prepared.manifest(), "digest": weights_digest(target)})
+        sync_files(target)
+        target.rename(folder.final)
+        sync_directory(folder.path)
+
+
+def added(model: Any) -> Any:
+    """The base with its adapter added to its weights, in float32 whatever either was in: who writes it rounds once.
+
+    It is changed in place; the base takes the memory of float32.
+    """
+    return model.float().merge_and_unload()

@@ -1,0 +1,206 @@
+"""The directory of a fine-tuning run: what it was asked, what it measured, where it can go on from.
+
+A checkpoint is written under a temporary name and renamed when all of it is on the disk, so one that is there is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from collab.errors import CollabError, RunFormatError, StoreFailure
+from collab.models.checkpoint import sha256
+from collab.store.run_dir import FILE as LOCK
+from collab.store.run_dir import RunLock, check_free, new_directory
+from collab.utils.files import read_json, sync_directory, sync_files, write_atomic, write_json, writing
+
+FORMAT = 1
+"""Version of `finetune.json`."""
+_STATE = "trainer_state.json"
+"""Trainer's own state; written last into a checkpoint."""
+_DIGESTS = "digests.json"
+"""SHA-256 of every file of a checkpoint."""
+
+
+class RunFolder:
+    """One run on disk.
+
+    Args:
+        path: of the run directory.
+        resume: the command that goes on with it where it is a part of something larger; None for `collab finetune`.
+    """
+
+    def __init__(self, path: Path, resume: str | None = None) -> None:
+        self.path = path
+        self._resume = resume
+        self.final = path / "final"
+        """The result; a directory once the run is done."""
+        self.partial = path / "checkpoints" / ".partial"
+        """Where a checkpoint is written before it is whole."""
+        self.metrics = path / "metrics.jsonl"
+
+    @property
+    def manifest_path(self) -> Path:
+        """What the run was asked."""
+        return self.path / "finetune.json"
+
+    def check_free(self) -> None:
+        """Check that a new run can begin here; UsageError otherwise."""
+        check_free(self.path, self.manifest_path.name, noun="fine-tuning run", resume=self.resume)
+
+    def create(self, manifest: Mapping[str, Any]) -> None:
+        """Begin a run.
+
+        Raises:
+            UsageError: something is there already.
+            StoreFailure: it cannot be written.
+        """
+        with new_directory(self.path, self.manifest_path.name, noun="fine-tuning run", resume=self.resume):
+            write_json(self.manifest_path, {"format": FORMAT, **manifest})
+
+    def abandon(self) -> None:
+        """Undo `create`: nothing was trained."""
+        if not self.metrics.exists():
+            self.manifest_path.unlink(missing_ok=True)
+            (self.path / LOCK).unlink(missing_ok=True)
+
+    def manifest(self) -> dict[str, Any]:
+        """What the run was asked.
+
+        Raises:
+            RunFormatError: there is no run, or another version wrote it.
+        """
+        manifest = read_json(self.manifest_path, f"{self.path}: no finetune.json in it, so it is no fine-tuning run")
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise RunFormatError(f"{self.manifest_path}: not written by this version, which reads format {FORMAT}")
+        return manifest
+
+    def place(self, now: Mapping[str, Any]) -> None:
+        """Have the manifest name the places of another one of the same run, made of today's: it may have been moved.
+
+        Raises:
+            StoreFailure: it cannot be written.
+        """
+        known = self.manifest()
+        placed = {**known, "data": {**known["data"], "paths": now["data"]["paths"]}}
+        for name in ("base", "reference", "adapter", "reference_adapter"):
+            if known.get(name):
+                placed[name] = {**known[name], "path": now[name]["path"]}
+        if placed != known:
+            with writing(self.path, self.resume):
+                write_json(self.manifest_path, placed)
+
+    def lock(self) -> RunLock:
+        """The right to write the run.
+
+        Raises:
+            UsageError: another process has it.
+            StoreFailure: the directory cannot be written.
+        """
+        with writing(self.path, self.resume):
+            return RunLock(self.path, self.resume)
+
+    @property
+    def resume(self) -> str:
+        """The command that goes on with the run."""
+        return self._resume or f"collab finetune --resume {shlex.quote(str(self.path))}"
+
+    # ----------------------------------------------------------------------------------------------- checkpoints
+
+    def checkpoint(self) -> Path | None:
+        """The newest whole checkpoint; None when there is none yet."""
+        found = self._checkpoints()
+        return found[-1][1] if found else None
+
+    def keep_checkpoint(self, step: int, keep: int) -> None:
+        """Make what was written for `step` a checkpoint of the run, and remove the oldest ones beyond `keep`."""
+        written = self.partial / f"checkpoint-{step}"
+        target = self.path / "checkpoints" / f"step-{step}"
+        files = sorted(file for file in written.rglob("*") if file.is_file())
+        write_json(written / _DIGESTS, {str(file.relative_to(written)): sha256(file) for file in files})
+        sync_files(written)
+        shutil.rmtree(target, ignore_errors=True)
+        written.rename(target)
+        sync_directory(target.parent)
+        for _, old in self._checkpoints()[:-keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def check_whole(self, checkpoint: Path) -> None:
+        """RunFormatError unless a checkpoint's files are those that were written."""
+        path = checkpoint / _DIGESTS
+        try:
+            digests = json.loads(path.read_text(encoding="utf-8"))
+            changed = [name for name, digest in digests.items() if sha256(checkpoint / name) != digest]
+        except (OSError, ValueError, AttributeError) as error:
+            changed = [str(error)]
+        if changed:
+            raise RunFormatError(
+                f"{checkpoint}: damaged since it was written ({', '.join(changed)}); "
+                f"remove it to go on from the one before, then: {self.resume}"
+            )
+
+    def clear_partial(self) -> None:
+        """Remove what a killed run left half-written."""
+        shutil.rmtree(self.partial, ignore_errors=True)
+        for left in self.path.glob(".final*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _checkpoints(self) -> list[tuple[int, Path]]:
+        folders = (self.path / "checkpoints").glob("step-*")
+        whole = [folder for folder in folders if (folder / _STATE).is_file()]
+        return sorted((int(folder.name.removeprefix("step-")), folder) for folder in whole)
+
+    # --------------------------------------------------------------------------------------------------- metrics
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drop lines of steps that will be trained again, and half a line at the end.
+
+        Raises:
+            StoreFailure: it cannot be written.
+        """
+        if self.metrics.is_file():
+            lines = [line for line in _lines(self.metrics) if line["step"] <= step]
+            with writing(self.metrics, self.resume):
+                write_atomic(self.metrics, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+    def add_metrics(self, line: Mapping[str, Any]) -> None:
+        """Append one line."""
+        with writing(self.metrics, self.resume), self.metrics.open("a") as file:
+            file.write(json.dumps(dict(line)) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All lines so far."""
+        return list(_lines(self.metrics)) if self.metrics.is_file() else []
+
+
+@contextlib.contextmanager
+def saving(what: Path, next_move: str) -> Iterator[None]:
+    """One StoreFailure for all the ways in which libraries say that a file cannot be written.
+
+    A full disk is an OSError to some, a RuntimeError to torch, an error of its own to safetensors, and to the
+    tokenizers a bare Exception.
+    """
+    try:
+        yield
+    except CollabError:
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise StoreFailure(
+            f"{what}: cannot write: {first}; what was written before is kept: "
+            f"make room or fix the rights, then {next_move}"
+        ) from error
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue  # written when the run was killed; the step is trained again
+        yield line

@@ -1,0 +1,1 @@
+"""What knows nothing of the project: files, threads, secrets, words."""

@@ -1,0 +1,240 @@
+"""The few file operations that must not go wrong: whole files at once, and errors that say what to do.
+
+Open files that came from elsewhere: plain ones only, never through a link, and never one that waits.
+
+    with open_plain(run / "events" / name, within=run) as file: ...
+    text = read_plain(path, limit=2**21).decode()
+
+A received folder may hold a link to a file of yours, a pipe that never ends, a socket or a device. Each is refused by
+name, as an `OSError` whose `strerror` says what it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import stat
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from collab.errors import RunFormatError, StoreFailure
+from collab.utils.redact import hide_values
+
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+_WHY = "only plain files and folders are read here"
+
+
+class NotPlain(OSError):
+    """A link, pipe, socket or device stands where a plain file or folder belongs."""
+
+
+def open_plain(path: Path, *, within: Path | None = None, follow: bool = False) -> BinaryIO:
+    """Open a plain file for reading; it neither waits nor leads elsewhere.
+
+    Args:
+        within: folder that the caller chose; every folder between it and the file must be plain, too.
+        follow: whether `path` itself may be a link, because the user named it.
+
+    Raises:
+        NotPlain: it, or a folder on the way, is something else.
+        OSError: as the file system says.
+    """
+    return os.fdopen(open_descriptor(path, os.O_RDONLY, within=within, follow=follow), "rb")
+
+
+def open_descriptor(
+    path: Path, flags: int, mode: int = 0o644, *, within: Path | None = None, follow: bool = False
+) -> int:
+    """Open a plain file as `os.open` does, with the checks of `open_plain`."""
+    if within is not None:
+        check_folders(path.parent, within)
+    kind = _kind(path, follow=follow)
+    if kind is not None and kind != stat.S_IFREG:  # before it is opened: that alone can set a device in motion
+        raise _refusal(path, kind)
+    try:
+        descriptor = os.open(path, flags | (0 if follow else os.O_NOFOLLOW) | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _refusal(path, stat.S_IFLNK) from None
+        raise
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:  # it was exchanged meanwhile
+        os.close(descriptor)
+        raise _refusal(path, kind)
+    return descriptor
+
+
+def read_plain(path: Path, *, limit: int | None = None, within: Path | None = None, follow: bool = False) -> bytes:
+    """Return what a plain file holds.
+
+    Args:
+        limit: most bytes that are read; a longer file is refused.
+        within, follow: as of `open_plain`.
+
+    Raises:
+        NotPlain: it is no plain file.
+        OSError: as the file system says, or it is too long.
+    """
+    with open_plain(path, within=within, follow=follow) as file:
+        if limit is None:
+            return file.read()
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"longer than {limit:,} bytes", str(path))
+    return content
+
+
+def is_plain_folder(path: Path) -> bool:
+    """Whether a folder is there that is no link."""
+    return _kind(path) == stat.S_IFDIR
+
+
+def check_folders(folder: Path, within: Path) -> None:
+    """Check that all folders from below `within` down to `folder` are plain; those that are not there count as plain.
+
+    Raises:
+        NotPlain: names the first that is not.
+    """
+    for part in reversed([folder, *folder.parents]):
+        if part != within and part.is_relative_to(within):
+            kind = _kind(part)
+            if kind not in (None, stat.S_IFDIR):
+                raise _refusal(part, kind)
+
+
+def foreign_entries(folder: Path) -> list[tuple[Path, str]]:
+    """Everything in a folder, at any depth, that is neither a plain file nor a plain folder, and what it is."""
+    found: list[tuple[Path, str]] = []
+    folders = [folder]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry.path))
+                elif not entry.is_file(follow_symlinks=False):
+                    kind = _kind(Path(entry.path))
+                    found.append((Path(entry.path), _KINDS.get(kind or 0, "no plain file")))
+    return sorted(found)
+
+
+def _kind(path: Path, *, follow: bool = False) -> int | None:
+    """What stands at a path, as `stat.S_IFMT` gives it; None where nothing does."""
+    try:
+        return stat.S_IFMT((path.stat() if follow else path.lstat()).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _refusal(path: Path, kind: int) -> OSError:
+    what = _KINDS.get(kind, "no plain file")
+    if kind == stat.S_IFDIR:
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return NotPlain(errno.ELOOP, f"is {what}; {_WHY}", str(path))
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a file so that nobody ever sees half of it: beside it first, then renamed into place.
+
+    Raises:
+        OSError: as the file system says; nothing is left behind.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: Path, absent: str) -> Any:
+    """What a JSON file holds.
+
+    Args:
+        absent: what to say where there is no such file.
+
+    Raises:
+        RunFormatError: it is not there, or cannot be read.
+    """
+    try:
+        return json.loads(read_plain(path))
+    except FileNotFoundError:
+        raise RunFormatError(absent) from None
+    except OSError as error:
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise RunFormatError(f"{path}: cannot be read: {error}") from None
+
+
+def check_plain(directory: Path, what: str = "run", leaving: Collection[str] = ()) -> None:
+    """Check that a folder, which may have been received, holds plain files and folders only.
+
+    Args:
+        what: the folder is, for the message.
+        leaving: names in it that are not looked at.
+
+    Raises:
+        RunFormatError: names the first link, pipe, socket or device.
+    """
+    try:
+        foreign = [one for one in foreign_entries(directory) if one[0].relative_to(directory).parts[0] not in leaving]
+    except OSError as error:
+        raise RunFormatError(f"{error.filename or directory}: cannot be read: {error.strerror}") from None
+    if foreign:
+        more = f" (and {len(foreign) - 1} more)" if len(foreign) > 1 else ""
+        raise RunFormatError(
+            f"{foreign[0][0]}: is {foreign[0][1]}{more}; a {what} holds plain files and folders only: remove it, or "
+            "put there what it leads to"
+        )
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def writing(path: Path, next_move: str = "") -> Iterator[None]:
+    """Turn whatever the file system refuses into one StoreFailure that says how to go on.
+
+    Args:
+        path: what is written, a run unless `next_move` says otherwise.
+        next_move: what to do once there is room; by default, resume the run.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StoreFailure(
+            f"{error.filename or path}: cannot write: {error.strerror or error}; what was written before is kept:"
+            f" make room or fix the rights, then {next_move or f'collab runs resume {path}'}"
+        ) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file at once, secrets hidden."""
+    write_atomic(path, (json.dumps(hide_values(value), indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+def sync_files(folder: Path) -> None:
+    """Make the files of a directory, and their names, survive a power cut."""
+    for path in folder.rglob("*"):
+        sync_directory(path)  # a descriptor is a descriptor
+    sync_directory(folder)

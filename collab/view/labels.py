@@ -1,0 +1,644 @@
+"""Judgements and pairs beside a run.
+
+    beside = Beside(reader)
+    beside.refresh()
+    beside.labellings()                                  # ["oracle", "log:oracle-2"]
+    beside.verdict("oracle", "ContactsAddContact/0", 3)
+    beside.pairs_of("ContactsAddContact/0", 3)
+
+Files are read when somebody asks about the whole run, once, and what was appended since when asked again. Until then
+an answer about one episode takes its own lines out of them. Judgements that stand in the run's own log are labellings,
+too; their names begin with "log:".
+
+One labelling beside a run, found by step: where each judgement stands in its file, and its scores.
+
+Scores are kept as arrays, their cells and causes once for all steps that share them: 240,000 scores take a few
+megabytes, and reading them takes little more than reading their JSON.
+
+One set of pairs beside a run, found by step: where each pair stands in its file, and who is a side of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+
+from collab.errors import CollabError, RunFormatError, UnknownName
+from collab.loop.record import LABELS as LEARNED_LABELS
+from collab.preferences import store
+from collab.rewards.base import Judgement
+from collab.rewards.labels import FILE as LABELS_HEAD
+from collab.rewards.labels import FOLDER as LABELS
+from collab.rewards.labels import labellings, read_label_head
+from collab.store import log
+from collab.store.log import Place
+from collab.store.reader import Problem, RunReader
+from collab.types import Label, PreferencePair
+from collab.utils.files import read_json
+from collab.view.common import lines_about, trouble
+
+Cells: TypeAlias = tuple[tuple[str, int], ...]
+"""Agent and round, in conversation order."""
+Key: TypeAlias = tuple[str, int]
+"""Trajectory and step."""
+
+Sums: TypeAlias = tuple[int, int | None, int | None, float | None]
+"""Of model calls: how many, prompt tokens, completion tokens, USD; over those that tell, None where none does."""
+NOTHING: Sums = (0, None, None, None)
+
+_JUDGEMENT: TypeAdapter[Judgement] = TypeAdapter(Judgement)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What a labelling says about a step."""
+
+    cells: Cells
+    """Empty where nobody could be asked."""
+    scores: array[float]
+    """One per cell; NaN where it is missing."""
+    missing: tuple[str | None, ...]
+    """Why, per cell; empty when none is missing."""
+    place: Place | None = None
+    """Where it stands; None for one that stands in the run's own log."""
+    failed: str | None = None
+    """Why nobody could be asked; None when somebody judged."""
+    spent: Sums = NOTHING
+    """Of its calls."""
+
+    def scored(self) -> Iterator[tuple[str, int, float]]:
+        """Agent, round and score of the cells that have one."""
+        for (agent, round), score in zip(self.cells, self.scores, strict=True):
+            if not math.isnan(score):
+                yield agent, round, score
+
+
+@dataclass(slots=True)
+class Labelling:
+    """A folder of judgements, as far as it was read."""
+
+    run: Path
+    name: str
+    said: dict[Key, Said] = field(default_factory=dict)
+    """Of several on one step the last judgement."""
+    problems: list[Problem] = field(default_factory=list)
+    _read: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Segment → bytes and lines."""
+    _known: dict[Any, Any] = field(default_factory=dict)
+    """Equal cells and causes are one object."""
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.run / LABELS / self.name
+
+    @property
+    def critic(self) -> str | None:
+        """Who judges; None where that cannot be read."""
+        try:
+            return str(read_json(self.folder / LABELS_HEAD, self.name)["critic"])
+        except (RunFormatError, LookupError, TypeError):
+            return None
+
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """Bytes of each of its segments, as they are now."""
+        return tuple((segment, log.size(self.folder, segment)) for segment in log.segments(self.folder))
+
+    def fits(self) -> bool:
+        """Whether its segments still begin as they were read."""
+        return all(log.size(self.folder, segment) >= end for segment, (end, _) in self._read.items())
+
+    def refresh(self) -> bool:
+        """Read what was appended since; returns whether anything was."""
+        before = (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
+        try:
+            for segment in log.segments(self.folder):
+                why = trouble(self.run, self.folder / log.FOLDER / segment)
+                if why is None:
+                    self._take(segment)
+                else:
+                    self._trouble(Problem(file=f"{LABELS}/{self.name}/{log.FOLDER}/{segment}", line=None, reason=why))
+        except OSError as error:
+            self._trouble(Problem(file=f"{LABELS}/{self.name}", line=None, reason=str(error)))
+        return before != (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
+
+    def judgement(self, said: Said) -> Judgement:
+        """The whole judgement; OSError or ValueError where it cannot be read any more."""
+        assert said.place is not None
+        content = from_json(log.read(self.folder, said.place))
+        return _JUDGEMENT.validate_python({name: value for name, value in content.items() if name != "type"})
+
+    def about(self, trajectory: str) -> Mapping[Key, Said]:
+        """What it says about one trajectory: read from its files now, for whoever does not wait for all of them."""
+        found = Labelling(self.run, self.name)
+        with contextlib.suppress(OSError):  # told when all is read
+            for segment in log.segments(self.folder):
+                path = self.folder / log.FOLDER / segment
+                if trouble(self.run, path) is None:
+                    for offset, line in lines_about(path, trajectory):
+                        found._add(line, Place(segment, offset, len(line)))
+        return {key: said for key, said in found.said.items() if key[0] == trajectory}
+
+    def _take(self, segment: str) -> None:
+        for line in log.scan(self.folder, segment, *self._read.get(segment, (0, 0))):
+            self._read[segment] = (line.place.offset + line.place.length, line.number)
+            why = self._add(line.content, line.place)
+            if why is not None:
+                file = f"{LABELS}/{self.name}/{log.FOLDER}/{segment}"
+                self._trouble(Problem(file=file, line=line.number, reason=why))
+
+    def _trouble(self, problem: Problem) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _add(self, line: bytes, place: Place) -> str | None:
+        """Take in a line; returns why it cannot be read."""
+        try:
+            self._say(from_json(line, cache_strings="all"), place)
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            return first_line(error)
+        return None
+
+    def _say(self, content: Any, place: Place) -> None:
+        if content["type"] == "failed":
+            key = (str(content["trajectory"]), int(content["step"]))
+            said = _none(f"{content['error']}: {content['message']}", place)
+            if key not in self.said or self.said[key].failed is not None:
+                self.said[key] = said
+            return
+        rewards = content["rewards"]
+        words = [(one["cell"], one["score"], one["missing"]) for one in rewards["rewards"]]
+        cells = tuple((agent, round) for (agent, round), _, _ in words)
+        missing = tuple(why for _, _, why in words) if any(why is not None for _, _, why in words) else ()
+        self.said[rewards["trajectory"], rewards["step"]] = Said(
+            cells=self._one(cells),
+            scores=_scores(score for _, score, _ in words),
+            missing=self._one(missing),
+            place=place,
+            spent=_spent(content["calls"]),
+        )
+
+    def _one(self, value: Any) -> Any:
+        return self._known.setdefault(value, value)
+
+
+def read_labelling(run: Path, name: str) -> Labelling:
+    """All of it."""
+    one = Labelling(run, name)
+    one.refresh()
+    return one
+
+
+def logged(labels: Iterable[Label], maker: str) -> Mapping[Key, Said]:
+    """What somebody says in the run's own log."""
+    return {
+        (rewards.trajectory, rewards.step): Said(
+            cells=tuple((one.cell.agent, one.cell.round) for one in rewards.rewards),
+            scores=_scores(one.score for one in rewards.rewards),
+            missing=tuple(one.missing for one in rewards.rewards),
+        )
+        for label in labels
+        if label.maker == maker
+        for rewards in label.rewards
+    }
+
+
+def added(sums: Iterable[Sums]) -> Sums:
+    """All together."""
+    known = list(sums)
+    prompt, completion, usd = (told_sum(one[place] for one in known) for place in (1, 2, 3))
+    return sum(calls for calls, *_ in known), prompt, completion, usd
+
+
+def told_sum(values: Iterable[Any]) -> Any:
+    """Sum of the numbers that are known; None where none is."""
+    told = [one for one in values if one is not None]
+    return sum(told) if told else None
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _none(failed: str, place: Place) -> Said:
+    return Said(cells=(), scores=array("d"), missing=(), place=place, failed=failed)
+
+
+def _scores(scores: Iterable[float | None]) -> array[float]:
+    return array("d", [math.nan if score is None else score for score in scores])
+
+
+def _spent(calls: Any) -> Sums:
+    if not calls:
+        return NOTHING
+    prompt, completion, usd = (
+        told_sum(call.get(what) for call in calls) for what in ("prompt_tokens", "completion_tokens", "cost_usd")
+    )
+    return len(calls), prompt, completion, usd
+
+
+_PAIR: TypeAdapter[PreferencePair] = TypeAdapter(PreferencePair)
+_UNFIT = (ValueError, LookupError, TypeError, AttributeError)
+"""What a line that is no pair raises."""
+
+
+class PairSet:
+    """A stored set as it was read; whoever makes it anew under the same name makes another file (`fits`).
+
+    Args:
+        about: a trajectory; only its pairs are known, found without reading the others. None for all.
+    """
+
+    def __init__(self, run: Path, name: str, *, about: str | None = None) -> None:
+        self.name = name
+        self.problems: list[Problem] = []
+        self._path = run / store.FOLDER / name / store.FILE
+        self._ids: list[str] = []
+        self._sources: list[str] = []
+        self._places: list[tuple[int, int]] = []
+        self._at: defaultdict[Key, list[int]] = defaultdict(list)
+        self._made = (run, name)
+        self._state = stored_state(run, name)
+        why = trouble(run, self._path)
+        if why is not None:
+            self._trouble(None, OSError(why))
+            return
+        try:
+            if about is None:
+                self._read_all()
+            else:
+                self._read_about(about)
+        except OSError as error:
+            self._trouble(None, error)
+
+    def fits(self) -> bool:
+        """Whether its files are those that were read."""
+        return self._state == stored_state(*self._made)
+
+    def of(self, trajectory: str, step: int) -> Iterator[PreferencePair]:
+        """Pairs of which a side was said at a step; what cannot be read is left out."""
+        for number in self._at.get((trajectory, step), ()):
+            try:
+                with self._path.open("rb") as file:
+                    offset, length = self._places[number]
+                    file.seek(offset)
+                    yield _PAIR.validate_python(from_json(file.read(length)))
+            except (OSError, ValueError):
+                continue
+
+    def count(self, trajectory: str, step: int) -> int:
+        """How many those are."""
+        return len(self._at.get((trajectory, step), ()))
+
+    def sources(self, wanted: Callable[[str], bool]) -> Mapping[str, int]:
+        """Pairs by source that have a side in a trajectory that is wanted."""
+        numbers = {number for (trajectory, _), found in self._at.items() if wanted(trajectory) for number in found}
+        return Counter(self._sources[number] for number in sorted(numbers))
+
+    def beginning(self, letters: str) -> Iterator[tuple[str, Key]]:
+        """Ids that begin with these letters, each with the first step that it is about."""
+        found = {number for number, id in enumerate(self._ids) if id.startswith(letters)}
+        for key in sorted(self._at) if found else ():
+            for number in found.intersection(self._at[key]):
+                found.discard(number)
+                yield self._ids[number], key
+
+    def _read_all(self) -> None:
+        offset = 0
+        with self._path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    self._add(line, offset)
+                except _UNFIT as error:
+                    self._trouble(number, error)
+                offset += len(line)
+
+    def _read_about(self, trajectory: str) -> None:
+        for offset, line in lines_about(self._path, trajectory):
+            with contextlib.suppress(*_UNFIT):  # told when all are read
+                self._add(line, offset)
+
+    def _add(self, line: bytes, offset: int) -> None:
+        number, content = len(self._ids), from_json(line, cache_strings="all")
+        id, source = content["id"], content["source"]
+        keys = {(one["trajectory"], one["step"]) for one in (*content["chosen"], *content["rejected"])}
+        if not isinstance(id, str) or not isinstance(source, str):
+            raise TypeError("id and source of a pair are texts")
+        if not all(isinstance(trajectory, str) and isinstance(step, int) for trajectory, step in keys):
+            raise TypeError("a side of a pair names a trajectory and the number of a step")
+        for key in keys:  # only now: a line counts whole or not at all
+            self._at[key].append(number)
+        self._ids.append(id)
+        self._sources.append(source)
+        self._places.append((offset, len(line)))
+
+    def _trouble(self, line: int | None, error: Exception) -> None:
+        file = f"{store.FOLDER}/{self.name}/{store.FILE}"
+        self.problems.append(Problem(file=file, line=line, reason=first_line(error)))
+
+
+def stored_state(run: Path, name: str) -> tuple[int, ...] | None:
+    """Says which files a set is in, and as they are now; None where one of them is not there."""
+    try:
+        stats = [(run / store.FOLDER / name / file).stat() for file in (store.FILE, store.HEAD)]
+    except OSError:
+        return None
+    return tuple(told for stat in stats for told in (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+
+
+def adversary_of(run: Path, name: str) -> Sums:
+    """What the adversary behind a set took; nothing where its head cannot be read."""
+    try:
+        spent = store.read_head(run, name).spent
+    except (CollabError, OSError):
+        return NOTHING
+    # A head has 0 also where nothing was told.
+    return spent.calls, spent.prompt_tokens or None, spent.completion_tokens or None, spent.cost_usd or None
+
+
+LOG = "log:"
+"""Begins the names of labellings in the log."""
+LEARNED = LEARNED_LABELS
+"""Name of the judgements that a training learned from (`collab.algorithms.collabuiagents.labeller`)."""
+
+
+_T = TypeVar("_T")
+
+
+class _Read(Protocol):
+    def fits(self) -> bool: ...
+
+
+_R = TypeVar("_R", bound=_Read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a labelling says about a step."""
+
+    judgement: Judgement | None
+    """None where nobody could be asked."""
+    failed: str | None
+    """Why not; None when there is a judgement."""
+
+
+class Beside:
+    """Of one run; safe to use from several threads."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self._mutex = threading.RLock()
+        self._reading = threading.Lock()
+        """Held by who reads a file whole, so that nobody else does, too; taken before the mutex."""
+        self._there: tuple[Sequence[str], Sequence[str]] = ((), ())
+        """Names of labellings and of sets of pairs."""
+        self._labels: dict[str, Labelling] = {}
+        self._pairs: dict[str, PairSet] = {}
+        """Both as far as they were read whole."""
+        self._glance: dict[str, tuple[object, Any]] = {}
+        """What was last taken out of a file about one episode, and of which it is."""
+        self._outward: list[Problem] = []
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """Changes when anything new was read."""
+        return self._version
+
+    def refresh(self) -> None:
+        """Take in what is there now, of files that were read whole also what is new."""
+        with self._mutex:
+            self._outward = []
+            labels = self._here(LABELS, labellings(self._reader.directory), LABELS_HEAD)
+            pairs = self._here(store.FOLDER, self._stored(), store.HEAD)
+            self._there = (labels, pairs)
+            self._forget(self._labels, labels)
+            self._forget(self._pairs, pairs)
+            self._version += sum(labelling.refresh() for labelling in self._labels.values())
+
+    def read(self) -> None:
+        """Read all of it, as far as that was not done."""
+        labels, pairs = self._there
+        for name in labels:
+            self._labelling(name)
+        for name in pairs:
+            self._set(name)
+
+    # ------------------------------------------------------------------------------------------- judgements
+
+    def labellings(self) -> list[str]:
+        """Names of all labellings, those in the log last."""
+        makers = self._reader.query("SELECT DISTINCT maker FROM labels ORDER BY maker")
+        with self._mutex:
+            return [*self._there[0], *(f"{LOG}{maker}" for (maker,) in makers)]
+
+    def chosen(self, asked: str | None, *, known: bool = True) -> str | None:
+        """The labelling that is meant: none where "" is; where none is named, the one learned from, else the first.
+
+        Raises:
+            UnknownName: there is none of that name; unless not `known`, then it is none.
+        """
+        names = self.labellings()
+        if asked is None:
+            return LEARNED if LEARNED in names else next(iter(names), None)
+        if asked and asked not in names and known:
+            raise UnknownName.of(f"labelling of {self._reader.directory}", asked, names)
+        return asked if asked in names else None
+
+    def said(self, labels: str, trajectory: str | None = None) -> Mapping[Key, Said]:
+        """What a labelling says now, by trajectory and step: about at least one trajectory, or about all."""
+        if labels.startswith(LOG):
+            return logged(self._logged(trajectory), labels.removeprefix(LOG))
+        if trajectory is not None and self._is_left(self._labels, labels):
+            return self._said_about(labels, trajectory)
+        labelling = self._labelling(labels)
+        with self._mutex:  # others may read what is new meanwhile
+            return dict(labelling.said)
+
+    def critic(self, labels: str) -> str | None:
+        """Who judges in a labelling; None where that cannot be read."""
+        if labels.startswith(LOG):
+            maker = labels.removeprefix(LOG)
+            mine = (label for label in self._logged() if label.maker == maker)
+            return next((one.critic for label in mine for one in label.rewards), None)
+        self._check(labels)
+        return Labelling(self._reader.directory, labels).critic
+
+    def verdict(self, labels: str, trajectory: str, step: int) -> Verdict | None:
+        """What a labelling says about a step; None when it says nothing."""
+        if labels.startswith(LOG):
+            return self._from_log(labels.removeprefix(LOG), trajectory, step)
+        said = self.said(labels, trajectory).get((trajectory, step))
+        if said is None:
+            return None
+        if said.failed is not None:
+            return Verdict(judgement=None, failed=said.failed)
+        try:
+            return Verdict(judgement=Labelling(self._reader.directory, labels).judgement(said), failed=None)
+        except (OSError, ValueError) as error:
+            return Verdict(judgement=None, failed=f"its judgement cannot be read: {first_line(error)}")
+
+    # ------------------------------------------------------------------------------------------------ pairs
+
+    def pair_sets(self) -> list[str]:
+        """Names of all stored sets of pairs, the one that was stored last at the end."""
+        with self._mutex:
+            known, outward = list(self._there[1]), bool(self._outward)
+        if len(known) < 2 or outward:
+            return known
+        try:
+            return [name for name in store.pair_names(self._reader.directory) if name in known]
+        except (CollabError, OSError):  # a head is spoilt: their order is not known
+            return known
+
+    def last_pairs(self, trajectory: str | None = None) -> PairSet | None:
+        """The set that was stored last, at least its pairs of one trajectory, or all; None when there is none."""
+        return next((self._set(name, trajectory) for name in reversed(self.pair_sets())), None)
+
+    def pairs_of(self, trajectory: str, step: int) -> list[tuple[str, PreferencePair]]:
+        """Pairs of which a side was said at a step, with the name of their set; what cannot be read is left out."""
+        sets = [self._set(name, trajectory) for name in self.pair_sets()]
+        found = [(one.name, pair) for one in sets for pair in one.of(trajectory, step)]
+        logged = [(f"{LOG}{label.maker}", pair) for label in self._logged(trajectory) for pair in label.pairs]
+        return found + [one for one in logged if (trajectory, step) in _where(one[1])]
+
+    def pairs_beginning(self, letters: str) -> list[tuple[str, Key]]:
+        """Ids of stored pairs that begin with these letters, each with the first step that it is about."""
+        return [found for name in self.pair_sets() for found in self._set(name).beginning(letters)]
+
+    # ------------------------------------------------------------------------------------- what it took, and lacks
+
+    def judging(self, wanted: Callable[[str], bool] = lambda trajectory: True) -> Sums:
+        """What the calls of all critics took, about the trajectories that are wanted."""
+        every = [self.said(name) for name in self._there[0]]
+        return added(one.spent for said in every for (trajectory, _), one in said.items() if wanted(trajectory))
+
+    def erring(self) -> Sums:
+        """What the adversaries behind all sets of pairs took."""
+        return added(adversary_of(self._reader.directory, name) for name in self.pair_sets())
+
+    def problems(self) -> list[Problem]:
+        """Lines that cannot be read, and files that are not."""
+        self.read()
+        with self._mutex:
+            labels = [one for part in self._labels.values() for one in part.problems]
+            pairs = [one for part in self._pairs.values() for one in part.problems]
+            outward, (labelled, paired) = list(self._outward), self._there
+        return [*outward, *self._heads(labelled, paired), *labels, *pairs]
+
+    # --------------------------------------------------------------------------------------------- inside
+
+    def _heads(self, labelled: Iterable[str], paired: Iterable[str]) -> list[Problem]:
+        """Heads that cannot be read: without one nobody knows who judged, or why there is no pair."""
+        run, found = self._reader.directory, []
+        heads: list[tuple[str, Callable[[Path, str], object]]] = [
+            *((f"{LABELS}/{name}/{LABELS_HEAD}", read_label_head) for name in labelled),
+            *((f"{store.FOLDER}/{name}/{store.HEAD}", store.read_head) for name in paired),
+        ]
+        for file, read in heads:
+            try:
+                read(run, file.split("/")[1])
+            except (CollabError, OSError, ArithmeticError) as error:
+                found.append(Problem(file=file, line=None, reason=str(error)))
+        return found
+
+    def _here(self, folder: str, names: Iterable[str], head: str) -> list[str]:
+        """The names in a folder whose head lies in the run, sorted."""
+        run, found = self._reader.directory, []
+        for name in names:
+            why = trouble(run, run / folder / name / head)
+            if why is None:
+                found.append(name)
+            else:
+                self._outward.append(Problem(file=f"{folder}/{name}", line=None, reason=why))
+        return sorted(found)
+
+    def _forget(self, known: dict[str, _R], there: Sequence[str]) -> None:
+        """What is gone, or another file by now."""
+        for name in [name for name, one in known.items() if name not in there or not one.fits()]:
+            del known[name]
+            self._version += 1
+
+    def _is_left(self, known: Mapping[str, object], name: str) -> bool:
+        """Whether a file was not read whole yet."""
+        with self._mutex:
+            return name not in known
+
+    def _check(self, labels: str) -> None:
+        if labels not in self._there[0]:
+            raise UnknownName.of("labelling", labels, self.labellings())
+
+    def _labelling(self, name: str) -> Labelling:
+        """A labelling, read whole."""
+        self._check(name)
+        return self._whole(self._labels, name, lambda: read_labelling(self._reader.directory, name))
+
+    def _set(self, name: str, trajectory: str | None = None) -> PairSet:
+        """A set of pairs, read whole; or what it has of one trajectory, where it was not."""
+        run = self._reader.directory
+        if trajectory is None or not self._is_left(self._pairs, name):
+            return self._whole(self._pairs, name, lambda: PairSet(run, name))
+        state = (trajectory, stored_state(run, name))
+        return self._glanced(f"{store.FOLDER}/{name}", state, lambda: PairSet(run, name, about=trajectory))
+
+    def _said_about(self, name: str, trajectory: str) -> Mapping[Key, Said]:
+        self._check(name)
+        labelling = Labelling(self._reader.directory, name)
+        state = (trajectory, labelling.sizes())
+        return self._glanced(f"{LABELS}/{name}", state, lambda: labelling.about(trajectory))
+
+    def _whole(self, known: dict[str, _T], name: str, read: Callable[[], _T]) -> _T:
+        with self._mutex:
+            found = known.get(name)
+        if found is not None:
+            return found
+        with self._reading:
+            with self._mutex:
+                found = known.get(name)
+            if found is None:
+                found = read()  # others are answered meanwhile
+                with self._mutex:
+                    known[name] = found
+                    self._version += 1
+        return found
+
+    def _glanced(self, file: str, state: object, take: Callable[[], _T]) -> _T:
+        with self._mutex:
+            last = self._glance.get(file)
+        if last is not None and last[0] == state:
+            found: _T = last[1]
+            return found
+        found = take()
+        with self._mutex:
+            self._glance[file] = (state, found)
+        return found
+
+    def _stored(self) -> list[str]:
+        folder = self._reader.directory / store.FOLDER
+        return sorted(path.parent.name for path in folder.glob(f"[!.]*/{store.HEAD}"))
+
+    def _logged(self, trajectory: str | None = None) -> list[Label]:
+        known = "SELECT 1 FROM labels WHERE trajectory = coalesce(?, trajectory) LIMIT 1"
+        return self._reader.labels(trajectory) if self._reader.query(known, trajectory) else []
+
+    def _from_log(self, maker: str, trajectory: str, step: int) -> Verdict | None:
+        for label in self._logged(trajectory):
+            for rewards in label.rewards:
+                if (label.maker, rewards.step) == (maker, step):
+                    return Verdict(judgement=Judgement(case="", rewards=rewards), failed=None)
+        return None
+
+
+def _where(pair: PreferencePair) -> set[Key]:
+    return {(one.trajectory, one.step) for one in (*pair.chosen, *pair.rejected)}

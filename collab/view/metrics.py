@@ -1,0 +1,158 @@
+"""What became of each policy in an epoch: from the record, and from the log that its training writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from collab.loop.record import EpochDir
+from collab.loop.record import Trained as RecordedTrained
+from collab.trainers.callbacks import over_pairs
+from collab.view.common import short, trouble
+from collab.view.schema.runs import Measure, Problem, Trained
+
+_MEASURES = 200
+"""Of a policy and an epoch that are shown."""
+LOGS = ("epochs/*/training/metrics.jsonl", "epochs/*/training/*/metrics.jsonl")
+"""Where they are in a training."""
+_NUMBERS = ("loss", "margin", "tokens", "preference_accuracy")
+MOST = 1 << 53
+"""Beyond it the page could not tell two steps apart."""
+
+
+def policies_in_training(folder: EpochDir) -> list[Trained]:
+    """Policies of which there are measures, while the epoch is not over."""
+    base = folder.training("shared")
+    found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
+    found += [(path.parent.name, path.parent) for path in sorted(base.glob("*/metrics.jsonl"))]
+    return [_measured(policy, _metrics(folder, path)) for policy, path in found]
+
+
+def problems_in_metrics(training: Path) -> list[Problem]:
+    """Lines in the logs of all its epochs that are left out of the curves."""
+    paths = [path for pattern in LOGS for path in sorted(training.glob(pattern)) if trouble(training, path) is None]
+    return [
+        Problem(file=path.relative_to(training).as_posix(), line=number, reason=why)
+        for path in paths
+        for number, why in _read(path)[1]
+    ]
+
+
+def recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -> Trained:
+    """One that was trained, as its epoch's record has it."""
+    return Trained(
+        policy=short(policy),
+        measures=_thinned(_metrics(folder, folder.training(policy))),
+        steps=one.steps,
+        tokens=one.tokens,
+        loss=one.loss,
+        margin=one.metrics.get("margin"),
+        accuracy=one.metrics.get("accuracy"),
+        untrained=None,
+        alarm=None if one.alarm is None else short(one.alarm),
+    )
+
+
+def untrained_policy(policy: str, why: str) -> Trained:
+    """One that stayed what it was."""
+    return Trained(
+        policy=short(policy),
+        measures=(),
+        steps=0,
+        tokens=0,
+        loss=None,
+        margin=None,
+        accuracy=None,
+        untrained=short(why),
+        alarm=None,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _measured(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
+    last: Mapping[str, Any] = lines[-1] if lines else {}
+    return Trained(
+        policy=policy,
+        measures=_thinned(lines),
+        steps=last.get("step", 0),
+        tokens=int(last.get("tokens") or 0),
+        loss=last.get("loss"),
+        margin=over_pairs(lines, "margin"),
+        accuracy=over_pairs(lines, "preference_accuracy"),
+        untrained=None,
+        alarm=short(str(alarm)) if (alarm := last.get("alarm")) else None,
+    )
+
+
+def _metrics(epoch: EpochDir, folder: Path) -> list[dict[str, Any]]:
+    """Lines that can be read; a log that leads elsewhere has none."""
+    path = folder / "metrics.jsonl"
+    return [] if trouble(epoch.path.parents[1], path) is not None else _read(path)[0]
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
+    """Lines of a log that can be drawn, and by number what is wrong with the others; half a last line is neither."""
+    lines: list[dict[str, Any]] = []
+    wrong: list[tuple[int, str]] = []
+    for number, text in enumerate(_whole_lines(path), start=1):
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            wrong.append((number, "is no JSON"))
+            continue
+        why = _unfit(line)
+        if why is None:
+            lines.append(line)
+        else:
+            wrong.append((number, why))
+    return lines, wrong
+
+
+def _whole_lines(path: Path) -> list[str]:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return []
+    return content[: content.rfind(b"\n") + 1].decode("utf-8", "replace").split("\n")[:-1]
+
+
+def _unfit(line: Any) -> str | None:
+    """Why a line is not taken; None where it may be."""
+    if not isinstance(line, dict):
+        return "is no object"
+    step = line.get("step")
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MOST:
+        return f"step is {short(repr(step))}, no number of a step"
+    for name, value in ((name, line[name]) for name in _NUMBERS if line.get(name) is not None):
+        if not _is_number(value):
+            return f"{name} is {short(repr(value))}, no finite number"
+    compared = line.get("compared", 1)
+    if not isinstance(compared, int) or not 0 < compared < MOST:
+        return f"compared is {short(repr(compared))}, no number of pairs"
+    return None if line.get("loss") is not None else "tells no loss"
+
+
+def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[Measure]:
+    """Evenly spread, the first and the last among them."""
+    most = min(len(lines), _MEASURES)
+    places = {round(place * (len(lines) - 1) / max(1, most - 1)) for place in range(most)}
+    return [
+        Measure(
+            step=line["step"],
+            loss=line["loss"],
+            margin=line.get("margin"),
+        )
+        for line in (lines[place] for place in sorted(places))
+    ]
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a finite one that can be drawn."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST

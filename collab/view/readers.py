@@ -1,0 +1,373 @@
+"""Readers that stay open between requests, as many as memory allows, each as fresh as the run it reads.
+
+pool = Pool(spares=Path.home() / ".cache/collab/view")
+with pool.opened(directory) as run:
+    run.reader.episodes()
+    run.beside.labellings()
+    run.kept("rows", lambda: slow(run))         # computed again only when the run has grown
+
+What a run took, by the clock and in model calls, in all and by part.
+
+Indices that the inspector had to build: kept outside of the runs, as long as somebody looks at those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from collab.errors import RunFormatError
+from collab.store import log, manifest, run_dir, usage
+from collab.store.index import Index
+from collab.store.reader import RunReader
+from collab.store.usage import CALLS
+from collab.view import common
+from collab.view.labels import NOTHING, Beside, Sums
+from collab.view.schema.runs import Spending
+
+UNUSED_DAYS = 30
+"""After which the index of a run at which nobody looked is deleted."""
+
+_NAME = re.compile(r"[0-9a-f]{64}\.sqlite|\.[0-9a-f]{64}\.sqlite\.[0-9a-f]+|open-[0-9a-f]{16}\.html")
+"""An index, or what was left of one whose writing ended early; what leads a browser here (`collab.view.auth`), if
+its process was killed. Nothing else in the folder is ours."""
+_DAY_S = 24 * 60 * 60
+
+
+def spare_folder() -> Path:
+    """Where this user's indices of runs are kept that lack one of their own."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collab" / "view"
+
+
+def spare_of(directory: Path, folder: Path) -> Path:
+    """The file for the index of a run; it may not be there."""
+    return folder / f"{hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()}.sqlite"
+
+
+def use(spare: Path) -> None:
+    """Note that somebody looks at its run; nothing where it is not there."""
+    with contextlib.suppress(OSError):
+        os.utime(spare)
+
+
+def tidy(folder: Path) -> None:
+    """Delete what nobody used for `UNUSED_DAYS`; what cannot be deleted stays."""
+    oldest = time.time() - UNUSED_DAYS * _DAY_S
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                if _NAME.fullmatch(path.name) and path.lstat().st_mtime < oldest:
+                    path.unlink()
+
+
+_T = TypeVar("_T")
+
+_MOST = 600_000
+"""Rows of indices in memory, about 100 bytes each, beyond which the run that was asked for longest ago is closed."""
+
+
+def disk_state(directory: Path) -> str:
+    """Says in few bytes what is on the disk and who writes it: equal texts, nothing has changed; reads no run."""
+    parts = [f"{one}={_stamp(one)}" for one in _growing(directory)]
+    owner = None if common.trouble(directory, directory / run_dir.FILE) else run_dir.owner(directory)
+    return hashlib.sha256("\n".join([*parts, str(owner)]).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class Opened:
+    """A run that is open, with what was computed from it.
+
+    Raises:
+        RunFormatError: it cannot be read, or a part of it lies elsewhere.
+    """
+
+    def __init__(self, directory: Path, spare: Path) -> None:
+        self._folders = common.stamp_folders(directory)
+        common.check(directory)
+        self._head = _stamp(directory / manifest.FILE)
+        self.reader = _sound(RunReader(directory, spare=spare), spare)
+        use(spare)
+        self.users = 0
+        """Requests that hold it now."""
+        self.dropped = False
+        self._beside = Beside(self.reader)
+        self._kept: dict[str, tuple[tuple[Any, ...], Any]] = {}
+        self._mutex = threading.RLock()
+        self.weight = 0
+        """Rows in memory."""
+        self._weigh()
+
+    @property
+    def beside(self) -> Beside:
+        """Judgements and pairs, as they are now."""
+        self._beside.refresh()
+        return self._beside
+
+    def fits(self) -> bool:
+        """Whether head and log still begin as they were read, and lie in the run."""
+        folders = common.stamp_folders(self.reader.directory)
+        if folders != self._folders:  # else nothing was exchanged since it was checked
+            common.check(self.reader.directory)
+            self._folders = folders
+        if self._head != _stamp(self.reader.directory / manifest.FILE):
+            return False
+        known = self.reader.query("SELECT name, consumed FROM segments")
+        return all(log.size(self.reader.directory, name) >= consumed for name, consumed in known)
+
+    def refresh(self) -> None:
+        """Take in what was written since."""
+        if self.reader.refresh():
+            self._weigh()
+
+    def _weigh(self) -> None:
+        (rows,) = self.reader.query("SELECT (SELECT count(*) FROM steps) + (SELECT count(*) FROM cells)")[0]
+        self.weight = int(rows)
+
+    def kept(self, name: str, compute: Callable[[], _T]) -> _T:
+        """What was computed under this name from the run as it is now, or is computed now."""
+        with self._mutex:
+            state = (id(self.reader.index), self._beside.version, *self.reader.query("SELECT * FROM segments"))
+            known = self._kept.get(name)
+            if known is None or known[0] != state:
+                known = self._kept[name] = (state, compute())
+            found: _T = known[1]
+            return found
+
+
+class Pool:
+    """Open runs by directory. Safe to use from several threads.
+
+    Args:
+        spares: folder for indices of runs whose own is of no use.
+    """
+
+    def __init__(self, spares: Path) -> None:
+        tidy(spares)
+        self._spares = spares
+        self._mutex = threading.RLock()
+        self._locks: dict[Path, threading.Lock] = {}
+        self._held: OrderedDict[Path, Opened] = OrderedDict()
+
+    @contextlib.contextmanager
+    def opened(self, directory: Path) -> Iterator[Opened]:
+        """A run as it is now, open at least to the end of the block.
+
+        Raises:
+            RunFormatError: it cannot be read.
+        """
+        one = self._taken(directory)
+        try:
+            try:
+                one.refresh()
+            except OSError as error:
+                raise RunFormatError(f"{directory}: cannot be read: {error.strerror or error}") from None
+            yield one
+        finally:
+            self._given_back(one)
+
+    def close(self) -> None:
+        """Close what nobody uses."""
+        with self._mutex:
+            for path in list(self._held):
+                self._drop(path)
+
+    def _taken(self, directory: Path) -> Opened:
+        with self._mutex:
+            alone = self._locks.setdefault(directory, threading.Lock())
+        with alone:
+            one = self._fitting(directory)
+            if one is None:
+                one = Opened(directory, spare_of(directory, self._spares))
+                with self._mutex:
+                    one.users += 1
+                    self._held[directory] = one
+            with self._mutex:
+                if not one.dropped:
+                    self._held.move_to_end(directory)
+                self._make_room()
+            return one
+
+    def _fitting(self, directory: Path) -> Opened | None:
+        """The one that is held, with one user more; None where none is, or it is of another run by now."""
+        with self._mutex:
+            one = self._held.get(directory)
+            if one is None:
+                return None
+            one.users += 1  # from here on nobody closes it
+        fits = False
+        try:
+            fits = one.fits()
+        finally:
+            if not fits:
+                with self._mutex:
+                    self._drop(directory)
+                self._given_back(one)
+        return one if fits else None
+
+    def _given_back(self, one: Opened) -> None:
+        with self._mutex:
+            one.users -= 1
+            if one.dropped and not one.users:
+                one.reader.close()
+
+    def _make_room(self) -> None:
+        weight = sum(one.weight for one in self._held.values())
+        for path, one in list(self._held.items())[:-1]:
+            if weight <= _MOST:
+                return
+            weight -= one.weight
+            self._drop(path)
+
+    def _drop(self, directory: Path) -> None:
+        one = self._held.pop(directory, None)
+        if one is None:
+            return
+        one.dropped = True
+        if not one.users:
+            one.reader.close()
+
+
+def _sound(reader: RunReader, spare: Path) -> RunReader:
+    """The reader; with an index made from the log where a value in the one that it found is spoilt."""
+    try:
+        reader.episodes()
+    except (ValueError, TypeError, sqlite3.Error):
+        reader.index.close()
+        reader.index = Index.load(reader.directory, trust=False, spare=spare)
+    return reader
+
+
+def _growing(directory: Path) -> Iterator[Path]:
+    """Files that grow, or are made anew under their name, while a run is made, judged and paired."""
+    yield directory / manifest.FILE
+    yield from (directory / log.FOLDER / name for name in log.segments(directory))
+    yield from sorted(directory.glob(f"labels/*/{log.FOLDER}/*.jsonl"))
+    yield from sorted(directory.glob("pairs/*/pairs.json*"))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """When it was written and how long it is; equal for equal content, as far as the clock can tell."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return -1, -1
+    return stat.st_mtime_ns, stat.st_size
+
+
+_OF_EPOCH = f"{CALLS} JOIN episodes USING (key) WHERE epoch = ?"
+
+_HEAD = re.compile(rb'^\{"format_version":"[^"]*","type":"[^"]*","seq":\d+,"time":"([^"]{1,40})"', re.MULTILINE)
+"""Of an event, as they are written: no string within one can look like it, for quotes are escaped there."""
+_WINDOW = 1 << 18
+"""Bytes at the end of a segment in which its last event is looked for first."""
+
+
+def seconds_of(run: Path) -> float:
+    """How long its processes worked, by the clock: from the first to the last event of each, added up.
+
+    Episodes run at the same time, so what they took each is more. No two processes write a run at once.
+    """
+    return math.fsum(_span(run / log.FOLDER / name) for name in log.segments(run))
+
+
+def paid(reader: RunReader) -> Sums:
+    """What its agents' calls took, those of steps that never ended and of replaced attempts included.
+
+    That is what its processes told at their end. Of one that told nothing, because it was killed or is at work, it is
+    what was recorded.
+    """
+    recorded: Sums = reader.query(CALLS)[0]
+    whole = usage.paid(reader)
+    # A process tells 0 also where no call told anything.
+    return (
+        whole.calls,
+        whole.prompt_tokens or recorded[1],
+        whole.completion_tokens or recorded[2],
+        whole.cost_usd or recorded[3],
+    )
+
+
+def parts_of(run: Opened, epoch: int, played: tuple[float, float], *, alone: bool) -> Iterator[Spending]:
+    """By part: deliberation, environment, critic, adversary, and what became no recorded step.
+
+    Args:
+        played: seconds of deliberation and of the environment, added up over episodes.
+        alone: whether the run is this one epoch; what an adversary took, and what was not recorded, is not known of
+            an epoch among others.
+    """
+    deliberation, environment = played
+    yield spending("deliberation", deliberation, run.reader.query(_OF_EPOCH, epoch)[0])
+    yield spending("environment", environment, NOTHING)
+    if alone:
+        yield from unrecorded("not recorded", paid(run.reader), run.reader.query(CALLS)[0])
+    of = {id for (id,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", epoch)}
+    yield from asked(run, of.__contains__, alone=alone)
+
+
+def asked(run: Opened, wanted: Callable[[str], bool], *, alone: bool) -> Iterator[Spending]:
+    """Critics and adversaries, where they are asked for money or tokens."""
+    judging, erring = run.beside.judging(wanted), run.beside.erring() if alone else NOTHING
+    if judging[0]:
+        yield spending("critic", None, judging)
+    if erring[0]:
+        yield spending("adversary", None, erring)
+
+
+def unrecorded(part: str, all_: Sums, known: Sums) -> Iterator[Spending]:
+    """What is left of all calls beside the known ones; nothing where all are known."""
+    if all_[0] > known[0]:
+        prompt, completion, usd = (_rest(all_[at], known[at]) for at in (1, 2, 3))
+        yield spending(part, None, (all_[0] - known[0], prompt, completion, usd))
+
+
+def spending(part: str, seconds: float | None, sums: Sums) -> Spending:
+    """A part and what it took."""
+    calls, prompt, completion, usd = sums
+    return Spending(
+        part=part, seconds=seconds, calls=calls, prompt_tokens=prompt, completion_tokens=completion, cost_usd=usd
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _span(segment: Path) -> float:
+    """Seconds from its first to its last event; 0 where it has none that can be read."""
+    try:
+        with segment.open("rb") as file:
+            first = next((found for line in file if (found := _HEAD.match(line))), None)
+            last = None if first is None else _last(file)
+            if first is None or last is None:
+                return 0.0
+            return max(0.0, (_time(last) - _time(first)).total_seconds())
+    except (OSError, ValueError, TypeError):
+        return 0.0
+
+
+def _rest(all_: Any, known: Any) -> Any:
+    return None if all_ is None else max(0, all_ - (known or 0))
+
+
+def _last(file: BinaryIO) -> re.Match[bytes] | None:
+    size, window = file.seek(0, 2), _WINDOW
+    while True:
+        file.seek(max(0, size - window))
+        block = file.read(window)
+        heads = list(_HEAD.finditer(block, 0, block.rfind(b"\n") + 1))
+        if heads or window >= size:
+            return heads[-1] if heads else None
+        window *= 8
+
+
+def _time(head: re.Match[bytes]) -> datetime:
+    return datetime.fromisoformat(head[1].decode("ascii"))

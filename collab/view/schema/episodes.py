@@ -1,0 +1,281 @@
+"""The table of episodes and what it can be filtered by, and one episode with its steps in lines.
+
+The three jumps to steps worth looking at, and the search.
+
+Two runs on equal instances, and two episodes of one instance step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from collab.view.schema.runs import Rate, RunRow, Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeFilter:
+    """Query parameters of `episodes`; None or empty filters nothing."""
+
+    task: str | None = None
+    app: str | None = None
+    difficulty: str | None = None
+    epoch: int | None = None
+    outcome: Literal["solved", "failed", "broken", "unfinished"] | None = None
+    """failed: played to its end and not solved; broken: the machinery failed."""
+    error: str | None = None
+    """Class of the error."""
+    min_steps: int | None = None
+    max_steps: int | None = None
+    max_agreement: float | None = None
+    """Only episodes whose mean agreement is at most this: the disputed ones."""
+    q: str = ""
+    """Occurs in id or goal, whatever the case."""
+    sort: Literal["order", "epoch", "task", "steps", "score", "agreement", "entropy", "seconds"] = "order"
+    """order: epoch, task, number."""
+    descending: bool = False
+    offset: int = 0
+    limit: int = 200
+    """At most 1000."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeRow:
+    """A line of the table of episodes. Texts are cut at 300 characters."""
+
+    run: str
+    """Id of the run that it is in."""
+    id: str
+    task: str
+    goal: str
+    difficulty: str | None
+    apps: Sequence[str]
+    epoch: int
+    episode: int
+    seed: str
+    """Of the instance."""
+    state: Literal["unfinished", "finished", "failed"]
+    """failed: broken by the machinery."""
+    success: bool | None
+    score: float | None
+    reason: str | None
+    """Of the environment's judgement; all None unless finished."""
+    error: str | None
+    error_message: str | None
+    """None unless failed."""
+    steps: int
+    """That can be read."""
+    max_steps: int
+    seconds: float | None
+    """None while unfinished."""
+    agreement: float | None
+    entropy: float | None
+    """Means over steps; None without any."""
+    ties: int
+    failures: int
+    """Cells whose reply gave no action."""
+    privileged: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facet:
+    """A value to filter by."""
+
+    value: str
+    episodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episodes:
+    """A page of episodes."""
+
+    total: int
+    """That pass the filter."""
+    offset: int
+    rows: Sequence[EpisodeRow]
+    tasks: Sequence[Facet]
+    apps: Sequence[Facet]
+    difficulties: Sequence[Facet]
+    errors: Sequence[Facet]
+    epochs: Sequence[Facet]
+    """Of all episodes, unfiltered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeKey:
+    """Where an episode is."""
+
+    run: str
+    episode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """A step in one line. Texts are cut at 300 characters."""
+
+    step: int
+    title: str
+    action: str
+    """In words, its element by label: 'tap icon "Save"'; empty when nothing was executed."""
+    effect: str
+    """What the screen did, as later prompts tell it."""
+    no_action: bool
+    agreement: float | None
+    """None without cells."""
+    entropy: float
+    tie: bool
+    failures: int
+    score: float | None
+    """See `Finds`; None where it was not judged."""
+    overruled: bool
+    pairs: int
+    """Made from it, in the set of pairs that was stored last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeView:
+    """An episode with its steps in lines."""
+
+    row: EpisodeRow
+    goal: Text
+    params: Text
+    """As JSON."""
+    labels: str | None
+    steps: Sequence[StepRow]
+    missing: Sequence[int]
+    """Steps that were recorded and cannot be read."""
+    final: bool
+    """Whether the screen after the last action is there."""
+    previous: EpisodeKey | None
+    next: EpisodeKey | None
+    """In the order of the run; of a training's rollout, within it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Find:
+    """A step worth looking at."""
+
+    run: str
+    episode: str
+    step: int
+    agent: str | None
+    round: int | None
+    """The cell in question; None when it is about the step."""
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finds:
+    """Steps of one kind, in the order of the episodes, at most one per episode for first-wrong and disagrees.
+
+    A step's score is the mean over the scored cells that proposed what was executed; 0.5 and less is not rewarded.
+    first-wrong: of an episode that was not solved, the first step whose score is not rewarded.
+    overruled: the step is not rewarded, although some cell is; that cell is the best one.
+    disagrees: a solved episode in which at most half of the judged steps are rewarded (its first unrewarded step), or
+    one that was not solved although all are (its last step).
+    """
+
+    kind: Literal["first-wrong", "overruled", "disagrees"]
+    labels: str | None
+    judged: int
+    """Steps with a score; 0: nothing can be found until critics have judged (`collab critic`, `collab train`)."""
+    rows: Sequence[Find]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A place where the searched words stand."""
+
+    run: str
+    episode: str
+    step: int | None
+    agent: str | None
+    round: int | None
+    """None where it is about the whole episode or step."""
+    where: Literal["task", "goal", "app", "error", "screen", "action", "effect", "proposal", "pair"]
+    """proposal: what one cell proposed, in words of the log: "click [3]"."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """What was found: tasks, goals, apps, errors, titles of screens, actions, effects, first letters of pairs' ids."""
+
+    q: str
+    """The words that were searched: at most the first 300 characters of what was asked, as texts are known to 300."""
+    rows: Sequence[Hit]
+    more: bool
+    """Whether there are more than these 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A task with a seed that both runs played."""
+
+    task: str
+    seed: str
+    a: EpisodeRow
+    b: EpisodeRow
+    diverged: int | None
+    """First step at which screen or executed action differ, as `EpisodePair` tells it; None when all are alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Success of B minus that of A over equal instances that are over in both."""
+
+    instances: int
+    won: int
+    """Instances that B alone solved."""
+    lost: int
+    """Instances that A alone solved."""
+    value: float
+    """In [-1, 1]."""
+    low: float | None
+    high: float | None
+    """95 % interval of the paired difference, tasks resampled before their instances; None below ten instances."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two runs on equal instances."""
+
+    a: RunRow
+    b: RunRow
+    both: Sequence[Instance]
+    only_a: Sequence[EpisodeRow]
+    only_b: Sequence[EpisodeRow]
+    """Instances without a counterpart; of episodes of one instance the last counts."""
+    success_a: Rate
+    success_b: Rate
+    """Over equal instances that are over in both."""
+    difference: Difference | None
+    """None without such an instance."""
+    sampled_alike: bool
+    """Whether both name the same temperatures; else what differs may come from that alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPair:
+    """The same step of two episodes."""
+
+    step: int
+    a: StepRow | None
+    b: StepRow | None
+    """None behind its end, or where it cannot be read."""
+    same_screen: bool | None
+    same_action: bool | None
+    """By digest: all that agents could see, all that was executed. None where one is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodePair:
+    """Two episodes of equal instances, step by step."""
+
+    a: EpisodeRow
+    b: EpisodeRow
+    steps: Sequence[StepPair]
+    diverged: int | None
+    """First step that differs; None when all are alike. One that was lost on either side is passed over."""
+    why: Literal["screen", "action", "length"] | None

@@ -1,0 +1,299 @@
+"""A run or a training in numbers, over epochs.
+
+Runs and trainings: the table of all, where one belongs, what of it cannot be read, and that it grew.
+
+What several answers are made of: texts that may be long, rates, edges of a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+CUT = 4000
+"""Characters of a long text that are answered at first."""
+Status: TypeAlias = Literal["running", "finished", "stopped", "dead"]
+Edge: TypeAlias = tuple[str, str]
+"""(speaker, hearer)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A text that may be long."""
+
+    text: str
+    """At most `CUT` characters (code points)."""
+    cut: int
+    """Characters left out at its end; 0 when it is whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How often something succeeded."""
+
+    successes: int
+    episodes: int
+    value: float | None
+    low: float | None
+    high: float | None
+    """95 % Wilson interval; all three None without episodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A line of the table of runs."""
+
+    id: str
+    """Names it in every address; made of [A-Za-z0-9._-], the same in every session."""
+    path: str
+    kind: Literal["run", "training"]
+    unreadable: str | None
+    """Why nothing of it can be read; then all below is empty, 0 or None."""
+    command: str
+    environment: str
+    graph: str
+    agents: str
+    seed: str
+    created: str
+    updated: str | None
+    """When an episode last changed; None before the first."""
+    status: Status
+    privileged: bool
+    """Spoken with knowledge of the solutions: no result of a language model."""
+    planned: int | None
+    """Episodes; None when not fixed. Of a training: epochs."""
+    done: int
+    """Episodes that are over; of a training, epochs."""
+    broken: int
+    success: Rate
+    """Over planned episodes, those that are not over counted as not solved; of a training's rollout that ends with so
+    many steps over those that are learned from. Of a training: held-out success of its best epoch, else of its last
+    rollout."""
+    replies: int
+    """Of the episodes that are over and count; of a training, of all its runs."""
+    without_action: int
+    """Replies among them that gave no action."""
+    sampling: str
+    """Temperatures of its agents in words, e.g. "temperature 1.5"; empty where they are not known. Of a training: of
+    its held-out evaluations."""
+    steps: int
+    calls: int
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cost_usd: float | None
+    """Sums over the calls that tell, of agents, of all critics that judged it and adversaries that made pairs of it;
+    None where none does. Calls of steps that never ended are among them. Of a training: of its runs."""
+    seconds: float
+    """By the clock, from the first to the last event of each process that worked on it; of a training, of its runs,
+    and judging, adversaries and training of finished epochs."""
+    problems: int
+    """Things that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """All runs that were named, newest first."""
+
+    collab: str
+    """Version of Collab."""
+    runs: Sequence[RunRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRow:
+    """A run within a training."""
+
+    id: str
+    epoch: int
+    role: Literal["rollout", "evaluation"]
+    seed: str
+    """Run seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """One run or training, and where it belongs."""
+
+    run: RunRow
+    training: str | None
+    """Id of the training that it is a part of; None for a run of its own."""
+    parts: Sequence[PartRow]
+    """Of a training, by epoch, rollout first; empty for a run."""
+    versions: Mapping[str, str]
+    labellings: Sequence[str]
+    """Of a training: those of its rollouts, each name once."""
+    pair_sets: Sequence[str]
+    """Of a run; empty for a training."""
+    config: str
+    """The configuration as indented JSON; at most 200,000 characters, and an ellipsis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that cannot be read."""
+
+    file: str
+    """Relative to the run."""
+    line: int | None
+    """From 1; None when it is not about a line."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problems:
+    """All of a run; of a training, those of its runs with their folder before `file`."""
+
+    problems: Sequence[Problem]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Told when a run grew or its status changed, and once for each run at the beginning (SSE event "run")."""
+
+    id: str
+    state: str
+    """Equal texts: nothing has changed."""
+    status: Status
+    done: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRate:
+    """Success of a task over the episodes that count: those of `RunRow.success`, of a training those of its rollout."""
+
+    name: str
+    difficulty: str | None
+    success: Rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """Rewards per agent and round."""
+
+    agents: Sequence[str]
+    rounds: int
+    rates: Sequence[Sequence[float | None]]
+    """[agent][round] share of judged cells that were rewarded; None where none was judged."""
+    critic: str | None
+    """None where it is not recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphView:
+    """Who heard whom."""
+
+    agents: Sequence[str]
+    edges: Sequence[Edge]
+    layers: Sequence[Sequence[str]]
+    """Agents that can speak at the same time, first to last; those on a cycle are in none."""
+    added: Sequence[Edge]
+    removed: Sequence[Edge]
+    """Against the graph before; both empty for the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One logged step of training."""
+
+    step: int
+    loss: float | None
+    margin: float | None
+    """β times the mean difference of log-ratios, chosen less rejected; None where nothing is compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What became of one policy in an epoch."""
+
+    policy: str
+    """"shared", or the slots' own."""
+    measures: Sequence[Measure]
+    """At most 200, evenly spread; empty when the log is not there."""
+    steps: int
+    tokens: int
+    loss: float | None
+    margin: float | None
+    accuracy: float | None
+    """Of pairs in the last quarter of the logged steps; None where nothing was compared."""
+    untrained: str | None
+    """Why it stayed what it was; None when it was trained."""
+    alarm: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What a part took."""
+
+    part: str
+    """Of a training: "rollout", "critic", "adversary", "training", "evaluation", "rollout, not learned from": beyond
+    its epoch's steps, broken, or never ended. Of a run: "deliberation", "environment", and "not recorded": calls of
+    steps that never ended and of replaced attempts. Where they were asked, "critic" (all of them) and "adversary"."""
+    seconds: float | None
+    """By the clock; of deliberation and environment, added up over episodes, which run at the same time. None where it
+    is not known."""
+    calls: int
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cost_usd: float | None
+    """None where it is not told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochView:
+    """One epoch in numbers; a run that is no training has one per epoch number that it recorded, usually one."""
+
+    epoch: int
+    over: bool
+    """Whether its record is written; of a run, whether it is finished."""
+    played: Rate | None
+    """Of a run of one epoch its success; else over the episodes that are over, of a training those that count for it,
+    here and below, once it is known which. None where nothing was played."""
+    measured: Rate | None
+    """On held-out seeds after training; None where that was not measured."""
+    steps: int
+    rewards: Heat | None
+    """None where nothing was judged."""
+    missing: Mapping[str, int]
+    """Cells without a score, by cause."""
+    agreement: float | None
+    """Mean share of a step's cells that voted for the winner; where a training's rollout cannot be read, of its parsed
+    cells, as the record has it."""
+    entropy: float | None
+    """Mean entropy of the votes. Both None without steps."""
+    ties: int | None
+    """Steps; None where the runs of the epoch are not there."""
+    failures: Mapping[str, int]
+    """Cells whose reply gave no action, by kind."""
+    pairs: Mapping[str, int]
+    """Pairs by source."""
+    unpaired: Mapping[str, int]
+    """By cause, rewarded cells and wrong proposals that no pair was made of."""
+    older: int | None
+    """Rows of older epochs that were learned from as well; None where nothing was trained."""
+    trained: Sequence[Trained]
+    spent: Sequence[Spending]
+    graph: GraphView | None
+    """None where no graph is recorded."""
+    runs: Sequence[PartRow]
+    """Of a training."""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Of a training, what its algorithm tells of the epoch in single numbers, by its own names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A run or a training in numbers."""
+
+    run: RunRow
+    labels: str | None
+    """The labelling that rewards and finds rest on; None when there is none. Of a training: in the epochs whose rollout
+    has it."""
+    tasks: Sequence[TaskRate]
+    """Of a training: of its last rollout, …"""
+    tasks_epoch: int | None = None
+    """… which is of this epoch; None for a run."""
+    epochs: Sequence[EpochView]
+    best: int | None
+    """Epoch with the highest held-out success; None when none was measured."""

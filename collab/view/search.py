@@ -1,0 +1,284 @@
+"""Steps worth looking at: where a critic, the vote and the outcome do not agree; and where words stand.
+
+What a labelling says about one step, if it is about this very play of it; and all labellings side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from collab.rewards.base import CriticCall, Judgement, case_digest
+from collab.types import CellRef, CellReward, Step
+from collab.view import common
+from collab.view.common import short
+from collab.view.labels import Key, Said
+from collab.view.readers import Opened
+from collab.view.runs import Root
+from collab.view.schema.episodes import EpisodeRow, Find, Finds, Hit
+from collab.view.schema.step import CallView, Critics, CriticView, Score
+
+HALF = 0.5
+"""A score above it is rewarded (`collab.types.CellReward.reward`)."""
+MOST_HITS = 100
+_LETTERS, _PAIRS = 4, 20
+"""So many letters may begin the id of a pair; so many pairs are told."""
+
+_WINNERS = """
+SELECT trajectory, cells.step, agent, round FROM cells JOIN episodes USING (key)
+WHERE ballot = 0 {where} ORDER BY epoch, task, episode, trajectory, cells.step
+"""
+
+_SEARCH = """
+SELECT trajectory, NULL, NULL, NULL, 'task', trajectory FROM episodes WHERE trajectory LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, NULL, NULL, NULL, 'goal', goal FROM episodes WHERE goal LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, NULL, NULL, NULL, 'app', apps FROM episodes WHERE apps LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, error_step, NULL, NULL, 'error', error || ': ' || substr(error_message, 1, 300)
+    FROM episodes WHERE error LIKE :like ESCAPE '\\' OR error_message LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, step, NULL, NULL, 'screen', title
+    FROM steps JOIN episodes USING (key) WHERE title LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, step, NULL, NULL, 'action', words
+    FROM steps JOIN episodes USING (key) WHERE words LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, step, NULL, NULL, 'effect', effect
+    FROM steps JOIN episodes USING (key) WHERE effect LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, step, agent, round, 'proposal', cells.action
+    FROM cells JOIN episodes USING (key) WHERE cells.action LIKE :like ESCAPE '\\'
+LIMIT :most
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """What a critic's scores say about a step."""
+
+    episode: str
+    step: int
+    score: float | None
+    """Mean over the scored cells that proposed what was executed; None where none of them has one."""
+    best: tuple[str, int]
+    """The cell with the highest score, the first of equals."""
+    best_score: float
+
+    @property
+    def overruled(self) -> bool:
+        """Whether a proposal that is rewarded lost to one that is not."""
+        return self.score is not None and self.score <= HALF < self.best_score
+
+
+def worths(run: Opened, labels: str, episode: str | None = None) -> list[Worth]:
+    """Of every step with a score, in the order of the episodes; of one episode or of all."""
+    said = run.beside.said(labels, episode)  # reads what is new, so that what is kept is known to be old
+    if episode is not None:
+        return list(_worths(run, said, "AND trajectory = ?", episode))
+    return run.kept(f"worths {labels}", lambda: list(_worths(run, said, "")))
+
+
+def worth(episode: str, step: int, cells: Sequence[tuple[str, int, bool, float]]) -> Worth | None:
+    """Of one step; None without a score.
+
+    Args:
+        cells: agent, round, whether it proposed what was executed, and score, in conversation order.
+    """
+    if not cells:
+        return None
+    winners = [score for *_, won, score in cells if won]
+    agent, round, _, best = max(cells, key=lambda cell: cell[3])  # the first of equals
+    mean = math.fsum(winners) / len(winners) if winners else None
+    return Worth(episode=episode, step=step, score=mean, best=(agent, round), best_score=best)
+
+
+def finds(
+    root: Root,
+    run: Opened,
+    rows: Sequence[EpisodeRow],
+    kind: Literal["first-wrong", "overruled", "disagrees"],
+    labels: str | None,
+) -> Finds:
+    """Steps of one kind; see `collab.view.schema.episodes.Finds`.
+
+    Args:
+        rows: of all episodes of the run.
+        labels: whose scores; None finds nothing.
+    """
+    judged = [] if labels is None else worths(run, labels)
+    scored = [one for one in judged if one.score is not None]
+    by_episode = {episode: list(steps) for episode, steps in groupby(scored, key=lambda one: one.episode)}
+    if kind == "overruled":
+        found = [_find(root, one, one.best, _overruled(one)) for one in scored if one.overruled]
+    else:
+        pick = _first_wrong if kind == "first-wrong" else _disagreement
+        picked = (pick(row, by_episode.get(row.id, [])) for row in rows)
+        found = [_find(root, one, None, note) for one, note in filter(None, picked)]
+    return Finds(kind=kind, labels=labels, judged=len(scored), rows=found)
+
+
+def hits(root: Root, run: Opened, words: str, most: int) -> list[Hit]:
+    """Where words stand in what the index knows; at most so many."""
+    if not words.strip():
+        return []
+    like = words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    rows = run.reader.query(_SEARCH.replace(":like", "?1").replace(":most", "?2"), f"%{like}%", most)
+    found = [_hit(root, *row) for row in rows]
+    return [*found, *_pair_hits(root, run, words)][:most]
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _worths(run: Opened, said: Mapping[Key, Said], where: str, *values: object) -> Iterator[Worth]:
+    rows = run.reader.query(_WINNERS.format(where=where), *values)
+    for (episode, step), group in groupby(rows, key=lambda row: row[:2]):
+        words = said.get((episode, step))
+        if words is not None:
+            winners = {row[2:] for row in group}
+            cells = [(agent, round, (agent, round) in winners, score) for agent, round, score in words.scored()]
+            found = worth(episode, step, cells)
+            if found is not None:
+                yield found
+
+
+def _first_wrong(row: EpisodeRow, steps: Sequence[Worth]) -> tuple[Worth, str] | None:
+    if row.success is not False:
+        return None
+    return next(((one, f"scored {one.score:.2f}, not rewarded") for one in _unrewarded(steps)), None)
+
+
+def _disagreement(row: EpisodeRow, steps: Sequence[Worth]) -> tuple[Worth, str] | None:
+    if row.success is None or not steps:
+        return None
+    wrong = list(_unrewarded(steps))
+    if row.success and 2 * len(wrong) >= len(steps):
+        return wrong[0], f"solved, but {len(wrong)} of {len(steps)} judged steps are not rewarded"
+    if not row.success and not wrong:
+        return steps[-1], f"not solved, but all {len(steps)} judged steps are rewarded"
+    return None
+
+
+def _unrewarded(steps: Iterable[Worth]) -> Iterator[Worth]:
+    return (one for one in steps if one.score is not None and one.score <= HALF)
+
+
+def _overruled(one: Worth) -> str:
+    agent, round = one.best
+    return f"{short(agent)}, round {round + 1}, scored {one.best_score:.2f}; what was executed {one.score:.2f}"
+
+
+def _find(root: Root, one: Worth, cell: tuple[str, int] | None, note: str) -> Find:
+    agent, round = (short(cell[0]), cell[1]) if cell else (None, None)
+    return Find(run=root.id, episode=one.episode, step=one.step, agent=agent, round=round, note=note)
+
+
+def _hit(root: Root, episode: str, step: int | None, agent: str | None, round: int | None, *found: Any) -> Hit:
+    where, text = found
+    return Hit(run=root.id, episode=episode, step=step, agent=agent, round=round, where=where, text=text)
+
+
+def _pair_hits(root: Root, run: Opened, words: str) -> list[Hit]:
+    if len(words) < _LETTERS:
+        return []
+    found = run.beside.pairs_beginning(words.casefold())[:_PAIRS]
+    return [_hit(root, episode, step, None, None, "pair", id) for id, (episode, step) in found]
+
+
+UNASKED = "this labelling has not come to it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A step in the eyes of a critic."""
+
+    judgement: Judgement | None
+    unjudged: str | None
+    """Why there is none; None when there is one, or nobody was asked for."""
+
+    @property
+    def critic(self) -> str | None:
+        """Who judged; None when nobody did."""
+        return None if self.judgement is None else self.judgement.rewards.critic
+
+    def word(self, cell: CellRef) -> CellReward | None:
+        """On one cell; None where there is none."""
+        rewards = self.judgement.rewards.rewards if self.judgement else ()
+        return next((one for one in rewards if one.cell == cell), None)
+
+    def score(self, cell: CellRef) -> float | None:
+        """Of one cell; None where there is none."""
+        word = self.word(cell)
+        return None if word is None else word.score
+
+    def call(self, cell: CellRef) -> CriticCall | None:
+        """The model call behind it; None where no model was asked."""
+        return None if self.judgement is None else self.judgement.call_of(cell)
+
+
+NOBODY = Judged(judgement=None, unjudged=None)
+
+
+def judged(run: Opened, labels: str | None, episode: str, goal: str, step: Step) -> Judged:
+    """What a labelling says about a step; of None, nothing."""
+    if labels is None:
+        return NOBODY
+    verdict = run.beside.verdict(labels, episode, step.index)
+    if verdict is None:
+        return Judged(judgement=None, unjudged=UNASKED)
+    if verdict.judgement is None:
+        return Judged(judgement=None, unjudged=verdict.failed)
+    if verdict.judgement.case not in ("", case_digest(goal, step.observation, step.matrix)):
+        return Judged(judgement=None, unjudged="its judgement is of an earlier play of this step")
+    return Judged(judgement=verdict.judgement, unjudged=None)
+
+
+def rewarded(score: float | None) -> bool | None:
+    """Whether a score earns a reward; None without one."""
+    return None if score is None else score > HALF
+
+
+def critics(run: Opened, labellings: Sequence[str], episode: str, goal: str, step: Step) -> Critics:
+    """Every labelling on one step."""
+    found = {name: judged(run, name, episode, goal, step) for name in labellings}
+    cells = [cell.cell for cell in step.matrix]
+    return Critics(
+        step=step.index,
+        critics=[_critic(name, one, cells) for name, one in found.items()],
+        disputed=[
+            common.key(cell) for cell in cells if {True, False} <= {rewarded(one.score(cell)) for one in found.values()}
+        ],
+    )
+
+
+def call_view(call: CriticCall) -> CallView:
+    """A model call of a critic, whole."""
+    return CallView(
+        model=common.short(call.model),
+        seed=str(call.seed),
+        reply=call.reply,
+        shown={common.short(agent): common.short(name) for agent, name in call.shown.items()},
+        cells=[common.key(cell) for cell in call.cells],
+        prompt_tokens=call.prompt_tokens,
+        completion_tokens=call.completion_tokens,
+        cost_usd=call.cost_usd,
+        latency_s=call.latency_s,
+    )
+
+
+def _critic(name: str, one: Judged, cells: Sequence[CellRef]) -> CriticView:
+    words = [word for word in map(one.word, cells) if word is not None]
+    return CriticView(
+        labels=name,
+        critic=None if one.critic is None else common.short(one.critic),
+        unjudged=None if one.unjudged is None else common.short(one.unjudged),
+        scores=[
+            Score(
+                agent=common.short(word.cell.agent),
+                round=word.cell.round,
+                score=word.score,
+                rewarded=rewarded(word.score),
+                because=common.text(word.reason),
+                missing=None if word.missing is None else common.short(word.missing),
+            )
+            for word in words
+        ],
+    )

@@ -1,0 +1,593 @@
+"""Screens and actions as they are shown: elements with their boxes, actions with the spot they touch, pictures.
+
+One step whole: what was seen, said, voted, done, judged and learned from.
+
+What one agent said in one round: in the matrix, and its exact words.
+
+What changed on the screen between two steps, element by element.
+
+Elements are the same when they have the same key, or, where keys are missing or not unique, the same role and label;
+of several, the first stands for the first, the second for the second.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from collab.envs.grammar import SPACES
+from collab.envs.text import target_words
+from collab.errors import CollabError, EnvironmentFailure, RunFormatError, UnknownName, boundary
+from collab.prompts.parse import read_reply
+from collab.prompts.render import rebuild
+from collab.store.blobs import blob_path, read_blob
+from collab.store.reader import RunReader
+from collab.store.tables import layers
+from collab.types import (
+    Action,
+    Box,
+    CellRef,
+    Element,
+    ElementTarget,
+    Observation,
+    Point,
+    PreferencePair,
+    ReplyRef,
+    Step,
+    Trajectory,
+    Utterance,
+)
+from collab.view import common
+from collab.view.common import trouble
+from collab.view.readers import Opened
+from collab.view.runs import Root
+from collab.view.schema.runs import Edge
+from collab.view.schema.step import (
+    ActionView,
+    BallotView,
+    CellKey,
+    CellView,
+    CellWhole,
+    Changed,
+    Changes,
+    ElementView,
+    Failure,
+    Message,
+    PairView,
+    PolicyView,
+    Rectangle,
+    ReplyKey,
+    Screen,
+    ScreenWhole,
+    Spot,
+    StepView,
+    TabView,
+    VoteView,
+)
+from collab.view.search import Judged, call_view, judged, rewarded, worth
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+FINAL = "final"
+"""In place of a step: the screen after the last action."""
+ELEMENTS = 2_000
+"""Of a screen that are listed beside it; `screen_whole` has all."""
+_FLAGS = 10
+"""Of an element."""
+PIXELS = 12_000_000
+"""Of the largest screen that is drawn: what is recorded may claim any size."""
+_DRAWN = 32
+"""Drawn screens in memory, about 100 kB each."""
+
+
+def screen_view(observation: Observation, *, run: str, directory: Path, episode: str, step: int | None) -> Screen:
+    """A screen with its texts cut and the address of its picture.
+
+    Args:
+        run: id.
+        step: None for the screen after the last action.
+    """
+    picture, unpictured = _picture(observation, run, directory, episode, step)
+    return Screen(
+        space=common.short(observation.space),
+        title=common.short(observation.title),
+        url=None if observation.url is None else common.short(observation.url),
+        width=observation.width,
+        height=observation.height,
+        tabs=[
+            TabView(title=common.short(tab.title), url=common.short(tab.url), active=tab.active)
+            for tab in observation.tabs
+        ],
+        notice=None if observation.notice is None else common.short(observation.notice),
+        text=common.text(observation.text),
+        elements=[element_view(element) for element in observation.elements[:ELEMENTS]],
+        more=max(0, len(observation.elements) - ELEMENTS),
+        picture=picture,
+        unpictured=unpictured,
+        digest=observation.digest,
+    )
+
+
+def screen_whole(observation: Observation) -> ScreenWhole:
+    """The long parts of a screen uncut."""
+    return ScreenWhole(text=observation.text, elements=[element_view(one, whole=True) for one in observation.elements])
+
+
+def element_view(element: Element, *, whole: bool = False) -> ElementView:
+    """An element; its texts cut unless `whole`."""
+    cut = str if whole else common.short
+    flags = element.flags if whole else [common.short(flag) for flag in element.flags[:_FLAGS]]
+    return ElementView(
+        index=element.index,
+        role=cut(element.role),
+        label=cut(element.label),
+        box=_rectangle(element.box),
+        value=None if element.value is None else cut(element.value),
+        flags=flags,
+    )
+
+
+def action_view(action: Action, observation: Observation) -> ActionView:
+    """An action on the screen for which it was said."""
+    element, box, spot = _place(action, observation)
+    return ActionView(
+        type=common.short(action.type),
+        words=common.short(_words(action, observation)),
+        element=element,
+        box=box,
+        spot=spot,
+        arguments={
+            common.short(name): common.short(value) if isinstance(value, str) else value
+            for name, value in action.arguments
+        },
+    )
+
+
+def picture(directory: Path, hash: str) -> bytes:
+    """A recorded picture as WebP bytes.
+
+    Raises:
+        UsageError: not a hash.
+        UnknownName: the run has no such picture.
+        RunFormatError: the file is no WebP.
+    """
+    why = trouble(directory, blob_path(directory, hash))
+    if why is not None:
+        raise RunFormatError(f"{blob_path(directory, hash)}: {why}")
+    content = read_blob(directory, hash)
+    if content[:4] != b"RIFF" or content[8:12] != b"WEBP":
+        raise RunFormatError(f"{blob_path(directory, hash)}: is no picture any more")
+    return content
+
+
+def prepare() -> None:
+    """Load what draws, which the first screen would have to wait for."""
+    importlib.import_module("collab.envs.simphone.ui.screen")
+
+
+def can_draw(observation: Observation) -> bool:
+    """Whether a screen can be drawn from its elements alone."""
+    from collab.envs.simphone.ui.screen import RENDERER
+
+    return observation.renderer == RENDERER
+
+
+def drawn(observation: Observation) -> bytes:
+    """A screen drawn from its elements, as PNG bytes.
+
+    Raises:
+        UnknownName: no renderer can draw it.
+        RunFormatError, EnvironmentFailure: what is recorded does not make a screen.
+    """
+    _check(observation)
+    return _drawn(_Sheet(observation))
+
+
+def image_of(observation: Observation) -> Image.Image:
+    """As `drawn`, as an image."""
+    from collab.envs.simphone.ui.render import render
+
+    _check(observation)
+    with boundary(EnvironmentFailure, "the screen cannot be drawn"):
+        return render(observation)
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _check(observation: Observation) -> None:
+    if not can_draw(observation):
+        raise UnknownName(f"no renderer here draws screens of {str(observation.renderer)[:80]!r}")
+    if not 0 < observation.width * observation.height <= PIXELS or observation.width < 0:
+        raise RunFormatError(f"a screen of {observation.width} × {observation.height} pixels is not drawn")
+
+
+class _Sheet:
+    """A screen that is equal to another when it looks the same."""
+
+    def __init__(self, observation: Observation) -> None:
+        self.observation = observation
+        self._looks = repr((observation.elements, observation.drawing, observation.width, observation.height))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Sheet) and self._looks == other._looks
+
+    def __hash__(self) -> int:
+        return hash(self._looks)
+
+
+@lru_cache(maxsize=_DRAWN)
+def _drawn(sheet: _Sheet) -> bytes:
+    from collab.envs.simphone.ui.render import render_png
+
+    with boundary(EnvironmentFailure, "the screen cannot be drawn"):  # what is recorded decides what it meets
+        return render_png(sheet.observation)
+
+
+def _picture(
+    observation: Observation, run: str, directory: Path, episode: str, step: int | None
+) -> tuple[str | None, str | None]:
+    """Address of a picture, and why there is none although one was taken."""
+    if observation.screenshot is None:
+        if not can_draw(observation):
+            return None, None
+        asked = urlencode({"episode": episode, "step": FINAL if step is None else step}, errors="surrogatepass")
+        return f"/api/run/{run}/drawn?{asked}", None
+    try:
+        path = blob_path(directory, observation.screenshot)
+    except CollabError as error:
+        return None, common.short(str(error))
+    if not path.is_file():
+        return None, "its picture was not written before the run died"
+    return f"/api/run/{run}/picture/{observation.screenshot}", None
+
+
+def _words(action: Action, observation: Observation) -> str:
+    try:
+        return SPACES[action.space].describe(action, observation)
+    except LookupError:  # recorded by a version with another grammar
+        return " ".join([action.type, target_words(action.target, observation)])
+
+
+def _place(action: Action, observation: Observation) -> tuple[int | None, Rectangle | None, Spot | None]:
+    """Index, box and middle of the element, or the point in pixels."""
+    target = action.target
+    if isinstance(target, Point):
+        scale = (observation.width, observation.height) if target.space == "normalised" else (1, 1)
+        return None, None, (target.x * scale[0], target.y * scale[1])
+    if not isinstance(target, ElementTarget):
+        return None, None, None
+    found = _element(observation.elements, target.index)
+    box = None if found is None else found.box
+    return target.index, _rectangle(box), None if box is None else (float(box.center[0]), float(box.center[1]))
+
+
+def _element(elements: Sequence[Element], index: int) -> Element | None:
+    """Elements stand at their index, unless the record is spoilt."""
+    if 0 <= index < len(elements) and elements[index].index == index:
+        return elements[index]
+    return next((one for one in elements if one.index == index), None)
+
+
+def _rectangle(box: Box | None) -> Rectangle | None:
+    return None if box is None else (box.left, box.top, box.right, box.bottom)
+
+
+_TRIMMED = 20
+"""Things cut out of a prompt that are named."""
+
+
+def cell_view(cell: Utterance, step: Step, *, layer: int | None, judged: Judged, pairs: Sequence[str]) -> CellView:
+    """A cell of a step.
+
+    Args:
+        layer: its depth in the graph; None on a cycle.
+        pairs: ids of those that it is a side of.
+    """
+    word = judged.word(cell.cell)
+    score = None if word is None else word.score
+    return CellView(
+        agent=common.short(cell.agent),
+        round=cell.round,
+        layer=layer,
+        text=common.text(cell.text),
+        reason=common.text(cell.reason),
+        action=None if cell.action is None else action_view(cell.action, step.observation),
+        failure=_failure(cell),
+        ballot=_ballot(cell.cell, step),
+        representative=cell.cell == step.vote.representative,
+        logprob=None if cell.logprobs is None else math.fsum(cell.logprobs),
+        prompt_tokens=cell.prompt_tokens,
+        completion_tokens=cell.completion_tokens,
+        computed_tokens=cell.computed_tokens,
+        latency_s=cell.latency_s,
+        queue_s=cell.queue_s,
+        width=cell.width,
+        cost_usd=cell.cost_usd,
+        temperature=cell.sampling.temperature,
+        top_p=cell.sampling.top_p,
+        seed=str(cell.seed),
+        policy=PolicyView(
+            base=common.short(cell.policy.base),
+            adapter=None if cell.policy.adapter is None else common.short(cell.policy.adapter),
+            version=cell.policy.version,
+        ),
+        privileged=cell.privileged,
+        trimmed=[common.short(what) for what in cell.prompt.trimmed[:_TRIMMED]],
+        trimmed_more=max(0, len(cell.prompt.trimmed) - _TRIMMED),
+        score=score,
+        rewarded=rewarded(score),
+        because=common.text("" if word is None else word.reason),
+        missing=None if word is None or word.missing is None else common.short(word.missing),
+        pairs=pairs,
+    )
+
+
+def cell_whole(reader: RunReader, step: Step, agent: str, round: int, judged: Judged) -> CellWhole:
+    """The prompt that a cell read and its reply, uncut; UnknownName when the step has no such cell."""
+    asked = CellKey(agent=common.short(agent), round=round)
+    cell = next((one for one in step.matrix if common.key(one.cell) == asked), None)
+    if cell is None:
+        raise UnknownName(f"step {step.index} has no cell of {agent[:80]!r} in round {round}")
+    system, shared, unread = _prompt(reader, cell)
+    word, call = judged.word(cell.cell), judged.call(cell.cell)
+    return CellWhole(
+        agent=common.short(cell.agent),
+        round=cell.round,
+        system=system,
+        shared=shared,
+        suffix=cell.prompt.suffix,
+        unread=unread,
+        prompt=cell.prompt.hash,
+        layout=common.short(cell.prompt.layout),
+        reply=cell.text,
+        tokens=cell.tokens,
+        logprobs=cell.logprobs,
+        because="" if word is None else word.reason,
+        call=None if call is None else call_view(call),
+    )
+
+
+def _prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None, str | None]:
+    """System text, shared part, and why they cannot be read."""
+    try:
+        prompt = rebuild(reader.prefix(cell.prompt.prefix), cell.prompt)
+    except CollabError as error:
+        return None, None, str(error)
+    return prompt.system, prompt.shared, None
+
+
+def _failure(cell: Utterance) -> Failure | None:
+    if cell.failure is None:
+        return None
+    return Failure(kind=common.short(cell.failure.kind), detail=common.short(cell.failure.detail))
+
+
+def _ballot(cell: CellRef, step: Step) -> int | None:
+    return next((number for number, ballot in enumerate(step.vote.ballots) if cell in ballot.cells), None)
+
+
+MOST = 500
+"""Elements of each kind that are told."""
+
+
+def changes(before: Observation, after: Observation) -> Changes:
+    """From one screen to the next."""
+    old, new = _named(before.elements), _named(after.elements)
+    both = [(old[name], new[name]) for name in old if name in new]
+    altered = [(one, other) for one, other in both if _content(one) != _content(other)]
+    fresh = [one for name, one in new.items() if name not in old]
+    gone = [one for name, one in old.items() if name not in new]
+    return Changes(
+        same=before.digest == after.digest,
+        title=_new(before.title, after.title),
+        url=_new(before.url, after.url),
+        notice=_new(before.notice, after.notice),
+        appeared=[element_view(one) for one in fresh[:MOST]],
+        gone=[element_view(one) for one in gone[:MOST]],
+        changed=[Changed(before=element_view(one), after=element_view(other)) for one, other in altered[:MOST]],
+        moved=sum(one.box != other.box for one, other in both if _content(one) == _content(other)),
+        more=sum(max(0, len(found) - MOST) for found in (fresh, gone, altered)),
+    )
+
+
+def _named(elements: Sequence[Element]) -> dict[Hashable, Element]:
+    """Elements by what tells them apart, in their order."""
+    keys = Counter(element.key for element in elements)
+    seen: defaultdict[Hashable, int] = defaultdict(int)
+    found: dict[Hashable, Element] = {}
+    for element in elements:
+        name = element.key if element.key and keys[element.key] == 1 else (element.role, element.label, element.key)
+        found[name, seen[name]] = element
+        seen[name] += 1
+    return found
+
+
+def _content(element: Element) -> tuple[object, ...]:
+    return element.role, element.label, element.value, element.flags
+
+
+def _new(before: str | None, after: str | None) -> str | None:
+    """The new one; None where it is the same, or gone."""
+    return None if after is None or after == before else common.short(after)
+
+
+_SIDES = 50
+"""Replies of a side that are named; pairs of whole trajectories have as many as steps."""
+
+
+def step_view(root: Root, run: Opened, episode: str, step: int, labels: str | None) -> StepView:
+    """A step of an episode.
+
+    Args:
+        labels: whose scores to show; None for none.
+
+    Raises:
+        UnknownName: there is no such episode or step.
+    """
+    one, head = run.reader.step(episode, step), run.reader.head(episode)
+    told = judged(run, labels, episode, head.task.goal, one)
+    pairs = run.beside.pairs_of(episode, step)
+    before, behind, count = _around(run, episode, step)
+    depths = layers(one.matrix.agents, one.matrix.edges)
+    effect = one.history.effect
+    return StepView(
+        run=root.id,
+        episode=episode,
+        step=step,
+        steps=count,
+        previous=before,
+        next=behind,
+        task=common.short(head.task.name),
+        goal=common.text(head.task.goal),
+        screen=screen_view(one.observation, run=root.id, directory=root.path, episode=episode, step=step),
+        summary=common.text(one.summary),
+        agents=[common.short(agent) for agent in one.matrix.agents],
+        rounds=one.matrix.rounds,
+        edges=short_edges(one.matrix.edges),
+        layers=graph_layers(one.matrix.agents, one.matrix.edges),
+        messages=_messages(one),
+        cells=[
+            cell_view(
+                cell,
+                one,
+                layer=depths.get(cell.agent),
+                judged=told,
+                pairs=_sides_of(ReplyRef(trajectory=episode, step=step, cell=cell.cell), pairs),
+            )
+            for cell in one.matrix
+        ],
+        vote=_vote(one, told),
+        executed=None if one.executed is None else action_view(one.executed, one.observation),
+        no_action=one.no_action,
+        effect=common.text(effect),
+        terminated=one.terminated,
+        truncated=one.truncated,
+        deliberation_s=one.deliberation_s,
+        environment_s=one.environment_s,
+        changes=_changes(run, one, head, behind, count),
+        labels=labels,
+        labellings=run.beside.labellings(),
+        critic=_short(told.critic),
+        unjudged=_short(told.unjudged),
+        pairs=[_pair(name, pair, one.observation) for name, pair in pairs],
+    )
+
+
+def graph_layers(agents: Sequence[str], edges: Sequence[Edge]) -> list[list[str]]:
+    """Agents that can speak at the same time, first to last."""
+    depths = layers(tuple(agents), tuple((speaker, hearer) for speaker, hearer in edges))
+    found: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
+    for agent in agents:
+        if agent in depths:
+            found[depths[agent]].append(common.short(agent))
+    return found
+
+
+def short_edges(edges: Sequence[Edge]) -> list[Edge]:
+    """The same edges, with names as they are shown."""
+    return [(common.short(speaker), common.short(hearer)) for speaker, hearer in edges]
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _around(run: Opened, episode: str, step: int) -> tuple[int | None, int | None, int]:
+    """The nearest readable steps, and how many the episode has."""
+    rows = run.reader.query(
+        "SELECT (SELECT max(step) FROM steps WHERE steps.key = episodes.key AND step < ?),"
+        " (SELECT min(step) FROM steps WHERE steps.key = episodes.key AND step > ?),"
+        " max(coalesce(steps, 0), (SELECT max(step) + 1 FROM steps WHERE steps.key = episodes.key))"
+        " FROM episodes WHERE trajectory = ?",
+        *(step, step, episode),
+    )
+    before, behind, count = rows[0]
+    return before, behind, count
+
+
+def _changes(run: Opened, step: Step, head: Trajectory, behind: int | None, count: int) -> Changes | None:
+    if behind == step.index + 1:
+        return changes(step.observation, run.reader.step(head.id, behind).observation)
+    if step.index + 1 == count and head.final is not None:
+        return changes(step.observation, head.final)
+    return None
+
+
+def _messages(step: Step) -> list[Message]:
+    return [
+        Message(speaker=common.short(said.agent), said=said.round, hearer=common.short(cell.agent), round=cell.round)
+        for cell in step.matrix
+        for said in cell.heard
+    ]
+
+
+def _vote(step: Step, told: Judged) -> VoteView:
+    vote = step.vote
+    winners = set(vote.ballots[0].cells) if vote.ballots else set()
+    scores = {cell.cell: told.score(cell.cell) for cell in step.matrix}
+    scored = [(*cell, cell in winners, score) for cell, score in scores.items() if score is not None]
+    found = worth("", step.index, scored)
+    return VoteView(
+        ballots=[
+            BallotView(
+                action=action_view(ballot.action, step.observation),
+                cells=[common.key(cell) for cell in ballot.cells],
+                score=_mean([scores.get(cell) for cell in ballot.cells]),
+            )
+            for ballot in vote.ballots
+        ],
+        abstained=[common.key(cell) for cell in vote.abstained],
+        representative=None if vote.representative is None else common.key(vote.representative),
+        entropy=vote.entropy,
+        tie=vote.tie,
+        agreement=step.agreement,
+        overruled=common.key(CellRef(*found.best)) if found is not None and found.overruled else None,
+    )
+
+
+def _pair(name: str, pair: PreferencePair, observation: Observation) -> PairView:
+    return PairView(
+        id=common.short(pair.id),
+        set=name,
+        source=common.short(pair.source),
+        chosen=[_reply(one) for one in pair.chosen[:_SIDES]],
+        rejected=[_reply(one) for one in pair.rejected[:_SIDES]],
+        more=sum(max(0, len(side) - _SIDES) for side in (pair.chosen, pair.rejected)),
+        synthetic=None if pair.synthetic is None else common.text(pair.synthetic),
+        synthetic_action=_read(pair.synthetic, observation),
+        adversary=_short(pair.adversary),
+        critic=_short(pair.critic),
+    )
+
+
+def _read(synthetic: str | None, observation: Observation) -> ActionView | None:
+    space = SPACES.get(observation.space)
+    if synthetic is None or space is None:
+        return None
+    action = read_reply(synthetic, space, observation).action
+    return None if action is None else action_view(action, observation)
+
+
+def _sides_of(reply: ReplyRef, pairs: Sequence[tuple[str, PreferencePair]]) -> list[str]:
+    return [common.short(pair.id) for _, pair in pairs if reply in pair.chosen or reply in pair.rejected]
+
+
+def _reply(one: ReplyRef) -> ReplyKey:
+    return ReplyKey(episode=one.trajectory, step=one.step, agent=common.short(one.cell.agent), round=one.cell.round)
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else common.short(text)
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    known = [one for one in scores if one is not None]
+    return math.fsum(known) / len(known) if known else None
