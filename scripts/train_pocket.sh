@@ -33,7 +33,7 @@ rows() { stage "$1" synth synth.json card.md --env androidworld --teacher oracle
 train() { stage "$1" finetune finetune.json final "${@:2}"; }
 
 home=$(dirname -- "${BASH_SOURCE[0]}")/..
-recipe="seed $seed, recipe $(cat -- "${BASH_SOURCE[0]}" "$home/collab/learn/presets/pocket.yaml" \
+recipe="seed $seed, recipe $(cat -- "${BASH_SOURCE[0]}" "$home/collab/trainers/presets/pocket.yaml" \
   "$home"/prompts/pocket/*.jinja | sha256sum | cut -c1-12)"
 if [[ -e $out && ! -e $out/recipe && -n $(ls -A -- "$out") ]]; then
   echo "error: $out is there already and holds something else; name another folder" >&2

@@ -109,7 +109,7 @@ def refuse_leaks(rows: Sequence[Row], definitions: Library, allowed: bool) -> No
     Raises:
         OverlapError: there are some, and that was not allowed.
     """
-    from collab.synthesis.leaks import check_rows, undefined
+    from collab.synthesis.card import check_rows, undefined
 
     for name in undefined(rows, definitions):
         tell(f"rows of {name}: not checked against evaluation splits, no environment of that name is defined here")

@@ -48,7 +48,7 @@ def find_recorded(path: Path) -> Recorded:
     from collab.store.log import segments
     from collab.store.manifest import FILE
     from collab.trainers.run_dir import RunFolder
-    from collab.transfer.layout import TransferFolder
+    from collab.transfer.outcome import TransferFolder
 
     kinds: dict[Kind, Path] = {
         "run": path / FILE,
@@ -222,7 +222,7 @@ def _worked_on(path: Path, is_over: bool) -> str:
 
 def _show_transfer(found: Recorded, as_json: bool) -> None:
     from collab.cli.transfer import result_data, show_result
-    from collab.transfer.layout import TransferFolder
+    from collab.transfer.outcome import TransferFolder
     from collab.transfer.run import TransferResult
 
     folder = TransferFolder(found.path)
@@ -244,7 +244,7 @@ def _show_transfer(found: Recorded, as_json: bool) -> None:
 
 def _parts(path: Path) -> dict[str, str]:
     """Part of a transfer → how far it is."""
-    from collab.transfer.layout import TransferFolder, parts_after, parts_before
+    from collab.transfer.outcome import TransferFolder, parts_after, parts_before
     from collab.transfer.run import stored_config
 
     folder = TransferFolder(path)
@@ -281,7 +281,7 @@ def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
     from collab.errors import CollabError
     from collab.loop.record import FILE as MARL
     from collab.trainers.run_dir import RunFolder
-    from collab.transfer.layout import FILE as TRANSFER
+    from collab.transfer.outcome import FILE as TRANSFER
 
     rows = {MARL: _training_row, TRANSFER: _transfer_row, RunFolder(folder).manifest_path.name: _finetuning_row}
     for name, row in rows.items():
@@ -330,7 +330,7 @@ def _tell_best(best: int | None, success: float) -> str:
 
 
 def _transfer_row(path: Path) -> dict[str, Any]:
-    from collab.transfer.layout import TransferFolder
+    from collab.transfer.outcome import TransferFolder
     from collab.transfer.run import stored_config
 
     folder = TransferFolder(path)

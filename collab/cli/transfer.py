@@ -24,7 +24,7 @@ from collab.cli.text.training import news as news_of_training
 if TYPE_CHECKING:
     from collab.config import Budget
     from collab.transfer.config import TransferConfig, Wish
-    from collab.transfer.layout import TransferFolder
+    from collab.transfer.outcome import TransferFolder
     from collab.transfer.run import Line, Plan, Progress, TransferResult
 
 
@@ -244,7 +244,7 @@ def go_on(
     Raises:
         typer.Exit: it stopped early.
     """
-    from collab.transfer.layout import TransferFolder
+    from collab.transfer.outcome import TransferFolder
     from collab.transfer.run import resume, stored_config
 
     folder = TransferFolder(path)
@@ -321,7 +321,7 @@ def _begin(
     **choices: Any,
 ) -> TransferResult:
     from collab.errors import UsageError
-    from collab.transfer.layout import TransferFolder
+    from collab.transfer.outcome import TransferFolder
     from collab.transfer.run import start
 
     if out is None:
@@ -351,7 +351,7 @@ def _show_plan(config: TransferConfig, folder: TransferFolder | None, device: st
 
 def _finish(result: TransferResult, *, as_json: bool) -> None:
     """Print what came of a transfer; one that stopped early ends the command with exit code 1."""
-    from collab.transfer.layout import TransferFolder
+    from collab.transfer.outcome import TransferFolder
 
     if as_json:
         emit(result_data(result))

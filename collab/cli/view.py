@@ -81,7 +81,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
     from collab.cli.recorded import commands_instead
     from collab.errors import UsageError
     from collab.evaluation.report import recorded_evaluation, show_rate
-    from collab.transfer.layout import TransferFolder
+    from collab.transfer.outcome import TransferFolder
     from collab.view.inspector import Inspector
     from collab.view.markdown import report as markdown
 

@@ -17,8 +17,7 @@ from collab.models.tokenizer import first_line
 from collab.models.weights import read_config
 from collab.rollout.run import check
 from collab.trainers.batching import shares
-from collab.trainers.checkpoint import check_base
-from collab.trainers.lora import Adapter, check_modules, open_adapter
+from collab.trainers.checkpoint import Adapter, check_base, check_modules, open_adapter
 from collab.trainers.recipe import Recipe
 from collab.utils.concurrency import doing
 

@@ -33,7 +33,7 @@ from collab.preferences.store import PairHead, critic_digest
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
 from collab.rewards.base import Case, CriticCall, Judgement, cases
-from collab.rewards.labels import Labels, labellings, read_labels
+from collab.rewards.labels import LabelSet, labellings, read_labels
 from collab.store.reader import RunReader
 from collab.types import Action, CellRef, Observation, PreferencePair, Prompt, ReplyRef, Utterance
 from collab.utils.text import amount, cause_lines
@@ -71,7 +71,7 @@ class Explained:
     """Whether one of the sides was said after hearing other messages; False when the worse was synthesised."""
 
 
-def labels_of(run: Path, head: PairHead) -> Labels | None:
+def labels_of(run: Path, head: PairHead) -> LabelSet | None:
     """The labels by which stored pairs were made, as they are now.
 
     Returns:
@@ -87,7 +87,7 @@ def labels_of(run: Path, head: PairHead) -> Labels | None:
     return labels if critic_digest(labels.head) == head.critic_digest else None
 
 
-def explained(pair: PreferencePair, reader: RunReader, labels: Labels | None, space: ActionSpace) -> Explained:
+def explained(pair: PreferencePair, reader: RunReader, labels: LabelSet | None, space: ActionSpace) -> Explained:
     """Look up what a pair rests on; see `Explainer` for arguments and errors."""
     return Explainer(reader, labels, space).explained(pair)
 
@@ -101,7 +101,7 @@ class Explainer:
             pair's, shows none.
     """
 
-    def __init__(self, reader: RunReader, labels: Labels | None, space: ActionSpace) -> None:
+    def __init__(self, reader: RunReader, labels: LabelSet | None, space: ActionSpace) -> None:
         self._reader, self._labels, self._space = reader, labels, space
         self._episode, self._cases = "", dict[int, Case]()
 
@@ -219,7 +219,7 @@ def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]
 
 
 def causes(
-    missing: Iterable[PreferencePair], others: Iterable[PreferencePair], labels: Labels | None, threshold: float
+    missing: Iterable[PreferencePair], others: Iterable[PreferencePair], labels: LabelSet | None, threshold: float
 ) -> Counter[str]:
     """Why some pairs are not among others, by cause.
 
@@ -239,7 +239,7 @@ def causes(
     )
 
 
-def _cause(pair: PreferencePair, chosen: set[tuple[ReplyRef, ...]], labels: Labels | None, threshold: float) -> str:
+def _cause(pair: PreferencePair, chosen: set[tuple[ReplyRef, ...]], labels: LabelSet | None, threshold: float) -> str:
     if pair.chosen in chosen:
         return OTHER_WORSE
     if labels is None or len(pair.chosen) != 1:

@@ -24,7 +24,7 @@ from collab.preferences.explain import labels_of
 from collab.preferences.pairs import heard_alike
 from collab.preferences.store import StoredPairs, last_name, pair_names, read_pairs
 from collab.rewards.base import Judgement, case_digest
-from collab.rewards.labels import Labels, labellings, read_labels
+from collab.rewards.labels import LabelSet, labellings, read_labels
 from collab.store.parquet import COLUMNS, MESSAGES, Kinds, ParquetFolder, Row, add_episode, clean, prompt_of, split_of
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
@@ -129,10 +129,10 @@ class _Run:
     folder: ParquetFolder
     name: str
     reader: RunReader
-    labels: Mapping[str, Labels]
-    deciding: Labels | None
+    labels: Mapping[str, LabelSet]
+    deciding: LabelSet | None
     """Whose scores stand beside cells: those that the last pairs were made of, else the first ones."""
-    pairs: Mapping[str, list[tuple[StoredPairs, Labels | None, PreferencePair]]]
+    pairs: Mapping[str, list[tuple[StoredPairs, LabelSet | None, PreferencePair]]]
     """Trajectory → pairs that are listed under it, each with its set and the labels that decided it."""
     rows: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -147,7 +147,7 @@ class _Run:
         stored = [read_pairs(run, name) for name in pair_names(run)]
         labels = {name: read_labels(run, name) for name in labellings(run)}
         last = next((one.head.labels for one in stored if one.name == last_name(run)), None)
-        pairs: dict[str, list[tuple[StoredPairs, Labels | None, PreferencePair]]] = {}
+        pairs: dict[str, list[tuple[StoredPairs, LabelSet | None, PreferencePair]]] = {}
         for one in stored:
             decided = labels_of(run, one.head)
             for pair in one.pairs:
@@ -160,7 +160,7 @@ class _Run:
         self.rows[table] += 1
         self.folder.add(table, {"run": self.name, "split": split_of(self.reader.manifest), **row})
 
-    def judged(self, labels: Labels | None, trajectory: Trajectory, step: Step) -> Judgement | None:
+    def judged(self, labels: LabelSet | None, trajectory: Trajectory, step: Step) -> Judgement | None:
         """What was said of exactly this step; None where nothing was, or before its episode was played again."""
         found = None if labels is None else labels.judged.get((trajectory.id, step.index))
         if found is None:
@@ -237,7 +237,7 @@ def _add_demonstrations(run: _Run, trajectory: Trajectory, step: Step) -> None:
 
 
 def _add_pair(
-    run: _Run, trajectory: Trajectory, stored: StoredPairs, labels: Labels | None, pair: PreferencePair
+    run: _Run, trajectory: Trajectory, stored: StoredPairs, labels: LabelSet | None, pair: PreferencePair
 ) -> None:
     """A line for a pair, and one for what it prefers, where both sides answer one prompt that is still there."""
     told: Row = {

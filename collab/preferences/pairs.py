@@ -56,7 +56,7 @@ from collab.rewards.credit import (
     with_reward,
 )
 from collab.rewards.labelling import PATIENCE
-from collab.rewards.labels import Labels
+from collab.rewards.labels import LabelSet
 from collab.seeds import generator
 from collab.store.usage import total
 from collab.types import FREE, CellRef, PreferencePair, ReplyRef, Spent, Trajectory, Utterance
@@ -381,7 +381,7 @@ class Paired:
 
 async def pair_up(
     trajectories: Iterable[Trajectory],
-    labels: Labels,
+    labels: LabelSet,
     recipe: Recipe,
     *,
     space: ActionSpace,
@@ -429,7 +429,7 @@ async def pair_up(
 
 
 def _judged(
-    trajectories: Iterable[Trajectory], labels: Labels, recipe: Recipe, space: ActionSpace, states: States | None
+    trajectories: Iterable[Trajectory], labels: LabelSet, recipe: Recipe, space: ActionSpace, states: States | None
 ) -> tuple[list[tuple[Case, JudgedStep]], int]:
     """The judged steps, and how many are not judged."""
     judged: list[tuple[Case, JudgedStep]] = []

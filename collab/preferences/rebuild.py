@@ -41,7 +41,7 @@ from collab.preferences.store import (
 )
 from collab.rewards.base import Case, cases
 from collab.rewards.labelling import Labelling, label
-from collab.rewards.labels import LabelHead, Labels, LabelWriter, labellings, read_labels
+from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, labellings, read_labels
 from collab.rewards.registry import CriticChoice, critic_named, free_name, labelled, opened_critic, other_than
 from collab.rewards.restore import Rebuilder
 from collab.rollout.build import build_suite
@@ -403,7 +403,7 @@ class _Work:
         self.meter.lost = found.lost
         return found.stopped
 
-    def _check_same(self, known: Labels, head: LabelHead) -> None:
+    def _check_same(self, known: LabelSet, head: LabelHead) -> None:
         """Refuse to have steps judged by another critic than the one that judged the others; UsageError."""
         run, other = self.wish.run, other_than(known.name, known.head, head)
         if other is not None:
@@ -420,7 +420,7 @@ class _Work:
     def _cases(self, states: Rebuilder | None = None) -> Iterator[Case]:
         return (case for trajectory in self.played(self.reader) for case in cases(trajectory, self.suite.space, states))
 
-    async def _pair(self, labels: Labels) -> tuple[Paired, str | None]:
+    async def _pair(self, labels: LabelSet) -> tuple[Paired, str | None]:
         """The pairs, and who was asked for worse sides."""
         choice, limits = self.plan.adversary, self.wish.budget
         if choice is None:
@@ -440,7 +440,7 @@ class _Work:
                 # What earlier processes asked in vain is part of what these pairs cost.
                 return replace(made, spent=total([made.spent, remembering.before])), label_of(adversary)
 
-    async def _paired(self, labels: Labels, adversary: Adversary) -> Paired:
+    async def _paired(self, labels: LabelSet, adversary: Adversary) -> Paired:
         return await pair_up(
             self._counted(),
             labels,
@@ -458,7 +458,7 @@ class _Work:
             self.counted += 1
             yield one
 
-    def _store(self, made: Paired, labels: Labels, who: str | None) -> tuple[str, bool]:
+    def _store(self, made: Paired, labels: LabelSet, who: str | None) -> tuple[str, bool]:
         """The name under which the pairs are stored, and whether they were not there before."""
         run, recipe = self.wish.run, self.plan.recipe
         told = {} if self.plan.adversary is None else self.plan.adversary.told

@@ -7,7 +7,7 @@
     {kind: mixture, parts: [{kind: sampler, weight: 3}, {kind: llm, agent: openai}]}
 
 An agents file says how its model plays. As an adversary it is sampled in another way, always: by `sampling` beside it,
-and where that is not said by `collab.preferences.llm_adversary.SAMPLING`.
+and where that is not said by `collab.preferences.adversary.SAMPLING`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from collab.config import AgentDefinition, Budget, Part, SamplingDefinition, val
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, load_yaml
 from collab.models.base import Model, check_counted, tell_lost
-from collab.preferences.adversary import Adversary, MixtureAdversary
-from collab.preferences.llm_adversary import FOLDER, SAMPLING, read_adversary_prompts
+from collab.preferences.adversary import FOLDER, SAMPLING, Adversary, MixtureAdversary, read_adversary_prompts
 from collab.preferences.store import PairHead
 from collab.rewards.registry import REACHING
 from collab.rollout.build import build, kinds, refuse_critic

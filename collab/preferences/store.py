@@ -33,7 +33,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
 from collab.preferences.pairs import Paired, Recipe
-from collab.rewards.labels import NAME, LabelHead, Labels, check_called
+from collab.rewards.labels import NAME, LabelHead, LabelSet, check_called
 from collab.store.manifest import find_manifest, now, versions
 from collab.store.run_dir import RunLock, read_versioned
 from collab.types import FREE, PreferencePair, Spent
@@ -192,7 +192,7 @@ def write_pairs(
     made: Paired,
     *,
     recipe: Recipe,
-    labels: Labels | None,
+    labels: LabelSet | None,
     adversary: str | None,
     options: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -242,7 +242,12 @@ def _directory(run: Path, name: str) -> Path:
 
 
 def _head_of(
-    made: Paired, sha256: str, recipe: Recipe, labels: Labels | None, adversary: str | None, options: Mapping[str, Any]
+    made: Paired,
+    sha256: str,
+    recipe: Recipe,
+    labels: LabelSet | None,
+    adversary: str | None,
+    options: Mapping[str, Any],
 ) -> PairHead:
     return PairHead(
         recipe=recipe,

@@ -93,7 +93,7 @@ _KINDS: dict[str, TypeAdapter[Any]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
+class LabelSet:
     """A labelling that was read back."""
 
     name: str
@@ -138,7 +138,7 @@ def read_label_head(run: Path, name: str) -> LabelHead:
     return _head_in(_directory(run, name))
 
 
-def read_labels(run: Path, name: str) -> Labels:
+def read_labels(run: Path, name: str) -> LabelSet:
     """A labelling as it is now, also while it is being written.
 
     Raises:
@@ -160,7 +160,7 @@ def read_labels(run: Path, name: str) -> Labels:
         else:
             failed[record.trajectory, record.step] = record
             lost.append(record.spent)
-    return Labels(name=name, head=_head_in(directory), judged=judged, failed=failed, lost=lost)
+    return LabelSet(name=name, head=_head_in(directory), judged=judged, failed=failed, lost=lost)
 
 
 class LabelWriter:

@@ -79,7 +79,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "outcome": "collab.rewards.outcome:OutcomeCritic",
     },
     "adversaries": {
-        "llm": "collab.preferences.llm_adversary:LanguageAdversary",
+        "llm": "collab.preferences.adversary:LanguageAdversary",
         "sampler": "collab.preferences.adversary:SamplerAdversary",
     },
     "algorithms": {

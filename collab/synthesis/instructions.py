@@ -32,7 +32,7 @@ from collab.envs.text import flat, line
 from collab.rewards.query import reason
 from collab.rollout.episode import told
 from collab.synthesis import facts
-from collab.synthesis.actions import Hands
+from collab.synthesis.facts import Hands
 from collab.synthesis.screens import app_names, changes, tried
 from collab.synthesis.teacher import Scene
 from collab.synthesis.wording import PHRASES, ask, called, drawn_text

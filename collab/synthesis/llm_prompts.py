@@ -46,7 +46,7 @@ from collab.envs.text import line
 from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.render import Templates, read_texts
 from collab.rewards.query import Proposal
-from collab.synthesis.actions import Hands
+from collab.synthesis.facts import Hands
 from collab.types import Action, ElementTarget, Observation, Prompt
 
 FOLDER = "teacher"

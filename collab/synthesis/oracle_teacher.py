@@ -32,8 +32,8 @@ from collab.rewards.perturb import worse
 from collab.rewards.query import reason, reply
 from collab.seeds import derive, generator
 from collab.synthesis import facts
-from collab.synthesis.actions import Hands
 from collab.synthesis.conversation import Talk
+from collab.synthesis.facts import Hands
 from collab.synthesis.instructions import Instruction, Sort, proposals, two_steps
 from collab.synthesis.renaming import as_told, as_told_beside, of_apps, of_opened, other_labels, spelling
 from collab.synthesis.screens import changes, consequence, spot_of, tried

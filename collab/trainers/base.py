@@ -24,15 +24,14 @@ from collab.errors import ConfigError
 from collab.models.tokenizer import first_line
 from collab.seeds import derive
 from collab.trainers.callbacks import PairMeans, check_weights
-from collab.trainers.checkpoint import load_tokenizer, load_weights
+from collab.trainers.checkpoint import load_tokenizer, load_weights, take_up
 from collab.trainers.distributed import bound_caches, check_split, computing, shard_as_said
 from collab.trainers.dpo import PASSES, ByPairs, SharedPrefixDPOTrainer, innermost
-from collab.trainers.lora import take_up
 from collab.trainers.optim import MuonAdamW, check_scales, final_gain, keep_direction, set_apart
 from collab.trainers.prefix_sharing import score_labels_only, temper
+from collab.trainers.pretrain import read
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
 from collab.trainers.run_dir import RunFolder, saving
-from collab.trainers.sft import read
 from collab.trainers.trajectory_dpo import TrajectoryDPOTrainer, collate_trajectories
 
 if TYPE_CHECKING:

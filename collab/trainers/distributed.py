@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from collab.errors import RunFormatError, TrainingFailure, UsageError
-from collab.trainers.lora import is_of_reference
+from collab.trainers.checkpoint import is_of_reference
 from collab.trainers.recipe import DpoRecipe, Recipe
 
 if TYPE_CHECKING:

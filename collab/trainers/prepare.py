@@ -24,10 +24,9 @@ from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
 from collab.library import checkpoint
 from collab.models.tokenizer import tells_date, today
 from collab.trainers.batching import Step, fitted, padded, passes_of, shared_tokens, shares, steps_of
-from collab.trainers.checkpoint import Base, open_base, quiet
-from collab.trainers.lora import Adapter, open_adapter
+from collab.trainers.checkpoint import Adapter, Base, open_adapter, open_base, quiet
+from collab.trainers.pretrain import copy_sequences
 from collab.trainers.recipe import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
-from collab.trainers.sft import copy_sequences
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
 """Whose versions a run notes."""

@@ -21,9 +21,8 @@ from collab.errors import TrainingFailure, UsageError
 from collab.models.checkpoint import CARD, weights_digest, write_layout
 from collab.models.tokenizer import quiet_transformers
 from collab.trainers.batching import of_process
-from collab.trainers.checkpoint import quiet
+from collab.trainers.checkpoint import drop_reference, quiet
 from collab.trainers.distributed import as_begun, check_checkpoint, check_sharded, threads_head, whole_model
-from collab.trainers.lora import drop_reference
 from collab.trainers.prepare import Prepared, world
 from collab.trainers.recipe import DpoRecipe
 from collab.trainers.run_dir import RunFolder, saving

@@ -41,9 +41,8 @@ from collab.errors import ConfigError, UsageError
 from collab.prompts.render import prefix_hash
 from collab.seeds import derive, generator
 from collab.trainers.batching import Step
-from collab.trainers.checkpoint import Base, open_base, quiet
+from collab.trainers.checkpoint import REFERENCE, Base, open_adapter, open_base, quiet
 from collab.trainers.dpo import PASSES, innermost
-from collab.trainers.lora import REFERENCE, open_adapter
 from collab.trainers.prefix_sharing import packed_batch, score_labels_only, share
 from collab.trainers.prepare import Prepared, Task, check_installed, reference_of, world
 from collab.trainers.recipe import Recipe

@@ -37,8 +37,7 @@ from collab.store.run_dir import Grant, granted
 from collab.trainers.distributed import as_begun, threads_head
 from collab.trainers.prepare import check_device, check_installed, check_reports
 from collab.transfer.config import Arm, Place, TransferConfig
-from collab.transfer.layout import Part, State, TransferFolder, parts_after, parts_before
-from collab.transfer.outcome import Told, outcome_of
+from collab.transfer.outcome import Part, State, Told, TransferFolder, outcome_of, parts_after, parts_before
 from collab.utils.concurrency import Stopped
 from collab.utils.text import amount
 

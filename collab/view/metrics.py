@@ -28,7 +28,7 @@ def policies_in_training(folder: EpochDir) -> list[Trained]:
     base = folder.training("shared")
     found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
     found += [(path.parent.name, path.parent) for path in sorted(base.glob("*/metrics.jsonl"))]
-    return [_measured(policy, _metrics(folder, path)) for policy, path in found]
+    return [_measured_policy(policy, _metrics(folder, path)) for policy, path in found]
 
 
 def problems_in_metrics(training: Path) -> list[Problem]:
@@ -74,7 +74,7 @@ def untrained_policy(policy: str, why: str) -> Trained:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _measured(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
+def _measured_policy(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
     last: Mapping[str, Any] = lines[-1] if lines else {}
     return Trained(
         policy=policy,

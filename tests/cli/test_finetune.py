@@ -199,7 +199,7 @@ def test_two_processes_train_what_one_does(
 
     plain = ("precision=float32", "saved=float32")
     assert finetune(settings=plain, out=str(tmp_path / "one"))[0] == 0
-    config = Path(__file__).parents[2] / "collab" / "learn" / "accelerate" / "cpus.yaml"
+    config = Path(__file__).parents[2] / "collab" / "trainers" / "accelerate" / "cpus.yaml"
     settings = [part for text in (*SMALL, *plain) for part in ("--set", text)]
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
     launch += ["-m", "collab.__main__"]

@@ -15,7 +15,7 @@ from collab.config import Budget
 from collab.loop.record import EpochRecord, Success
 from collab.loop.state import Progress as Training
 from collab.rollout.collector import Progress as Collecting
-from collab.transfer.layout import TransferFolder
+from collab.transfer.outcome import TransferFolder
 from collab.transfer.run import TRAINING, Progress, Work
 
 FILES = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collab.algorithms.collabuiagents.checks import admitted
+from collab.algorithms.collabuiagents.algorithm import admitted
 from collab.algorithms.collabuiagents.config import ABLATIONS
 from collab.algorithms.collabuiagents.learner import rewarded_recipe
 from collab.config import override

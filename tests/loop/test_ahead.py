@@ -26,7 +26,7 @@ from collab.loop.phases import trajectories_of
 from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState
 from collab.rewards.labelling import PATIENCE, Labelling
-from collab.rewards.labels import FOLDER, Labels, labellings, read_labels
+from collab.rewards.labels import FOLDER, LabelSet, labellings, read_labels
 from collab.rollout.build import resolved, with_prompts
 from collab.rollout.run import resume, start
 from collab.store.manifest import FILE
@@ -92,7 +92,7 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
 ) -> None:
     out = tmp_path / "run"
 
-    async def lives() -> list[Labels]:
+    async def lives() -> list[LabelSet]:
         run = await planned(library)
         with pytest.raises(Halted, match="enough"):
             await live(loop, run, out, library, halted=True)

@@ -12,7 +12,7 @@ from collab.config import override
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import presets_in
 from collab.loop.interfaces import algorithm_named, load_method
-from collab.preferences.llm_adversary import SAMPLING
+from collab.preferences.adversary import SAMPLING
 
 COLLAB = algorithm_named("collabuiagents")
 PRESETS = presets_in(COLLAB.presets)

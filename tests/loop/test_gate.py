@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.algorithms.collabuiagents.checks import admitted, doubts
+from collab.algorithms.collabuiagents.algorithm import admitted, doubts
 from collab.cli.main import main
 from collab.config import Budget, override
 from collab.errors import ConfigError, RunFormatError, UsageError

@@ -28,7 +28,7 @@ from collab.preferences.rebuild import Wish, rebuild, sources_of
 from collab.preferences.store import pair_names, read_head
 from collab.rewards.base import CriticCall, Word, cases, judgement_of
 from collab.rewards.labelling import PATIENCE
-from collab.rewards.labels import FOLDER, LabelHead, Labels, LabelWriter, labellings, read_labels
+from collab.rewards.labels import FOLDER, LabelHead, LabelSet, LabelWriter, labellings, read_labels
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.oracle import SolutionCritic
 from collab.rollout.build import resolved, with_prompts
@@ -74,7 +74,7 @@ def rollout(run: RunConfig, out: Path, played: Sequence[Trajectory]) -> Rollout:
     return Rollout(number=1, run=run, path=out, trajectories=played)
 
 
-def told(labels: Labels | None) -> tuple[int, str]:
+def told(labels: LabelSet | None) -> tuple[int, str]:
     assert labels is not None
     return len(labels.judged), judged_hash(labels.judged.values())
 
@@ -284,7 +284,7 @@ def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
     assert asyncio.run(pair_rollout(loop, rollout(run, out, played), read_labels(out, NAME))) == made
 
 
-Asked: TypeAlias = tuple[LoopState, RunConfig, Path, list[Trajectory], Labels]
+Asked: TypeAlias = tuple[LoopState, RunConfig, Path, list[Trajectory], LabelSet]
 
 
 @pytest.fixture

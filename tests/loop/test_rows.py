@@ -13,17 +13,17 @@ from types import SimpleNamespace
 import pytest
 
 import collab
-from collab.algorithms.collabuiagents.examples import FILES as FILES_OF
-from collab.algorithms.collabuiagents.examples import (
+from collab.algorithms.collabuiagents.learner import FILES as FILES_OF
+from collab.algorithms.collabuiagents.learner import (
     WHOLE,
     CollabExamples,
     add_anchors,
     pair_rows,
     read_trajectories,
     rewarded_rows,
+    store_examples,
     trajectory_rows,
 )
-from collab.algorithms.collabuiagents.learner import store_examples
 from collab.algorithms.collabuiagents.metrics import CollabCounts
 from collab.data.parquet import read_rows
 from collab.data.tokenize import read_data
@@ -37,7 +37,7 @@ from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template
 from collab.rewards.base import Judgement, cases
 from collab.rewards.credit import BEHIND_ERROR
-from collab.rewards.labels import LabelHead, Labels
+from collab.rewards.labels import LabelHead, LabelSet
 from collab.rollout.run import stored_config
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
@@ -230,7 +230,7 @@ def test_an_epoch_that_taught_nothing_is_no_lost_one(
     assert store_examples(found.config, folder, 2, found.made)["shared"].older == 0
 
 
-def labels_of(played: RecordedRun, scores: dict[tuple[str, int], float | None]) -> Labels:
+def labels_of(played: RecordedRun, scores: dict[tuple[str, int], float | None]) -> LabelSet:
     """Every step judged, a cell's score by agent and round."""
     judged = {}
     for one in played.trajectories.values():
@@ -242,7 +242,7 @@ def labels_of(played: RecordedRun, scores: dict[tuple[str, int], float | None]) 
             matrix = RewardMatrix(trajectory=one.id, step=case.step, critic="critic-1", rewards=rewards)
             judged[case.key] = Judgement(case=case.digest, rewards=matrix)
     head = LabelHead(critic="critic-1", options={}, seed=0)
-    return Labels(name="training", head=head, judged=judged, failed={})
+    return LabelSet(name="training", head=head, judged=judged, failed={})
 
 
 def test_rewarded_replies_are_learned_without_a_comparison(

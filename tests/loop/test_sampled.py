@@ -12,17 +12,17 @@ from types import SimpleNamespace
 import pytest
 
 import collab
-from collab.algorithms.collabuiagents.examples import FILES as FILES_OF
-from collab.algorithms.collabuiagents.examples import (
+from collab.algorithms.collabuiagents.labeller import JudgedRollout
+from collab.algorithms.collabuiagents.learner import FILES as FILES_OF
+from collab.algorithms.collabuiagents.learner import (
     CollabExamples,
     add_anchors,
     examples_of,
     pair_rows,
     read_trajectories,
+    store_examples,
     trajectory_rows,
 )
-from collab.algorithms.collabuiagents.labeller import JudgedRollout
-from collab.algorithms.collabuiagents.learner import store_examples
 from collab.data.tokenize import Encoded, Example, encode_pairs, encode_replies, read_data
 from collab.loop.example_store import examples_file
 from collab.loop.examples import RETOKENISED, ExampleBuilder, RecordedRun
@@ -34,7 +34,7 @@ from collab.models.engine.sampling import Job
 from collab.models.engine.scheduler import Engine
 from collab.models.tokenizer import ChatTokenizer
 from collab.rewards.base import Judgement, cases
-from collab.rewards.labels import LabelHead, Labels
+from collab.rewards.labels import LabelHead, LabelSet
 from collab.rollout.run import stored_config
 from collab.store.run import RunStore
 from collab.testing import toy_team
@@ -113,7 +113,7 @@ def said(cell: Utterance, chat: ChatTokenizer) -> list[int]:
     return [*(cell.tokens or ()), chat.turn_end]
 
 
-def labelled(record: RecordedRun) -> Labels:
+def labelled(record: RecordedRun) -> LabelSet:
     """Every cell rewarded."""
     judged = {}
     for one in record.trajectories.values():
@@ -122,7 +122,7 @@ def labelled(record: RecordedRun) -> Labels:
             matrix = RewardMatrix(trajectory=one.id, step=case.step, critic="critic-1", rewards=rewards)
             judged[case.key] = Judgement(case=case.digest, rewards=matrix)
     head = LabelHead(critic="critic-1", options={}, seed=0)
-    return Labels(name="training", head=head, judged=judged, failed={})
+    return LabelSet(name="training", head=head, judged=judged, failed={})
 
 
 def acting(record: RecordedRun, changed) -> RecordedRun:

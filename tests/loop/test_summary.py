@@ -18,7 +18,7 @@ from collab.loop.record import (
     read_record,
 )
 from collab.rewards.base import CriticCall, Judgement
-from collab.rewards.labels import Failed, LabelHead, Labels
+from collab.rewards.labels import Failed, LabelHead, LabelSet
 from collab.types import CellRef, CellReward, RewardMatrix, Spent
 
 
@@ -96,7 +96,7 @@ def test_answers_of_steps_that_could_not_be_judged_are_paid_for_too() -> None:
         prompt="5e" * 32, model="m", seed=1, reply="r", cells=(), prompt_tokens=10, completion_tokens=2, cost_usd=0.5
     )
     judged = [replace(judgement(0, ada0=1.0), calls=(call, call)), judgement(1, ada0=0.0)]
-    labels = Labels(name="training", head=LabelHead(critic="c"), judged={one.key: one for one in judged}, failed={})
+    labels = LabelSet(name="training", head=LabelHead(critic="c"), judged={one.key: one for one in judged}, failed={})
     assert spent_on_judging(labels) == Spent(calls=2, prompt_tokens=20, completion_tokens=4, cost_usd=1.0)
     lost = (Spent(calls=1, prompt_tokens=7, completion_tokens=1, cost_usd=0.25),) * 2
     paid = spent_on_judging(replace(labels, lost=lost))

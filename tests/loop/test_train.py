@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
-from collab.algorithms.collabuiagents.examples import CollabExamples
-from collab.algorithms.collabuiagents.learner import NO_PAIR, finetuning, store_examples
+from collab.algorithms.collabuiagents.learner import NO_PAIR, CollabExamples, finetuning, store_examples
 from collab.config import Budget, override
 from collab.data.example import Row
 from collab.errors import RunFormatError

@@ -12,8 +12,7 @@ import pytest
 from collab.config import Budget, SamplingDefinition
 from collab.errors import UsageError
 from collab.library import Library
-from collab.preferences.adversary import label_of
-from collab.preferences.llm_adversary import SAMPLING
+from collab.preferences.adversary import SAMPLING, label_of
 from collab.preferences.pairs import Paired, Pairing, Recipe
 from collab.preferences.registry import (
     AdversaryChoice,

@@ -122,10 +122,10 @@ def test_another_seed_in_the_same_folder_is_refused(script: Script, tmp_path: Pa
     assert "out here holds what another seed or recipe made" in done.stderr
 
 
-@pytest.mark.parametrize("changed", ["collab/learn/presets/pocket.yaml", "prompts/pocket/shared.jinja"])
+@pytest.mark.parametrize("changed", ["collab/trainers/presets/pocket.yaml", "prompts/pocket/shared.jinja"])
 def test_other_settings_in_the_same_folder_are_refused(script: Script, tmp_path: Path, changed: str) -> None:
     checkout = tmp_path / "checkout"
-    for part in ("scripts/train_pocket.sh", "collab/learn/presets/pocket.yaml"):
+    for part in ("scripts/train_pocket.sh", "collab/trainers/presets/pocket.yaml"):
         (checkout / part).parent.mkdir(parents=True)
         shutil.copy(root() / part, checkout / part)
     shutil.copytree(root() / "prompts" / "pocket", checkout / "prompts" / "pocket")

@@ -26,7 +26,7 @@ from collab.config import (
 from collab.envs.android.device_tasks import DeviceTask
 from collab.envs.web.live_tasks import LiveTask
 from collab.graphs.edges import SAMPLERS
-from collab.preferences import llm_adversary
+from collab.preferences import adversary
 from collab.prompts import render
 from collab.rewards import llm, reward_model
 from collab.rollout.build import BUILT_IN
@@ -37,7 +37,7 @@ FOLDERS = {
     "default": render,
     "critic": llm,
     "critic-model": reward_model,
-    "adversary": llm_adversary,
+    "adversary": adversary,
     "teacher": teacher,
 }
 

@@ -1,18 +1,28 @@
-"""A corridor to learn in, a teacher behind a real HTTP server, and a folder of definitions that names both."""
+"""A corridor to learn in, a teacher behind a real HTTP server, and a folder of definitions that names both.
+
+A phone as it is for training, a reader with the shipped prompts, and scenes of both kinds.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
-from collab.library import Library
+from collab.data.example import Level, Row
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.library import Library, root
+from collab.prompts.render import Template, read_templates
 from collab.synthesis.config import SynthConfig, Wish, configure
+from collab.synthesis.conversation import Reader, Talk
+from collab.synthesis.oracle_teacher import OracleTeacher
+from collab.synthesis.screens import explore, follow
+from collab.synthesis.teacher import Lesson, Scene
 from collab.testing.fake_server import FakeServer
-from collab.testing.teacher import corridor_teacher
+from collab.testing.scripted import corridor_teacher
 
 ENVIRONMENTS = {
     "corridor": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
@@ -66,3 +76,81 @@ def wanted(folder: Path) -> Callable[..., SynthConfig]:
         return asyncio.run(configure(Library(own=folder), Wish(**wish)))
 
     return make
+
+
+Visit: TypeAlias = Callable[[Scene], Awaitable[None]]
+
+
+@pytest.fixture(scope="session")
+def phones() -> SimPhoneSuite:
+    """Phones without the unseen app, as in the train split."""
+    return SimPhoneSuite(without=["pro expense"])
+
+
+@pytest.fixture(scope="session")
+def reader() -> Reader:
+    return Reader(template=Template("default", read_templates(root() / "prompts" / "default")))
+
+
+@pytest.fixture(scope="session")
+def teacher(reader: Reader) -> OracleTeacher:
+    return OracleTeacher(talk=Talk(reader=reader))
+
+
+@pytest.fixture(scope="session")
+def exploring(phones: SimPhoneSuite) -> Callable[..., int]:
+    """Explore from a task's start and do something on every scene; how many there were."""
+
+    async def walk(task: str, visit: Visit, steps: int, seed: int) -> int:
+        environment, count = await phones.open(), 0
+        async for scene in explore(phones, environment, phones.instance(task, 5), seed=seed, steps=steps):
+            await visit(scene)
+            count += 1
+        return count
+
+    def run(task: str, visit: Visit, steps: int = 15, seed: int = 1) -> int:
+        return asyncio.run(walk(task, visit, steps, seed))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def following(phones: SimPhoneSuite) -> Callable[..., int]:
+    """Follow a task's solution and do something on every scene; how many there were."""
+
+    async def walk(task: str, visit: Visit, wrong: float, seed: int) -> int:
+        environment, count = await phones.open(), 0
+        async for scene in follow(phones, environment, phones.instance(task, 5), seed=seed, mistakes=wrong):
+            await visit(scene)
+            count += 1
+        return count
+
+    def run(task: str, visit: Visit, wrong: float = 0.0, seed: int = 1) -> int:
+        return asyncio.run(walk(task, visit, wrong, seed))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def lessons(
+    exploring: Callable[..., int], following: Callable[..., int], teacher: OracleTeacher
+) -> Callable[[str, Level], list[Lesson]]:
+    """What the oracle teaches on some scenes of a task."""
+
+    def make(task: str, level: Level) -> list[Lesson]:
+        found: list[Lesson] = []
+
+        async def visit(scene: Scene) -> None:
+            found.append(await teacher.teach(scene, level))
+
+        (exploring if level in ("basic", "instruction") else following)(task, visit)
+        return found
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def rows(lessons: Callable[[str, Level], list[Lesson]]) -> tuple[Row, ...]:
+    """Rows of all levels."""
+    levels: tuple[Level, ...] = ("basic", "instruction", "demonstration", "preference")
+    return tuple(row for level in levels for lesson in lessons("SystemWifiTurnOn", level) for row in lesson.rows)

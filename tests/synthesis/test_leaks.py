@@ -10,7 +10,7 @@ import pytest
 from collab.data.example import Provenance, Row
 from collab.errors import OverlapError
 from collab.library import Library
-from collab.synthesis.leaks import check_rows, undefined
+from collab.synthesis.card import check_rows, undefined
 from collab.types import Prompt, Segment
 
 

@@ -24,7 +24,7 @@ from collab.synthesis.journal import Done, Journal, Said, read_head, read_record
 from collab.synthesis.run import SynthResult, resume, start
 from collab.synthesis.units import missing
 from collab.testing.fake_server import FakeServer, Fault
-from collab.testing.teacher import corridor_teacher
+from collab.testing.scripted import corridor_teacher
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 Wanted = Callable[..., SynthConfig]

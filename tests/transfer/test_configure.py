@@ -16,7 +16,7 @@ from collab.loop.loop import base_digests
 from collab.loop.record import EpochRecord, Success, TrainingDir
 from collab.testing import toy_team
 from collab.transfer.config import TransferConfig, Wish, configure
-from collab.transfer.layout import parts_after, parts_before
+from collab.transfer.outcome import parts_after, parts_before
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from collab.store.run_dir import Grant
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
 from collab.transfer.config import TransferConfig, Wish, configure
-from collab.transfer.layout import TransferFolder
+from collab.transfer.outcome import TransferFolder
 from collab.transfer.run import TransferResult, Work, plan, resume, start, untrained, weights_of
 
 CHILD = """
@@ -38,7 +38,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import collab.trainers.base, collab.models.local, peft, pyarrow.parquet  # once, for all that are born here
-import collab.store.run, collab.transfer.layout
+import collab.store.run, collab.transfer.outcome
 from collab.trainers.run_dir import RunFolder
 from collab.store.run import RunWriter
 from collab.transfer.config import TransferConfig
@@ -46,7 +46,7 @@ from collab.transfer.run import Work
 from collab.transfer.run import resume, start
 
 out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
-write_manifest, write_atomic = collab.store.run.write_manifest, collab.transfer.layout.write_atomic
+write_manifest, write_atomic = collab.store.run.write_manifest, collab.transfer.outcome.write_atomic
 begin, keep, step = Work.begin, RunFolder.keep_checkpoint, RunWriter.step
 
 def die():
@@ -79,7 +79,7 @@ def until(what, where):
             die()
 
     Work.begin, RunFolder.keep_checkpoint, RunWriter.step = begun, kept, recorded
-    collab.store.run.write_manifest, collab.transfer.layout.write_atomic = headed, tabled
+    collab.store.run.write_manifest, collab.transfer.outcome.write_atomic = headed, tabled
     if (out / "transfer.json").exists():
         asyncio.run(resume(out, device="cpu"))
     else:

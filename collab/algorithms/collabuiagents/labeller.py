@@ -54,7 +54,7 @@ from collab.preferences.trajectory_pairs import trajectory_pairs
 from collab.rewards.base import Case, Critic, Judgement, cases
 from collab.rewards.labelling import Labelling, label, last_reply
 from collab.rewards.labels import FOLDER as LABELS
-from collab.rewards.labels import Labels, LabelWriter, labellings, read_labels
+from collab.rewards.labels import LabelSet, LabelWriter, labellings, read_labels
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.registry import MODEL, opened_critic
 from collab.rewards.restore import Rebuilder
@@ -79,7 +79,7 @@ def config_of(state: LoopState) -> CollabConfig:
     return state.config
 
 
-async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> Labels:
+async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> LabelSet:
     """Have every step of a rollout judged that is not judged yet, and read the judgements.
 
     A step about which nobody could be asked stays unjudged and is counted; ten in a row stop the training, and so does
@@ -104,7 +104,7 @@ async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Tr
     return labels
 
 
-def _mostly_unjudged(labels: Labels, out: Path) -> str | None:
+def _mostly_unjudged(labels: LabelSet, out: Path) -> str | None:
     """Why an epoch cannot be learned from, where a critic judged less than half of it; else None.
 
     It may not have been reached, have answered without a score, or not have been asked for want of room; what counts is
@@ -304,7 +304,7 @@ NO_COUNTERPART = "an episode without one of the same task that ended otherwise"
 class JudgedRollout:
     """What the learner takes of a rollout."""
 
-    labels: Labels | None
+    labels: LabelSet | None
     """None where no critic was asked."""
     pairs: StoredPairs | None
     """None where nothing is compared."""
@@ -343,7 +343,7 @@ class CreditLabeller:
         return spent_on_judging(read_labels(rollout, NAME)) if NAME in labellings(rollout) else FREE
 
 
-async def label_rollout(state: LoopState, rollout: Rollout) -> Labels | None:
+async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
     """Return the judgements that the method learns from; None where it asks no critic.
 
     Once pairs or examples were made of them the critic is not asked any more: a step that is unjudged stays it, and
@@ -361,7 +361,7 @@ async def label_rollout(state: LoopState, rollout: Rollout) -> Labels | None:
     return await judge(state, rollout.run, rollout.path, rollout.trajectories)
 
 
-async def pair_rollout(state: LoopState, rollout: Rollout, labels: Labels | None) -> StoredPairs | None:
+async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | None) -> StoredPairs | None:
     """Return the pairs that the method learns from, made or read; None where it compares nothing.
 
     Raises:
@@ -389,7 +389,7 @@ def _mostly_unasked(made: Paired) -> str | None:
 
 
 async def pair(
-    state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: Labels
+    state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: LabelSet
 ) -> StoredPairs:
     """Pair a judged rollout, or read the pairs that are there.
 
@@ -411,7 +411,7 @@ async def pair(
 
 
 async def _pair(
-    state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: Labels, suite: Suite
+    state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: LabelSet, suite: Suite
 ) -> None:
     recipe, asks = config_of(state).method.pairs.recipe(run.seed), config_of(state).method.asks_an_adversary
     choice = config_of(state).erring if asks else AdversaryChoice(part=Part(kind=SAMPLER))  # which is never asked then
@@ -467,7 +467,7 @@ def _is_paired(out: Path) -> bool:
     return (out / FOLDER / NAME / HEAD).exists()
 
 
-def _check_pairs(head: PairHead, labels: Labels | None, config: CollabConfig, run: RunConfig, out: Path) -> None:
+def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig, out: Path) -> None:
     """RunFormatError where pairs are not what this training makes of the judgements that lie beside them."""
     others = _made_otherwise(head, labels, config, run)
     if others is not None:
@@ -477,7 +477,7 @@ def _check_pairs(head: PairHead, labels: Labels | None, config: CollabConfig, ru
         )
 
 
-def _made_otherwise(head: PairHead, labels: Labels | None, config: CollabConfig, run: RunConfig) -> str | None:
+def _made_otherwise(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig) -> str | None:
     """What is different about pairs, in words; None where they are as this training makes them."""
     critic = None if labels is None else labels.head.critic
     if head.critic != critic:

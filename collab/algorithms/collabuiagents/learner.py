@@ -1,28 +1,284 @@
-"""The learner: examples from pairs and rewarded replies, then one fine-tuning run per policy."""
+"""The learner: examples from pairs and rewarded replies, then one fine-tuning run per policy.
+
+What of a judged rollout is learned: replies with their own prompts, in the pieces in which a policy reads them.
+
+    with example_builder(config, rollout, policy) as builder:
+        made = examples_of(rollout, judged, suite.space, builder)
+    made.rows["shared"], made.counts("shared", older=[])
+
+By the method's objective, "dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt,
+and behind these one per anchor, a rewarded reply without a pair of its own, on both sides;
+"rft" a row per rewarded reply; "trajectory-dpo" a row per reply of both episodes of a pair, each under its own prompt.
+
+Rows stand in the order of the episodes: by task, episode, step, agent and round; of a pair of whole trajectories the
+chosen one's come first.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
-from collab.algorithms.collabuiagents.config import CollabConfig
-from collab.algorithms.collabuiagents.examples import FILES, CollabExamples, examples_of, read_trajectories
-from collab.algorithms.collabuiagents.labeller import config_of
+from collab.algorithms.collabuiagents.config import CollabConfig, CollabMethod, Objective
+from collab.algorithms.collabuiagents.labeller import JudgedRollout, config_of
 from collab.algorithms.collabuiagents.metrics import CollabCounts, training_metrics
+from collab.data.example import Level, Row
+from collab.data.parquet import read_rows
 from collab.data.tokenize import read_data
+from collab.envs.grammar import ActionSpace
+from collab.errors import RunFormatError
 from collab.loop.checks import check_bases
 from collab.loop.config import TrainingConfig
-from collab.loop.example_store import draw_older, examples_file, store, stored
-from collab.loop.examples import example_builder
+from collab.loop.example_store import Examples, draw_older, examples_file, store, stored
+from collab.loop.examples import ExampleBuilder, Target, example_builder
 from collab.loop.finetuning import Finetuning, finetune, task_of_epoch
 from collab.loop.interfaces import Labels, Rollout, Update
 from collab.loop.policy import Policy, first_policy
 from collab.loop.record import ExampleCounts, TrainingDir
 from collab.loop.state import LoopState
+from collab.preferences.pairs import sureness
+from collab.rewards.base import Judgement, cases
+from collab.rewards.credit import BEHIND_ERROR, JudgedStep, behind_errors, rewarded
+from collab.rewards.labels import LabelSet
 from collab.rollout.build import build_suite
 from collab.trainers.prepare import Prepared, Task, prepare
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
-from collab.trainers.trajectory_dpo import prepare_trajectories
+from collab.trainers.trajectory_dpo import TrajectoryRows, prepare_trajectories
+from collab.types import CellRef, PreferencePair, ReplyRef, Trajectory, Utterance
+
+WHOLE = "compares whole trajectories"
+"""Why a pair has no row of its own."""
+
+
+FILES: Mapping[Objective, str] = {
+    "dpo": "preference.parquet",
+    "rft": "demonstration.parquet",
+    "trajectory-dpo": "trajectory.parquet",
+}
+"""Objective → file of a policy's examples."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CollabExamples(Examples):
+    """Examples by policy, and what became none."""
+
+    replies: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """Of pairs of whole trajectories: replies of the chosen and of the rejected side."""
+    anchors: Counter[str] = field(default_factory=Counter)
+    """Examples by policy that compare a reply with itself."""
+    unjudged: int = 0
+    """Steps of which nobody said what in them is rewarded; 0 where pairs were made of judgements, which tell it."""
+
+    def counts(self, group: str, older: Sequence[Row] = ()) -> CollabCounts:
+        """Return what there is of a policy, older examples beside it."""
+        replies, found = self.replies.get(group, []), super(CollabExamples, self).counts(group, older)
+        counted = {
+            **found.model_dump(),
+            "examples": len(replies) or found.examples - self.anchors[group],
+            "repeated": 0 if replies else found.repeated,
+        }
+        return CollabCounts(**counted, anchors=self.anchors[group], replies=replies, unjudged=self.unjudged)
+
+
+def examples_of(rollout: Rollout, judged: JudgedRollout, space: ActionSpace, builder: ExampleBuilder) -> CollabExamples:
+    """Return the examples of a rollout, by the method's objective.
+
+    Args:
+        space: of the suite that was played in.
+    """
+    method, labels, pairs = method_of(builder), judged.labels, judged.pairs
+    if method.objective == "trajectory-dpo" and pairs is not None:
+        return trajectory_rows(pairs.pairs, builder)
+    assert labels is not None, "what is not compared as a whole was judged"
+    if pairs is None:
+        return rewarded_rows(rollout.trajectories, labels, space, builder)
+    made = pair_rows(pairs.pairs, builder)
+    if method.pairs.anchors:
+        add_anchors(made, pairs.pairs, rollout.trajectories, labels, space, builder)
+    return made
+
+
+def method_of(builder: ExampleBuilder) -> CollabMethod:
+    """Return the method of a training of this algorithm."""
+    assert isinstance(builder.config, CollabConfig), "the loop gives each algorithm its own configuration"
+    return builder.config.method
+
+
+def pair_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
+    """A row per pair of one state, for the policy whose input it is."""
+    made = CollabExamples.of(builder.config)
+    for pair in pairs:
+        if pair.answered is None:
+            made.refused[builder.groups[pair.chosen[0].cell.agent]][WHOLE] += 1
+        else:
+            made.add(builder.groups[pair.answered.cell.agent], builder, _preferred(pair, pair.answered))
+    return made
+
+
+def add_anchors(
+    made: CollabExamples,
+    pairs: Iterable[PreferencePair],
+    played: Iterable[Trajectory],
+    labels: LabelSet,
+    space: ActionSpace,
+    builder: ExampleBuilder,
+) -> None:
+    """Put rewarded replies without a pair of their own behind the rows of pairs, of each state as the method says.
+
+    A reply that is the better side under another cell's input has none under its own. Those are taken first that their
+    policy was surest of: what a hot policy says of little likelihood is no model to hold on to. A policy without any
+    pair has nothing to hold on against, and gets none.
+
+    Args:
+        space: of the suite that was played in.
+    """
+    method = method_of(builder).pairs
+    paired = {pair.answered for pair in pairs}
+    learning = {agent for agent, group in builder.groups.items() if made.rows[group]}
+    steps = list(filter(None, _judged(played, labels, space, method.threshold)))
+    behind = _behind(steps, builder)
+    for step in (one for one in steps if one.judgement.key not in behind):
+        alone = [cell for cell in rewarded(step) if cell.cell.agent in learning and step.ref(cell.cell) not in paired]
+        surest = {cell.cell for cell in sorted(alone, key=sureness, reverse=True)[: method.anchors]}
+        for cell in (cell for cell in alone if cell.cell in surest):
+            group, ref = builder.groups[cell.cell.agent], step.ref(cell.cell)
+            target = replace(_lesson(ref, step.judgement, "preference", "anchor"), rejected=ref)
+            made.anchors[group] += made.add(group, builder, target)
+
+
+def rewarded_rows(
+    played: Iterable[Trajectory], labels: LabelSet, space: ActionSpace, builder: ExampleBuilder
+) -> CollabExamples:
+    """A row per rewarded reply: what is left when nothing is compared (CollabUIAgents, table 3, "PO → RFT").
+
+    Of a state with more rewarded replies than `pairs.cap`, those are kept that pairs would be kept of.
+
+    Args:
+        space: of the suite that was played in.
+    """
+    made, steps = (
+        CollabExamples.of(builder.config),
+        list(_judged(played, labels, space, method_of(builder).pairs.threshold)),
+    )
+    judged = list(filter(None, steps))
+    made.unjudged = len(steps) - len(judged)
+    behind = _behind(judged, builder)
+    for step in judged:
+        for target in _rewarded(step, builder):
+            group = builder.groups[target.said.cell.agent]
+            if step.judgement.key in behind:
+                made.refused[group][BEHIND_ERROR] += 1
+            else:
+                made.add(group, builder, target)
+    return made
+
+
+def trajectory_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
+    """A row per reply of both trajectories of a pair, for each policy its own replies.
+
+    A pair is refused whole, by the first cause that one of its replies has.
+    """
+    made = CollabExamples.of(builder.config)
+    for pair in pairs:
+        for group, slots in builder.config.groups.items():
+            sides = [_whole(side, kind, slots) for side, kind in ((pair.chosen, "solved"), (pair.rejected, "unsolved"))]
+            found = [builder.build(target) for side in sides for target in side]
+            made.retokenised[group] += any(again for _, again in found)
+            refused = [row for row, _ in found if isinstance(row, str)]
+            if refused:
+                made.refused[group][refused[0]] += 1
+            else:
+                made.rows[group] += [row for row, _ in found if isinstance(row, Row)]
+                made.replies.setdefault(group, []).append((len(sides[0]), len(sides[1])))
+    return made
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _preferred(pair: PreferencePair, answered: ReplyRef) -> Target:
+    return Target(
+        said=pair.chosen[0],
+        answered=answered,
+        level="preference",
+        kind=pair.source,
+        rejected=pair.rejected[0] if pair.synthetic is None else pair.synthetic,
+        teacher=pair.critic or "outcome",
+        asked=pair.calls[0] if pair.calls else None,
+    )
+
+
+def _judged(
+    played: Iterable[Trajectory], labels: LabelSet, space: ActionSpace, threshold: float
+) -> Iterator[JudgedStep | None]:
+    """The steps of a rollout, in its order; None for one that nobody judged."""
+    for trajectory in played:
+        for case in cases(trajectory, space):
+            judgement = labels.of(case)
+            yield None if judgement is None else JudgedStep.of(trajectory, judgement, threshold)
+
+
+def _behind(steps: Iterable[JudgedStep], builder: ExampleBuilder) -> frozenset[tuple[str, int]]:
+    """The steps (trajectory, step) that teach nothing because of where they stand."""
+    return behind_errors(steps) if method_of(builder).pairs.until_error else frozenset()
+
+
+def _rewarded(step: JudgedStep, builder: ExampleBuilder) -> Iterator[Target]:
+    """What of a step is learned."""
+    cells = rewarded(step)
+    kept = _kept(step, cells, builder.recorded.run.seed, method_of(builder).pairs.cap)
+    for cell in cells:
+        if cell.cell in kept:
+            yield _lesson(step.ref(cell.cell), step.judgement, "demonstration", "rewarded")
+
+
+def _lesson(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Target:
+    """A reply that a critic rewarded."""
+    call = judgement.call_of(said.cell)
+    return Target(
+        said=said,
+        level=level,
+        kind=kind,
+        teacher=judgement.rewards.critic,
+        asked=None if call is None else call.prompt,
+    )
+
+
+def _kept(step: JudgedStep, cells: Sequence[Utterance], seed: int, cap: int | None) -> set[CellRef]:
+    """Cells that the seed ranks first, as pairs of them would be ranked; all where there is no cap."""
+    ranked = sorted(cells, key=lambda cell: step.seed(seed, "pair cap", cell.cell))
+    return {cell.cell for cell in ranked[:cap]}
+
+
+def _whole(side: Sequence[ReplyRef], kind: str, slots: Sequence[str]) -> list[Target]:
+    """All that a policy said in an episode."""
+    return [
+        Target(said=ref, level="demonstration", kind=kind, teacher="outcome") for ref in side if ref.cell.agent in slots
+    ]
+
+
+def read_trajectories(path: Path, replies: Sequence[tuple[int, int]]) -> list[TrajectoryRows]:
+    """Read pairs of whole trajectories back.
+
+    Args:
+        path: of their rows.
+        replies: `CollabCounts.replies`.
+
+    Raises:
+        RunFormatError: there are other rows than were counted.
+    """
+    rows = list(read_rows(path))
+    if len(rows) != sum(map(sum, replies)):
+        raise RunFormatError(f"{path}: {len(rows)} rows, but {sum(map(sum, replies))} were written; train anew")
+    left = iter(rows)
+    return [
+        TrajectoryRows(chosen=[next(left) for _ in range(good)], rejected=[next(left) for _ in range(bad)])
+        for good, bad in replies
+    ]
+
 
 NO_PAIR, NO_REWARD = "no valid pair in this epoch", "no rewarded reply in this epoch"
 

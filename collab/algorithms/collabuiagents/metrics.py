@@ -17,7 +17,7 @@ from collab.loop.record import EpochRecord, ExampleCounts, hash_json
 from collab.preferences.explain import count_lines
 from collab.preferences.store import PairHead, StoredPairs
 from collab.rewards.base import Judgement, spent_on
-from collab.rewards.labels import Failed, Labels
+from collab.rewards.labels import Failed, LabelSet
 from collab.store.usage import total
 from collab.trainers.callbacks import chosen_gain, over_pairs
 from collab.types import PreferencePair, Spent
@@ -78,7 +78,9 @@ def metrics_of(record: EpochRecord) -> CollabMetrics:
         raise RunFormatError(f"{error}; remove that epoch.json, and the training makes it again") from None
 
 
-def label_metrics(labels: Labels | None, pairs: StoredPairs | None, run: RunConfig, threshold: float) -> CollabMetrics:
+def label_metrics(
+    labels: LabelSet | None, pairs: StoredPairs | None, run: RunConfig, threshold: float
+) -> CollabMetrics:
     """Return what judgements and pairs tell.
 
     Args:
@@ -113,7 +115,7 @@ def training_metrics(lines: Sequence[Mapping[str, object]], beta: float) -> dict
     }
 
 
-def judgements_of(labels: Labels | None) -> list[Judgement]:
+def judgements_of(labels: LabelSet | None) -> list[Judgement]:
     """Return the judgements of a rollout; none where no critic was asked."""
     return [] if labels is None else list(labels.judged.values())
 
@@ -144,7 +146,7 @@ def count_unasked(failed: Iterable[Failed]) -> dict[str, int]:
     return {f"{kind}, the last: {said[-1]}": len(said) for kind, said in found.items()}
 
 
-def spent_on_judging(labels: Labels) -> Spent:
+def spent_on_judging(labels: LabelSet) -> Spent:
     """What the calls behind judgements took, those of answers about steps that could not be judged, too."""
     return total([*(spent_on(judgement.calls) for judgement in labels.judged.values()), *labels.lost])
 

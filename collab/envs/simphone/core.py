@@ -21,7 +21,7 @@ from collab.envs.simphone.app import Apps
 from collab.envs.simphone.apps import STANDARD
 from collab.envs.simphone.apps.markor import MARKOR
 from collab.envs.simphone.distractions.interruptions import KINDS, way_out
-from collab.envs.simphone.distractions.layout import dressed
+from collab.envs.simphone.distractions.looks import dressed
 from collab.envs.simphone.distractions.presets import PRESETS, Distractions, Noise, Schedule, disturbed, schedule
 from collab.envs.simphone.state import LAUNCHER, ROOT, STANDARD_FOLDERS, START_MS, Entry, Phone
 from collab.envs.simphone.tasks import BY_NAME, TaskSpec

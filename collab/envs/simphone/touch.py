@@ -26,8 +26,8 @@ from collab.envs.simphone.app import App, Apps, Node
 from collab.envs.simphone.apps import TEXT_MENU
 from collab.envs.simphone.apps.system import pull_down
 from collab.envs.simphone.distractions.interruptions import act_on
+from collab.envs.simphone.distractions.looks import english_names
 from collab.envs.simphone.distractions.presets import act_while_loading
-from collab.envs.simphone.distractions.words import english_names
 from collab.envs.simphone.state import Page, Phone, close_panel, edit_page, focus_on, go_home, push, put_field, start
 from collab.envs.simphone.ui.layout import KEYBOARD_TOP, STATUS_BAR
 from collab.envs.simphone.ui.screen import OVERLAYS, Frame, go_back, input_nodes, leave, look, view_of

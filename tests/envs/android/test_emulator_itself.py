@@ -18,7 +18,7 @@ from collab.seeds import Seeds
 
 PACKAGE = os.environ.get("COLLAB_ANDROIDWORLD_PACKAGE")
 PYTHON = os.environ.get("COLLAB_ANDROIDWORLD_PYTHON") or f"{PACKAGE}/.venv/bin/python"
-CLIENT = Path(__file__).parents[3] / "collab" / "envs" / "phone" / "androidworld" / "client"
+CLIENT = Path(__file__).parents[3] / "collab" / "envs" / "simphone" / "conformance" / "client"
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,7 +8,7 @@ from functools import partial
 
 from collab.envs.simphone.app import App, Node, View, grid, line, text, text_field
 from collab.envs.simphone.apps.system import open_shade
-from collab.envs.simphone.distractions.words import app_name
+from collab.envs.simphone.distractions.looks import app_name
 from collab.envs.simphone.state import LAUNCHER, Handler, Page, Phone, pop, push, start
 
 _ID = LAUNCHER + ":id/"

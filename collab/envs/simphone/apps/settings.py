@@ -26,7 +26,7 @@ from collab.envs.simphone.app import (
     text,
     text_field,
 )
-from collab.envs.simphone.distractions.words import said
+from collab.envs.simphone.distractions.looks import said
 from collab.envs.simphone.state import Page, Phone, pop, push, put_setting
 
 WIFI, BLUETOOTH, BRIGHTNESS = "global/wifi_on", "global/bluetooth_on", "system/screen_brightness"

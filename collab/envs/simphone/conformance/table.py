@@ -182,7 +182,7 @@ an instance takes a fifth of a second.
 ## AndroidWorld's agents on SimPhone
 
 The same interface serves anything that AndroidWorld has, its suites and agents included. `collab phone serve` prints
-the port; in AndroidWorld's environment, with `collab/envs/phone/androidworld/client` on the path:
+the port; in AndroidWorld's environment, with `collab/envs/simphone/conformance/client` on the path:
 
 ```python
 import simphone_env

@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any
 
 from collab.envs.simphone.app import chosen
-from collab.envs.simphone.apps.expense import PACKAGE, entry_key
+from collab.envs.simphone.apps.expense import CATEGORIES, EXPENSE, PACKAGE, dollars, entry_key, expenses
 from collab.envs.simphone.apps.markor import MARKOR, was_opened
-from collab.envs.simphone.content.expenses import CATEGORIES, EXPENSE, dollars, expenses
 from collab.envs.simphone.state import START_MS, Phone, whole, write
 from collab.envs.simphone.tasks import plans
 from collab.envs.simphone.tasks.markor_writing import empty, open_note

@@ -6,8 +6,19 @@ import random
 from functools import partial
 from typing import Any
 
-from collab.envs.simphone.apps.joplin import PACKAGE, entry_key, folder_key, line_key
-from collab.envs.simphone.content.joplin import FOLDERS, NOTES, is_todo, note, notes, put_library, said
+from collab.envs.simphone.apps.joplin import (
+    FOLDERS,
+    NOTES,
+    PACKAGE,
+    entry_key,
+    folder_key,
+    is_todo,
+    line_key,
+    note,
+    notes,
+    put_library,
+    said,
+)
 from collab.envs.simphone.state import Phone, Row, rows
 from collab.envs.simphone.tasks import plans
 from collab.envs.simphone.tasks.spec import Params, TaskSpec, counted, phrasings, say, told

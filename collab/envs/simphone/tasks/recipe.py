@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from collab.envs.simphone.apps.markor import MARKOR, was_opened
-from collab.envs.simphone.apps.recipe import FIELDS, PACKAGE, entry_key
-from collab.envs.simphone.content.recipes import RECIPES, TEXTS, recipes
+from collab.envs.simphone.apps.recipe import FIELDS, PACKAGE, RECIPES, TEXTS, entry_key, recipes
 from collab.envs.simphone.state import Phone, whole, write
 from collab.envs.simphone.tasks import plans
 from collab.envs.simphone.tasks.markor_writing import empty, open_note

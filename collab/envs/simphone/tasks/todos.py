@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from collab.envs.simphone.apps.todos import PACKAGE, entry_key, shows
+from collab.envs.simphone.apps.todos import BLANK, HIGH, LOW, PACKAGE, TODOS, due_day, entry_key, shows, todo
 from collab.envs.simphone.content.calendar import DAY, date_of
-from collab.envs.simphone.content.todos import BLANK, HIGH, LOW, TODOS, due_day, todo
 from collab.envs.simphone.state import Phone, Row, fill, rows, whole
 from collab.envs.simphone.tasks import plans
 from collab.envs.simphone.tasks.dates import TODAY, goal_with_date, moment, whole_day

@@ -11,9 +11,8 @@ from functools import lru_cache
 
 from collab.envs.simphone.app import Line, Node, View, icon
 from collab.envs.simphone.distractions.interruptions import banner, covering, is_banner
-from collab.envs.simphone.distractions.layout import shuffled
+from collab.envs.simphone.distractions.looks import app_name, said, shuffled, worded, worded_node
 from collab.envs.simphone.distractions.presets import loading
-from collab.envs.simphone.distractions.words import app_name, said, worded, worded_node
 from collab.envs.simphone.state import USUAL, Page, Phone, close_panel, pop
 from collab.envs.simphone.ui.layout import Placed, lay_over, place
 from collab.envs.text import MAX_NOTICE, MAX_TITLE, bound_elements, cut_middle, describe_screen
