@@ -5,18 +5,23 @@ elsewhere they are drawn anew each time. The fast suite tries a quarter of the e
 
 A test marked `variations` is fast with its first parameters and slow with all others.
 
+Typer makes all commands anew in every call, which takes longer than most calls; here each application is made once.
+
 Where several processes share the tests (`make` runs two), torch computes with one thread in each: matrices are tiny,
 and threads of one process would only stand in the other's way.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
 from collections.abc import Callable
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -24,6 +29,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 settings.register_profile("explore", deadline=None)
 settings.register_profile("repeat", deadline=None, derandomize=True)
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 FAST = 25
 """Examples of a property where slow tests are left out."""
 
