@@ -16,6 +16,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -68,6 +69,12 @@ def listen() -> None:
     signal.set_wakeup_fd(_listener.pipe, warn_on_full_buffer=False)
 
 
+def treat_sigterm_as_ctrl_c() -> None:
+    """Let SIGTERM interrupt this process as Ctrl-C does, so that it removes what it put aside for a while."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
 @contextlib.contextmanager
 def asking(
     ask: Callable[[signal.Signals], object], *, leaving: str = "", clean_up: Callable[[], None] = lambda: None
@@ -101,6 +108,14 @@ def asking(
 
 def _take_note(number: int, frame: object) -> None:
     """Do nothing: Python's handler for a signal that the listener reads."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Do what Ctrl-C would do now: asyncio puts a handler of its own in its place while it runs."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):  # Ctrl-C is ignored, as in a shell's background
+        raise KeyboardInterrupt
+    handler(signal.SIGINT, frame)
 
 
 def _hear_nothing() -> None:

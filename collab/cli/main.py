@@ -41,7 +41,7 @@ from collab.cli import (
     view,
 )
 from collab.cli.command import prepare
-from collab.cli.interrupt import listen
+from collab.cli.interrupt import listen, treat_sigterm_as_ctrl_c
 from collab.cli.output import fail, plain, say
 from collab.errors import CollabError, describe_error, forget_outside, outside_parts, outside_place
 
@@ -103,6 +103,7 @@ prepare(app)
 def run() -> None:
     """Run the command of this process, with its streams as they are, and exit."""
     listen()
+    treat_sigterm_as_ctrl_c()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # a terminal that lacks a character shows "?" instead of ending the work

@@ -154,6 +154,27 @@ def test_a_command_killed_before_its_head_is_there_is_begun_again_by_the_same_wo
     assert not list(out.glob(f".{head}.*"))
 
 
+def test_an_export_killed_before_its_tables_are_there_is_begun_again_by_the_same_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow.parquet")
+    run, out = tmp_path / "run", tmp_path / "out"
+    assert main([*ROLLOUT, str(run)]) == 0
+    asked = ["runs", "export", str(run), "--parquet", str(out)]
+
+    def life() -> int:
+        die_before(out / "episodes.parquet")
+        return main(asked)
+
+    assert in_a_child(life) == -signal.SIGKILL
+    assert any(out.iterdir()), "it was half written"
+    assert main(asked) == 0, capsys.readouterr().err
+    assert (out / "episodes.parquet").exists()
+    assert not list(out.glob(".*"))
+    assert main(asked) == 2
+    assert "holds something, and nothing is overwritten" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("command", "head"), [(rollout, "run.json"), *COMMANDS])
 def test_of_commands_that_make_the_same_directory_at_once_one_wins(
     command: Callable[[Path], list[str]], head: str, tmp_path: Path
