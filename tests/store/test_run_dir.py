@@ -126,6 +126,11 @@ def rollout(folder: Path) -> list[str]:
     return ROLLOUT[:-1]
 
 
+def evaluation(folder: Path) -> list[str]:
+    asked = ["eval", "--env", "corridor", "--agents", "rehearsal", "--seeds", "30,31", "--episodes", "1"]
+    return [*asked, "--library", LIBRARY]
+
+
 COMMANDS = [
     (synthesis, "synth.json"),
     (calibration, "calibration.json"),
@@ -134,7 +139,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("command", "head"), COMMANDS)
+@pytest.mark.parametrize(("command", "head"), [(evaluation, "seed-30/run.json"), *COMMANDS])
 def test_a_command_killed_before_its_head_is_there_is_begun_again_by_the_same_words(
     command: Callable[[Path], list[str]], head: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,12 +151,13 @@ def test_a_command_killed_before_its_head_is_there_is_begun_again_by_the_same_wo
         return main(asked)
 
     assert in_a_child(life) == -signal.SIGKILL
-    left = {path.name for path in out.iterdir()}
-    assert head not in left
-    assert any(name.startswith(f".{head}.") for name in left), "it was half written"
+    place = out / head
+    left = {path.name for path in place.parent.iterdir()}
+    assert place.name not in left
+    assert any(name.startswith(f".{place.name}.") for name in left), "it was half written"
     assert main(asked) == 0, capsys.readouterr().err
-    assert (out / head).exists()
-    assert not list(out.glob(f".{head}.*"))
+    assert place.exists()
+    assert not list(place.parent.glob(f".{place.name}.*"))
 
 
 def test_an_export_killed_before_its_tables_are_there_is_begun_again_by_the_same_words(
