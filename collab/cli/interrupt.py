@@ -72,7 +72,6 @@ def listen() -> None:
 def treat_sigterm_as_ctrl_c() -> None:
     """Let SIGTERM interrupt this process as Ctrl-C does, so that it removes what it put aside for a while."""
     signal.signal(signal.SIGTERM, _interrupt)
-    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
 @contextlib.contextmanager
@@ -119,6 +118,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _hear_nothing() -> None:
-    """Give a forked child no part in its parent's pipe."""
+    """Give a forked child no part in its parent's pipe, and let SIGTERM end it."""
     with contextlib.suppress(ValueError):  # forked from another thread
         signal.set_wakeup_fd(-1)
+        if signal.getsignal(signal.SIGTERM) is _interrupt:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,7 +112,9 @@ def test_a_proof_that_is_ended_leaves_no_directory_and_no_process_behind(tmp_pat
     )
     assert process.stderr is not None
     assert any("teaching" in line for line in iter(process.stderr.readline, ""))
-    assert list(tmp_path.glob("collab-verify-*"))
+    while not list(tmp_path.glob("collab-verify-*/tiny")):  # the process that teaches is at work
+        assert process.poll() is None
+        time.sleep(0.05)
     process.terminate()
     _, told = process.communicate(timeout=60)
     assert (process.returncode, told) == (1, "error: interrupted\n")

@@ -238,6 +238,10 @@ class Window:
         if not self._refuse_program(event):
             self._opening += 1
 
+    def _left(self, event: Mapping[str, Any]) -> None:
+        """A frame is about to go to another address; one of another program is not opened."""
+        self._refuse_program(event)
+
     def _refuse_program(self, event: Mapping[str, Any]) -> bool:
         """Tell of an address that is not opened because another program would; whether it is one."""
         url = str(event["url"])
@@ -272,7 +276,7 @@ class Window:
             await session.send("Security.enable")
             await session.send("Security.setOverrideCertificateErrors", {"override": True})
         session.on("Page.windowOpen", self._announced)
-        session.on("Page.frameScheduledNavigation", self._refuse_program)
+        session.on("Page.frameScheduledNavigation", self._left)
         await session.send("Page.enable")  # a busy page answers late: the guard must not wait for it
 
     async def _vouch(self, session: CDPSession, event: Mapping[str, Any]) -> None:
