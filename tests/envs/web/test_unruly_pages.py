@@ -910,3 +910,25 @@ def test_links_of_image_maps_and_names_that_show_nothing(play: Play) -> None:
             assert str(player.seen.url).endswith({"Circle": "#circle", "Rectangle": "#rect"}[name])
 
     play(html, script)
+
+
+def test_links_to_other_programs_are_told_and_leave_the_page_alive(play: Play, server: Server) -> None:
+    """The browser asks in a window of its own whether to open the program; behind it the page hears no mouse."""
+    server.pages["/found"] = "<h1>Found</h1>"
+    html = """<a href="tel:+4912">Call</a> <a href="mailto:a@b.de">Write</a> <a href="tel:+4913" target=_blank>Ring</a>
+        <button onclick="location.href = 'zoommtg://join'">Join</button>
+        <form action="myapp:send"><button>Send</button></form>
+        <form action="/found" target=_blank><button>Search</button></form>"""
+    links = {"Call": "tel:+4912", "Write": "mailto:a@b.de", "Ring": "tel:+4913", "Join": "zoommtg://", "Send": "myapp:"}
+
+    async def script(player: Player) -> None:
+        for label, address in links.items():
+            await player.start()
+            await player.do("click", label)
+            assert player.effect.startswith(address), player.effect
+            assert player.effect.endswith("was not opened: it is for another program")
+            assert len(player.seen.tabs) == 1
+            await player.do("click", "Search")
+            assert [tab.url.endswith("/found?") for tab in player.seen.tabs] == [False, True], (label, player.effect)
+
+    play(html, script)
