@@ -44,10 +44,10 @@ used. Success on SimPhone is not a success rate on AndroidWorld.
 
 All arms begin with the same checkpoint{base} and train with the same number of environment
 steps. They are measured on the same instances (run seeds 30, 31 and 32) after the last epoch, with the same sampling:
-"hot" is temperature 1.5, "cold" is 0.3. At the pocket's own temperatures (0.1 to 0.8) the agents of a team agree in nearly all
-steps, and agreement teaches nothing. So they play hot. A high temperature costs success. The column beside shows what
-an untrained team loses by it; a training that makes a policy more confident regains some of that. Only the section
-after the goals compares trained and untrained teams that are both cold.
+"hot" is temperature 1.5, "cold" is 0.3. At the pocket's own temperatures (0.1 to 0.8) the agents of a team agree in
+nearly all steps, and agreement teaches nothing. So they play hot. A high temperature costs success. The column beside
+shows what an untrained team loses by it; a training that makes a policy more confident regains some of that. Only the
+section after the goals compares trained and untrained teams that are both cold.
 
 [`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them. It was written
 before any measurement, and changed after that:
