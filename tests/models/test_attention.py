@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collab.models.engine import attention
 from collab.models.engine.attention import (
     PackedPass,
     PassSegment,
@@ -15,7 +16,6 @@ from collab.models.engine.attention import (
     join,
     places_of,
 )
-from collab.models.engine.scheduler import attention
 
 
 def whole(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
