@@ -1,6 +1,6 @@
 """Rows as Parquet: one file per level, for this project and for any other tool.
 
-    with RowWriter(folder / "basic.parquet") as out:
+    with ExampleWriter(folder / "basic.parquet") as out:
         out.add(row)
     for row in read_rows(folder / "basic.parquet"): ...
 

@@ -398,7 +398,7 @@ async def pair_up(
         concurrency: steps about which the adversary is asked at the same time.
 
     Raises:
-        OutOfPatience: asking, or trying the answers, failed for ten steps in a row.
+        TooManyFailures: asking, or trying the answers, failed for ten steps in a row.
         RunFormatError: the run was recorded in another version of the environment.
     """
     judged, unjudged = _judged(trajectories, labels, recipe, space, states)

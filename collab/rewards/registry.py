@@ -1,7 +1,7 @@
 """A critic from its agents file: what it is made with, and the digest by which its calibrations are found again.
 
     definition = load_critic(library, "critic-llm")
-    bench = Bench.of("critic-llm", definition, critic_texts(library, definition))
+    bench = CriticResources.of("critic-llm", definition, critic_texts(library, definition))
     critic = bench.critic(seed=0)
     await bench.close()
 
