@@ -4,7 +4,7 @@ What was sampled is learned in the tokens in which it was sampled, where a row h
 checkpoint's tokenizer; anything else in the tokens of its text. Every reply is closed by the token that the template
 closes it with, also one that was cut at its longest length.
 
-An `EncodedExample` is one sequence of which only the end is scored; a `EncodedPair` is one prompt with two ends.
+An `EncodedExample` is one sequence of which only the end is scored; an `EncodedPair` is one prompt with two ends.
 
 Rows from directories, as a stage wants them.
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
-from collab.data.example import LEVELS, Level, Sampled
+from collab.data.example import LEVELS, Example, Level, Sampled
 from collab.data.parquet import read_rows
 from collab.errors import ConfigError, UsageError
 from collab.prompts.render import prefix_hash
@@ -131,7 +131,7 @@ class Encoded(Generic[ItemT]):
         return found
 
 
-def encode_replies(rows: Iterable[EncodedExample], chat: ChatTokenizer, context: int) -> Encoded[EncodedExample]:
+def encode_replies(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> Encoded[EncodedExample]:
     """Prompts with the reply to learn, for next-token loss.
 
     Args:
@@ -144,7 +144,7 @@ def encode_replies(rows: Iterable[EncodedExample], chat: ChatTokenizer, context:
     """
     end = turn_end(chat)
 
-    def one(row: EncodedExample) -> EncodedExample:
+    def one(row: Example) -> EncodedExample:
         prompt = chat.prompt_ids(row.prompt).ids
         ids = np.array((*prompt, *_said(row.reply, row.reply_sampled, chat), end), np.int32)
         return EncodedExample(group=row.level, ids=ids, scored_from=len(prompt))
@@ -152,7 +152,7 @@ def encode_replies(rows: Iterable[EncodedExample], chat: ChatTokenizer, context:
     return _fitting(map(one, rows), context)
 
 
-def encode_pairs(rows: Iterable[EncodedExample], chat: ChatTokenizer, context: int) -> Encoded[EncodedPair]:
+def encode_pairs(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> Encoded[EncodedPair]:
     """Preferences as pairs; rows without a rejected reply are no preferences and are passed over.
 
     Raises:
@@ -160,7 +160,7 @@ def encode_pairs(rows: Iterable[EncodedExample], chat: ChatTokenizer, context: i
     """
     end = turn_end(chat)
 
-    def one(row: EncodedExample, rejected: str) -> EncodedPair:
+    def one(row: Example, rejected: str) -> EncodedPair:
         prompt = chat.prompt_ids(row.prompt).ids
         sides = ((row.reply, row.reply_sampled), (rejected, row.rejected_sampled))
         chosen_ids, rejected_ids = (np.array((*_said(*side, chat), end), np.int32) for side in sides)
@@ -175,7 +175,7 @@ def encode_pairs(rows: Iterable[EncodedExample], chat: ChatTokenizer, context: i
     return _fitting((one(row, row.rejected) for row in rows if row.rejected is not None), context)
 
 
-def rows_digest(rows: Iterable[EncodedExample]) -> str:
+def rows_digest(rows: Iterable[Example]) -> str:
     """SHA-256 over what rows teach, in their order: equal for data that trains the same."""
     digest = hashlib.sha256()
     for row in rows:
@@ -230,7 +230,7 @@ def turn_end(chat: ChatTokenizer) -> int:
 class Data:
     """What was read."""
 
-    rows: Sequence[EncodedExample]
+    rows: Sequence[Example]
     """Of the levels that were asked for, each once, in the order of the files."""
     broken: Mapping[str, int] = field(default_factory=dict)
     """Rows that cannot be used and were left out, by field."""
@@ -255,7 +255,7 @@ def read_data(folders: Sequence[Path], levels: Sequence[Level], *, max_broken: i
         ConfigError: a row is broken, or there is none of these levels.
         MissingExtra: pyarrow is not installed.
     """
-    kept: dict[str, EncodedExample] = {}
+    kept: dict[str, Example] = {}
     repeated = 0
     broken: Counter[str] = Counter()
     for file in _files(folders, levels):
