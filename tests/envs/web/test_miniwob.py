@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import pytest
 
 from collab.envs.base import Bounded, Forkable, HasGoal, HasOracle, HasScreenshot
 from collab.envs.grammar import WEB
-from collab.envs.random_actions import random_action
-from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite, outcome
-from collab.envs.web.miniwob_page import ALL, DESKTOP, PHONE, Episode, MiniwobPage, Shown
+from collab.envs.random_actions import draw_action
+from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite, judge_page
+from collab.envs.web.miniwob_page import ALL, DESKTOP, PHONE, MiniwobPage, PageEpisode, Shown
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.envs.web.solutions import SOLVED
 from collab.errors import EnvironmentFailure, UnknownName
@@ -22,31 +22,8 @@ FEW = ("click-button", "click-dialog", "email-inbox", "login-user", "choose-list
 
 
 Check: TypeAlias = Callable[[MiniwobSuite], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def play() -> Iterator[Callable[[Check], None]]:
-    """Run a check on a suite whose browser all checks of this module share."""
-    suite = MiniwobSuite()
-    with asyncio.Runner() as runner:
-        yield lambda check: runner.run(_run(check, suite))
-        runner.run(suite.close())
-
-
-async def _run(check: Check, suite: MiniwobSuite) -> None:
-    """Give back all tabs that the check leaves open."""
-    opened: list[MiniwobEnvironment] = []
-    really_open = suite.open
-
-    async def open() -> MiniwobEnvironment:
-        opened.append(await really_open())
-        return opened[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suite, "open", open)
-        await check(suite)
-    for environment in opened:
-        await environment.close()
+SUITE = MiniwobSuite
+"""What the fixture `play` runs checks on."""
 
 
 def play_alone(check: Check, **options: object) -> None:
@@ -106,11 +83,11 @@ def test_an_instance_is_a_name_and_a_seed() -> None:
     ],
 )
 def test_reward_rules(raw: float, reward: float, rule: str, success: bool, score: float) -> None:
-    ended = Episode(goal="", done=True, raw=raw, reward=reward, reason="")
-    judged = outcome(ended, rule)  # type: ignore[arg-type]
+    ended = PageEpisode(goal="", done=True, raw=raw, reward=reward, reason="")
+    judged = judge_page(ended, rule)  # type: ignore[arg-type]
     assert (judged.success, judged.score) == (success, score)
-    running = Episode(goal="", done=False, raw=raw, reward=reward, reason="")
-    assert not outcome(running, rule).success  # type: ignore[arg-type]
+    running = PageEpisode(goal="", done=False, raw=raw, reward=reward, reason="")
+    assert not judge_page(running, rule).success  # type: ignore[arg-type]
 
 
 # ----------------------------------------------------------------------------------------------- with a browser
@@ -190,7 +167,7 @@ def test_same_seed_same_start_whatever_came_before(play: Callable[[Check], None]
             first = await one.reset(task)
             shown, rng = first, random.Random(name)
             for _ in range(5):
-                result = await one.step(random_action(WEB, shown, rng, ending=False))
+                result = await one.step(draw_action(WEB, shown, rng, ending=False))
                 shown = result.observation
                 if result.done:
                     break
@@ -211,12 +188,12 @@ def test_a_plain_click_needs_no_second_look_and_other_things_do(play: Callable[[
         assert page is not None
         by_role = {element.role: element for element in shown.elements}
         button = by_role["button"]
-        spot = page.spot(button.key)
+        spot = page.find_spot(button.key)
         assert spot is not None
         assert button.box is not None
         assert button.box.contains(*spot)
-        assert page.spot(by_role["drop-down"].key) is None  # a list is opened by focus, not by a click
-        assert page.spot("html[1]/body[1]/gone[1]") is None
+        assert page.find_spot(by_role["drop-down"].key) is None  # a list is opened by focus, not by a click
+        assert page.find_spot("html[1]/body[1]/gone[1]") is None
         await environment.step(WEB.make("click", id=button.index))
         assert await page.tab.evaluate("WOB_DONE_GLOBAL")
 
@@ -436,7 +413,7 @@ def test_every_page_starts_repeats_forks_and_survives(play: Callable[[Check], No
             assert first.elements, name
             shown, rng, twin = first, random.Random(name), None
             for number in range(6):
-                result = await environment.step(random_action(WEB, shown, rng, ending=False))
+                result = await environment.step(draw_action(WEB, shown, rng, ending=False))
                 shown = result.observation
                 if result.done:
                     break
