@@ -7,6 +7,8 @@ What happens beside the page is answered by fixed rules and told once, in `take_
 - a new window becomes a tab and is shown as soon as its page begins to arrive; above `max_tabs` it is closed again;
 - a closed tab leaves the list; when the last one closes, an empty one opens;
 - downloads are refused;
+- a link to another program (tel:, mailto:, any scheme that is not the browser's own) is not followed: the browser
+  would ask in a window of its own, behind which the page hears no mouse;
 - a navigation to an address that the policy forbids by its text does not happen: the page stays as it was. Anything
   else (a name that turns out to be private, a picture, a script) fails at the gate and is listed by `take_refusals`.
 """
@@ -15,6 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,6 +36,18 @@ if TYPE_CHECKING:
 
 MOST_NOTICES = 8
 """Notices of one step that are told in full; the others are counted."""
+
+_OWN_SCHEME = "^(https?|about|blob|data|file|filesystem|javascript|view-source|chrome(-[a-z]+)?):"
+"""Addresses that the browser opens itself; all others belong to another program."""
+_STAY = f"""
+{{
+  const own = new RegExp({json.dumps(_OWN_SCHEME)}, "i");
+  globalThis.navigation?.addEventListener("navigate", (event) => {{
+    if (!own.test(event.destination.url)) event.preventDefault();
+  }});
+}}
+"""
+"""Run in every document before its own scripts."""
 
 AWAITED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that a page is still loading for."""
@@ -219,9 +235,22 @@ class BrowserWindow:
         page = _find_page(request)
         return request.is_navigation_request() if page is None else page is self._shown
 
-    def _on_tab_announced(self, _: Mapping[str, Any]) -> None:
+    def _on_tab_announced(self, event: Mapping[str, Any]) -> None:
         """Count a tab that a page opens; it is there only when its own page begins to arrive."""
-        self._opening += 1
+        if not self._refuse_program(event):
+            self._opening += 1
+
+    def _on_navigation(self, event: Mapping[str, Any]) -> None:
+        """Refuse an address of another program that a frame is about to go to."""
+        self._refuse_program(event)
+
+    def _refuse_program(self, event: Mapping[str, Any]) -> bool:
+        """Report an address that only another program would open; return whether it is one."""
+        url = str(event["url"])
+        is_foreign = bool(url) and re.match(_OWN_SCHEME, url, re.IGNORECASE) is None
+        if is_foreign:
+            self._notice(f"{cut(hide_in_addresses(url), 200)} was not opened: it is for another program")
+        return is_foreign
 
     def _on_dialog(self, dialog: Dialog) -> None:
         answer = "OK" if self._dialogs == "accept" else "Cancel"
@@ -249,6 +278,7 @@ class BrowserWindow:
             await session.send("Security.enable")
             await session.send("Security.setOverrideCertificateErrors", {"override": True})
         session.on("Page.windowOpen", self._on_tab_announced)
+        session.on("Page.frameScheduledNavigation", self._on_navigation)
         await session.send("Page.enable")  # a busy page answers late: the guard must not wait for it
 
     async def _accept_certificate(self, session: CDPSession, event: Mapping[str, Any]) -> None:
@@ -303,6 +333,7 @@ async def open_window(
         raise
     window = BrowserWindow(context, gate, policy, dialogs, max_tabs)
     try:
+        await context.add_init_script(_STAY)
         await window.open_tab()
         await window.settle_tabs()
     except BaseException:

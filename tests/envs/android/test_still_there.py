@@ -48,7 +48,7 @@ def device(monkeypatch, tmp_path):
     told = Scripted()
     monkeypatch.setattr(device_guard, "TERMINAL", tmp_path / "none" / "tty")
     monkeypatch.setattr(Driver, "_dump", lambda driver: told.xml)
-    monkeypatch.setattr(Driver, "_size", lambda driver: told.size)
+    monkeypatch.setattr(Driver, "_read_size", lambda driver: told.size)
     monkeypatch.setattr(Driver, "package", lambda driver: told.package)
     monkeypatch.setattr(Driver, "_touch", lambda driver, kind, x, y: told.touches.append((kind, x, y)))
     monkeypatch.setattr(Driver, "_type", lambda driver, text, place, **_: told.touches.append((text, *place.center)))

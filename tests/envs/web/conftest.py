@@ -1,4 +1,7 @@
-"""What the tests of MiniWoB++ share: one suite per module, whose browser all its checks use."""
+"""What tests of pages share: a browser for those that need none of their own, and a suite of MiniWoB++ per module.
+
+Most of these tests take less long than the start of a browser.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,25 @@ from typing import TypeAlias
 
 import pytest
 
+from collab.envs.web.browser import Browser
 from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite
 
 Check: TypeAlias = Callable[[MiniwobSuite], Awaitable[None]]
+
+
+@pytest.fixture(scope="session")
+def runner() -> Iterator[asyncio.Runner]:
+    """The loop that the browser belongs to."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="session")
+def browser(runner: asyncio.Runner) -> Iterator[Browser]:
+    """A browser that starts with its first page."""
+    browser = Browser()
+    yield browser
+    runner.run(browser.close())
 
 
 @pytest.fixture(scope="module")
