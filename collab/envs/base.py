@@ -151,10 +151,7 @@ class HasOracle(Protocol):
     """An environment that knows solutions."""
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """Return the remaining optimal actions from the present state.
-
-        () when nothing is left to do, None when unknown.
-        """
+        """Return the remaining optimal actions; () when nothing is left to do, None when unknown."""
         ...
 
 

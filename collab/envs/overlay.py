@@ -153,10 +153,7 @@ def draw_touch(image: Image.Image, action: Action, observation: Observation) -> 
 
 
 def _find_spot(action: Action, observation: Observation) -> tuple[float, float] | None:
-    """Return where an action is aimed at, in the observation's pixels.
-
-    None when it has no target or it has no place.
-    """
+    """Return where an action is aimed at, in the observation's pixels; None when it has no place."""
     target = action.target
     if isinstance(target, ElementTarget):
         box = observation.elements[target.index].box if target.index < len(observation.elements) else None

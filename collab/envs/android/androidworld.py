@@ -173,10 +173,7 @@ class AndroidWorldEnvironment:
         return await self._see()
 
     def goal(self) -> str:
-        """Return the goal as AndroidWorld states it for the episode.
-
-        A few of its tasks put the present time into it.
-        """
+        """Return the goal as AndroidWorld states it for the episode; a few tasks put the present time into it."""
         return self._goal
 
     async def step(self, action: Action | None) -> StepResult:

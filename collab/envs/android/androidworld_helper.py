@@ -76,10 +76,7 @@ class AndroidWorld:
         return {"python": sys.version.split()[0], "home": _find_home(), "tasks": len(self._tasks)}
 
     def tasks(self) -> list[dict[str, Any]]:
-        """Return every task: name, apps, steps, difficulty, tags.
-
-        Those that cannot be instantiated have `broken` instead.
-        """
+        """Return every task (name, apps, steps, difficulty, tags), or `broken` for one that cannot be instantiated."""
         known = _read_metadata()
         return [self._describe_task(name, known.get(name, {})) for name in sorted(self._tasks)]
 

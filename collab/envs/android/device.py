@@ -276,10 +276,7 @@ class DeviceEnvironment:
         return self._build_result(self._task, after, words or describe_effect(before, after, action))
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """Return the remaining best actions where the device knows them; () when the episode is over.
-
-        Asks the device.
-        """
+        """Ask the device for the remaining best actions; () when the episode is over, None when it knows none."""
         if self._task is None:
             return ()
         with notice_lost_server(self._driver.place):
@@ -524,10 +521,7 @@ class DeviceSuite:
             return self._open
 
     def _notice_lost_server(self) -> AbstractContextManager[None]:
-        """Tell an adb server that was never there from one that is gone.
-
-        One that was there and is gone has ended.
-        """
+        """Tell an adb server that was never there from one that is gone, which ends the device."""
         return nullcontext() if self._open is None else notice_lost_server(self._place)
 
     async def close(self) -> None:

@@ -227,10 +227,7 @@ class SimPhone:
         return self._require_running().score(self.phone)
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """Return the remaining best actions, ending with `status`.
-
-        () when the episode is over, None when no way is known.
-        """
+        """Return the remaining best actions, up to `status`; () when the episode is over, None when unknown."""
         if self._episode is None:
             return ()
         if not self._solved:

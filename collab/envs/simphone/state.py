@@ -412,10 +412,7 @@ def compact_row(row: TableRow, table: Table) -> TableRow:
 
 
 def to_whole(value: object) -> int:
-    """Return the whole number in a column.
-
-    0 for anything else, because a database pushed from outside may hold anything.
-    """
+    """Return a column's whole number, 0 for anything else: a pushed database may hold anything."""
     return int(value) if isinstance(value, int) else 0
 
 

@@ -270,10 +270,7 @@ class MiniwobPage:
         return self._read(await self._ask("miniwob.look", pass_ms))
 
     def find_spot(self, key: str) -> XY | None:
-        """Return where a plain click does all that clicking an element of the last look means.
-
-        None to `locate` it first.
-        """
+        """Return where a plain click suffices for an element of the last look; None to `locate` it first."""
         return self._spots.get(key)
 
     # ----------------------------------------------------------------------------------------------- mouse

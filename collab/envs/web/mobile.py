@@ -172,10 +172,7 @@ def _is_text_field(element: Element) -> bool:
 
 
 async def _touch_list(page: MiniwobPage, element: Element) -> Effect | None:
-    """Return a tap on a list opens it: its options become elements; a tap on an option chooses it.
-
-    None for other things.
-    """
+    """Tap a list, which turns its options into elements, or an option, which chooses it; None for other things."""
     last = element.key.rpartition("/")[2]
     if element.role == "option" and last.startswith("option"):
         change = await choose(page.tab, element.key, element.label)

@@ -157,10 +157,7 @@ class BrowserWindow:
             self._untold += 1
 
     def take_refusals(self) -> tuple[str, ...]:
-        """Return connections that the gate refused since the last call: pictures, scripts, redirects.
-
-        Why, each once.
-        """
+        """Return why the gate refused connections (pictures, scripts, redirects) since the last call, each once."""
         return self._gate.take_refusals()
 
     async def open_tab(self) -> None:
@@ -355,10 +352,7 @@ def _is_framed(request: Request) -> bool:
 
 
 def _find_page(request: Request) -> Page | None:
-    """Return the tab that made a request.
-
-    None for a new tab's first one until it is there, and for a service worker's.
-    """
+    """Return the tab that made a request; None for a new tab's first one and for a service worker's."""
     from playwright.async_api import Error
 
     try:

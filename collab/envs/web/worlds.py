@@ -150,10 +150,7 @@ class FrameWorld:
         return bool(roots)
 
     async def _find_closed_roots(self, element: str) -> list[int]:
-        """Return the closed shadow root of an element, by the browser's own number of it.
-
-        None of what is gone meanwhile.
-        """
+        """Return an element's closed shadow root by the browser's number; none of what is gone meanwhile."""
         from playwright.async_api import Error
 
         with contextlib.suppress(Error):
@@ -166,10 +163,7 @@ class FrameWorld:
         return await self._page.await_answer(self._session.send(method, request))
 
     async def enter(self, key: str) -> FrameWorld | None:
-        """Return the world of a frame of another origin.
-
-        None when the browser shows nothing of it, or it does not answer.
-        """
+        """Return the world of a frame of another origin; None when it shows nothing or does not answer."""
         frame = await self._find_frame_id(key)
         if frame is None or self._page.is_silent(frame):
             return None

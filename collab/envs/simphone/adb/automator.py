@@ -185,10 +185,7 @@ def gesture(
     end2: object,
     steps: object = 100,
 ) -> bool:
-    """Move two fingers, each from a point to another: side by side they drag as one.
-
-    Else nothing on this phone reacts.
-    """
+    """Move two fingers from point to point: side by side they drag as one, else nothing happens."""
     find_view(handle, selector)
     starts, ends = (_point(start1), _point(start2)), (_point(end1), _point(end2))
     ways = [(end[0] - start[0], end[1] - start[1]) for start, end in zip(starts, ends, strict=True)]

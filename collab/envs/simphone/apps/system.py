@@ -266,10 +266,7 @@ def _measure_height(words: str) -> int:
 
 
 def open_notification(phone: Phone, key: str) -> Phone:
-    """Open a notification: it goes away, and its app shows what it is about.
-
-    Nothing but the shade changes when no notification has this key.
-    """
+    """Remove a notification and show in its app what it is about; without one, close the shade."""
     found = next((one for one in phone.notifications if one.key == key), None)
     phone = dismiss(close_panel(phone), key)
     app = phone.apps.by_package.get(found.package) if found is not None else None

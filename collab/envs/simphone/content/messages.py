@@ -167,10 +167,7 @@ def _update_summaries(phone: Phone, threads: set[Scalar]) -> Phone:
 
 
 def _summarise(messages: list[TableRow]) -> dict[str, Scalar]:
-    """Return what the row of a conversation says of its messages.
-
-    Of two at the same time the later one is the newest.
-    """
+    """Summarise a conversation's messages for its row; of two at the same time the later one is the newest."""
     newest = sorted(messages, key=lambda row: to_whole(row["date"]))[-1]
     return {
         "date": newest["date"],

@@ -125,10 +125,7 @@ def _compile_pattern(template: str) -> re.Pattern[str]:
 
 
 def _fill_template(template: str, translation: str, text: str) -> str | None:
-    """Return the translation of a text that fits a template.
-
-    None when it does not fit, or a part of it has no German.
-    """
+    """Translate a text that fits a template; None when it does not, or a part has no German."""
     found = _compile_pattern(template).fullmatch(text)
     if found is None:
         return None

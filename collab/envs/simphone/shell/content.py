@@ -508,10 +508,7 @@ def _select_ids(provider: Provider, phone: Phone, request: _ProviderRequest) -> 
 def _select_rows(
     provider: Provider, phone: Phone, request: _ProviderRequest, chosen: str, order: str
 ) -> list[tuple[object, ...]]:
-    """Return the rows of a SELECT over what the provider shows.
-
-    All that comes from outside is SQL on this table only.
-    """
+    """Select rows from what the provider shows; foreign SQL runs on this table only."""
     columns = ", ".join(f'"{name}"' for name in provider.columns)
     with open_database() as connection:
         connection.execute(f"CREATE TABLE shown ({columns})")

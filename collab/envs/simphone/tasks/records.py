@@ -22,8 +22,10 @@ from collab.types import Action
 
 TaskRecord: TypeAlias = Mapping[str, Any]
 """A row as a task's parameters name it: AndroidWorld's columns, in AndroidWorld's units."""
-RecordTarget: TypeAlias = Callable[[Phone, Phone, Params], tuple[Sequence[TableRow], Sequence[TaskRecord]]]
-"""(phone at the start, phone now, parameters) → (rows that must be there unaltered, rows that must come besides)."""
+Expected: TypeAlias = tuple[Sequence[TableRow], Sequence[TaskRecord]]
+"""(rows that must be there unaltered, rows that must come besides)."""
+RecordTarget: TypeAlias = Callable[[Phone, Phone, Params], Expected]
+"""Of the phone at the start, the phone now, and the parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,29 +66,24 @@ class RecordTable:
         self, frame: Frame, params: Params, start: Phone, *, target: RecordTarget, note: str | None = None
     ) -> Action:
         """Plan the next step towards the target; a note that names the rows is read first."""
-        if note is not None and not was_opened(frame.phone, note):
-            step = open_note(frame, note)
-            if step is not None:
-                return step
+        step = None if note is None or was_opened(frame.phone, note) else open_note(frame, note)
+        if step is not None:
+            return step
         missing, surplus = self.find_remaining(target, start, frame.phone, params)
         if surplus:
             return self.delete(frame, surplus)
         return self.add(frame, missing[0]) if missing else plans.finish()
 
-    def expect_added(self, start: Phone, now: Phone, params: Params) -> tuple[Sequence[TableRow], Sequence[TaskRecord]]:
+    def expect_added(self, start: Phone, now: Phone, params: Params) -> Expected:
         """Expect that the rows asked for come to those that were there."""
         return rows(start, self.table), params["row_objects"]
 
-    def expect_removed(
-        self, start: Phone, now: Phone, params: Params
-    ) -> tuple[Sequence[TableRow], Sequence[TaskRecord]]:
+    def expect_removed(self, start: Phone, now: Phone, params: Params) -> Expected:
         """Expect that the rows asked for, last in the table at the start, are gone."""
         before = rows(start, self.table)
         return before[: len(before) - len(params["row_objects"])], ()
 
-    def expect_thinned(
-        self, start: Phone, now: Phone, params: Params
-    ) -> tuple[Sequence[TableRow], Sequence[TaskRecord]]:
+    def expect_thinned(self, start: Phone, now: Phone, params: Params) -> Expected:
         """Expect that one of the two equal rows, last in the table at the start, is gone."""
         *others, first, second = rows(start, self.table)
         return (*others, second if first not in rows(now, self.table) else first), ()
