@@ -16,7 +16,7 @@ from collab.cli.main import main
 from collab.utils.files import NotPlain, check_folders, foreign_entries, open_plain, read_plain
 
 SECRET = "a line that nobody was to see"
-LIBRARY = str(Path(__file__).parent / "cli" / "library")
+LIBRARY = str(Path(__file__).parents[1] / "cli" / "library")
 
 
 @pytest.fixture(autouse=True)
