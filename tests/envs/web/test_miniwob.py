@@ -293,7 +293,7 @@ def test_few_pages_load_at_once_and_waiting_for_a_turn_takes_no_time(
     """All at once on a busy machine, none would be there within its time."""
     loading: set[MiniwobPage] = set()
     timed = most_loading = most_timed = 0
-    really_start, really_guarded = MiniwobPage.start, MiniwobEnvironment._guarded
+    really_start, really_guarded = MiniwobPage.start, MiniwobEnvironment._guard_page
 
     async def start(page: MiniwobPage, name: str, seed: int) -> Shown:
         nonlocal most_loading
