@@ -18,9 +18,15 @@ import tempfile
 from pathlib import Path
 
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.adb.server import serve_phones
 from collab.envs.simphone.conformance import table
-from collab.envs.simphone.conformance.fidelity import Examiner, Verdict, judging, our_hands, their_hands
+from collab.envs.simphone.conformance.fidelity import (
+    Examiner,
+    FidelityVerdict,
+    build_androidworld_hands,
+    build_own_hands,
+    start_judge,
+)
 from collab.envs.simphone.tasks import BY_NAME
 from collab.errors import CollabError, UnknownName, UsageError
 
@@ -56,27 +62,27 @@ def chosen(given: argparse.Namespace) -> list[tuple[str, int]]:
     return [(name, seed) for name in names for seed in seeds]
 
 
-def examine(given: argparse.Namespace, log: Path) -> dict[str, list[Verdict]]:
+def examine(given: argparse.Namespace, log: Path) -> dict[str, list[FidelityVerdict]]:
     """Verdicts of all instances, by who executed our solution; a line on standard error for each miss."""
     instances = chosen(given)
     python = given.python or given.package / ".venv" / "bin" / "python"
     handle = PhoneHandle()
     with (
-        serving({SERIAL: handle}) as port,
-        judging(python, given.package.resolve(), port=port, serial=SERIAL, log=log) as judge,
+        serve_phones({SERIAL: handle}) as port,
+        start_judge(python, given.package.resolve(), port=port, serial=SERIAL, log=log) as judge,
     ):
-        hands = {"simphone": our_hands(handle)}
+        hands = {"simphone": build_own_hands(handle)}
         if given.their_hands:
-            hands["androidworld"] = their_hands(handle, judge)
+            hands["androidworld"] = build_androidworld_hands(handle, judge)
         return {who: judged(Examiner(judge, handle, hands=one), instances, who) for who, one in hands.items()}
 
 
-def judged(examiner: Examiner, instances: list[tuple[str, int]], who: str) -> list[Verdict]:
+def judged(examiner: Examiner, instances: list[tuple[str, int]], who: str) -> list[FidelityVerdict]:
     """Verdicts of all instances."""
-    verdicts: list[Verdict] = []
+    verdicts: list[FidelityVerdict] = []
     for place, (name, seed) in enumerate(instances, 1):
         verdicts.append(examiner.examine(name, seed))
-        for line in table.misses(verdicts[-1:]):
+        for line in table.list_misses(verdicts[-1:]):
             print(f"[{who}'s hands, {place}/{len(instances)}] {line}", file=sys.stderr, flush=True)
     return verdicts
 
@@ -105,15 +111,15 @@ def main() -> int:
         return problem.exit_code
     verdicts, by_their_hands = results["simphone"], results.get("androidworld", [])
     if given.json:
-        plain = {who: table.plain(found) for who, found in results.items()}
+        plain = {who: table.to_json(found) for who, found in results.items()}
         given.json.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
     if given.markdown:
-        text = table.page(
+        text = table.format_page(
             verdicts, command=command(given), commit=commit_of(given.package), by_their_hands=by_their_hands
         )
         given.markdown.write_text(text, encoding="utf-8")
     for who, found in results.items():
-        print(f"{who}'s hands: {table.summary(found)}")
+        print(f"{who}'s hands: {table.format_summary(found)}")
     return int(any(verdict.misses for found in results.values() for verdict in found))
 
 

@@ -41,7 +41,7 @@ from typing import Any
 
 from collab import collect
 from collab.envs.grammar import MOBILE
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
 from collab.envs.simphone.ui.render import render, render_png
 from collab.errors import UsageError
@@ -90,7 +90,7 @@ async def write_script(suite: SimPhoneSuite, name: str, seed: int) -> Script:
     done = False
     while not done:
         plan = environment.oracle() if rng.random() < 0.5 else None
-        action = plan[0] if plan else random_action(MOBILE, observation, rng, ending=False)
+        action = plan[0] if plan else draw_action(MOBILE, observation, rng, ending=False)
         result = await environment.step(action)
         texts.append(MOBILE.format(action))
         observation, done = result.observation, result.done

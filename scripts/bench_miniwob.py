@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collab.envs.grammar import WEB
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite
 from collab.types import Action, Observation, Task
 
@@ -53,7 +53,7 @@ def choose(environment: MiniwobEnvironment, shown: Observation, rng: random.Rand
     if mix == "click" and shown.elements:
         return WEB.make("click", id=rng.randrange(len(shown.elements)))
     plan = environment.oracle() if rng.random() < 0.5 else None
-    return plan[0] if plan else random_action(WEB, shown, rng, ending=False)
+    return plan[0] if plan else draw_action(WEB, shown, rng, ending=False)
 
 
 def cpu_s() -> float:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from collab.envs.grammar import MOBILE
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.adb.server import serve_phones
 from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.state import Phone
 from collab.envs.simphone.suite import SimPhoneSuite
@@ -48,7 +48,7 @@ def advanced(suite: SimPhoneSuite, place: int, steps: int) -> SimPhone:
     for _ in range(steps):
         plan = phone.oracle() if rng.random() < 0.5 else None
         going_on = plan[0] if plan and len(plan) > 1 else None
-        action = going_on or random_action(MOBILE, phone.frame.observation, rng, ending=False)
+        action = going_on or draw_action(MOBILE, phone.frame.observation, rng, ending=False)
         if phone.step(action).done:
             break
     return phone
@@ -90,7 +90,7 @@ async def bench_adb(quick: bool) -> dict[str, Any]:
     except ImportError:
         raise MissingExtra.of("uiautomator2", "android", "the adb benchmark") from None
     handle, dumps, clicks = PhoneHandle(), list[float](), list[float]()
-    with serving({SERIAL: handle}) as port:
+    with serve_phones({SERIAL: handle}) as port:
         device = uiautomator2.connect(adbutils.AdbClient(host="127.0.0.1", port=port).device(SERIAL))
         for phone in screens(quick):
             handle.put(phone)

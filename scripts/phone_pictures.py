@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from collab.envs.grammar import MOBILE
 from collab.envs.overlay import draw_touch
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.simphone.apps import STANDARD
 from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.shell import run
@@ -93,7 +93,7 @@ def wander(album: Album, suite: SimPhoneSuite, rounds: int) -> None:
             for action in solution[: rng.randrange(len(solution) or 1)]:
                 phone.step(action)
             for _ in range(25):
-                action = random_action(MOBILE, phone.frame.observation, rng, ending=False)
+                action = draw_action(MOBILE, phone.frame.observation, rng, ending=False)
                 album.add(phone.frame, action)
                 phone.step(action)
             album.add(look(run(phone.phone, "input keyevent KEYCODE_APP_SWITCH").phone))

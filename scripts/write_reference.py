@@ -38,11 +38,11 @@ from collab.config import (
     Unseen,
 )
 from collab.envs.android.device_tasks import DeviceTask
-from collab.envs.android.device_tasks import Success as DeviceSuccess
+from collab.envs.android.device_tasks import ScreenSuccess as DeviceSuccess
 from collab.envs.simphone.distractions.presets import Distractions
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.web.live_tasks import LiveTask
-from collab.envs.web.live_tasks import Success as LiveSuccess
+from collab.envs.web.live_tasks import PageSuccess as LiveSuccess
 from collab.graphs.edges import SAMPLERS
 from collab.library import parse_yaml
 from collab.loop.interfaces import algorithm_named

@@ -71,7 +71,7 @@ NAMES: tuple[tuple[tuple[str, ...], str], ...] = (
 """(names in lower case, package), in the order in which they are tried."""
 
 
-def package_called(name: str) -> str | None:
+def find_app_package(name: str) -> str | None:
     """Return the package of the app that AndroidWorld opens by a name; None when it takes the name for a package."""
     said = name.lower()
     return next((package for names, package in NAMES if said.startswith(names)), None)

@@ -85,7 +85,7 @@ class Suite(Protocol):
     step from (task, seed, executed actions)."""
 
     def tasks(self) -> Sequence[TaskInfo]:
-        """All tasks, in a fixed order."""
+        """Return all tasks, in a fixed order."""
         ...
 
     def instance(self, name: str, seed: int) -> Task:
@@ -97,7 +97,7 @@ class Suite(Protocol):
         ...
 
     async def open(self) -> Environment:
-        """A fresh environment; as many may be open as the caller likes."""
+        """Return a fresh environment; as many may be open as the caller likes."""
         ...
 
     async def close(self) -> None:
@@ -112,8 +112,8 @@ class Bounded(Protocol):
     most_environments: int
 
 
-def most_forking(suite: Suite) -> int | None:
-    """How many environments may be open at once where each may ask for a copy of itself; None for any number.
+def limit_forking(suite: Suite) -> int | None:
+    """Return how many environments may be open at once where each may ask for a copy of itself; None for any number.
 
     Half of what a bounded suite has. Were all of them open, each would wait for the others to make room for its copy.
     """
@@ -133,7 +133,7 @@ class HasGoal(Protocol):
     """An environment whose goal is known only after `reset` (MiniWoB++ pages write their own)."""
 
     def goal(self) -> str:
-        """The goal of the running episode."""
+        """Return the goal of the running episode."""
         ...
 
 
@@ -142,7 +142,7 @@ class Forkable(Protocol):
     """An environment that can be copied exactly, in the middle of an episode."""
 
     async def fork(self) -> Environment:
-        """An independent copy in the same state; closing or stepping one does not touch the other."""
+        """Return an independent copy in the same state; closing or stepping one does not touch the other."""
         ...
 
 
@@ -151,7 +151,7 @@ class HasOracle(Protocol):
     """An environment that knows solutions."""
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """Remaining optimal actions from the present state; () when nothing is left to do, None when unknown."""
+        """Return the remaining optimal actions; () when nothing is left to do, None when unknown."""
         ...
 
 
@@ -170,5 +170,5 @@ class HasScreenshot(Protocol):
     """An environment that can be looked at."""
 
     async def screenshot(self, marks: bool = False) -> bytes:
-        """The present screen as PNG bytes; `marks` draws a numbered box on every element."""
+        """Return the present screen as PNG bytes; `marks` draws a numbered box on every element."""
         ...

@@ -29,8 +29,8 @@ from typing import Any, Literal, TypeAlias
 
 from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, HasScreenshot, Suite, TaskInfo
 from collab.envs.grammar import ActionSpace
-from collab.envs.random_actions import ENDINGS, junk_action, random_action
-from collab.envs.replay import Recording, fingerprint, replay, replay_elsewhere
+from collab.envs.random_actions import ENDINGS, draw_action, draw_junk_action
+from collab.envs.replay import Recording, compute_fingerprint, replay, replay_elsewhere
 from collab.errors import CollabError, EnvironmentFailure, UnknownName, boundary
 from collab.seeds import derive, generator
 from collab.types import Action, Observation, StepResult, Task
@@ -44,7 +44,7 @@ def require(holds: bool, broken: str) -> None:
 
 
 def check_observation(space: ActionSpace, observation: Observation, where: str) -> None:
-    """Elements are indexed 0 to n − 1, the text names every index, boxes lie on the screen, the text can be stored."""
+    """Check that elements are indexed 0 to n − 1 and named in the text, boxes on screen, text storable."""
     require(observation.space == space.name, f"{where}: made for space {observation.space!r}")
     require(observation.width > 0 and observation.height > 0, f"{where}: the screen has no size")
     for index, element in enumerate(observation.elements):
@@ -62,7 +62,7 @@ def check_observation(space: ActionSpace, observation: Observation, where: str) 
 
 
 def check_result(result: StepResult, where: str) -> None:
-    """An outcome exactly when the episode is over, a score in [0, 1], and info that JSON can carry."""
+    """Check for an outcome exactly at the end, a score in [0, 1], and info that JSON can carry."""
     require(not (result.terminated and result.truncated), f"{where}: terminated and truncated at once")
     has = result.outcome is not None
     require(has == result.done, f"{where}: {'an' if has else 'no'} outcome, done is {result.done}")
@@ -77,8 +77,8 @@ def check_result(result: StepResult, where: str) -> None:
 
 
 def require_same(one: Observation, other: Observation, broken: str) -> None:
-    """Two observations show the same; the message adds the first line that differs."""
-    if fingerprint(one) == fingerprint(other):
+    """Check that two observations show the same; the message adds the first line that differs."""
+    if compute_fingerprint(one) == compute_fingerprint(other):
         return
     lines = zip(one.text.splitlines(), other.text.splitlines(), strict=False)
     differing = next((f": {before!r}, {after!r}" for before, after in lines if before != after), "")
@@ -104,19 +104,19 @@ class Subject:
         """The instance, drawn anew."""
         return self.suite.instance(self.info.name, self.seed)
 
-    def rng(self, purpose: str) -> random.Random:
-        """Randomness of one claim on this instance."""
+    def make_rng(self, purpose: str) -> random.Random:
+        """Return the randomness of one claim on this instance."""
         return generator(derive(self.seed, "check", purpose, self.info.name))
 
     @asynccontextmanager
-    async def started(self) -> AsyncIterator[tuple[Environment, Observation]]:
-        """A fresh environment after `reset`; closed at the end."""
-        async with closing(await self.suite.open()) as environment:
+    async def start(self) -> AsyncIterator[tuple[Environment, Observation]]:
+        """Yield a fresh environment after `reset`; closed at the end."""
+        async with close_twice(await self.suite.open()) as environment:
             yield environment, await environment.reset(self.task)
 
 
 @asynccontextmanager
-async def closing(environment: Environment) -> AsyncIterator[Environment]:
+async def close_twice(environment: Environment) -> AsyncIterator[Environment]:
     """Close an environment at the end: twice, since that is promised too."""
     try:
         yield environment
@@ -131,18 +131,18 @@ Claim: TypeAlias = Callable[[Subject], Awaitable[str]]
 # ------------------------------------------------------------------------------------------------ for every suite
 
 
-async def seeded(subject: Subject) -> str:
-    """The same task and seed give the same start: in two environments, and in one that has been used."""
+async def check_seeding(subject: Subject) -> str:
+    """Check that the same task and seed give the same start, also in a used environment."""
     require(subject.task == subject.task, "instance() gives two different tasks for one seed")
-    async with subject.started() as (one, first), subject.started() as (two, second):
+    async with subject.start() as (one, first), subject.start() as (two, second):
         require_same(first, second, "two environments start differently")
         goals = [each.goal() if isinstance(each, HasGoal) else subject.task.goal for each in (one, two)]
         require(goals[0] == goals[1], f"two goals: {goals[0]!r} and {goals[1]!r}")
         require(bool(goals[0].strip()), "there is no goal, neither in the task nor after reset")
         observation = first
-        rng = subject.rng("seeded")
+        rng = subject.make_rng("seeded")
         for _ in range(5):
-            result = await one.step(random_action(subject.suite.space, observation, rng, ending=False))
+            result = await one.step(draw_action(subject.suite.space, observation, rng, ending=False))
             if result.done:
                 break
             observation = result.observation
@@ -150,15 +150,15 @@ async def seeded(subject: Subject) -> str:
     return f"{amount(len(first.elements), 'element')}, the same three times"
 
 
-async def sound(subject: Subject) -> str:
-    """Elements are indexed 0 to n − 1, the text names every index, boxes lie on the screen."""
+async def check_observations(subject: Subject) -> str:
+    """Check that elements are indexed 0 to n − 1 and named in the text, and that boxes lie on the screen."""
     count = 0
-    async with subject.started() as (environment, observation):
-        rng = subject.rng("sound")
+    async with subject.start() as (environment, observation):
+        rng = subject.make_rng("sound")
         for number in range(subject.junk_steps + 1):
             check_observation(subject.suite.space, observation, f"after {amount(number, 'step')}")
             count += len(observation.elements)
-            result = await environment.step(random_action(subject.suite.space, observation, rng, ending=False))
+            result = await environment.step(draw_action(subject.suite.space, observation, rng, ending=False))
             if result.done:
                 check_observation(subject.suite.space, result.observation, "at the end")
                 break
@@ -166,15 +166,15 @@ async def sound(subject: Subject) -> str:
     return f"{amount(count, 'element')} in place"
 
 
-async def unshaken(subject: Subject) -> str:
-    """Whatever is done, nothing raises, and every result is well formed."""
-    rng = subject.rng("unshaken")
+async def check_junk(subject: Subject) -> str:
+    """Check that no action raises, and that every result is well formed."""
+    rng = subject.make_rng("unshaken")
     episodes = 1
-    async with subject.started() as (environment, observation):
+    async with subject.start() as (environment, observation):
         for number in range(subject.junk_steps):
-            action = junk_action(subject.suite.space, observation, rng)
+            action = draw_junk_action(subject.suite.space, observation, rng)
             result = await environment.step(action)
-            check_result(result, f"step {number}, {_words(subject.suite, action)}")
+            check_result(result, f"step {number}, {_describe_action(subject.suite, action)}")
             observation = result.observation
             if result.done:
                 observation = await environment.reset(subject.task)
@@ -182,48 +182,48 @@ async def unshaken(subject: Subject) -> str:
     return f"{subject.junk_steps} junk actions in {amount(episodes, 'episode')}"
 
 
-async def ends(subject: Subject) -> str:
-    """The agent can end the episode, and gets an outcome."""
+async def check_ending(subject: Subject) -> str:
+    """Check that the agent can end the episode, and gets an outcome."""
     spec = next((spec for spec in subject.suite.space.specs if spec.name in ENDINGS), None)
     if spec is None:
         return "this action space has no action that ends"
     fields = {field.name: field.choices[0] for field in spec.fields if not field.optional and field.choices}
-    async with subject.started() as (environment, _):
+    async with subject.start() as (environment, _):
         result = await environment.step(subject.suite.space.make(spec.name, **fields))
         require(result.terminated, f"{spec.name} does not terminate the episode")
         check_result(result, spec.name)
     return f"{spec.name} ends it"
 
 
-async def bounded(subject: Subject) -> str:
-    """Doing nothing ends exactly when the budget is used up."""
+async def check_budget(subject: Subject) -> str:
+    """Check that doing nothing ends exactly when the budget is used up."""
     limit = subject.task.max_steps
-    async with subject.started() as (environment, _):
+    async with subject.start() as (environment, _):
         for number in range(1, limit + 1):
             result = await environment.step(None)
             check_result(result, f"step {number} of {limit}, nothing done")
             if result.terminated:
                 return f"over by itself after {number} of {limit} steps"
-            require(result.truncated == (number == limit), _budget_words(number, limit, result.truncated))
+            require(result.truncated == (number == limit), _describe_budget(number, limit, result.truncated))
     return f"truncated after {limit} steps"
 
 
 # --------------------------------------------------------------------------------------------- where declared
 
 
-async def forks(subject: Subject) -> str:
-    """A fork behaves like the original, and neither notices what the other does."""
-    suite, rng = subject.suite, subject.rng("forks")
-    async with subject.started() as (original, observation):
+async def check_fork(subject: Subject) -> str:
+    """Check that a fork behaves like the original, and that neither notices what the other does."""
+    suite, rng = subject.suite, subject.make_rng("forks")
+    async with subject.start() as (original, observation):
         if not isinstance(original, Forkable):
             raise EnvironmentFailure("claims fork, but the environment has no fork()")
         prefix, observation = await _wander(suite, original, observation, rng, steps=3)
         path: list[Action | None] = []
-        async with closing(await original.fork()) as twin:
-            async with closing(await original.fork()) as loner:
-                await _wander(suite, loner, observation, subject.rng("loner"), steps=5)
+        async with close_twice(await original.fork()) as twin:
+            async with close_twice(await original.fork()) as loner:
+                await _wander(suite, loner, observation, subject.make_rng("loner"), steps=5)
             for _ in range(6):
-                action = _next(suite, original, observation, rng)
+                action = _choose_action(suite, original, observation, rng)
                 path.append(action)
                 one, other = await original.step(action), await twin.step(action)
                 require_same(one.observation, other.observation, f"the fork differs {amount(len(path), 'step')} later")
@@ -233,38 +233,38 @@ async def forks(subject: Subject) -> str:
                     break
     if "deterministic" in suite.capabilities:
         again = await replay(suite, subject.task, [*prefix, *path])
-        require(again[-1] == fingerprint(observation), "stepping a fork changed the original")
+        require(again[-1] == compute_fingerprint(observation), "stepping a fork changed the original")
     return f"equal for {amount(len(path), 'step')}"
 
 
-async def solved(subject: Subject) -> str:
-    """Following the oracle succeeds within the budget, from the start and after a few random actions."""
+async def check_oracle(subject: Subject) -> str:
+    """Check that the oracle succeeds within the budget, from the start and after a few random actions."""
     suite, budget = subject.suite, subject.task.max_steps
-    async with subject.started() as (environment, observation):
+    async with subject.start() as (environment, observation):
         steps = await _follow(suite, environment, observation, "from the start", budget)
         require(steps is not None, f"from the start: not over after {amount(budget, 'step')}")
-    async with subject.started() as (environment, observation):
-        prefix, observation = await _wander(suite, environment, observation, subject.rng("solved"), steps=3)
+    async with subject.start() as (environment, observation):
+        prefix, observation = await _wander(suite, environment, observation, subject.make_rng("solved"), steps=3)
         if isinstance(environment, HasOracle) and environment.oracle():
             await _follow(suite, environment, observation, "after three random actions", budget - len(prefix))
     return f"solved in {steps} of {amount(budget, 'step')}"
 
 
-async def rebuilt(subject: Subject) -> str:
-    """The episode can be rebuilt in a fresh environment from task, seed and actions."""
-    suite, rng = subject.suite, subject.rng("rebuilt")
+async def check_rebuild(subject: Subject) -> str:
+    """Check that task, seed and actions rebuild the episode in a fresh environment."""
+    suite, rng = subject.suite, subject.make_rng("rebuilt")
     actions: list[Action | None] = []
-    async with subject.started() as (environment, observation):
-        seen = [fingerprint(observation)]
+    async with subject.start() as (environment, observation):
+        seen = [compute_fingerprint(observation)]
         for number in range(subject.junk_steps):
             action = (
-                _next(suite, environment, observation, rng)
+                _choose_action(suite, environment, observation, rng)
                 if number % 2
-                else junk_action(suite.space, observation, rng)
+                else draw_junk_action(suite.space, observation, rng)
             )
             result = await environment.step(action)
             actions.append(action)
-            seen.append(fingerprint(result.observation))
+            seen.append(compute_fingerprint(result.observation))
             observation = result.observation
             if result.done:
                 break
@@ -274,9 +274,9 @@ async def rebuilt(subject: Subject) -> str:
     return f"equal over {amount(len(actions), 'step')}"
 
 
-async def pictured(subject: Subject) -> str:
-    """A screenshot is a PNG of the size that the observation names, with and without marks."""
-    async with subject.started() as (environment, observation):
+async def check_screenshot(subject: Subject) -> str:
+    """Check that a screenshot is a PNG of the observation's size, with and without marks."""
+    async with subject.start() as (environment, observation):
         if not isinstance(environment, HasScreenshot):
             raise EnvironmentFailure("claims screenshot, but the environment has no screenshot()")
         for marks in (False, True):
@@ -297,10 +297,12 @@ def require_same_episode(recording: Recording, seen: tuple[str, ...], where: str
 # ------------------------------------------------------------------------------------------------------ actions
 
 
-def _next(suite: Suite, environment: Environment, observation: Observation, rng: random.Random) -> Action | None:
-    """What leads on: the oracle's next action where there is one, else a random one."""
+def _choose_action(
+    suite: Suite, environment: Environment, observation: Observation, rng: random.Random
+) -> Action | None:
+    """Choose the oracle's next action where there is one, else a random one."""
     solution = environment.oracle() if isinstance(environment, HasOracle) else None
-    return solution[0] if solution else random_action(suite.space, observation, rng, ending=False)
+    return solution[0] if solution else draw_action(suite.space, observation, rng, ending=False)
 
 
 async def _wander(
@@ -309,7 +311,7 @@ async def _wander(
     """Take random steps that do not end the episode, as far as that is in the agent's hands."""
     actions: list[Action | None] = []
     for _ in range(steps):
-        action = random_action(suite.space, observation, rng, ending=False)
+        action = draw_action(suite.space, observation, rng, ending=False)
         result = await environment.step(action)
         actions.append(action)
         observation = result.observation
@@ -348,7 +350,7 @@ async def _follow(
     return None
 
 
-def _budget_words(number: int, limit: int, truncated: bool) -> str:
+def _describe_budget(number: int, limit: int, truncated: bool) -> str:
     return (
         f"truncated after {amount(number, 'step')}, the budget is {limit}"
         if truncated
@@ -356,7 +358,7 @@ def _budget_words(number: int, limit: int, truncated: bool) -> str:
     )
 
 
-def _words(suite: Suite, action: Action | None) -> str:
+def _describe_action(suite: Suite, action: Action | None) -> str:
     text = "nothing" if action is None else suite.space.format(action)
     return text if len(text) < 80 else text[:77] + "…"
 
@@ -367,15 +369,15 @@ SUITE = "(suite)"
 CAPABILITIES = ("fork", "oracle", "screenshot", "deterministic")
 
 CLAIMS: tuple[tuple[str, str | None, Claim], ...] = (
-    ("same start", None, seeded),
-    ("observations", None, sound),
-    ("junk actions", None, unshaken),
-    ("agent's end", None, ends),
-    ("budget", None, bounded),
-    ("fork", "fork", forks),
-    ("oracle", "oracle", solved),
-    ("rebuild", "deterministic", rebuilt),
-    ("screenshot", "screenshot", pictured),
+    ("same start", None, check_seeding),
+    ("observations", None, check_observations),
+    ("junk actions", None, check_junk),
+    ("agent's end", None, check_ending),
+    ("budget", None, check_budget),
+    ("fork", "fork", check_fork),
+    ("oracle", "oracle", check_oracle),
+    ("rebuild", "deterministic", check_rebuild),
+    ("screenshot", "screenshot", check_screenshot),
 )
 """Name of each claim, the capability that declares it (None: every suite), and its check."""
 
@@ -448,11 +450,11 @@ async def check_env(
             progress(finding)
 
     recordings: list[Recording] = []
-    chosen = _chosen(suite, tasks)
+    chosen = _select_tasks(suite, tasks)
     note(_check_suite(suite))
     for info in chosen:
         for name, capability, claim in CLAIMS:
-            reason = _left_out(suite, info, capability)
+            reason = _explain_skip(suite, info, capability)
             if reason:
                 note(Finding(task=info.name, claim=name, status="skipped", detail=reason))
                 continue
@@ -470,7 +472,7 @@ async def check_env(
     )
 
 
-def _chosen(suite: Suite, names: Sequence[str] | None) -> list[TaskInfo]:
+def _select_tasks(suite: Suite, names: Sequence[str] | None) -> list[TaskInfo]:
     infos = {info.name: info for info in suite.tasks()}
     for name in names or ():
         if name not in infos:
@@ -478,8 +480,8 @@ def _chosen(suite: Suite, names: Sequence[str] | None) -> list[TaskInfo]:
     return [info for info in infos.values() if names is None or info.name in names]
 
 
-def _left_out(suite: Suite, info: TaskInfo, capability: str | None) -> str:
-    """Why a claim is not checked on a task; empty when it is."""
+def _explain_skip(suite: Suite, info: TaskInfo, capability: str | None) -> str:
+    """Return why a claim is not checked on a task; empty when it is."""
     if capability is not None and capability not in suite.capabilities:
         return "not claimed"
     if capability == "oracle" and not info.oracle:
@@ -488,7 +490,7 @@ def _left_out(suite: Suite, info: TaskInfo, capability: str | None) -> str:
 
 
 def _check_suite(suite: Suite) -> Finding:
-    """Names, capabilities, the task list, and what happens to a wrong name."""
+    """Check names, capabilities, the task list, and what happens to a wrong name."""
     try:
         infos = list(suite.tasks())
         names = [info.name for info in infos]
@@ -510,7 +512,7 @@ def _check_suite(suite: Suite) -> Finding:
 
 
 async def _judge(task: str, name: str, claim: Claim, subjects: Sequence[Subject], timeout_s: float) -> Finding:
-    """One claim on all instances of a task; the first that breaks it speaks."""
+    """Check one claim on all instances of a task, up to the first that breaks it."""
     detail = "no seeds given"
     for subject in subjects:
         try:
@@ -525,7 +527,7 @@ async def _judge(task: str, name: str, claim: Claim, subjects: Sequence[Subject]
 async def _rebuild_elsewhere(
     suite: Suite, options: Mapping[str, Any] | None, recordings: Sequence[Recording], timeout_s: float
 ) -> list[Finding]:
-    """All recorded episodes again, in one fresh process."""
+    """Rebuild all recorded episodes in one fresh process."""
 
     def finding(task: str, status: Literal["passed", "failed", "skipped"], detail: str) -> Finding:
         return Finding(task=task, claim=FRESH_PROCESS, status=status, detail=detail)

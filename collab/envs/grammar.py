@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from collab.envs.text import locate, target_words
+from collab.envs.text import describe_target, locate
 from collab.types import Action, ElementTarget, Observation, ParseFailure, Point, Scalar, Target
 
 Fields = dict[str, Any]
@@ -42,7 +42,7 @@ Fields = dict[str, Any]
 
 
 class Reject(Exception):
-    """Carries a ParseFailure out of nested checks; `ActionSpace` catches it, so that nobody else sees it."""
+    """Carries a ParseFailure out of nested checks; `ActionSpace` catches it, so that no caller sees it."""
 
     def __init__(self, kind: Any, detail: str) -> None:
         super().__init__(detail)
@@ -66,20 +66,20 @@ def spell(value: float) -> str:
     return value.spelling if isinstance(value, (SpelledInt, SpelledFloat)) else str(value)
 
 
-def _spelled_int(text: str) -> SpelledInt:
+def _parse_int(text: str) -> SpelledInt:
     number = SpelledInt(text)
     number.spelling = text
     return number
 
 
-def _spelled_float(text: str) -> SpelledFloat:
+def _parse_float(text: str) -> SpelledFloat:
     number = SpelledFloat(text)
     number.spelling = text
     return number
 
 
-def short(value: object) -> str:
-    """The value as a failure shows it: at most 60 characters."""
+def shorten_value(value: object) -> str:
+    """Return the value as a failure shows it: at most 60 characters."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # more digits or brackets than Python prints
@@ -88,33 +88,33 @@ def short(value: object) -> str:
 
 
 def read_json(text: str) -> Fields:
-    """Fields of a JSON object; Reject when it is none."""
+    """Return fields of a JSON object; Reject when it is none."""
     try:
         try:
             value = _JSON.decode(text)
         except ValueError:
             value = _JSON.decode(_quote_odd_numbers(text, _JSON_NUMBER))
     except (ValueError, RecursionError) as error:
-        raise Reject("malformed", f"not JSON: {short(text)} ({type(error).__name__})") from None
+        raise Reject("malformed", f"not JSON: {shorten_value(text)} ({type(error).__name__})") from None
     if not isinstance(value, dict):
-        raise Reject("malformed", f"not a JSON object: {short(text)}")
+        raise Reject("malformed", f"not a JSON object: {shorten_value(text)}")
     if "type" in value:
         raise Reject("bad_field", "no field 'type', allowed: action_type")
     value["type"] = value.pop("action_type", None)
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> Fields:
-    """A JSON object; one that says a thing twice is ambiguous."""
+def _build_unique(pairs: list[tuple[str, Any]]) -> Fields:
+    """Build a JSON object; Reject when a key stands twice."""
     fields: Fields = {}
     for name, value in pairs:
         if name in fields:
-            raise Reject("bad_field", f"{short(name)} given twice")
+            raise Reject("bad_field", f"{shorten_value(name)} given twice")
         fields[name] = value
     return fields
 
 
-_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_spelled_int, parse_float=_spelled_float)
+_JSON = json.JSONDecoder(object_pairs_hook=_build_unique, parse_int=_parse_int, parse_float=_parse_float)
 
 _STRING_OR_NUMBER = re.compile(
     r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(?<=[\s=:,(\[])(?P<number>[+-]?\.?\d[\w.+-]*)(?=\s*[,)}\]])""",
@@ -139,12 +139,12 @@ def _quote_odd_numbers(text: str, readable: re.Pattern[str]) -> str:
 
 
 def write_json(type: str, fields: Fields) -> str:
-    """What `read_json` reads back."""
+    """Write what `read_json` reads back."""
     return json.dumps({"action_type": type, **fields}, ensure_ascii=False)
 
 
 def read_call(text: str, arguments: Mapping[str, Sequence[str]]) -> Fields:
-    """Fields of a call.
+    """Return fields of a call.
 
     Args:
         arguments: per action type the names of its arguments, in the order in which they may stand without a name.
@@ -155,12 +155,12 @@ def read_call(text: str, arguments: Mapping[str, Sequence[str]]) -> Fields:
     try:
         call, source = _parse_call(text.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise Reject("malformed", f"not a call: {short(text)} ({type(error).__name__})") from None
+        raise Reject("malformed", f"not a call: {shorten_value(text)} ({type(error).__name__})") from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        raise Reject("malformed", f"not a call: {short(text)}")
+        raise Reject("malformed", f"not a call: {shorten_value(text)}")
     name = call.func.id
     if name not in arguments:
-        raise Reject("unknown_type", f"action {short(name)}, allowed: {', '.join(arguments)}")
+        raise Reject("unknown_type", f"action {shorten_value(name)}, allowed: {', '.join(arguments)}")
     order = arguments[name]
     if len(call.args) > len(order):
         raise Reject("bad_field", f"{name} takes {len(order)} arguments, got {len(call.args)}")
@@ -168,13 +168,13 @@ def read_call(text: str, arguments: Mapping[str, Sequence[str]]) -> Fields:
     pairs = [*zip(order, call.args, strict=False), *((keyword.arg, keyword.value) for keyword in call.keywords)]
     for key, node in pairs:
         if key is None or key in fields:
-            raise Reject("bad_field", f"{name}: argument {short(key)} given twice or unpacked")
-        fields[key] = _literal(node, name, source)
+            raise Reject("bad_field", f"{name}: argument {shorten_value(key)} given twice or unpacked")
+        fields[key] = _read_literal(node, name, source)
     return fields
 
 
 def _parse_call(text: str) -> tuple[ast.expr, str]:
-    """The expression, and the text that it was read from."""
+    """Return the expression, and the text that it was read from."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "C:\\dir" has an unknown escape, and that is no concern of the user's
         try:
@@ -185,11 +185,11 @@ def _parse_call(text: str) -> tuple[ast.expr, str]:
 
 
 def write_call(type: str, fields: Fields) -> str:
-    """What `read_call` reads back."""
+    """Write what `read_call` reads back."""
     return f"{type}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
 
-def _literal(node: ast.expr, where: str, source: str) -> Any:
+def _read_literal(node: ast.expr, where: str, source: str) -> Any:
     if isinstance(node, ast.Name) and node.id.lower() in ("true", "false", "null", "none"):
         return {"true": True, "false": False}.get(node.id.lower())
     try:
@@ -232,7 +232,7 @@ class FieldSpec:
         """Check one value from outside; rejects what does not fit."""
         allowed = " or ".join(self.choices) or _KIND_WORDS[self.kind]
         if self.kind == "integer":
-            number = _integer(value)
+            number = _read_integer(value)
             if number is not None:
                 return number
         elif self.kind == "boolean":
@@ -249,10 +249,10 @@ class FieldSpec:
             spelling = spell(value)
             if len(spelling) <= _LONGEST_NUMBER and spelling not in ("nan", "inf", "-inf"):
                 return spelling
-        raise Reject("bad_field", f"{where}: {self.name} is {short(value)}, allowed: {allowed}")
+        raise Reject("bad_field", f"{where}: {self.name} is {shorten_value(value)}, allowed: {allowed}")
 
     def canonical(self, value: Scalar) -> Scalar:
-        """The value with irrelevant differences removed."""
+        """Return the value with irrelevant differences removed."""
         if not isinstance(value, str) or self.normalise == "exact":
             return value
         return value.strip() if self.normalise == "strip" else value.strip().casefold()
@@ -286,7 +286,7 @@ class ActionSpace:
     specs: tuple[ActionSpec, ...]
 
     def spec(self, type: str) -> ActionSpec:
-        """The spec of an action type; KeyError when there is none."""
+        """Return the spec of an action type; KeyError when there is none."""
         for spec in self.specs:
             if spec.name == type:
                 return spec
@@ -316,24 +316,24 @@ class ActionSpace:
             if self.syntax == "json":
                 fields = read_json(text)
             else:
-                fields = read_call(text, {spec.name: self._arguments(spec) for spec in self.specs})
+                fields = read_call(text, {spec.name: self._list_arguments(spec) for spec in self.specs})
         except Reject as reject:
             return reject.failure
         return self._build(fields)
 
     def _build(self, fields: Fields) -> Action | ParseFailure:
         try:
-            return self._checked(fields)
+            return self._build_action(fields)
         except Reject as reject:
             return reject.failure
 
-    def _checked(self, fields: Fields) -> Action:
+    def _build_action(self, fields: Fields) -> Action:
         given = {key: value for key, value in fields.items() if value is not None}
         type = given.pop("type", None)
         if not isinstance(type, str) or type not in self.types:
-            raise Reject("unknown_type", f"action {short(type)}, allowed: {', '.join(self.types)}")
+            raise Reject("unknown_type", f"action {shorten_value(type)}, allowed: {', '.join(self.types)}")
         spec = self.spec(type)
-        target = self._target(spec, given)
+        target = self._read_target(spec, given)
         arguments: list[tuple[str, Scalar]] = []
         for field in spec.fields:
             if field.name not in given:
@@ -344,15 +344,15 @@ class ActionSpace:
             if not (field.optional and value == field.default):
                 arguments.append((field.name, value))
         if given:
-            allowed = ", ".join(self._arguments(spec)) or "none"
-            raise Reject("bad_field", f"{type} has no field {short(min(given, key=str))}, allowed: {allowed}")
+            allowed = ", ".join(self._list_arguments(spec)) or "none"
+            raise Reject("bad_field", f"{type} has no field {shorten_value(min(given, key=str))}, allowed: {allowed}")
         return Action(space=self.name, type=type, target=target, arguments=tuple(arguments))
 
-    def _arguments(self, spec: ActionSpec) -> list[str]:
-        """Names of what an action takes, in the order of the grammar; points apart."""
+    def _list_arguments(self, spec: ActionSpec) -> list[str]:
+        """Return the names of what an action takes, in the order of the grammar; points apart."""
         return ([] if spec.target == "none" else [self.index_field]) + [field.name for field in spec.fields]
 
-    def _target(self, spec: ActionSpec, given: Fields) -> Target | None:
+    def _read_target(self, spec: ActionSpec, given: Fields) -> Target | None:
         index = given.pop(self.index_field, None)
         point = {name: given.pop(name) for name in ("x", "y", "normalised") if self.points and name in given}
         if index is None and not point:
@@ -363,9 +363,11 @@ class ActionSpace:
             raise Reject("bad_field", f"{spec.name} takes no target")
         if index is None:
             return _point(spec.name, **point)
-        number = _integer(index)
+        number = _read_integer(index)
         if number is None or number < 0 or point:
-            raise Reject("bad_field", f"{spec.name}: {self.index_field} is {short(index)}, allowed: one index ≥ 0")
+            raise Reject(
+                "bad_field", f"{spec.name}: {self.index_field} is {shorten_value(index)}, allowed: one index ≥ 0"
+            )
         return ElementTarget(index=number)
 
     # ----------------------------------------------------------------------------------------------- writing
@@ -388,7 +390,7 @@ class ActionSpace:
         Without an observation, or for an index that is not on it, the element is told by its index.
         """
         spec = self.spec(action.type)
-        target = target_words(action.target, observation)
+        target = describe_target(action.target, observation)
         words: dict[str, str] = {"target": target}
         for field in spec.fields:
             value = action.get(field.name, field.default)
@@ -398,10 +400,10 @@ class ActionSpace:
         return f"{phrase} {spec.preposition} {target}" if target and "{target}" not in spec.phrase else phrase
 
     def listing(self) -> str:
-        """The action list of the prompt: one line per action, form first, then what it does."""
-        return "\n".join(f"{self._form(spec)} - {spec.doc}" for spec in self.specs)
+        """Return the action list of the prompt: one line per action, form first, then what it does."""
+        return "\n".join(f"{self._format_form(spec)} - {spec.doc}" for spec in self.specs)
 
-    def _form(self, spec: ActionSpec) -> str:
+    def _format_form(self, spec: ActionSpec) -> str:
         fields: dict[str, str] = {}
         if spec.target != "none":
             fields[self.index_field] = "N"
@@ -418,7 +420,7 @@ class ActionSpace:
     # --------------------------------------------------------------------------------------------- meaning
 
     def canonical(self, action: Action, observation: Observation) -> Action:
-        """The representative of all actions that mean the same here (see the head of this file)."""
+        """Return the representative of all actions that mean the same here (see the head of this file)."""
         spec = self.spec(action.type)
         known = {field.name: field for field in spec.fields}
         arguments = tuple((name, known[name].canonical(value)) for name, value in action.arguments)
@@ -440,12 +442,12 @@ class ActionSpace:
 
 
 def _number(value: object, below: float = 1e9) -> bool:
-    """Whether it is a finite number of sensible size; booleans are none."""
+    """Return whether it is a finite number of sensible size; booleans are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < below
 
 
-def _integer(value: object) -> int | None:
-    """A whole number given as int, integral float or digits; None for anything else."""
+def _read_integer(value: object) -> int | None:
+    """Return a whole number given as int, integral float or digits; None for anything else."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
         return int(value)
     if _number(value) and value == int(value):  # type: ignore[call-overload]
@@ -455,7 +457,7 @@ def _integer(value: object) -> int | None:
 
 def _point(where: str, x: Any = None, y: Any = None, normalised: Any = False) -> Point:
     if not _number(x) or not _number(y):
-        raise Reject("bad_field", f"{where}: point ({short(x)}, {short(y)}), allowed: two numbers")
+        raise Reject("bad_field", f"{where}: point ({shorten_value(x)}, {shorten_value(y)}), allowed: two numbers")
     x, y = (int(part) if isinstance(part, int) else float(part) for part in (x, y))  # without their spelling
     if not FieldSpec(name="normalised", kind="boolean").read(normalised, where):
         return Point(x=x, y=y)

@@ -33,13 +33,13 @@ def mark_png(png: bytes, observation: Observation) -> bytes:
 
 
 def shrink_png(png: bytes, width: int, height: int) -> bytes:
-    """The picture in this size; as it is where it has it already."""
+    """Scale the picture to this size."""
     image = Image.open(io.BytesIO(png))
     return png if image.size == (width, height) else encode(image.convert("RGB").resize((width, height)))
 
 
 def encode(image: Image.Image) -> bytes:
-    """PNG bytes; packed lightly, because a step waits for them."""
+    """Encode as PNG bytes, packed lightly because a step waits for them."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
@@ -50,27 +50,27 @@ def draw_marks(image: Image.Image, observation: Observation) -> None:
     scale = image.width / observation.width, image.height / observation.height
     thick = max(1, min(image.size) // 270)
     draw = ImageDraw.Draw(image)
-    seen = [(element, box) for element in observation.elements if (box := _scaled(element.box, scale, image.size))]
+    seen = [(element, box) for element in observation.elements if (box := _scale_box(element.box, scale, image.size))]
     for element, box in seen:
-        _frame(draw, box, _colour(element), thick)
+        _draw_frame(draw, box, _pick_colour(element), thick)
     size = max(9, min(image.width // 30, 36))
     taken: list[Box] = []
     for element, box in seen:
-        taken.append(_tag(draw, element, box, taken, size, image.size))
+        taken.append(_draw_tag(draw, element, box, taken, size, image.size))
 
 
-def _colour(element: Element) -> tuple[int, int, int]:
+def _pick_colour(element: Element) -> tuple[int, int, int]:
     return COLOURS[element.index % len(COLOURS)]
 
 
-def _ink(colour: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Black or white, whatever reads better on the colour."""
+def _pick_ink(colour: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Return black or white, whichever reads better on the colour."""
     bright = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 140
     return (0, 0, 0) if bright else (255, 255, 255)
 
 
-def _scaled(box: Box | None, scale: tuple[float, float], size: tuple[int, int]) -> Box | None:
-    """The visible part of a box on the picture; None when there is none."""
+def _scale_box(box: Box | None, scale: tuple[float, float], size: tuple[int, int]) -> Box | None:
+    """Return the visible part of a box on the picture; None when there is none."""
     if box is None:
         return None
     left, top = max(0, round(box.left * scale[0])), max(0, round(box.top * scale[1]))
@@ -78,18 +78,18 @@ def _scaled(box: Box | None, scale: tuple[float, float], size: tuple[int, int]) 
     return Box(left, top, right, bottom) if right > left and bottom > top else None
 
 
-def _frame(draw: ImageDraw.ImageDraw, box: Box, colour: tuple[int, int, int], thick: int) -> None:
-    """A border inside the box: the colour, and a thin rim of the opposite brightness."""
+def _draw_frame(draw: ImageDraw.ImageDraw, box: Box, colour: tuple[int, int, int], thick: int) -> None:
+    """Draw a border inside the box: the colour, and a thin rim of the opposite brightness."""
     left, top, right, bottom = box.left, box.top, box.right - 1, box.bottom - 1
     draw.rectangle((left, top, right, bottom), outline=colour, width=thick)
     if right - left > 4 * thick and bottom - top > 4 * thick:
-        draw.rectangle((left + thick, top + thick, right - thick, bottom - thick), outline=_ink(colour))
+        draw.rectangle((left + thick, top + thick, right - thick, bottom - thick), outline=_pick_ink(colour))
 
 
-def _tag(
+def _draw_tag(
     draw: ImageDraw.ImageDraw, element: Element, box: Box, taken: Sequence[Box], size: int, screen: tuple[int, int]
 ) -> Box:
-    """The number in a filled box at the top left corner, moved aside while it would cover another number."""
+    """Draw the number in a filled box at the top left corner, moved aside from other numbers."""
     font = ImageFont.load_default(size)
     text = str(element.index)
     width, height = round(draw.textlength(text, font=font)) + size // 2, round(size * 1.15)
@@ -98,18 +98,18 @@ def _tag(
         for top in range(box.top, max(box.top, box.bottom - height) + 1, height)
         for left in range(box.left, max(box.left, box.right - width) + 1, width)
     ]
-    spots = (_clamped(Box(left, top, left + width, top + height), screen) for left, top in places)
+    spots = (_clamp_box(Box(left, top, left + width, top + height), screen) for left, top in places)
     spot = next((spot for spot in spots if not any(_touch(spot, other) for other in taken)), None)
-    spot = spot or _clamped(Box(box.left, box.top, box.left + width, box.top + height), screen)
-    colour = _colour(element)
-    draw.rectangle((spot.left, spot.top, spot.right - 1, spot.bottom - 1), fill=colour, outline=_ink(colour))
+    spot = spot or _clamp_box(Box(box.left, box.top, box.left + width, box.top + height), screen)
+    colour = _pick_colour(element)
+    draw.rectangle((spot.left, spot.top, spot.right - 1, spot.bottom - 1), fill=colour, outline=_pick_ink(colour))
     middle = (spot.left + spot.right) / 2, (spot.top + spot.bottom) / 2
-    draw.text(middle, text, fill=_ink(colour), font=font, anchor="mm")
+    draw.text(middle, text, fill=_pick_ink(colour), font=font, anchor="mm")
     return spot
 
 
-def _clamped(box: Box, screen: tuple[int, int]) -> Box:
-    """The box moved onto the picture."""
+def _clamp_box(box: Box, screen: tuple[int, int]) -> Box:
+    """Return the box moved onto the picture."""
     left = max(0, min(box.left, screen[0] - (box.right - box.left)))
     top = max(0, min(box.top, screen[1] - (box.bottom - box.top)))
     return Box(left, top, left + box.right - box.left, top + box.bottom - box.top)
@@ -135,7 +135,7 @@ def draw_touch(image: Image.Image, action: Action, observation: Observation) -> 
     A tap is a ring, a long press or a double tap two rings, a scroll or swipe an arrow along the finger's way. What
     touches nothing (opening an app, going back) is not drawn.
     """
-    spot = _spot(action, observation)
+    spot = _find_spot(action, observation)
     way = _WAYS.get(str(action.get("direction")))
     if spot is None and way is None:
         return
@@ -144,16 +144,16 @@ def draw_touch(image: Image.Image, action: Action, observation: Observation) -> 
     size = min(image.size) / 24
     draw = ImageDraw.Draw(image)
     if way is None:
-        _rings(draw, x, y, size, 2 if action.type in ("long_press", "double_tap") else 1)
+        _draw_rings(draw, x, y, size, 2 if action.type in ("long_press", "double_tap") else 1)
     else:
         sign = 1 if action.type == "swipe" else -1  # a scroll names the way of the view, the finger goes the other
         length = min(image.size) / 4
         step = sign * way[0] * length, sign * way[1] * length
-        _arrow(draw, (x - step[0], y - step[1]), (x + step[0], y + step[1]), size)
+        _draw_arrow(draw, (x - step[0], y - step[1]), (x + step[0], y + step[1]), size)
 
 
-def _spot(action: Action, observation: Observation) -> tuple[float, float] | None:
-    """Where an action is aimed at, in the observation's pixels; None when it has no target or it has no place."""
+def _find_spot(action: Action, observation: Observation) -> tuple[float, float] | None:
+    """Return where an action is aimed at, in the observation's pixels; None when it has no place."""
     target = action.target
     if isinstance(target, ElementTarget):
         box = observation.elements[target.index].box if target.index < len(observation.elements) else None
@@ -164,8 +164,8 @@ def _spot(action: Action, observation: Observation) -> tuple[float, float] | Non
     return None
 
 
-def _rings(draw: ImageDraw.ImageDraw, x: float, y: float, size: float, count: int) -> None:
-    """Rings around a dot, on a white rim that keeps them visible on any ground."""
+def _draw_rings(draw: ImageDraw.ImageDraw, x: float, y: float, size: float, count: int) -> None:
+    """Draw rings around a dot, on a white rim that keeps them visible on any ground."""
     thick = max(2, round(size / 6))
     for ring in range(1, count + 1):
         radius = size * (0.45 + 0.55 * ring)
@@ -174,7 +174,7 @@ def _rings(draw: ImageDraw.ImageDraw, x: float, y: float, size: float, count: in
     draw.ellipse((x - size / 3, y - size / 3, x + size / 3, y + size / 3), fill=TOUCH, outline=(255, 255, 255))
 
 
-def _arrow(draw: ImageDraw.ImageDraw, start: tuple[float, float], end: tuple[float, float], size: float) -> None:
+def _draw_arrow(draw: ImageDraw.ImageDraw, start: tuple[float, float], end: tuple[float, float], size: float) -> None:
     angle = math.atan2(end[1] - start[1], end[0] - start[0])
     head = [(end[0] + size * math.cos(angle + turn), end[1] + size * math.sin(angle + turn)) for turn in (0, 2.3, -2.3)]
     thick = max(3, round(size / 3))

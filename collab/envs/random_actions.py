@@ -12,7 +12,7 @@ WORDS = ("hello", "note", "7", "Settings", "Ada Lovelace", "2023-10-15", "milk a
 """What a clumsy user types when nothing better is known."""
 
 
-def random_action(
+def draw_action(
     space: ActionSpace,
     observation: Observation,
     rng: random.Random,
@@ -26,15 +26,17 @@ def random_action(
         ending: whether actions that end the episode (status, finish) may be drawn.
         words: what text fields are filled with.
     """
-    types = [spec for spec in space.specs if _possible(spec, observation) and (ending or spec.name not in ENDINGS)]
+    types = [spec for spec in space.specs if _is_possible(spec, observation) and (ending or spec.name not in ENDINGS)]
     spec = rng.choice(types)
-    fields: dict[str, object] = {field.name: _value(field, rng, words) for field in spec.fields if not field.optional}
+    fields: dict[str, object] = {
+        field.name: _draw_value(field, rng, words) for field in spec.fields if not field.optional
+    }
     if spec.target == "required" or (spec.target == "optional" and observation.elements and rng.random() < 0.5):
         fields[space.index_field] = rng.randrange(len(observation.elements))
     return space.make(spec.name, **fields)
 
 
-def junk_action(space: ActionSpace, observation: Observation, rng: random.Random) -> Action | None:
+def draw_junk_action(space: ActionSpace, observation: Observation, rng: random.Random) -> Action | None:
     """Draw an action that parses, whether it makes sense or not.
 
     Nothing at all (None), elements that are not there, points beside the screen, texts that need care, and, more
@@ -51,7 +53,7 @@ def junk_action(space: ActionSpace, observation: Observation, rng: random.Random
         x = rng.choice((-1, 0, observation.width - 1, observation.width, 10**6))
         y = rng.choice((-5.5, 0, observation.height / 2, observation.height))
         return space.make(rng.choice(aimed), x=x, y=y)
-    return random_action(space, observation, rng, words=NASTY_WORDS)
+    return draw_action(space, observation, rng, words=NASTY_WORDS)
 
 
 NASTY_WORDS = ("", " ", "x" * 500, "a\nb\t'\"\\", "😀 שלום", "%s {0} <b>", "'; DROP TABLE notes; --")
@@ -61,11 +63,11 @@ ENDINGS = frozenset({"status", "finish"})
 """Action types by which an agent ends its episode."""
 
 
-def _possible(spec: ActionSpec, observation: Observation) -> bool:
+def _is_possible(spec: ActionSpec, observation: Observation) -> bool:
     return spec.target != "required" or bool(observation.elements)
 
 
-def _value(field: FieldSpec, rng: random.Random, words: Sequence[str]) -> Scalar:
+def _draw_value(field: FieldSpec, rng: random.Random, words: Sequence[str]) -> Scalar:
     if field.choices:
         return rng.choice(field.choices)
     if field.kind == "integer":

@@ -35,8 +35,8 @@ class Recording:
     """One more than actions: before the first, and after each."""
 
 
-def fingerprint(observation: Observation) -> str:
-    """SHA-256 of what a policy reads and of all elements with their places."""
+def compute_fingerprint(observation: Observation) -> str:
+    """Return the SHA-256 of what a policy reads and of all elements with their places."""
     whole = f"{observation.digest}\x1f{observation.elements!r}\x1f{observation.width}x{observation.height}"
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -45,9 +45,9 @@ async def replay(suite: Suite, task: Task, actions: Sequence[Action | None]) -> 
     """Play recorded actions on a fresh environment; the fingerprints of what was seen."""
     environment = await suite.open()
     try:
-        seen = [fingerprint(await environment.reset(task))]
+        seen = [compute_fingerprint(await environment.reset(task))]
         for action in actions:
-            seen.append(fingerprint((await environment.step(action)).observation))
+            seen.append(compute_fingerprint((await environment.step(action)).observation))
     finally:
         await environment.close()
     return tuple(seen)
@@ -99,23 +99,23 @@ async def replay_elsewhere(
 
 
 async def _serve(request: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """What the fresh process does."""
+    """Run the fresh process."""
     module, _, name = request["suite"].partition(":")
     suite: Suite = getattr(importlib.import_module(module), name)(**request["options"])
     try:
         return [
-            await replay(suite, _task(episode["task"]), [_action(suite, text) for text in episode["actions"]])
+            await replay(suite, _read_task(episode["task"]), [_read_action(suite, text) for text in episode["actions"]])
             for episode in request["episodes"]
         ]
     finally:
         await suite.close()
 
 
-def _task(fields: Mapping[str, Any]) -> Task:
+def _read_task(fields: Mapping[str, Any]) -> Task:
     return Task(**{**fields, "apps": tuple(fields["apps"])})
 
 
-def _action(suite: Suite, text: str | None) -> Action | None:
+def _read_action(suite: Suite, text: str | None) -> Action | None:
     if text is None:
         return None
     parsed = suite.space.parse(text)

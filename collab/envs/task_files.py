@@ -41,7 +41,7 @@ class Described(Named, Protocol):
 
     @property
     def difficulty(self) -> str | None:
-        """None when nobody said."""
+        """None when it is not given."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class Described(Named, Protocol):
 TaskT = TypeVar("TaskT", bound=BaseModel)
 
 
-def _names(tasks: Sequence[object]) -> list[str]:
+def _read_names(tasks: Sequence[object]) -> list[str]:
     return [cast(Named, task).name for task in tasks]
 
 
@@ -71,14 +71,14 @@ class TaskFile(BaseModel, Generic[TaskT]):
 
     @model_validator(mode="after")
     def _names_differ(self) -> TaskFile[TaskT]:
-        twice = sorted(name for name, count in Counter(_names(self.tasks)).items() if count > 1)
+        twice = sorted(name for name, count in Counter(_read_names(self.tasks)).items() if count > 1)
         if twice:
             raise ValueError(f"two tasks are called {twice[0]!r}")
         return self
 
 
-def task_infos(tasks: Iterable[Described]) -> list[TaskInfo]:
-    """What a suite tells of its tasks, in their order."""
+def list_task_infos(tasks: Iterable[Described]) -> list[TaskInfo]:
+    """Return what a suite tells of its tasks, in their order."""
     return [
         TaskInfo(
             name=task.name,

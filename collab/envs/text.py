@@ -36,32 +36,32 @@ HIDDEN_FLAGS = frozenset({"surface"})
 """Flags that matter to the canonical form and mean nothing to a reader."""
 
 
-def line(element: Element) -> str:
-    """One element in one line; line breaks in its text become spaces."""
-    label = f' "{flat(element.label)}"' if element.label else ""
-    value = f': "{flat(element.value)}"' if element.value is not None else ""
+def format_element(element: Element) -> str:
+    """Return one element in one line; line breaks in its text become spaces."""
+    label = f' "{flatten(element.label)}"' if element.label else ""
+    value = f': "{flatten(element.value)}"' if element.value is not None else ""
     flags = [flag for flag in element.flags if flag not in HIDDEN_FLAGS]
     return f"{element.role}{label}{value} [{element.index}]" + (f" ({', '.join(flags)})" if flags else "")
 
 
 def describe_screen(title: str, elements: Iterable[Element], extra: Iterable[str] = ()) -> str:
-    """The whole screen: title line, then whatever the environment adds (tabs, notices), then one line per element."""
-    return "\n".join([f"Screen: {flat(title)}", *extra, *(line(element) for element in elements)])
+    """Format the screen: title, what the environment adds (tabs, notices), then one line per element."""
+    return "\n".join([f"Screen: {flatten(title)}", *extra, *(format_element(element) for element in elements)])
 
 
 def cut(text: str, length: int) -> str:
-    """The text on one line, at most `length` characters; "…" at its end says that something was left out."""
-    whole = flat(text[: 20 * length])
+    """Return the text on one line, at most `length` characters; "…" at its end says that something was left out."""
+    whole = flatten(text[: 20 * length])
     if len(whole) <= length and len(text) <= 20 * length:
         return whole
-    return whole[: _boundary(whole, min(length - 1, len(whole)))] + "…"
+    return whole[: _find_boundary(whole, min(length - 1, len(whole)))] + "…"
 
 
 def cut_middle(text: str, length: int) -> str:
     """Return the text, or its beginning and end with the number of characters left out between; about `length` long."""
     if len(text) <= length:
         return text
-    begin, end = _boundary(text, length * 2 // 3), _boundary(text, len(text) - length // 4)
+    begin, end = _find_boundary(text, length * 2 // 3), _find_boundary(text, len(text) - length // 4)
     return f"{text[:begin]} … {end - begin} characters left out … {text[end:]}"
 
 
@@ -79,45 +79,45 @@ def bound_element(element: Element) -> Element:
     return replace(element, label=cut_middle(element.label, MAX_LABEL), value=shown, key=element.key[:MAX_TITLE])
 
 
-def _boundary(text: str, at: int) -> int:
+def _find_boundary(text: str, at: int) -> int:
     """Return where a character begins: `at`, or somewhat before it where that lies within one."""
     for place in range(at, max(0, at - _LONGEST_CHARACTER), -1):
-        if place >= len(text) or not (_continues(text[place]) or text[place - 1] == _JOINER):
+        if place >= len(text) or not (_continues_character(text[place]) or text[place - 1] == _JOINER):
             return place
     return at
 
 
-def _continues(character: str) -> bool:
-    """Whether a code point belongs to the character before it: an accent, a joiner, a colour of skin."""
+def _continues_character(character: str) -> bool:
+    """Return whether a code point belongs to the character before it: an accent, a joiner, a colour of skin."""
     is_skin = "\U0001f3fb" <= character <= "\U0001f3ff"
     return character == _JOINER or is_skin or unicodedata.category(character).startswith("M")
 
 
-def flat(text: str) -> str:
-    """The text on one line, without characters that cannot be shown or stored."""
+def flatten(text: str) -> str:
+    """Return the text on one line, without characters that cannot be shown or stored."""
     return text if text.isprintable() and "  " not in text else " ".join(_UNPRINTABLE.sub(" ", text).split())
 
 
 def locate(point: Point, observation: Observation) -> Target:
-    """The element that a point means, or the point in whole pixels where it means none (outside all, on a surface)."""
+    """Return the element at a point, or the point in whole pixels outside all elements or on a surface."""
     x, y = point.x, point.y
     if point.space == "normalised":
         x, y = min(x * observation.width, observation.width - 1), min(y * observation.height, observation.height - 1)
     x, y = math.floor(x), math.floor(y)
-    element = element_at(observation, x, y)
+    element = find_element_at(observation, x, y)
     if element is None or "surface" in element.flags:
         return Point(x=x, y=y)
     return ElementTarget(index=element.index)
 
 
-def element_at(observation: Observation, x: float, y: float) -> Element | None:
-    """The innermost element that contains a pixel: smallest box, of equal ones the last; None outside all."""
+def find_element_at(observation: Observation, x: float, y: float) -> Element | None:
+    """Return the innermost element that contains a pixel: smallest box, of equal ones the last; None outside all."""
     inside = [element for element in observation.elements if element.box is not None and element.box.contains(x, y)]
     return min(inside, key=lambda element: (element.box.area if element.box else 0, -element.index), default=None)
 
 
-def target_words(target: Target | None, observation: Observation | None) -> str:
-    """A target for people: an element by role and label, by its index where it is not on the screen."""
+def describe_target(target: Target | None, observation: Observation | None) -> str:
+    """Return a target for people: an element by role and label, by its index where it is not on the screen."""
     if target is None:
         return ""
     if isinstance(target, Point):
@@ -126,5 +126,5 @@ def target_words(target: Target | None, observation: Observation | None) -> str:
     if observation is None or target.index >= len(observation.elements):
         return f"element {target.index}"
     element = observation.elements[target.index]
-    label = flat(element.label)
+    label = flatten(element.label)
     return f'{element.role} "{label}"' if label else f"{element.role} without a label"

@@ -35,7 +35,7 @@ from pydantic import (
     model_validator,
 )
 
-from collab.envs.text import flat
+from collab.envs.text import flatten
 from collab.models.answer import replace_halves
 from collab.models.base import Capabilities, Reply, Request
 from collab.types import Sampling
@@ -366,7 +366,7 @@ def _ending(choice: Choice) -> tuple[str, str]:
 
 def _quote(foreign: Any) -> str:
     """What a server gave, in one short line."""
-    text = flat(foreign if isinstance(foreign, str) else json.dumps(foreign, default=str)) if foreign else ""
+    text = flatten(foreign if isinstance(foreign, str) else json.dumps(foreign, default=str)) if foreign else ""
     return text if len(text) <= _LONGEST_ASIDE else f"{text[:_LONGEST_ASIDE]}…"
 
 

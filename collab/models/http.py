@@ -33,7 +33,7 @@ import httpx2
 import openai
 from pydantic import BaseModel
 
-from collab.envs.text import flat
+from collab.envs.text import flatten
 from collab.errors import ConfigError, ModelFailure
 from collab.models.answer import BoundedClient, Broken, ErrorInAnswer, TooLong, quote_error, read_answer, read_text
 from collab.models.concurrency import CallWindow, Slots
@@ -430,7 +430,7 @@ class Transport:
 
     def _clean(self, text: str) -> str:
         """Foreign text in one short line without secrets."""
-        text = redact(flat(text), self._key)
+        text = redact(flatten(text), self._key)
         return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
     def _open(self) -> _Session:

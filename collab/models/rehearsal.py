@@ -18,7 +18,7 @@ import time
 from dataclasses import replace
 
 from collab.envs.grammar import ActionSpace
-from collab.envs.random_actions import ENDINGS, random_action
+from collab.envs.random_actions import ENDINGS, draw_action
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Capabilities, Meter, Reply, Request
 from collab.models.tokenizer import estimate_tokens
@@ -136,9 +136,9 @@ def _mistake(right: Action, space: ActionSpace, observation: Observation, rng: r
     avoided = space.canonical(right, observation)
     for _ in range(_DRAWS):
         if endings.specs and rng.random() < ENDING_SHARE:
-            drawn = random_action(endings, observation, rng)
+            drawn = draw_action(endings, observation, rng)
         else:
-            drawn = random_action(space, observation, rng, ending=False)
+            drawn = draw_action(space, observation, rng, ending=False)
         if space.canonical(drawn, observation) != avoided:
             return drawn
     raise ModelFailure(f"rehearsal: no action but {space.format(right)} exists here, so no mistake can be drawn")

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from collab.envs.base import Environment, Forkable
 from collab.envs.grammar import ActionSpace
-from collab.envs.random_actions import ENDINGS, WORDS, random_action
+from collab.envs.random_actions import ENDINGS, WORDS, draw_action
 from collab.rewards.oracle import GOOD, OracleCritic, reached
 from collab.types import Action, ElementTarget, Observation, ParseFailure
 
@@ -190,13 +190,13 @@ def _other_type(right: Action, spot: DecisionPoint, rng: random.Random) -> Actio
     specs = tuple(spec for spec in spot.space.specs if spec.target == "required" and spec.name != right.type)
     if not specs:
         return None
-    drawn = random_action(replace(spot.space, specs=specs), spot.observation, rng, words=spot.texts)
+    drawn = draw_action(replace(spot.space, specs=specs), spot.observation, rng, words=spot.texts)
     return replace(drawn, target=right.target)
 
 
 def _premature_end(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     specs = tuple(spec for spec in spot.space.specs if spec.name in ENDINGS)
-    return random_action(replace(spot.space, specs=specs), spot.observation, rng) if specs else None
+    return draw_action(replace(spot.space, specs=specs), spot.observation, rng) if specs else None
 
 
 def _repetition(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
@@ -205,14 +205,14 @@ def _repetition(right: Action, spot: DecisionPoint, rng: random.Random) -> Actio
 
 def _undo(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     specs = tuple(spec for spec in spot.space.specs if spec.name in _UNDO)
-    return random_action(replace(spot.space, specs=specs), spot.observation, rng) if specs else None
+    return draw_action(replace(spot.space, specs=specs), spot.observation, rng) if specs else None
 
 
 def _random(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     aimless = any(spec.target != "required" and spec.name not in ENDINGS for spec in spot.space.specs)
     if not aimless and not spot.observation.elements:
         return None
-    return random_action(spot.space, spot.observation, rng, ending=False, words=spot.texts)
+    return draw_action(spot.space, spot.observation, rng, ending=False, words=spot.texts)
 
 
 _DRAW: dict[MistakeKind, Callable[[Action, DecisionPoint, random.Random], Action | None]] = {

@@ -28,7 +28,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
 
 from collab.envs.grammar import ActionSpace
-from collab.envs.text import line
+from collab.envs.text import format_element
 from collab.errors import ModelFailure, boundary
 from collab.models.base import CallClock, Model, Reply, Request
 from collab.prompts.parse import read_reply, write_reply
@@ -268,7 +268,7 @@ def reason(action: Action, observation: Observation, space: ActionSpace) -> str:
     """The line of the element that the action aims at, or the action in words where it aims at none on the screen."""
     target = action.target
     if isinstance(target, ElementTarget) and target.index < len(observation.elements):
-        return line(observation.elements[target.index])
+        return format_element(observation.elements[target.index])
     return space.describe(action, observation)
 
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from collab.envs.base import Environment, Suite, most_forking
+from collab.envs.base import Environment, Suite, limit_forking
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
 from collab.rewards.base import RestorableState
 from collab.types import Observation, Trajectory
@@ -31,7 +31,7 @@ class EnvironmentSlots:
     places: AbstractAsyncContextManager[None] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        most = most_forking(self.suite)
+        most = limit_forking(self.suite)
         places = contextlib.nullcontext() if most is None else asyncio.Semaphore(most)
         object.__setattr__(self, "places", places)  # a frozen dataclass leaves no other way
 

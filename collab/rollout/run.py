@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import overload
 
 from collab.config import Budget, RunConfig, validate, without_secrets
-from collab.envs.android.device_adb import logging_to
+from collab.envs.android.device_adb import log_to
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
 from collab.evaluation.metrics import Report, describe_sampling
@@ -447,7 +447,7 @@ async def _play(
     )
     watch(progress)
     stage = Stage(suite=suite, seeds=config.seeds, limits=config.environment.limits, pictures=config.pictures)
-    with logging_to(path / "devices.log"):
+    with log_to(path / "devices.log"):
         collection = await collect(
             left,
             team.network_of,

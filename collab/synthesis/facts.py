@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collab.envs.grammar import ActionSpace
-from collab.envs.text import flat, line
+from collab.envs.text import flatten, format_element
 from collab.types import Action, Element, Observation
 
 
@@ -140,7 +140,7 @@ def is_on(element: Element) -> bool:
 
 def label(element: Element) -> str:
     """Its label on one line, in quotes; "it" where it has none."""
-    return f'"{flat(element.label)}"' if element.label else "it"
+    return f'"{flatten(element.label)}"' if element.label else "it"
 
 
 def listed(names: Sequence[str], most: int = _NAMED) -> str:
@@ -155,7 +155,7 @@ def offers(observation: Observation) -> list[str]:
     """What can be done on the screen: "fill in First name and Last name", "tap Save"."""
     found = []
     for roles, verb in _OFFERS:
-        names = [flat(one.label) for one in observation.elements if one.role in roles and one.label]
+        names = [flatten(one.label) for one in observation.elements if one.role in roles and one.label]
         if names:
             found.append(f"{verb} {listed(names)}")
     return found
@@ -178,9 +178,9 @@ def aim(observation: Observation) -> str:
 def summary(observation: Observation) -> str:
     """What the screen shows, kind by kind."""
     count = len(observation.elements)
-    parts = [f'"{flat(observation.title)}" shows {count} element{"" if count == 1 else "s"}.']
+    parts = [f'"{flatten(observation.title)}" shows {count} element{"" if count == 1 else "s"}.']
     if observation.notice:
-        parts.append(f'A message says "{flat(observation.notice)}".')
+        parts.append(f'A message says "{flatten(observation.notice)}".')
     for role in dict.fromkeys(element.role for element in observation.elements):
         alike = [element for element in observation.elements if element.role == role]
         parts.append(f"{_counted(len(alike), role)}: {listed([_brief(element) for element in alike])}.")
@@ -194,12 +194,12 @@ def _counted(count: int, role: str) -> str:
 
 
 def _brief(element: Element) -> str:
-    name = flat(element.label) or "without a label"
+    name = flatten(element.label) or "without a label"
     if element.role in TOGGLES:
         return f"{name} ({'on' if is_on(element) else 'off'})"
     if typed_into(element):
-        return f'{name} ("{flat(element.value)}")' if element.value else f"{name} (empty)"
-    return f"{name} ({flat(element.value)})" if element.value else name
+        return f'{name} ("{flatten(element.value)}")' if element.value else f"{name} (empty)"
+    return f"{name} ({flatten(element.value)})" if element.value else name
 
 
 def information(element: Element) -> str:
@@ -213,9 +213,9 @@ def _content(element: Element) -> str:
     if element.role in TOGGLES:
         return f"{label(element)} is {'on' if is_on(element) else 'off'}."
     if typed_into(element):
-        return f'{label(element)} holds "{flat(element.value)}".' if element.value else f"{label(element)} is empty."
+        return f'{label(element)} holds "{flatten(element.value)}".' if element.value else f"{label(element)} is empty."
     if element.value:
-        return f'{label(element)}: "{flat(element.value)}".'
+        return f'{label(element)}: "{flatten(element.value)}".'
     return f"It says {label(element)}." if element.label else "It says nothing."
 
 
@@ -247,9 +247,9 @@ def change(before: Observation, after: Observation, effect: str) -> str:
     """
     told = _sentence(effect)
     if after.title != before.title:
-        return told if after.title in effect else f'{told} The screen is "{flat(after.title)}".'
+        return told if after.title in effect else f'{told} The screen is "{flatten(after.title)}".'
     old = Counter(map(_shown, before.elements))
-    new = [line(element) for element in after.elements if not _known(element, old)]
+    new = [format_element(element) for element in after.elements if not _known(element, old)]
     if not new:
         return told
     return (

@@ -28,7 +28,7 @@ from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from collab.envs.base import Forkable
-from collab.envs.text import flat, line
+from collab.envs.text import flatten, format_element
 from collab.rewards.query import reason
 from collab.rollout.episode import told
 from collab.synthesis import facts
@@ -85,8 +85,8 @@ class _Maker:
         self._scene, self._rng, self._hands = scene, rng, Hands(scene.suite.space)
         self._last = scene.history[-1:]
         elements = scene.observation.elements
-        self._labels = Counter(flat(element.label).casefold() for element in elements)
-        self._pairs = Counter((element.role, flat(element.label).casefold()) for element in elements)
+        self._labels = Counter(flatten(element.label).casefold() for element in elements)
+        self._pairs = Counter((element.role, flatten(element.label).casefold()) for element in elements)
 
     def about_elements(self) -> Iterator[Instruction]:
         """With every element that has a name of its own."""
@@ -121,17 +121,17 @@ class _Maker:
     def _other_apps(self) -> list[str]:
         """Two apps to start: not this one, and none that could be mistaken for an element of the screen."""
         elements = self._scene.observation.elements
-        taken = {flat(element.label).casefold() for element in elements if element.role != "app"}
+        taken = {flatten(element.label).casefold() for element in elements if element.role != "app"}
         taken.add(self._scene.app.casefold())
         apps = [name for name in app_names(self._scene.suite) if name.casefold() not in taken]
         return self._rng.sample(apps, min(2, len(apps)))
 
     def _shown(self) -> str | None:
         """How somebody calls the screen; None where one of its elements is called so, too."""
-        title = flat(self._scene.observation.title)
+        title = flatten(self._scene.observation.title)
         app, _, part = (piece.strip() for piece in title.partition(":"))
         name = part or app
-        called_so = {flat(one.label).casefold() for one in self._scene.observation.elements if one.role != "heading"}
+        called_so = {flatten(one.label).casefold() for one in self._scene.observation.elements if one.role != "heading"}
         if not name or name.casefold() in called_so:
             return None
         return self._rng.choice((title, f'"{part}" in {app}', f"{part} in {app}")) if part else app
@@ -153,7 +153,7 @@ class _Maker:
             yield from self._setting(element, it)
         if element.value:
             holds = facts.typed_into(element) or element.role in facts.SET
-            yield from self._answer("value" if holds else "note", element, it, flat(element.value))
+            yield from self._answer("value" if holds else "note", element, it, flatten(element.value))
 
     def _typing(self, element: Element, it: str) -> Iterator[Instruction]:
         text = drawn_text(self._rng)
@@ -161,11 +161,11 @@ class _Maker:
         action = self._hands.type(element.index, text, instead=replacing)
         yield from self._do("replace" if replacing else "type", action, it=it, text=text)
         if element.value:
-            because = line(element)
-            yield from self._over("replace", self._hands.done(), it=it, text=flat(element.value), because=because)
+            because = format_element(element)
+            yield from self._over("replace", self._hands.done(), it=it, text=flatten(element.value), because=because)
 
     def _toggling(self, element: Element, it: str) -> Iterator[Instruction]:
-        on, tap, because = facts.is_on(element), self._hands.tap(element.index), line(element)
+        on, tap, because = facts.is_on(element), self._hands.tap(element.index), format_element(element)
         if element.role == "radio":
             if not on:
                 yield from self._do("choose", tap, it=it)
@@ -182,12 +182,12 @@ class _Maker:
         """The options of a list, which stand below it."""
         below = self._scene.observation.elements[element.index + 1 :]
         for option in takewhile(lambda one: one.role == "option", below):
-            name = flat(option.label)
-            if name and self._pairs["option", name.casefold()] == 1 and name != flat(element.value or ""):
+            name = flatten(option.label)
+            if name and self._pairs["option", name.casefold()] == 1 and name != flatten(element.value or ""):
                 action = self._hands.select(element.index, option.label) or self._hands.tap(option.index)
                 yield from self._do("set", action, it=it, text=name)
         if element.value:
-            because, text = line(element), flat(element.value)
+            because, text = format_element(element), flatten(element.value)
             yield from self._over("set", self._hands.done(), it=it, text=text, because=because)
 
     def _do(self, wanted: str, action: Action | None, **names: str) -> Iterator[Instruction]:
@@ -214,7 +214,7 @@ class _Maker:
         action = self._hands.answer(text)
         if action is not None:
             goal, history = ask(wanted, self._rng, it=it), self._before()
-            yield Instruction(sort="answer", goal=goal, action=action, because=line(element), history=history)
+            yield Instruction(sort="answer", goal=goal, action=action, because=format_element(element), history=history)
 
     def _before(self) -> tuple[HistoryEntry, ...]:
         """What the prompt tells of what was done: half of the time the last action, else nothing."""
@@ -222,7 +222,7 @@ class _Maker:
 
     def _named(self, element: Element) -> str | None:
         """How an instruction names an element; None when it could be another one."""
-        name = flat(element.label)
+        name = flatten(element.label)
         if not name or self._pairs[element.role, name.casefold()] > 1:
             return None
         return called(element, self._rng, alone=self._labels[name.casefold()] == 1)

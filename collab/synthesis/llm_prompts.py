@@ -42,7 +42,7 @@ from pathlib import Path
 
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import ENDINGS
-from collab.envs.text import line
+from collab.envs.text import format_element
 from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.render import Templates, read_texts
 from collab.rewards.query import ProposalItem
@@ -210,7 +210,7 @@ def read_action(said: ProposalItem, space: ActionSpace, observation: Observation
 def is_shown(action: Action, observation: Observation, prompt: Prompt) -> bool:
     """Whether what an action aims at can be read in the prompt: of a long screen, a part may have been left out."""
     target = action.target
-    return not isinstance(target, ElementTarget) or line(observation.elements[target.index]) in prompt.shared
+    return not isinstance(target, ElementTarget) or format_element(observation.elements[target.index]) in prompt.shared
 
 
 def unfounded(instruction: str, action: Action, space: ActionSpace, observation: Observation) -> str | None:

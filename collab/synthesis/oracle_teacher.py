@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from collab.data.example import LEVELS, Example, Level
 from collab.envs.base import Forkable, HasOracle
-from collab.envs.text import flat, line
+from collab.envs.text import flatten, format_element
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
 from collab.rewards.oracle import OracleCritic
@@ -190,7 +190,7 @@ class OracleTeacher:
                 book.refused[str(refusal)] += 1
                 continue
             prompt = self.talk.reader.question(screen, about_element(asked, element, rng))
-            book.add(asked, prompt, f"{line(element)}\n{answer}")
+            book.add(asked, prompt, f"{format_element(element)}\n{answer}")
 
     # ----------------------------------------------------------------------------------------- instruction
 
@@ -304,7 +304,7 @@ def _opens_nothing(instruction: Instruction, action: Action, scene: Scene, resul
     if not instruction.goal.startswith("Open ") or not isinstance(action.target, ElementTarget):
         return False
     entry = scene.observation.elements[action.target.index]
-    return entry.role == "list item" and flat(entry.label) not in result.observation.title
+    return entry.role == "list item" and flatten(entry.label) not in result.observation.title
 
 
 def _next(scene: Scene) -> Action:

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from collab.envs.text import flat, line
+from collab.envs.text import flatten, format_element
 from collab.synthesis.screens import app_names
 from collab.synthesis.teacher import Scene
 from collab.synthesis.wording import drawn_name
@@ -90,7 +90,7 @@ def of_opened(action: Action, rng: random.Random) -> Renaming:
 def other_labels(scene: Scene, rng: random.Random) -> Scene:
     """The scene with other names for all that its screen shows, except apps and long texts; nothing done before."""
     kept = {name.casefold() for name in app_names(scene.suite)} | {scene.app.casefold()}
-    labels = dict.fromkeys(flat(element.label) for element in scene.observation.elements)
+    labels = dict.fromkeys(flatten(element.label) for element in scene.observation.elements)
     names = {
         label: drawn_name(rng)
         for label in labels
@@ -129,15 +129,15 @@ def _screen(observation: Observation, renamed: Callable[[str], str]) -> Observat
     elements = tuple(
         replace(
             element,
-            label=renamed(flat(element.label)),
-            value=None if element.value is None else renamed(flat(element.value)),
+            label=renamed(flatten(element.label)),
+            value=None if element.value is None else renamed(flatten(element.value)),
         )
         for element in observation.elements
     )
-    title = ": ".join(renamed(part) for part in flat(observation.title).split(": "))
+    title = ": ".join(renamed(part) for part in flatten(observation.title).split(": "))
     lines = observation.text.split("\n")
     extra = lines[1 : len(lines) - len(elements)]
-    text = "\n".join([f"Screen: {title}", *extra, *map(line, elements)])
+    text = "\n".join([f"Screen: {title}", *extra, *map(format_element, elements)])
     return replace(observation, title=title, elements=elements, text=text)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, Suite
 from collab.envs.grammar import ActionSpace
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.rewards.oracle import OracleCritic
 from collab.rewards.perturb import DecisionPoint, mistakes, words_of
 from collab.rewards.query import reply, said_reason
@@ -185,7 +185,7 @@ class _Explorer:
             element = self._target(observation, rng)
             self.tapped.add((observation.title, element.key, element.label))
             return self.space.make("click", **{self.space.index_field: element.index})
-        return random_action(self.space, observation, rng, ending=False)
+        return draw_action(self.space, observation, rng, ending=False)
 
     def _target(self, observation: Observation, rng: random.Random) -> Element:
         """One that promises something new; any where nothing does."""

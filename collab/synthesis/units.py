@@ -32,7 +32,7 @@ from pydantic import TypeAdapter
 from collab.data.example import LEVELS, Example, Level
 from collab.data.parquet import ExampleWriter
 from collab.data.splits import HeldOutInstances, Split, words_of
-from collab.envs.base import Environment, Suite, most_forking
+from collab.envs.base import Environment, Suite, limit_forking
 from collab.errors import EnvironmentFailure, ModelFailure, RunError, boundary
 from collab.models.base import Reply
 from collab.rollout.collector import PATIENCE
@@ -236,7 +236,7 @@ async def work(
     worker = _Work(config=config, workshop=workshop, journal=journal, ledger=ledger, units=deque(units))
     ledger.watch(worker.check_budget)
     workers = min(config.concurrency, len(units))
-    most = most_forking(workshop.suite)
+    most = limit_forking(workshop.suite)
     if most is not None:
         workers = min(workers, most)
     await worker.run(workers, stop or asyncio.Event())

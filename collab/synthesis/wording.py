@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from collab.envs.text import flat
+from collab.envs.text import flatten
 from collab.types import Element
 
 PHRASES: Mapping[str, tuple[str, ...]] = {
@@ -166,7 +166,7 @@ def called(element: Element, rng: random.Random, *, alone: bool) -> str:
     Args:
         alone: no other element on the screen has this label; else its exact role is said with it.
     """
-    name = flat(element.label)
+    name = flatten(element.label)
     if not alone:
         return rng.choice((f'the {element.role} "{name}"', f'the "{name}" {element.role}'))
     noun = rng.choice(_NOUNS.get(element.role, (element.role,)))
@@ -332,5 +332,5 @@ def about_element(kind: ElementKind, element: Element, rng: random.Random) -> st
 
 def named(element: Element) -> str:
     """An element as a question names it: role, label and index, without value and flags."""
-    label = flat(element.label)
+    label = flatten(element.label)
     return f'{element.role} "{label}" [{element.index}]' if label else f"{element.role} [{element.index}]"

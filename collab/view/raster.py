@@ -164,10 +164,10 @@ def _dashed(spots: list[Spot], dashes: list[float]) -> Iterator[list[Spot]]:
 
 
 def _write(canvas: Canvas, shape: Shape, words: str, scale: float) -> None:
-    from collab.envs.simphone.ui.paint import text_width
+    from collab.envs.simphone.ui.paint import measure_text
 
     size = round(float(shape["font-size"]) * scale)
-    x, y, width = float(shape["x"]) * scale, float(shape["y"]) * scale, text_width(words, size)
+    x, y, width = float(shape["x"]) * scale, float(shape["y"]) * scale, measure_text(words, size)
     if shape.get("dominant-baseline") == "central":
         y += 0.35 * size
     bold = shape.get("font-weight", "400") >= "600"
@@ -182,9 +182,9 @@ def _write(canvas: Canvas, shape: Shape, words: str, scale: float) -> None:
 
 def _write_upwards(canvas: Canvas, words: str, size: int, middle: Spot, ink: tuple[int, int, int]) -> None:
     """Text that was turned to read upwards, around its middle: the only turn that our pictures have."""
-    from collab.envs.simphone.ui.paint import Canvas, text_width
+    from collab.envs.simphone.ui.paint import Canvas, measure_text
 
-    wide, high = text_width(words, size) + 4, round(size * 1.4)
+    wide, high = measure_text(words, size) + 4, round(size * 1.4)
     strip = Canvas(wide, high, (0, 0, 0))
     strip.line(words, 0, round(size * 0.66), size, (255, 255, 255), width=wide)
     turned = strip.image.convert("L").rotate(90, expand=True)

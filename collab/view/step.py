@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from collab.envs.grammar import SPACES
-from collab.envs.text import target_words
+from collab.envs.text import describe_target
 from collab.errors import CollabError, EnvironmentFailure, RunFormatError, UnknownName, boundary
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
@@ -256,7 +256,7 @@ def _words(action: Action, observation: Observation) -> str:
     try:
         return SPACES[action.space].describe(action, observation)
     except LookupError:  # recorded by a version with another grammar
-        return " ".join([action.type, target_words(action.target, observation)])
+        return " ".join([action.type, describe_target(action.target, observation)])
 
 
 def _place(action: Action, observation: Observation) -> tuple[int | None, Rectangle | None, ScreenPoint | None]:

@@ -7,7 +7,7 @@ import pytest
 
 from collab.cli.main import main
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.adb.server import serve_phones
 
 SERIAL = "emulator-5554"
 SURE = ["--agents", "rehearsal", "--set", "agents.*.options={error_base: 0, error_slope: 0}"]
@@ -50,7 +50,7 @@ def test_a_device_gives_the_results_of_the_python_face(collab):
     here, label = outcomes(collab(*command))
     assert label == "androidworld[simphone]"
     assert [success for _, success, _ in here.values()] == [True, True]
-    with serving({SERIAL: PhoneHandle(), "emulator-5556": PhoneHandle()}) as port:
+    with serve_phones({SERIAL: PhoneHandle(), "emulator-5556": PhoneHandle()}) as port:
         there, label = outcomes(collab(*command, *on_phone(port), *ALLOWED, "--allow-effects"))
     assert label == "androidworld[device emulator-5554]"
     assert there == here
@@ -64,7 +64,7 @@ def test_a_device_gives_the_results_of_the_python_face(collab):
 @pytest.mark.slow
 def test_without_allow_effects_nothing_is_sent(collab):
     handle = PhoneHandle()
-    with serving({SERIAL: handle}) as port:
+    with serve_phones({SERIAL: handle}) as port:
         command = ["eval", "--env", "androidworld", *SURE, *PLAYED, "--tasks", "SimpleSmsSend"]
         code, out, err = collab(*command, *on_phone(port), *ALLOWED, "--set", "environment.limits.max_steps=9")
     assert code == 0, err
@@ -112,7 +112,7 @@ def test_a_secret_that_a_reply_repeats_is_in_no_file_of_the_run(collab, monkeypa
     agents.write_text(f"kind: scripted\noptions:\n  replies: ['Reason: told to. Action: {action}']\n")
     command = ["rollout", "--env", "androidworld", "--agents", "parrot", "--graph", "single", "--out", "run"]
     command += ["--tasks", "SystemWifiTurnOff", "--library", str(agents.parents[1])]
-    with serving({SERIAL: PhoneHandle()}) as port:
+    with serve_phones({SERIAL: PhoneHandle()}) as port:
         code, _, err = collab(*command, *on_phone(port), *ALLOWED, "--allow-effects")
     assert code == 0, err
     assert "[redacted]" in Path("run/devices.log").read_text()

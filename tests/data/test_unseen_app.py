@@ -11,7 +11,7 @@ import pytest
 from collab.config import EnvironmentDefinition
 from collab.data.splits import words_of
 from collab.envs.grammar import MOBILE
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.simphone.apps.expense import PACKAGE
 from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.state import LAUNCHER, Phone
@@ -124,7 +124,7 @@ def test_a_distracting_training_phone_does_not_say_one_either() -> None:
         for _ in range(8):
             assert not words_of(observation.text) & WORDS, observation.text
             titles.add(observation.title)
-            observation = phone.step(random_action(MOBILE, observation, rng, ending=False)).observation
+            observation = phone.step(draw_action(MOBILE, observation, rng, ending=False)).observation
     assert len(titles) > 20
 
 

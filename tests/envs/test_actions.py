@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collab.envs.grammar import MOBILE, SPACES, WEB, ActionSpace, ActionSpec, FieldSpec
-from collab.envs.text import element_at
+from collab.envs.text import find_element_at
 from collab.prompts.parse import read_reply
 from collab.types import Action, Box, Element, Observation, ParseFailure, Point
 
@@ -207,7 +207,7 @@ def test_a_point_and_the_element_under_it_are_one_target(screen, data):
     inside = data.draw(st.sampled_from([0, 0.5, 0.99]))
     canonical = MOBILE.canonical(MOBILE.make("click", x=x + inside, y=y + inside), screen)
     element = innermost(screen, x, y)
-    assert element_at(screen, x, y) == element
+    assert find_element_at(screen, x, y) == element
     if element is None or "surface" in element.flags:
         assert canonical.target == Point(x=x, y=y)
     else:

@@ -3,7 +3,16 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collab.envs.text import MAX_ELEMENTS, MAX_LABEL, bound_elements, cut, cut_middle, describe_screen, flat, line
+from collab.envs.text import (
+    MAX_ELEMENTS,
+    MAX_LABEL,
+    bound_elements,
+    cut,
+    cut_middle,
+    describe_screen,
+    flatten,
+    format_element,
+)
 from collab.types import Element
 
 anything = st.text(st.characters())
@@ -16,23 +25,26 @@ elements = st.builds(
 
 
 def test_label_before_index():
-    assert line(Element(index=7, role="button", label="Save")) == 'button "Save" [7]'
+    assert format_element(Element(index=7, role="button", label="Save")) == 'button "Save" [7]'
     assert (
-        line(Element(index=8, role="input", label="Name", value="Ada", flags=("focused",)))
+        format_element(Element(index=8, role="input", label="Name", value="Ada", flags=("focused",)))
         == 'input "Name": "Ada" [8] (focused)'
     )
 
 
 def test_what_is_missing_is_left_out():
-    assert line(Element(index=0, role="image", label="")) == "image [0]"
-    assert line(Element(index=0, role="input", label="Name", value="")) == 'input "Name": "" [0]'
-    assert line(Element(index=1, role="slider", label="", value="30%")) == 'slider: "30%" [1]'
+    assert format_element(Element(index=0, role="image", label="")) == "image [0]"
+    assert format_element(Element(index=0, role="input", label="Name", value="")) == 'input "Name": "" [0]'
+    assert format_element(Element(index=1, role="slider", label="", value="30%")) == 'slider: "30%" [1]'
 
 
 def test_flags_in_their_order_without_the_hidden_ones():
     flags = ("checked", "disabled", "surface")
-    assert line(Element(index=0, role="switch", label="Wi-Fi", flags=flags)) == 'switch "Wi-Fi" [0] (checked, disabled)'
-    assert line(Element(index=0, role="canvas", label="", flags=("surface",))) == "canvas [0]"
+    assert (
+        format_element(Element(index=0, role="switch", label="Wi-Fi", flags=flags))
+        == 'switch "Wi-Fi" [0] (checked, disabled)'
+    )
+    assert format_element(Element(index=0, role="canvas", label="", flags=("surface",))) == "canvas [0]"
 
 
 def test_a_screen():
@@ -43,26 +55,26 @@ def test_a_screen():
 
 
 def test_flat():
-    assert flat("one  two\n\nthree\t") == "one two three"
-    assert flat("as it is ") == "as it is "
-    assert flat("a\x00b\x1b[31m\u2028c\ud800") == "a b [31m c"
-    assert flat("👨‍👩‍👧 שלום naïve") == "👨‍👩‍👧 שלום naïve"
+    assert flatten("one  two\n\nthree\t") == "one two three"
+    assert flatten("as it is ") == "as it is "
+    assert flatten("a\x00b\x1b[31m\u2028c\ud800") == "a b [31m c"
+    assert flatten("👨‍👩‍👧 שלום naïve") == "👨‍👩‍👧 שלום naïve"
 
 
 @settings(deadline=None, max_examples=300)
 @given(anything)
 def test_flat_is_one_line_that_can_be_stored_and_stays(text):
-    once = flat(text)
+    once = flatten(text)
     assert len(once.splitlines()) <= 1
     once.encode()
-    assert flat(once) == once
+    assert flatten(once) == once
     assert not re.search(r"[\x00-\x1f\x7f]|  ", once)
 
 
 @settings(deadline=None, max_examples=300)
 @given(elements)
 def test_every_element_is_one_line_with_its_index(element):
-    text = line(element)
+    text = format_element(element)
     assert len(text.splitlines()) == 1
     assert text.startswith("input")
     assert "[7]" in text
@@ -77,7 +89,7 @@ def test_cuts_are_short_and_between_characters(text, length):
         assert len(begin.rstrip()) <= length
         if mark:
             end = rest.rpartition("… ")[2]
-            after = flat(text)[len(begin) :] if short.endswith("…") else text[len(begin.removesuffix(" ")) :]
+            after = flatten(text)[len(begin) :] if short.endswith("…") else text[len(begin.removesuffix(" ")) :]
             assert not after.startswith(("\u0301", "\u200d", "\u05b0", "🏽"))
             assert not begin.endswith("\u200d")
             assert not end.startswith(("\u0301", "\u200d", "\u05b0", "🏽"))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collab.envs.grammar import MOBILE, WEB, ActionSpace
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.library import Library
 from collab.models.completion import reply_pattern
 from collab.prompts.parse import read_reply, write_reply
@@ -34,7 +34,7 @@ def pattern_of(space: ActionSpace) -> str:
 @SPACES
 @given(seed=st.integers())
 def test_what_an_agent_writes_keeps_to_the_pattern(space: ActionSpace, seed: int) -> None:
-    action = random_action(space, screen(space), random.Random(seed), words=WORDS)
+    action = draw_action(space, screen(space), random.Random(seed), words=WORDS)
     reply = write_reply("It is the next step.", action, space)
     assert re.fullmatch(pattern_of(space), reply), reply
     assert read_reply(reply, space, screen(space)).action is not None
@@ -64,7 +64,7 @@ def test_the_pattern_knows_the_actions_that_were_told(space: ActionSpace) -> Non
         'Action: {"action_type": "wait"}',
         'Reason: x\nAction: {"action_type": "wait"',
         'Reason: two\nlines\nAction: {"action_type": "wait"}',
-        write_reply("x", random_action(other, screen(other), random.Random(1)), other),
+        write_reply("x", draw_action(other, screen(other), random.Random(1)), other),
     ):
         assert not re.fullmatch(pattern, wrong)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collab.envs.grammar import MOBILE, WEB
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.prompts.parse import read_reply, write_reply
 from collab.types import Action, Box, Element, Observation, ParseFailure
 
@@ -92,7 +92,7 @@ def test_ten_thousand_damaged_replies(space):
     rng = random.Random(7)
     kinds = {}
     for _ in range(5000):
-        action = random_action(space, SCREEN, rng)
+        action = draw_action(space, SCREEN, rng)
         text = damaged(write_reply(rng.choice(REASONS), action, space), rng)
         kind = verdict(text, space)
         kinds[kind] = kinds.get(kind, 0) + 1
@@ -112,7 +112,7 @@ def test_any_text(space, text):
 @settings(deadline=None, max_examples=300)
 @given(reason=st.text(max_size=60), seed=st.integers(0, 10**6))
 def test_what_is_written_is_read_back(space, reason, seed):
-    action = random_action(space, SCREEN, random.Random(seed))
+    action = draw_action(space, SCREEN, random.Random(seed))
     said = read_reply(write_reply(reason, action, space), space, SCREEN)
     assert said.action == space.canonical(action, SCREEN)
     assert said.failure is None

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collab.envs.grammar import MOBILE, WEB, ActionSpace
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply, write_reply
@@ -50,8 +50,8 @@ def screen_of(parts: list[tuple[str, str, str | None, tuple[int, int] | None]], 
 @given(st.sampled_from([MOBILE, WEB]), ELEMENTS, st.integers(0, 2**32))
 def test_a_mistake_can_be_said_here_and_is_never_the_right_action(space, parts, seed) -> None:  # type: ignore[no-untyped-def]
     rng, screen = generator(seed), screen_of(parts, space)
-    right = space.canonical(random_action(space, screen, rng), screen)
-    spot = DecisionPoint(observation=screen, space=space, last=random_action(space, screen, rng))
+    right = space.canonical(draw_action(space, screen, rng), screen)
+    spot = DecisionPoint(observation=screen, space=space, last=draw_action(space, screen, rng))
     drawn = list(islice(mistakes(right, spot, rng), 12))
     assert drawn
     for one in drawn:

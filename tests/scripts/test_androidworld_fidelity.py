@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from collab.envs.simphone.conformance.fidelity import Verdict
+from collab.envs.simphone.conformance.fidelity import FidelityVerdict
 
-GOOD = Verdict(task="SimpleSmsSend", suite_seed=30, marks={})
-BAD = Verdict(task="SimpleSmsSend", suite_seed=30, marks={}, problem="setting up failed")
+GOOD = FidelityVerdict(task="SimpleSmsSend", suite_seed=30, marks={})
+BAD = FidelityVerdict(task="SimpleSmsSend", suite_seed=30, marks={}, problem="setting up failed")
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ],
 )
 def test_a_miss_with_anybodys_hands_is_no_success(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, results: dict[str, list[Verdict]], code: int
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, results: dict[str, list[FidelityVerdict]], code: int
 ) -> None:
-    def examine(given: argparse.Namespace, log: Path) -> dict[str, list[Verdict]]:
+    def examine(given: argparse.Namespace, log: Path) -> dict[str, list[FidelityVerdict]]:
         return results
 
     monkeypatch.setattr(script, "examine", examine)

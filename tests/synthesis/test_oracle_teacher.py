@@ -16,7 +16,7 @@ from collab.agents.agent import StepContext as Deliberation
 from collab.data.example import Level
 from collab.envs.base import Environment
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.envs.text import flat, line
+from collab.envs.text import flatten, format_element
 from collab.graphs.deliberation import Network
 from collab.prompts.parse import read_reply
 from collab.prompts.render import PromptContext, PromptMessage, prefix_text, rebuild
@@ -44,7 +44,7 @@ def test_the_effects_that_are_taught_are_those_of_really_tapping(exploring: Walk
                 continue
             named, _, answer = row.reply.partition("\n")
             index = int(INDEX.findall(row.prompt.suffix)[-1])
-            assert named == line(scene.observation.elements[index])
+            assert named == format_element(scene.observation.elements[index])
             result = await (await scene.environment.fork()).step(scene.suite.space.make("click", index=index))  # type: ignore[attr-defined]
             effect = result.info["effect"]
             assert answer.casefold().startswith(effect.casefold().rstrip("."))
@@ -103,7 +103,7 @@ def test_what_is_to_be_opened_opens(following: Walk, phones: SimPhoneSuite, read
             if "\nTask: Open " in f"\n{row.prompt.shared}" and action is not None and action.target is not None:
                 element = scene.observation.elements[action.target.index]  # type: ignore[union-attr]
                 result = await (await scene.environment.fork()).step(action)  # type: ignore[attr-defined]
-                opened[element.role != "list item" or flat(element.label) in result.observation.title] += 1
+                opened[element.role != "list item" or flatten(element.label) in result.observation.title] += 1
 
     for task in ("MarkorMoveNote", "MarkorDeleteNote", "FilesMoveFile"):
         following(task, visit)
@@ -122,7 +122,7 @@ def test_no_instruction_could_mean_two_elements(exploring: Walk) -> None:
             element = scene.observation.elements[aimed.index]  # type: ignore[union-attr]
             alike = [e for e in scene.observation.elements if (e.role, e.label) == (element.role, element.label)]
             assert alike == [element]
-            assert flat(element.label) in one.goal
+            assert flatten(element.label) in one.goal
 
     exploring("SystemWifiTurnOn", visit, 30)
 
@@ -222,7 +222,7 @@ def test_demonstrations_are_the_solution_and_say_the_element_first(
         assert read.action == scene.environment.oracle()[0]  # type: ignore[attr-defined]
         if read.action.target is not None:  # type: ignore[union-attr]
             assert f"\n{read.reason}\n" in f"{row.prompt.shared}\n"
-            assert read.reason == line(scene.observation.elements[read.action.target.index])  # type: ignore[union-attr]
+            assert read.reason == format_element(scene.observation.elements[read.action.target.index])  # type: ignore[union-attr]
 
     following("ContactsAddContact", visit, wrong, 7)
     assert set(kinds) == ({"solution", "recovery"} if wrong else {"solution"})

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from collab.envs.android.device import CHANGED, effect, find_again, looks_the_same
-from collab.envs.android.device_adb import title_of
+from collab.envs.android.device import CHANGED, describe_effect, find_again, looks_the_same
+from collab.envs.android.device_adb import title_package
 from collab.envs.android.device_guard import TOUCHING
 from collab.envs.android.device_screen import observe, read_views
 from collab.envs.grammar import MOBILE
@@ -67,14 +67,14 @@ _EXCHANGED = {"left": "right", "right": "left"}
 
 
 def read_screen(told: Mapping[str, Any]) -> tuple[Observation, tuple[int, ...]]:
-    """What the helper's `look` tells: the observation, and each element's index in AndroidWorld's list."""
+    """Return what the helper's `look` tells: the observation, and each element's index in AndroidWorld's list."""
     width, height = int(told["width"]), int(told["height"])
-    screen, numbers = read_views([_view(one) for one in told["elements"]], width=width, height=height)
+    screen, numbers = read_views([_describe_view(one) for one in told["elements"]], width=width, height=height)
     package = str(told["activity"]).partition("/")[0] or screen.package
-    return observe(screen, app=title_of(package, {}), notice=None, width=width, height=height), numbers
+    return observe(screen, app=title_package(package, {}), notice=None, width=width, height=height), numbers
 
 
-def _view(element: Mapping[str, Any]) -> dict[str, str]:
+def _describe_view(element: Mapping[str, Any]) -> dict[str, str]:
     view = {name: str(element[key]) for key, name in _TEXTS.items() if element.get(key)}
     view |= {name: "true" if element[key] else "false" for key, name in _FLAGS.items() if element.get(key) is not None}
     if "box" in element:
@@ -84,7 +84,7 @@ def _view(element: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_json_action(action: Action, observation: Observation, numbers: Sequence[int]) -> dict[str, Any] | str:
-    """A canonical action as the fields of AndroidWorld's JSONAction; in words why there is none.
+    """Convert a canonical action to the fields of AndroidWorld's JSONAction; a text says why there is none.
 
     Args:
         numbers: each element's index in AndroidWorld's list.
@@ -134,11 +134,11 @@ class Remote(Protocol):
         ...
 
     def look(self) -> Look:
-        """The screen as soon as it stands still."""
+        """Return the screen as soon as it stands still."""
         ...
 
     def picture(self) -> bytes:
-        """What was looked at last, as PNG."""
+        """Return what was looked at last, as PNG."""
         ...
 
     def act(self, fields: dict[str, Any]) -> str | None:
@@ -146,7 +146,7 @@ class Remote(Protocol):
         ...
 
     def finish(self, *, judge: bool) -> float | None:
-        """Tear the task down; AndroidWorld's score in [0, 1] when it is asked for."""
+        """Tear the task down and return AndroidWorld's score in [0, 1], if asked for."""
         ...
 
 
@@ -173,7 +173,7 @@ class AndroidWorldEnvironment:
         return await self._see()
 
     def goal(self) -> str:
-        """The goal as AndroidWorld states it for the episode; a few of its tasks put the present time into it."""
+        """Return the goal as AndroidWorld states it for the episode; a few tasks put the present time into it."""
         return self._goal
 
     async def step(self, action: Action | None) -> StepResult:
@@ -186,26 +186,26 @@ class AndroidWorldEnvironment:
         said = MOBILE.describe(action, before.observation)
         if action.type == "status":
             logger.info("%s step %d: %s", self._remote.label, self._steps, said)
-            return await self._ended(before.observation, str(action["goal_status"]))
+            return await self._end_episode(before.observation, str(action["goal_status"]))
         aimed = await self._aim_again(action, before)
         if aimed is None:
             logger.warning("%s step %d: not done: %s (%s)", self._remote.label, self._steps, said, CHANGED)
-            return await self._went_on(self._task, before, self._look, action, CHANGED)
+            return await self._continue_episode(self._task, before, self._look, action, CHANGED)
         action, before = aimed
         fields = as_json_action(action, before.observation, before.numbers)
         if isinstance(fields, str):
-            return await self._went_on(self._task, before, before, action, fields)
+            return await self._continue_episode(self._task, before, before, action, fields)
         logger.info("%s step %d: %s %s", self._remote.label, self._steps, said, fields)
         refused = await self._do(partial(self._remote.act, fields))
         await self._see()
-        return await self._went_on(self._task, before, self._look, action, refused)
+        return await self._continue_episode(self._task, before, self._look, action, refused)
 
     async def screenshot(self, marks: bool = False) -> bytes:
-        """What was looked at last, as PNG bytes; `marks` draws a numbered box on every element."""
+        """Return what was looked at last, as PNG bytes; `marks` draws a numbered box on every element."""
         png = await self._do(self._remote.picture)
         if not marks or self._look is None or not self._look.observation.elements:
             return png
-        from collab.envs.overlay import mark_png  # Pillow loads only when somebody looks
+        from collab.envs.overlay import mark_png  # Pillow loads only for a look
 
         return mark_png(png, self._look.observation)
 
@@ -236,7 +236,7 @@ class AndroidWorldEnvironment:
         self._look = await self._do(self._remote.look)
         return self._look.observation
 
-    async def _ended(self, observation: Observation, status: str) -> StepResult:
+    async def _end_episode(self, observation: Observation, status: str) -> StepResult:
         score = await self._do(partial(self._remote.finish, judge=True))
         self._task = None
         if score is None:
@@ -246,8 +246,10 @@ class AndroidWorldEnvironment:
         info = {"effect": f"declared the task {status}"}
         return StepResult(observation=observation, terminated=True, outcome=outcome, info=info)
 
-    async def _went_on(self, task: Task, before: Look, after: Look, action: Action, refused: str | None) -> StepResult:
-        said = _effect(before, after, action) if refused is None else CHANGED
+    async def _continue_episode(
+        self, task: Task, before: Look, after: Look, action: Action, refused: str | None
+    ) -> StepResult:
+        said = _describe_effect(before, after, action) if refused is None else CHANGED
         if refused not in (None, CHANGED):
             said = f"nothing changed: {cut_middle(refused or '', MAX_NOTICE)}"
         info = {"effect": said}
@@ -268,11 +270,11 @@ class AndroidWorldEnvironment:
             raise EnvironmentFailure(str(error)) from error
 
 
-def _effect(before: Look, after: Look, action: Action) -> str:
+def _describe_effect(before: Look, after: Look, action: Action) -> str:
     if action.type == "answer":
         return "noted the answer"
     if after.png is None or action.type == "wait":
-        return effect(before.observation, after.observation, action)
+        return describe_effect(before.observation, after.observation, action)
     return "the picture changed" if after.png != before.png else "the picture did not change"
 
 

@@ -39,11 +39,11 @@ _NEEDED = (
 _LAUNCH_OPTIONS = ("console_port", "grpc_port", "adb_path", "emulator_setup", "freeze_datetime")
 
 
-class Refused(Exception):
+class HelperRefusal(Exception):
     """A question that cannot be answered: its kind and why."""
 
 
-class World:
+class AndroidWorld:
     """AndroidWorld's tasks, and one emulator."""
 
     def __init__(self) -> None:
@@ -62,36 +62,40 @@ class World:
         if package is not None:
             sys.path.insert(0, package)
         for module, name in _NEEDED:
-            if not hasattr(_module(module), name):
-                raise Refused("version", f"{module} at {_home()} has no {name}; use AndroidWorld of 2024 or later")
-        launch = inspect.signature(_module("android_world.env.env_launcher").load_and_setup_env)
+            if not hasattr(_find_module(module), name):
+                raise HelperRefusal(
+                    "version", f"{module} at {_find_home()} has no {name}; use AndroidWorld of 2024 or later"
+                )
+        launch = inspect.signature(_find_module("android_world.env.env_launcher").load_and_setup_env)
         unknown = [option for option in _LAUNCH_OPTIONS if option not in launch.parameters]
         if unknown:
-            raise Refused("version", f"load_and_setup_env at {_home()} takes no {', '.join(unknown)}; use a later one")
-        self._tasks = dict(_module("android_world.registry").TaskRegistry().get_registry(family))
-        return {"python": sys.version.split()[0], "home": _home(), "tasks": len(self._tasks)}
+            raise HelperRefusal(
+                "version", f"load_and_setup_env at {_find_home()} takes no {', '.join(unknown)}; use a later one"
+            )
+        self._tasks = dict(_find_module("android_world.registry").TaskRegistry().get_registry(family))
+        return {"python": sys.version.split()[0], "home": _find_home(), "tasks": len(self._tasks)}
 
     def tasks(self) -> list[dict[str, Any]]:
-        """Every task: name, apps, steps, difficulty, tags; those that cannot be instantiated have `broken` instead."""
-        known = _metadata()
-        return [self._told(name, known.get(name, {})) for name in sorted(self._tasks)]
+        """Return every task (name, apps, steps, difficulty, tags), or `broken` for one that cannot be instantiated."""
+        known = _read_metadata()
+        return [self._describe_task(name, known.get(name, {})) for name in sorted(self._tasks)]
 
-    def _told(self, name: str, known: dict[str, Any]) -> dict[str, Any]:
+    def _describe_task(self, name: str, known: dict[str, Any]) -> dict[str, Any]:
         tags = [tag for tag in known.get("tags", ()) if tag]
         told = {"name": name, "difficulty": known.get("difficulty"), "tags": tags}
         try:
-            return told | self._about(self._made(name, 0))
+            return told | self._describe_instance(self._build_task(name, 0))
         except Exception as error:  # one task's fault must not hide the others
             logger.warning("%s cannot be instantiated", name, exc_info=True)
             return {"name": name, "broken": f"{type(error).__name__}: {error}"}
 
     def instance(self, name: str, seed: int) -> dict[str, Any]:
-        """Goal, parameters and steps of the instance that AndroidWorld draws with this instance seed."""
-        return self._about(self._made(name, seed))
+        """Return goal, parameters and steps of the instance that AndroidWorld draws with this seed."""
+        return self._describe_instance(self._build_task(name, seed))
 
-    def _made(self, name: str, seed: int) -> Any:
+    def _build_task(self, name: str, seed: int) -> Any:
         if name not in self._tasks:
-            raise Refused("no_task", f"AndroidWorld has no task {name!r}")
+            raise HelperRefusal("no_task", f"AndroidWorld has no task {name!r}")
         kind = self._tasks[name]
         if hasattr(kind, "set_device_time"):
             kind.set_device_time(self._env)
@@ -100,10 +104,10 @@ class World:
             self._params[name, seed] = kind.generate_random_params() | {"seed": seed}
         return kind(copy.deepcopy(self._params[name, seed]))
 
-    def _about(self, task: Any) -> dict[str, Any]:
+    def _describe_instance(self, task: Any) -> dict[str, Any]:
         return {
             "goal": str(task.goal),
-            "params": _plain(task.params),
+            "params": _to_plain(task.params),
             "max_steps": int(10 * task.complexity),
             "apps": [str(app) for app in task.app_names],
         }
@@ -115,10 +119,12 @@ class World:
         adb = _find_adb(adb_path)
         start = f"start it with: emulator -avd NAME -no-snapshot -grpc {grpc_port} -port {console_port}"
         for what, port in (("console", console_port), ("gRPC", grpc_port)):
-            if not _listens(port):
-                raise Refused("no_emulator", f"no emulator: nothing listens at its {what} port {HOST}:{port}; {start}")
+            if not _is_listening(port):
+                raise HelperRefusal(
+                    "no_emulator", f"no emulator: nothing listens at its {what} port {HOST}:{port}; {start}"
+                )
         if self._env is None:
-            self._env = _module("android_world.env.env_launcher").load_and_setup_env(
+            self._env = _find_module("android_world.env.env_launcher").load_and_setup_env(
                 console_port=console_port,
                 grpc_port=grpc_port,
                 adb_path=adb,
@@ -129,19 +135,19 @@ class World:
 
     def begin(self, name: str, seed: int) -> dict[str, Any]:
         """Initialise an instance, as AndroidWorld's episode runner does; ends one that is still running."""
-        env = self._connected()
+        env = self._require_env()
         self.finish(judge=False)
-        task = self._made(name, seed)
+        task = self._build_task(name, seed)
         task.initialize_task(env)
         self._task = task
         if hasattr(env, "hide_automation_ui"):
             env.hide_automation_ui()
         env.reset(go_home=bool(task.start_on_home_screen))
-        return self._about(task)
+        return self._describe_instance(task)
 
     def look(self) -> dict[str, Any]:
-        """The screen as soon as it stands still: its size in pixels, the app in front, AndroidWorld's UI elements."""
-        env = self._connected()
+        """Return the settled screen: its size in pixels, the app in front, AndroidWorld's UI elements."""
+        env = self._require_env()
         self._state = env.get_state(wait_to_stabilize=True)
         width, height = (int(number) for number in env.logical_screen_size)
         self._size = width, height
@@ -149,38 +155,38 @@ class World:
             "width": width,
             "height": height,
             "activity": str(env.foreground_activity_name),
-            "elements": [_element(one) for one in self._state.ui_elements],
+            "elements": [_element_to_json(one) for one in self._state.ui_elements],
         }
 
     def picture(self) -> dict[str, Any]:
-        """What was looked at last, as PNG in base64; upright on a turned screen, as its elements are."""
+        """Return what was looked at last, as PNG in base64; upright on a turned screen, as its elements are."""
         if self._state is None:
-            raise Refused("order", "look first")
-        pixels = self._upright(self._state.pixels)
+            raise HelperRefusal("order", "look first")
+        pixels = self._turn_upright(self._state.pixels)
         height, width = pixels.shape[:2]
-        return {"png": base64.b64encode(png(pixels[:, :, :3].tobytes(), width, height)).decode()}
+        return {"png": base64.b64encode(encode_png(pixels[:, :, :3].tobytes(), width, height)).decode()}
 
-    def _upright(self, pixels: Any) -> Any:
+    def _turn_upright(self, pixels: Any) -> Any:
         """Turn a picture, which AndroidWorld takes in the device's own orientation, as the screen is turned."""
         (height, width), (screen_width, screen_height) = pixels.shape[:2], self._size
         if (width > height) == (screen_width > screen_height) or screen_width == screen_height:
             return pixels
-        turns = int(getattr(self._connected(), "orientation", 1))
-        return _module("numpy").rot90(pixels, turns if turns in (1, 3) else 1)
+        turns = int(getattr(self._require_env(), "orientation", 1))
+        return _find_module("numpy").rot90(pixels, turns if turns in (1, 3) else 1)
 
     def act(self, action: dict[str, Any]) -> dict[str, Any]:
         """Execute an action of AndroidWorld's; "refused" says why one that makes no sense here was not."""
         try:
-            self._connected().execute_action(_module("android_world.env.json_action").JSONAction(**action))
+            self._require_env().execute_action(_find_module("android_world.env.json_action").JSONAction(**action))
         except (ValueError, TypeError, IndexError, AttributeError) as error:
             return {"refused": f"{type(error).__name__}: {error}"}
         return {}
 
     def finish(self, judge: bool) -> dict[str, Any]:
-        """AndroidWorld's verdict if it is asked for, then its tear-down; "trouble" says why that failed."""
+        """Tear the task down after AndroidWorld's verdict, if asked for; "trouble" says why that failed."""
         env, task, self._task = self._env, self._task, None
         if task is None and judge:
-            raise Refused("order", "no task has begun")
+            raise HelperRefusal("order", "no task has begun")
         if task is None:
             return {"score": None}
         result: dict[str, Any] = {"score": float(task.is_successful(env)) if judge else None}
@@ -199,28 +205,28 @@ class World:
             self._env = None
         return {}
 
-    def _connected(self) -> Any:
+    def _require_env(self) -> Any:
         if self._env is None:
-            raise Refused("order", "no emulator is connected")
+            raise HelperRefusal("order", "no emulator is connected")
         return self._env
 
 
 QUESTIONS = ("hello", "tasks", "instance", "connect", "begin", "look", "picture", "act", "finish", "close")
 
 
-def _module(name: str) -> Any:
+def _find_module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise Refused("missing", f"{sys.executable} cannot import {name}: {error}") from None
+        raise HelperRefusal("missing", f"{sys.executable} cannot import {name}: {error}") from None
 
 
-def _home() -> str:
-    return str(_module("android_world").__path__[0])
+def _find_home() -> str:
+    return str(_find_module("android_world").__path__[0])
 
 
-def _metadata() -> dict[str, dict[str, Any]]:
-    path = Path(_home(), "task_metadata.json")
+def _read_metadata() -> dict[str, dict[str, Any]]:
+    path = Path(_find_home(), "task_metadata.json")
     listed = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     return {one["task_name"]: one for one in listed}
 
@@ -230,16 +236,16 @@ def _find_adb(path: str | None) -> str:
     for home in homes:
         if os.path.isfile(os.path.expanduser(home)):
             return os.path.expanduser(home)
-    raise Refused("no_adb", f"no adb at {' or '.join(homes)}; give its path with the option adb_path")
+    raise HelperRefusal("no_adb", f"no adb at {' or '.join(homes)}; give its path with the option adb_path")
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(3)
         return probe.connect_ex((HOST, port)) == 0
 
 
-def _element(one: Any) -> dict[str, Any]:
+def _element_to_json(one: Any) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for field in dataclasses.fields(one):
         value = getattr(one, field.name)
@@ -250,21 +256,21 @@ def _element(one: Any) -> dict[str, Any]:
     return told
 
 
-def _plain(value: Any) -> Any:
-    """A parameter as JSON can say it."""
+def _to_plain(value: Any) -> Any:
+    """Return a parameter as JSON can say it."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): _to_plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [_to_plain(inner) for inner in value]
     if dataclasses.is_dataclass(type(value)):
-        return _plain(dataclasses.asdict(value))
+        return _to_plain(dataclasses.asdict(value))
     return f"<{type(value).__name__}>" if " at 0x" in str(value) else str(value)  # an address differs each time
 
 
-def png(rgb: bytes, width: int, height: int) -> bytes:
-    """Eight-bit RGB pixels, row by row, as a PNG."""
+def encode_png(rgb: bytes, width: int, height: int) -> bytes:
+    """Encode eight-bit RGB pixels, row by row, as a PNG."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -274,15 +280,15 @@ def png(rgb: bytes, width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
 
 
-def answer(world: World, line: str) -> dict[str, Any]:
+def answer(world: AndroidWorld, line: str) -> dict[str, Any]:
     """Answer one line; never raises."""
     try:
         question = json.loads(line)
         name = question.pop("ask")
         if name not in QUESTIONS:
-            raise Refused("order", f"{name!r} is no question; known: {', '.join(QUESTIONS)}")
+            raise HelperRefusal("order", f"{name!r} is no question; known: {', '.join(QUESTIONS)}")
         return {"result": getattr(world, name)(**question)}
-    except Refused as error:
+    except HelperRefusal as error:
         return {"error": dict(zip(("kind", "message"), error.args, strict=True))}
     except Exception as error:  # errors are data here, whatever AndroidWorld raises
         logger.warning("failed", exc_info=True)
@@ -291,7 +297,7 @@ def answer(world: World, line: str) -> dict[str, Any]:
 
 def serve(questions: TextIO, answers: TextIO) -> None:
     """Answer line by line until the questions end, then let the emulator go."""
-    world = World()
+    world = AndroidWorld()
     for line in questions:
         answers.write(json.dumps(answer(world, line)) + "\n")
         answers.flush()

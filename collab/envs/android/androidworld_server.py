@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from collab.envs.android.androidworld import BUDGETS, AndroidWorldEnvironment, Look
-from collab.envs.android.androidworld_helper import png
+from collab.envs.android.androidworld_helper import encode_png
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import MOBILE
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
@@ -108,7 +108,7 @@ class ServerClient:
             with self._opener.open(request, timeout=self._timeout_s) as reply:
                 said = reply.read(_LARGEST_ANSWER)
         except urllib.error.HTTPError as error:
-            raise self._refused(what, path, error) from None
+            raise self._explain_refusal(what, path, error) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise _Unreached(
@@ -122,7 +122,7 @@ class ServerClient:
             raise EnvironmentFailure(f"{what}: not a JSON object: {said[:80]!r}") from None
         return answer
 
-    def _refused(self, what: str, path: str, error: urllib.error.HTTPError) -> EnvironmentFailure | UsageError:
+    def _explain_refusal(self, what: str, path: str, error: urllib.error.HTTPError) -> EnvironmentFailure | UsageError:
         said = error.read(500).decode("utf-8", "replace")
         if error.code == 404 and path in ("/health", "/openapi.json"):
             return UsageError(f"{what}: not found; this is no server of AndroidWorld's, correct the option url")
@@ -172,47 +172,47 @@ class ServerSuite:
         self._open: AndroidWorldEnvironment | None = None
 
     def tasks(self) -> Sequence[TaskInfo]:
-        """The server's tasks by name; makes it draw its suite, once.
+        """Return the server's tasks by name; makes it draw its suite, once.
 
         Raises:
             EnvironmentFailure: its emulator is not ready.
             UsageError: it cannot be reached, is not AndroidWorld's server, or another version of it.
         """
-        return [_info(name, self._max_steps) for name in self._known()]
+        return [_read_info(name, self._max_steps) for name in self._list_known()]
 
     def instance(self, name: str, seed: int) -> Task:
-        """An instance of the server's suite.
+        """Return an instance of the server's suite.
 
         Raises:
             UnknownName: there is no such task.
             UsageError: the seed belongs to none of the suite's instances.
         """
-        if name not in self._known():
+        if name not in self._list_known():
             raise UnknownName.of(
-                "task", name, self._known(), "see them with: collab env tasks androidworld --backend http"
+                "task", name, self._list_known(), "see them with: collab env tasks androidworld --backend http"
             )
         goal = str(self._client.get("/task/goal", {"task_type": name, "task_idx": self._number(name, seed)})["goal"])
-        info = _info(name, self._max_steps)
+        info = _read_info(name, self._max_steps)
         return Task(
             environment=NAME, name=name, seed=seed, goal=goal, max_steps=info.max_steps, difficulty=info.difficulty
         )
 
     async def open(self) -> AndroidWorldEnvironment:
-        """The server's emulator.
+        """Return the server's emulator.
 
         Raises:
             UsageError, EnvironmentFailure: see `tasks`; or it already runs an episode.
         """
         if self._open is not None and not self._open.closed:
             raise UsageError(f"{LABEL}: one emulator plays one episode at a time; use --concurrency 1")
-        await asyncio.to_thread(self._known)
+        await asyncio.to_thread(self._list_known)
         self._open = AndroidWorldEnvironment(_Server(self._client, self._number))
         return self._open
 
     async def close(self) -> None:
-        """Nothing to give back: the server goes on."""
+        """Give nothing back: the server goes on."""
 
-    def _known(self) -> list[str]:
+    def _list_known(self) -> list[str]:
         if self._names is None:
             self._client.check()
             wanted: Query = {
@@ -225,7 +225,7 @@ class ServerSuite:
         return self._names
 
     def _number(self, name: str, seed: int) -> int:
-        """The place of an instance in the server's suite, by AndroidWorld's rule for instance seeds."""
+        """Return the place of an instance in the server's suite, by AndroidWorld's rule for instance seeds."""
         numbers = {Seeds(self._suite_seed).task(name, number): number for number in range(self._instances)}
         if seed not in numbers:
             raise UsageError(
@@ -259,8 +259,8 @@ class _Server:
         except (ValueError, TypeError, IndexError, OverflowError) as error:
             raise EnvironmentFailure(f"{LABEL}: a screenshot that is no rows of colours: {error}") from None
         height, width = pixels.shape[:2]
-        self._png = png(pixels.tobytes(), width, height)
-        return Look(observation=_picture_of(width, height), png=self._png, pixels=pixels)
+        self._png = encode_png(pixels.tobytes(), width, height)
+        return Look(observation=_observe_picture(width, height), png=self._png, pixels=pixels)
 
     def picture(self) -> bytes:
         return self._png
@@ -279,11 +279,11 @@ class _Server:
             self._client.post("/task/tear_down", which)
 
 
-def _picture_of(width: int, height: int) -> Observation:
+def _observe_picture(width: int, height: int) -> Observation:
     text = f"Screen: a picture of {width} x {height} pixels\nNo elements are known; aim with x and y in pixels."
     return Observation(space="mobile", title="a picture", elements=(), text=text, width=width, height=height)
 
 
-def _info(name: str, max_steps: int) -> TaskInfo:
+def _read_info(name: str, max_steps: int) -> TaskInfo:
     steps, difficulty = BUDGETS.get(name, (max_steps, None))
     return TaskInfo(name=name, difficulty=difficulty, max_steps=steps)

@@ -8,7 +8,7 @@ error. What may be touched is decided by `device_guard`.
 
 One device during an episode: look, judge what may be done, log it, do it.
 
-The screen may change by itself while agents make up their mind, or while somebody is asked at the terminal. So it is
+The screen may change by itself while agents make up their mind, or while a question waits at the terminal. So it is
 looked at again before it is touched, and the touch is judged on what is there then (`still_there`).
 
 What happens on a device stays there: nothing is undone, and an episode cannot be rebuilt. Every action is logged
@@ -38,14 +38,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from collab.envs.android.device_adb import Place, allowed_apps, find, noticing_its_end, package_of, title_of
+from collab.envs.android.device_adb import (
+    DeviceAddress,
+    find,
+    find_package,
+    notice_lost_server,
+    parse_allowed_apps,
+    title_package,
+)
 from collab.envs.android.device_drive import Driver
-from collab.envs.android.device_guard import TOUCHING, confirmed, judge
-from collab.envs.android.device_screen import Screen, observe
-from collab.envs.android.device_tasks import CarriedTasks, DeviceTask, DeviceTasks, Ending, OwnTasks, load_tasks
+from collab.envs.android.device_guard import TOUCHING, ask_for_confirmation, judge
+from collab.envs.android.device_screen import ScreenDump, observe
+from collab.envs.android.device_tasks import CarriedTasks, DeviceTask, DeviceTasks, EpisodeEnd, OwnTasks, load_tasks
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import MOBILE
-from collab.envs.text import element_at
+from collab.envs.text import find_element_at
 from collab.errors import ConfigError, EnvironmentFailure, UsageError, boundary
 from collab.types import Action, Element, ElementTarget, Observation, Outcome, Point, StepResult, Task
 
@@ -92,7 +99,7 @@ def find_again(action: Action, before: Observation, now: Observation) -> Action 
         return None if found is None else replace(action, target=ElementTarget(index=found.index))
     if isinstance(action.target, Point):
         return _find_point(action, action.target, before, now)
-    focused_before, focused_now = _focused(before), _focused(now)
+    focused_before, focused_now = _find_focused(before), _find_focused(now)
     return action if focused_before == focused_now else None
 
 
@@ -118,7 +125,7 @@ def looks_the_same(action: Action, before: NDArray[np.uint8], now: NDArray[np.ui
 
 
 def _is_same_screen(before: Observation, now: Observation) -> bool:
-    if (before.width, before.height) != (now.width, now.height) or _without_numbers(before.title) != _without_numbers(
+    if (before.width, before.height) != (now.width, now.height) or _strip_numbers(before.title) != _strip_numbers(
         now.title
     ):
         return False
@@ -128,40 +135,40 @@ def _is_same_screen(before: Observation, now: Observation) -> bool:
 
 def _find_element(element: Element, before: Observation, now: Observation) -> Element | None:
     """Return the same element on the present screen; None when it is gone, covered or ambiguous."""
-    twins = [one for one in before.elements if _identity(one) == _identity(element)]
-    found = [one for one in now.elements if _identity(one) == _identity(element)]
+    twins = [one for one in before.elements if _identify(one) == _identify(element)]
+    found = [one for one in now.elements if _identify(one) == _identify(element)]
     if not found and _CLOCK.fullmatch(element.label):
         found = [one for one in now.elements if _shape(one) == _shape(element) and one.box == element.box]
     if max(len(twins), len(found)) > 1:
-        found = _between_the_same(element, twins, found, before, now)
+        found = _match_by_neighbours(element, twins, found, before, now)
     if len(found) != 1:
         return None
-    return found[0] if _on_top(element, before) == _on_top(found[0], now) else None
+    return found[0] if _find_topmost(element, before) == _find_topmost(found[0], now) else None
 
 
-def _between_the_same(
+def _match_by_neighbours(
     element: Element, twins: Sequence[Element], found: Sequence[Element], before: Observation, now: Observation
 ) -> list[Element]:
     """Return those of several equal elements whose neighbours are those of the one that was seen."""
-    if [(_identity(one), one.box) for one in before.elements] == [(_identity(one), one.box) for one in now.elements]:
+    if [(_identify(one), one.box) for one in before.elements] == [(_identify(one), one.box) for one in now.elements]:
         return [now.elements[element.index]]
-    around = _neighbours(element, twins, before)
-    if sum(_agree(around, _neighbours(one, twins, before)) for one in twins) > 1:
+    around = _find_neighbours(element, twins, before)
+    if sum(_do_agree(around, _find_neighbours(one, twins, before)) for one in twins) > 1:
         return []
-    return [one for one in found if _agree(around, _neighbours(one, found, now))]
+    return [one for one in found if _do_agree(around, _find_neighbours(one, found, now))]
 
 
-def _neighbours(
+def _find_neighbours(
     element: Element, twins: Sequence[Element], screen: Observation
 ) -> tuple[list[Identity], list[Identity]]:
     """Return what stands between an element and its twins: before it, nearest first, and behind it."""
     first = max((one.index for one in twins if one.index < element.index), default=-1)
     last = min((one.index for one in twins if one.index > element.index), default=len(screen.elements))
-    ahead = [_identity(one) for one in screen.elements[first + 1 : element.index]]
-    return ahead[::-1], [_identity(one) for one in screen.elements[element.index + 1 : last]]
+    ahead = [_identify(one) for one in screen.elements[first + 1 : element.index]]
+    return ahead[::-1], [_identify(one) for one in screen.elements[element.index + 1 : last]]
 
 
-def _agree(one: tuple[list[Identity], list[Identity]], other: tuple[list[Identity], list[Identity]]) -> bool:
+def _do_agree(one: tuple[list[Identity], list[Identity]], other: tuple[list[Identity], list[Identity]]) -> bool:
     """Check that neighbours are equal as far as both are there, on at least one side."""
     pairs = [list(zip(mine, theirs, strict=False)) for mine, theirs in zip(one, other, strict=True)]
     return any(pairs) and all(mine == theirs for side in pairs for mine, theirs in side)
@@ -169,9 +176,9 @@ def _agree(one: tuple[list[Identity], list[Identity]], other: tuple[list[Identit
 
 def _find_point(action: Action, point: Point, before: Observation, now: Observation) -> Action | None:
     """Return an action on a point, which moves with the surface that it lies on."""
-    surface = element_at(before, point.x, point.y)
+    surface = find_element_at(before, point.x, point.y)
     if surface is None or surface.box is None:
-        return action if element_at(now, point.x, point.y) is None else None
+        return action if find_element_at(now, point.x, point.y) is None else None
     found = _find_element(surface, before, now)
     if found is None or found.box is None:
         return None
@@ -179,27 +186,27 @@ def _find_point(action: Action, point: Point, before: Observation, now: Observat
     return replace(action, target=replace(point, x=x, y=y)) if found.box.contains(x, y) else None
 
 
-def _on_top(element: Element, screen: Observation) -> Identity | None:
+def _find_topmost(element: Element, screen: Observation) -> Identity | None:
     """Return what a touch in the middle of an element would hit."""
     if element.box is None:
         return None
-    hit = element_at(screen, *element.box.center)
+    hit = find_element_at(screen, *element.box.center)
     return None if hit is None else _shape(hit)
 
 
-def _focused(screen: Observation) -> Identity | None:
-    return next((_identity(one) for one in screen.elements if "focused" in one.flags), None)
+def _find_focused(screen: Observation) -> Identity | None:
+    return next((_identify(one) for one in screen.elements if "focused" in one.flags), None)
 
 
-def _identity(element: Element) -> Identity:
+def _identify(element: Element) -> Identity:
     return element.role, element.label, element.key
 
 
 def _shape(element: Element) -> Identity:
-    return element.role, _without_numbers(element.label), element.key
+    return element.role, _strip_numbers(element.label), element.key
 
 
-def _without_numbers(text: str) -> str:
+def _strip_numbers(text: str) -> str:
     return re.sub(r"\d+", "0", text)
 
 
@@ -262,27 +269,27 @@ class DeviceEnvironment:
         self._steps += 1
         action = MOBILE.canonical(action or MOBILE.make("wait"), self._observation)
         if action.type == "status":
-            return await self._ended(self._task, self._observation, str(action["goal_status"]))
+            return await self._end_episode(self._task, self._observation, str(action["goal_status"]))
         before = self._observation
         words = await self._execute(action, before)
         after = await self._look()
-        return self._result(self._task, after, words or effect(before, after, action))
+        return self._build_result(self._task, after, words or describe_effect(before, after, action))
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """Remaining best actions where the device knows them; () when the episode is over. Asks the device."""
+        """Ask the device for the remaining best actions; () when the episode is over, None when it knows none."""
         if self._task is None:
             return ()
-        with noticing_its_end(self._driver.place):
+        with notice_lost_server(self._driver.place):
             return self._tasks.oracle()
 
     async def screenshot(self, marks: bool = False) -> bytes:
-        """The present screen as PNG bytes; `marks` draws a numbered box on every element seen last."""
+        """Return the present screen as PNG bytes; `marks` draws a numbered box on every element seen last."""
         picture = await self._do(self._driver.picture, "screenshot")
         buffer = io.BytesIO()
         picture.convert("RGB").save(buffer, "PNG", compress_level=1)
         if not marks or self._observation is None:
             return buffer.getvalue()
-        from collab.envs.overlay import mark_png  # Pillow loads only when somebody looks
+        from collab.envs.overlay import mark_png  # Pillow loads only for a look
 
         return mark_png(buffer.getvalue(), self._observation)
 
@@ -298,13 +305,13 @@ class DeviceEnvironment:
         if start is None:
             return
         allowed = self._options.allowed
-        for package in {package_of(name, allowed) for name in start.stop} & set(allowed.values()):
+        for package in {find_package(name, allowed) for name in start.stop} & set(allowed.values()):
             logger.info("%s start: stop %s", self._label, package)
             self._driver.stop(package)
         logger.info("%s start: go to the home screen", self._label)
         self._driver.home()
         if start.open is not None:
-            package = package_of(start.open, allowed)
+            package = find_package(start.open, allowed)
             logger.info("%s start: open %s", self._label, package)
             self._driver.start(package)
 
@@ -313,12 +320,12 @@ class DeviceEnvironment:
         return await self._see(self._options.settle_s, self._driver.toast)
 
     async def _see(self, settle_s: float, notice: Callable[[], str | None]) -> Observation:
-        def look() -> tuple[Screen, str, str | None]:
+        def look() -> tuple[ScreenDump, str, str | None]:
             return self._driver.screen(settle_s), self._driver.package(), notice()
 
         screen, package, said = await self._do(look, "looking")
         self._package = package or screen.package
-        app = title_of(self._package, self._options.allowed)
+        app = title_package(self._package, self._options.allowed)
         self._shown = screen.elements
         size = {"width": self._driver.width, "height": self._driver.height}
         self._observation = observe(screen, app=app, notice=said, **size)
@@ -329,13 +336,13 @@ class DeviceEnvironment:
         if action.type == "answer":
             self._answer = str(action["text"])
             logger.info("%s step %d: %s", self._label, self._steps, MOBILE.describe(action, observation))
-            await self._do(partial(self._tasks.answered, self._answer), "noting the answer")
+            await self._do(partial(self._tasks.report_answer, self._answer), "noting the answer")
             return "noted the answer"
         if isinstance(action.target, ElementTarget) and action.target.index >= len(observation.elements):
             return f"nothing changed: the screen has no element {action.target.index}"
         words = MOBILE.describe(action, observation)
         try:
-            action, observation, enter = await self._permit(action, observation)
+            action, observation, enter = await self._ask_permission(action, observation)
         except _NotDone as why:
             logger.warning("%s step %d: %s: %s (%s)", self._label, self._steps, why.kind, words, why.reason)
             return CHANGED if why.reason == CHANGED else f"nothing changed: {why.reason}"
@@ -343,7 +350,7 @@ class DeviceEnvironment:
         await self._do(lambda: self._driver.perform(action, observation, self._options.allowed, enter=enter), words)
         return "typed without Enter, which could send: allow_effects" if _cut(action, enter) else None
 
-    async def _permit(self, action: Action, observation: Observation) -> tuple[Action, Observation, bool]:
+    async def _ask_permission(self, action: Action, observation: Observation) -> tuple[Action, Observation, bool]:
         """Judge an action on the screen as it is now, and ask at the terminal where that is needed.
 
         Returns:
@@ -358,7 +365,7 @@ class DeviceEnvironment:
         if verdict.refused is not None:
             raise _NotDone("refused", verdict.refused)
         if verdict.effect is not None and not free:
-            if not await asyncio.to_thread(confirmed, f"{self._label}: {verdict.effect}"):
+            if not await asyncio.to_thread(ask_for_confirmation, f"{self._label}: {verdict.effect}"):
                 raise _NotDone("refused", f"{verdict.effect} needs allow_effects")
             action, observation = await self._aim_again(action, observation)
             if judge(action, observation, self._package, allowed) != verdict:
@@ -380,17 +387,17 @@ class DeviceEnvironment:
             raise _NotDone("not done", CHANGED)
         return again, now
 
-    async def _ended(self, task: Task, observation: Observation, status: str) -> StepResult:
+    async def _end_episode(self, task: Task, observation: Observation, status: str) -> StepResult:
         logger.info("%s step %d: declare the task %s", self._label, self._steps, status)
         outcome = Outcome(success=False, score=0.0, reason="the agent called the task infeasible")
         if status == "complete":
-            ending = Ending(task=task, elements=self._shown, package=self._package, answer=self._answer)
+            ending = EpisodeEnd(task=task, elements=self._shown, package=self._package, answer=self._answer)
             outcome = await self._do(partial(self._tasks.judge, ending), "judging")
         self._task = None
         info = {"effect": f"declared the task {status}"}
         return StepResult(observation=observation, terminated=True, outcome=outcome, info=info)
 
-    def _result(self, task: Task, observation: Observation, words: str) -> StepResult:
+    def _build_result(self, task: Task, observation: Observation, words: str) -> StepResult:
         info = {"effect": words}
         if self._steps < task.max_steps:
             return StepResult(observation=observation, info=info)
@@ -399,7 +406,7 @@ class DeviceEnvironment:
         return StepResult(observation=observation, truncated=True, outcome=outcome, info=info)
 
     async def _do(self, function: Callable[[], AnswerT], what: str) -> AnswerT:
-        with noticing_its_end(self._driver.place):
+        with notice_lost_server(self._driver.place):
             return await call(function, f"{self._label}: {what}", self._options.answer_timeout_s)
 
 
@@ -413,8 +420,8 @@ def _cut(action: Action, enter: bool) -> bool:
     return action.type == "input_text" and not enter
 
 
-def effect(before: Observation, after: Observation, action: Action) -> str:
-    """What the screen did, in a few words for the history."""
+def describe_effect(before: Observation, after: Observation, action: Action) -> str:
+    """Return what the screen did, in a few words for the history."""
     if after.notice:
         return f'the phone said "{after.notice}"'
     if action.type == "wait":
@@ -460,10 +467,10 @@ class DeviceSuite:
         answer_timeout_s: float = 60.0,
     ) -> None:
         self.name = environment
-        self._place = Place(serial=serial, host=adb_host, port=adb_port)
+        self._place = DeviceAddress(serial=serial, host=adb_host, port=adb_port)
         self._none_allowed = allow_apps is None
         self._options = DeviceOptions(
-            allowed=allowed_apps(allow_apps or ()),
+            allowed=parse_allowed_apps(allow_apps or ()),
             allow_effects=allow_effects,
             settle_s=settle_s,
             answer_timeout_s=answer_timeout_s,
@@ -483,19 +490,19 @@ class DeviceSuite:
         return f"device[{serial}]" if self.name == "device" else f"{self.name}[device {serial}]"
 
     def tasks(self) -> Sequence[TaskInfo]:
-        """All tasks; asks the device when they are its own (see `CarriedTasks.infos` for the errors)."""
+        """Return all tasks; asks the device when they are its own (see `CarriedTasks.infos` for the errors)."""
         return self._tasks.infos()
 
     def instance(self, name: str, seed: int) -> Task:
-        """The instance; an owner's task is the same for every seed. UnknownName when there is no such task."""
-        with self._noticing():
+        """Return the instance; an owner's task is the same for every seed. UnknownName when there is no such task."""
+        with self._notice_lost_server():
             return self._tasks.instance(name, seed)
 
     async def open(self) -> DeviceEnvironment:
         """Connect to the device.
 
         Raises:
-            UsageError: it already runs an episode, is not there, or nobody said which apps may be touched.
+            UsageError: it already runs an episode, is not there, or no setting says which apps may be touched.
             MissingExtra: uiautomator2 or adbutils is not installed.
             EnvironmentFailure: it does not answer.
             EnvironmentGone: the adb server was there before and has ended.
@@ -505,7 +512,7 @@ class DeviceSuite:
         async with self._connecting:
             if self._open is not None and not self._open.closed:
                 raise UsageError(f"{self.label}: one device plays one episode at a time; use --concurrency 1")
-            with self._noticing():
+            with self._notice_lost_server():
                 driver = await call(
                     lambda: Driver(self._place), f"{self.label}: connecting", self._options.answer_timeout_s
                 )
@@ -513,9 +520,9 @@ class DeviceSuite:
             self._open = DeviceEnvironment(driver, self._options, self._tasks, self.label)
             return self._open
 
-    def _noticing(self) -> AbstractContextManager[None]:
-        """An adb server that was never there is the caller's to start; one that was there and is gone has ended."""
-        return nullcontext() if self._open is None else noticing_its_end(self._place)
+    def _notice_lost_server(self) -> AbstractContextManager[None]:
+        """Tell an adb server that was never there from one that is gone, which ends the device."""
+        return nullcontext() if self._open is None else notice_lost_server(self._place)
 
     async def close(self) -> None:
         """Let the device go."""
@@ -525,5 +532,5 @@ class DeviceSuite:
 
 def _check_starts(tasks: Sequence[DeviceTask], allowed: dict[str, str]) -> None:
     for task in tasks:
-        if task.start is not None and package_of(task.start, allowed) not in allowed.values():
+        if task.start is not None and find_package(task.start, allowed) not in allowed.values():
             raise ConfigError(f"device task {task.name}: starts {task.start!r}, which is not in allow_apps")

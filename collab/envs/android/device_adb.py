@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collab.envs.androidworld_apps import NAMES, package_called
+from collab.envs.androidworld_apps import NAMES, find_app_package
 from collab.errors import ConfigError, EnvironmentGone, MissingExtra, UsageError
 from collab.utils.redact import HidingFormatter
 
@@ -33,7 +33,7 @@ _CONNECT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class DeviceAddress:
     """Where a device is."""
 
     serial: str | None
@@ -44,18 +44,18 @@ class Place:
     """Its port; None for ANDROID_ADB_SERVER_PORT or 5037."""
 
 
-def find(place: Place) -> adbutils.AdbDevice:
-    """The device that is meant. No adb server is started: it would go on after us.
+def find(place: DeviceAddress) -> adbutils.AdbDevice:
+    """Return the device that is meant. No adb server is started: it would go on after us.
 
     Raises:
         MissingExtra: adbutils is not installed.
         UsageError: no adb server, no such device, or several and none was named.
     """
     MissingExtra.unless("adbutils", extra="android", purpose="driving a device")
-    missing = missing_server(place)
+    missing = explain_missing_server(place)
     if missing is not None:
         raise UsageError(f"device: {missing}")
-    client = _client(place.host, _port(place))
+    client = _connect_client(place.host, _find_port(place))
     online = [device.serial for device in client.device_list()]
     if not online:
         named = f" {place.serial!r}" if place.serial is not None else ""
@@ -68,17 +68,17 @@ def find(place: Place) -> adbutils.AdbDevice:
     return client.device(place.serial or online[0])
 
 
-def missing_server(place: Place) -> str | None:
+def explain_missing_server(place: DeviceAddress) -> str | None:
     """Return what to do when no adb server answers there; None when one does."""
-    port = _port(place)
-    if _listens(place.host, port):
+    port = _find_port(place)
+    if _is_listening(place.host, port):
         return None
     start = "adb start-server" if port == _USUAL_PORT else f"adb -P {port} start-server"
     return f"no adb server answers at {place.host}:{port}; start it with: {start}"
 
 
 @contextmanager
-def noticing_its_end(place: Place) -> Iterator[None]:
+def notice_lost_server(place: DeviceAddress) -> Iterator[None]:
     """Tell a failure of the block that comes from an adb server that was there and is gone.
 
     Raises:
@@ -87,13 +87,13 @@ def noticing_its_end(place: Place) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        missing = missing_server(place)
+        missing = explain_missing_server(place)
         if missing is None:
             raise
         raise EnvironmentGone(f"device: the adb server has ended: {missing}, and resume the run") from error
 
 
-def _client(host: str, port: int) -> adbutils.AdbClient:
+def _connect_client(host: str, port: int) -> adbutils.AdbClient:
     """Return adbutils' client of a server, which fails when that is not there, instead of starting another one."""
     import adbutils
     from adbutils.errors import AdbConnectionError, AdbTimeout
@@ -119,8 +119,8 @@ def _client(host: str, port: int) -> adbutils.AdbClient:
     return Client(host=host, port=port)
 
 
-def _port(place: Place) -> int:
-    """Where the adb server is, by what adb itself goes by."""
+def _find_port(place: DeviceAddress) -> int:
+    """Return where the adb server is, by what adb itself goes by."""
     if place.port is not None:
         return place.port
     told = os.environ.get(_VARIABLE, str(_USUAL_PORT))
@@ -129,7 +129,7 @@ def _port(place: Place) -> int:
     return int(told)
 
 
-def _listens(host: str, port: int) -> bool:
+def _is_listening(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), timeout=3):
             return True
@@ -143,7 +143,7 @@ _PACKAGE = re.compile(r"[a-z]\w*(\.[a-z]\w*)+|android", re.ASCII | re.IGNORECASE
 """A package; the system's own, which some dialogs belong to, is the only one without a dot."""
 
 
-def allowed_apps(entries: Iterable[str]) -> dict[str, str]:
+def parse_allowed_apps(entries: Iterable[str]) -> dict[str, str]:
     """Name (lower case) → package of the apps that a user has allowed.
 
     Args:
@@ -170,8 +170,8 @@ def allowed_apps(entries: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def package_of(app: str, allowed: Mapping[str, str]) -> str:
-    """Package of an app by its name: exactly one of the user's own, or else a name or the beginning of one.
+def find_package(app: str, allowed: Mapping[str, str]) -> str:
+    """Return the package of an app by its name: exactly one of the user's own, or else a name or the beginning of one.
 
     A package is its own, and so is a name that nothing is called by.
     """
@@ -179,11 +179,11 @@ def package_of(app: str, allowed: Mapping[str, str]) -> str:
     if name in allowed or _PACKAGE.fullmatch(app):
         return allowed.get(name, app)
     begun = sorted((known for known in allowed if name.startswith(known)), key=len)
-    return package_called(name) or (allowed[begun[-1]] if begun else app)
+    return find_app_package(name) or (allowed[begun[-1]] if begun else app)
 
 
-def title_of(package: str, allowed: Mapping[str, str]) -> str:
-    """A readable name of a package; the package itself when none is known."""
+def title_package(package: str, allowed: Mapping[str, str]) -> str:
+    """Return a readable name of a package; the package itself when none is known."""
     names = [name for name, one in {**PACKAGES, **allowed}.items() if one == package]
     if "launcher" in package:
         return "Home"
@@ -194,7 +194,7 @@ _ROOM = "collab.envs.android"
 
 
 @contextmanager
-def logging_to(path: Path) -> Iterator[None]:
+def log_to(path: Path) -> Iterator[None]:
     """Append what the environments of this room log to a file while the block runs, line by line.
 
     The file is made with the first line. Of several blocks at once each gets all lines; a line names its device.
@@ -210,5 +210,5 @@ def logging_to(path: Path) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         handler.close()
-        if not logger.handlers:  # nobody else listens any more
+        if not logger.handlers:  # no other block listens any more
             logger.setLevel(logging.NOTSET)

@@ -1,6 +1,6 @@
 """Fingers and keys on a device through uiautomator2, as AndroidWorld moves them.
 
-Blocking calls: whoever uses this from a coroutine runs them in a thread. Text that the `input` tool cannot type
+Blocking calls: a coroutine runs them in a thread. Text that the `input` tool cannot type
 (anything but ASCII) is set through accessibility.
 """
 
@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from collab.envs.android.device_adb import Place, find, package_of
-from collab.envs.android.device_screen import Screen, read_dump, size_of_dump
+from collab.envs.android.device_adb import DeviceAddress, find, find_package
+from collab.envs.android.device_screen import ScreenDump, read_dump, read_size
 from collab.errors import MissingExtra
 from collab.types import Action, Box, ElementTarget, Observation, Point
 
@@ -38,20 +38,20 @@ class Driver:
         UsageError: no adb server, or no such device.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: DeviceAddress) -> None:
         device = find(place)
         MissingExtra.unless("uiautomator2", extra="android", purpose="driving a device")
         import uiautomator2
 
         self._device: uiautomator2.Device = uiautomator2.connect(device)
         self.serial, self.place = str(device.serial), place
-        self.width, self.height = self._size()
+        self.width, self.height = self._read_size()
         """Of the screen at the last look, in pixels."""
 
     # --------------------------------------------------------------------------------------------------- looking
 
-    def screen(self, settle_s: float) -> Screen:
-        """The screen as soon as two looks are equal, or after `settle_s` seconds as it is then.
+    def screen(self, settle_s: float) -> ScreenDump:
+        """Return the screen as soon as two looks are equal, or after `settle_s` seconds as it is then.
 
         Its size is found out anew each time: a device can be turned.
         """
@@ -62,10 +62,10 @@ class Driver:
             if again == xml:
                 break
             xml = again
-        self.width, self.height = size_of_dump(xml, *self._size())
+        self.width, self.height = read_size(xml, *self._read_size())
         return read_dump(xml, width=self.width, height=self.height)
 
-    def _size(self) -> tuple[int, int]:
+    def _read_size(self) -> tuple[int, int]:
         width, height = self._device.window_size()
         return int(width), int(height)
 
@@ -73,11 +73,11 @@ class Driver:
         return str(self._device.dump_hierarchy(max_depth=DEEPEST))
 
     def package(self) -> str:
-        """Package of the app in front."""
+        """Return the package of the app in front."""
         return str(self._device.info["currentPackageName"])
 
     def toast(self) -> str | None:
-        """The message that was shown last; it is told only once."""
+        """Return the message that was shown last; it is told only once."""
         text = self._device.last_toast
         if not text:
             return None
@@ -85,7 +85,7 @@ class Driver:
         return str(text)
 
     def picture(self) -> Any:
-        """The screen as a Pillow image."""
+        """Return the screen as a Pillow image."""
         return self._device.screenshot()
 
     # ---------------------------------------------------------------------------------------------------- acting
@@ -124,7 +124,7 @@ class Driver:
         elif kind == "navigate_home":
             self.home()
         elif kind == "open_app":
-            self.start(package_of(str(action["app_name"]), allowed))
+            self.start(find_package(str(action["app_name"]), allowed))
         elif kind == "wait":
             self._device.shell("sleep 1")
 
@@ -143,10 +143,10 @@ class Driver:
         """
         screen = Box(0, 0, self.width, self.height)
         if kind == "swipe" and place is None:
-            start, end = _edge(screen, _OPPOSITE[direction]), _edge(screen, direction)
+            start, end = _find_edge(screen, _OPPOSITE[direction]), _find_edge(screen, direction)
         else:
             box = place or screen
-            start, end = box.center, _edge(box, _OPPOSITE[direction] if kind == "scroll" else direction)
+            start, end = box.center, _find_edge(box, _OPPOSITE[direction] if kind == "scroll" else direction)
         self._device.swipe(*start, *end, duration=0.3)
 
     def _type(self, text: str, place: Box | None, *, clear: bool, enter: bool) -> None:
@@ -184,14 +184,14 @@ class Driver:
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 
 
-def _edge(box: Box, side: str) -> tuple[int, int]:
-    """The middle of a side, on the last pixel inside the box."""
+def _find_edge(box: Box, side: str) -> tuple[int, int]:
+    """Return the middle of a side, on the last pixel inside the box."""
     x, y = box.center
     return {"up": (x, box.top), "down": (x, box.bottom - 1), "left": (box.left, y), "right": (box.right - 1, y)}[side]
 
 
 def _place(action: Action, observation: Observation) -> Box | None:
-    """Where an action is aimed at; None when it has no target, or one that is not there."""
+    """Return where an action is aimed at; None when it has no target, or one that is not there."""
     if isinstance(action.target, ElementTarget):
         if action.target.index >= len(observation.elements):
             return None

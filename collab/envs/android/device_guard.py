@@ -1,4 +1,4 @@
-"""What an agent may do on somebody's real phone.
+"""What an agent may do on a user's real phone.
 
 Apps that were not allowed are not touched: an agent may only leave them. What reaches beyond the screen (sending,
 calling, buying, deleting, granting permissions) needs `allow_effects`, or a "yes" at the terminal. So does moving a
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from collab.envs.android.device_adb import package_of
-from collab.envs.text import cut, element_at
+from collab.envs.android.device_adb import find_package
+from collab.envs.text import cut, find_element_at
 from collab.types import Action, Element, ElementTarget, Observation, Point
 
 _EFFECTS = frozenset(
@@ -41,7 +41,7 @@ _ROWS = ("list item", "checkbox")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class GuardVerdict:
     """Whether an action may be executed."""
 
     refused: str | None = None
@@ -52,38 +52,38 @@ class Verdict:
     """Whether typing may end with the Enter key."""
 
 
-def judge(action: Action, observation: Observation, package: str, allowed: Mapping[str, str]) -> Verdict:
+def judge(action: Action, observation: Observation, package: str, allowed: Mapping[str, str]) -> GuardVerdict:
     """Judge a canonical action.
 
     Args:
         package: of the app in front.
         allowed: name → package of the apps that may be touched.
     """
-    if action.type == "open_app" and package_of(str(action["app_name"]), allowed) not in allowed.values():
-        return Verdict(refused=f"the app {cut(str(action['app_name']), _SHOWN)} is not in allow_apps")
+    if action.type == "open_app" and find_package(str(action["app_name"]), allowed) not in allowed.values():
+        return GuardVerdict(refused=f"the app {cut(str(action['app_name']), _SHOWN)} is not in allow_apps")
     if action.type not in TOUCHING:
-        return Verdict()
-    element = _aimed_at(action, observation)
+        return GuardVerdict()
+    element = _find_target(action, observation)
     asking = any(word in package for word in _PERMISSION_DIALOGS)
     if "launcher" in package:
-        return _on_launcher(action, element, allowed)
+        return _judge_on_launcher(action, element, allowed)
     if not asking and package not in allowed.values():
-        return Verdict(refused=f"the app {package} is not in allow_apps; go back or home")
+        return GuardVerdict(refused=f"the app {package} is not in allow_apps; go back or home")
     if action.type in _PRESSING and element is not None and reaches_beyond(element, asking=asking):
-        return Verdict(effect=f'{action.type} on {element.role} "{cut(element.label, _SHOWN)}" in {package}')
-    row = _row_swept_over(action, element, observation)
+        return GuardVerdict(effect=f'{action.type} on {element.role} "{cut(element.label, _SHOWN)}" in {package}')
+    row = _find_swept_row(action, element, observation)
     if row is not None:
-        return Verdict(
+        return GuardVerdict(
             effect=f'{action.type} {action["direction"]} on {row.role} "{cut(row.label, _SHOWN)}" in {package}'
         )
     sending = any(reaches_beyond(one) for one in observation.elements)
     if sending and (action.type == "keyboard_enter" or _presses_enter(action)):
-        return Verdict(effect=f"the Enter key in {package}")
-    return Verdict(enter=not sending)
+        return GuardVerdict(effect=f"the Enter key in {package}")
+    return GuardVerdict(enter=not sending)
 
 
 def reaches_beyond(element: Element, *, asking: bool = False) -> bool:
-    """Whether touching an element may reach beyond the screen.
+    """Return whether touching an element may reach beyond the screen.
 
     Args:
         asking: whether it is part of a permission dialog, where everything but a "no" grants something.
@@ -99,8 +99,8 @@ def reaches_beyond(element: Element, *, asking: bool = False) -> bool:
     return bool((named | {part.lower() for part in parts}) & _EFFECTS)
 
 
-def confirmed(question: str) -> bool:
-    """Ask whoever sits at the controlling terminal; where there is none, the answer is no."""
+def ask_for_confirmation(question: str) -> bool:
+    """Ask at the controlling terminal; without one, the answer is no."""
     try:
         with TERMINAL.open("w") as screen, TERMINAL.open() as keyboard:
             screen.write(f"\n{question}: allow this once? [y/N] ")
@@ -110,35 +110,35 @@ def confirmed(question: str) -> bool:
         return False
 
 
-def _aimed_at(action: Action, observation: Observation) -> Element | None:
+def _find_target(action: Action, observation: Observation) -> Element | None:
     if isinstance(action.target, ElementTarget):
         inside = action.target.index < len(observation.elements)
         return observation.elements[action.target.index] if inside else None
     if isinstance(action.target, Point):
-        return element_at(observation, action.target.x, action.target.y)
+        return find_element_at(observation, action.target.x, action.target.y)
     return None
 
 
-def _row_swept_over(action: Action, element: Element | None, observation: Observation) -> Element | None:
-    """The row that a finger moves over sideways; without a target it crosses the middle of the screen."""
+def _find_swept_row(action: Action, element: Element | None, observation: Observation) -> Element | None:
+    """Return the row that a finger moves over sideways; without a target it crosses the middle of the screen."""
     if action.type not in _DRAGGING or action["direction"] not in ("left", "right"):
         return None
     if action.target is None:
-        element = element_at(observation, observation.width // 2, observation.height // 2)
+        element = find_element_at(observation, observation.width // 2, observation.height // 2)
     return element if element is not None and element.role in _ROWS else None
 
 
 def _presses_enter(action: Action) -> bool:
-    """Whether a text has lines, which are typed with the Enter key between them."""
+    """Return whether a text has lines, which are typed with the Enter key between them."""
     return action.type == "input_text" and "\n" in str(action["text"])
 
 
-def _on_launcher(action: Action, element: Element | None, allowed: Mapping[str, str]) -> Verdict:
-    """On the home screen: scroll and search freely, and open only what is allowed."""
+def _judge_on_launcher(action: Action, element: Element | None, allowed: Mapping[str, str]) -> GuardVerdict:
+    """Judge an action on the home screen: scrolling and searching are free, opening only what is allowed."""
     if action.type in ("scroll", "swipe") or (action.type == "input_text" and not _presses_enter(action)):
-        return Verdict(enter=False)
+        return GuardVerdict(enter=False)
     if action.type == "click" and element is not None:
         if element.role == "input" or element.label.casefold() in allowed:
-            return Verdict()
-        return Verdict(refused=f"{cut(element.label, _SHOWN) or 'this'} is not in allow_apps")
-    return Verdict(refused="only allowed apps can be opened from the home screen")
+            return GuardVerdict()
+        return GuardVerdict(refused=f"{cut(element.label, _SHOWN) or 'this'} is not in allow_apps")
+    return GuardVerdict(refused="only allowed apps can be opened from the home screen")

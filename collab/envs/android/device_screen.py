@@ -48,7 +48,7 @@ class DumpError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Screen:
+class ScreenDump:
     """What a dump says."""
 
     elements: tuple[Element, ...]
@@ -58,7 +58,7 @@ class Screen:
     scrollable: bool
 
 
-def size_of_dump(xml: str, width: int, height: int) -> tuple[int, int]:
+def read_size(xml: str, width: int, height: int) -> tuple[int, int]:
     """Return the size of the screen that a dump shows: the given one, or that one turned.
 
     A device may turn between the dump and the question for its size; a window that fits only the turned screen tells.
@@ -66,32 +66,32 @@ def size_of_dump(xml: str, width: int, height: int) -> tuple[int, int]:
     Raises:
         DumpError: it is no dump.
     """
-    boxes = [box for box in map(_box, _parse(xml)) if box is not None]
+    boxes = [box for box in map(_parse_box, _parse(xml)) if box is not None]
     right, bottom = max((box.right for box in boxes), default=0), max((box.bottom for box in boxes), default=0)
     is_turned = (right > width or bottom > height) and right <= height and bottom <= width
     return (height, width) if is_turned else (width, height)
 
 
-def read_dump(xml: str, *, width: int, height: int) -> Screen:
+def read_dump(xml: str, *, width: int, height: int) -> ScreenDump:
     """Read a UiAutomator dump.
 
     Raises:
         DumpError: it is none.
     """
     root = _parse(xml)
-    reader = _Reader(width=width, height=height)
+    reader = _DumpReader(width=width, height=height)
     package, keyboard, thin = "", False, max(width, height) // 10
     for window in root:
         owner = window.get("package", "")
         if "inputmethod" in owner:
             keyboard = True
             continue
-        box = _box(window)
+        box = _parse_box(window)
         if owner == _SYSTEM_BARS and box is not None and min(box.bottom - box.top, box.right - box.left) < thin:
             continue  # the status bar, and the navigation bar, which stands at the side of a turned device
         package = package or owner
         reader.visit(window)
-    return Screen(elements=tuple(reader.elements), package=package, keyboard=keyboard, scrollable=reader.scrollable)
+    return ScreenDump(elements=tuple(reader.elements), package=package, keyboard=keyboard, scrollable=reader.scrollable)
 
 
 def _parse(xml: str) -> ElementTree.Element:
@@ -101,7 +101,7 @@ def _parse(xml: str) -> ElementTree.Element:
         raise DumpError(f"screen dump: {problem}") from None
 
 
-def read_views(views: Iterable[Mapping[str, str]], *, width: int, height: int) -> tuple[Screen, tuple[int, ...]]:
+def read_views(views: Iterable[Mapping[str, str]], *, width: int, height: int) -> tuple[ScreenDump, tuple[int, ...]]:
     """Read views that come as a list, without a tree.
 
     Args:
@@ -110,23 +110,25 @@ def read_views(views: Iterable[Mapping[str, str]], *, width: int, height: int) -
     Returns:
         The screen, and for each of its elements the position of its view in `views`.
     """
-    reader = _Reader(width=width, height=height)
+    reader = _DumpReader(width=width, height=height)
     places: list[int] = []
     package, keyboard = "", False
     for place, view in enumerate(views):
-        owner, box = view.get("package", ""), _bounds(view.get("bounds", ""))
+        owner, box = view.get("package", ""), _parse_bounds(view.get("bounds", ""))
         if "inputmethod" in owner:
             keyboard = True
         elif not (owner == _SYSTEM_BARS and box is not None and box.bottom <= height // 10):
             package = package or owner
             reader.visit(ElementTree.Element("node", dict(view)))
             places += [place] * (len(reader.elements) - len(places))
-    screen = Screen(elements=tuple(reader.elements), package=package, keyboard=keyboard, scrollable=reader.scrollable)
+    screen = ScreenDump(
+        elements=tuple(reader.elements), package=package, keyboard=keyboard, scrollable=reader.scrollable
+    )
     return screen, tuple(places)
 
 
-def observe(screen: Screen, *, app: str, notice: str | None, width: int, height: int) -> Observation:
-    """The observation of a screen.
+def observe(screen: ScreenDump, *, app: str, notice: str | None, width: int, height: int) -> Observation:
+    """Return the observation of a screen.
 
     Args:
         app: readable name of the app in front.
@@ -156,7 +158,7 @@ def observe(screen: Screen, *, app: str, notice: str | None, width: int, height:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Reader:
+class _DumpReader:
     width: int
     height: int
     elements: list[Element] = field(default_factory=list)
@@ -168,41 +170,45 @@ class _Reader:
         while waiting:
             node, claimed = waiting.pop()  # claimed: its texts already belong to an element around it
             self.scrollable = self.scrollable or _is(node, "scrollable")
-            box = self._visible(node)
-            if box is not None and self._groups(node, box):
-                self._emit(node, box, _parts(node))
+            box = self._clip(node)
+            if box is not None and self._is_group(node, box):
+                self._emit(node, box, _collect_texts(node))
                 claimed = True
-            elif box is not None and _own(node) and not (claimed and not _touchable(node)):
+            elif box is not None and _own(node) and not (claimed and not _is_touchable(node)):
                 self._emit(node, box, [])
             waiting += [(child, claimed) for child in reversed(node)]
 
-    def _visible(self, node: ElementTree.Element) -> Box | None:
-        """Where the view is on the screen; None when nowhere."""
-        box = _box(node)
+    def _clip(self, node: ElementTree.Element) -> Box | None:
+        """Return where the view is on the screen; None when nowhere."""
+        box = _parse_box(node)
         if box is None or node.get("visible-to-user") == "false":
             return None
         box = Box(max(0, box.left), max(0, box.top), min(self.width, box.right), min(self.height, box.bottom))
         return box if box.area else None
 
-    def _groups(self, node: ElementTree.Element, box: Box) -> bool:
-        """Whether a layout and the texts in it are one element."""
+    def _is_group(self, node: ElementTree.Element, box: Box) -> bool:
+        """Return whether a layout and the texts in it are one element."""
         if len(node) == 0 or _is(node, "scrollable") or 2 * box.area > self.width * self.height:
             return False
-        if not (_touchable(node) or _is(node, "focusable")) or not _parts(node):
+        if not (_is_touchable(node) or _is(node, "focusable")) or not _collect_texts(node):
             return False
-        return _touchable(node) or not any(_touchable(below) or _is(below, "scrollable") for below in _below(node))
+        return _is_touchable(node) or not any(
+            _is_touchable(below) or _is(below, "scrollable") for below in _walk_below(node)
+        )
 
     def _emit(self, node: ElementTree.Element, box: Box, parts: list[str]) -> None:
-        control = next((below for below in _below(node) if _role_of_class(below) in _CONTROLS), None) if parts else None
-        role = _role_of_class(control) if control is not None else _role(node, grouped=bool(parts))
-        label, value = (parts[0], ", ".join(parts[1:]) or None) if parts else _words(node, role)
+        control = (
+            next((below for below in _walk_below(node) if _map_class(below) in _CONTROLS), None) if parts else None
+        )
+        role = _map_class(control) if control is not None else _find_role(node, grouped=bool(parts))
+        label, value = (parts[0], ", ".join(parts[1:]) or None) if parts else _read_words(node, role)
         element = Element(
             index=len(self.elements),
             role=role,
             label=label,
             box=box,
             value=value,
-            flags=_flags(node, control, role),
+            flags=_read_flags(node, control, role),
             key=node.get("resource-id", ""),
         )
         self.elements.append(element)
@@ -212,51 +218,51 @@ def _is(node: ElementTree.Element, flag: str) -> bool:
     return node.get(flag) == "true"
 
 
-def _touchable(node: ElementTree.Element) -> bool:
-    return _is(node, "clickable") or _is(node, "long-clickable") or _role_of_class(node) == "input"
+def _is_touchable(node: ElementTree.Element) -> bool:
+    return _is(node, "clickable") or _is(node, "long-clickable") or _map_class(node) == "input"
 
 
 def _own(node: ElementTree.Element) -> bool:
-    """Whether a view is an element by itself."""
+    """Return whether a view is an element by itself."""
     said = node.get("text") or node.get("content-desc")
-    known = _role_of_class(node) not in ("", "image")
-    return bool(said) or known or (len(node) == 0 and _touchable(node))
+    known = _map_class(node) not in ("", "image")
+    return bool(said) or known or (len(node) == 0 and _is_touchable(node))
 
 
-def _below(node: ElementTree.Element) -> Iterator[ElementTree.Element]:
+def _walk_below(node: ElementTree.Element) -> Iterator[ElementTree.Element]:
     return (one for one in node.iter() if one is not node)
 
 
-def _parts(node: ElementTree.Element) -> list[str]:
-    """Texts in a layout that do not belong to something that can be touched by itself."""
+def _collect_texts(node: ElementTree.Element) -> list[str]:
+    """Return the texts in a layout that do not belong to something that can be touched by itself."""
     own = node.get("content-desc") or node.get("text") or ""
     found, waiting = ([own] if own else []), list(reversed(node))
     while waiting:
         child = waiting.pop()
-        said = "" if _touchable(child) else child.get("text") or child.get("content-desc") or ""
+        said = "" if _is_touchable(child) else child.get("text") or child.get("content-desc") or ""
         if said:
             found.append(said)
-        elif not _touchable(child):
+        elif not _is_touchable(child):
             waiting += reversed(child)
     return found
 
 
-def _box(node: ElementTree.Element) -> Box | None:
-    return _bounds(node.get("bounds", ""))
+def _parse_box(node: ElementTree.Element) -> Box | None:
+    return _parse_bounds(node.get("bounds", ""))
 
 
-def _bounds(text: str) -> Box | None:
+def _parse_bounds(text: str) -> Box | None:
     match = _BOUNDS.fullmatch(text)
     return Box(*(int(number) for number in match.groups())) if match else None
 
 
-def _role_of_class(node: ElementTree.Element) -> str:
+def _map_class(node: ElementTree.Element) -> str:
     name = node.get("class", "").rpartition(".")[2].rpartition("$")[2]
     return next((role for end, role in _ROLES if name == end or name.endswith(end)), "")
 
 
-def _role(node: ElementTree.Element, *, grouped: bool) -> str:
-    role = _role_of_class(node)
+def _find_role(node: ElementTree.Element, *, grouped: bool) -> str:
+    role = _map_class(node)
     if role == "image" and _is(node, "clickable"):
         return "icon"
     if role and not (grouped and role == "image"):
@@ -268,8 +274,8 @@ def _role(node: ElementTree.Element, *, grouped: bool) -> str:
     return "heading" if _is(node, "heading") else "text"
 
 
-def _words(node: ElementTree.Element, role: str) -> tuple[str, str | None]:
-    """(label, value) of a view by itself."""
+def _read_words(node: ElementTree.Element, role: str) -> tuple[str, str | None]:
+    """Return (label, value) of a view by itself."""
     text, description, hint = node.get("text", ""), node.get("content-desc", ""), node.get("hint", "")
     if role == "input":
         return hint or description, "" if hint and text == hint else text
@@ -278,7 +284,7 @@ def _words(node: ElementTree.Element, role: str) -> tuple[str, str | None]:
     return text or description, description if text and description not in ("", text) else None
 
 
-def _flags(node: ElementTree.Element, control: ElementTree.Element | None, role: str) -> tuple[str, ...]:
+def _read_flags(node: ElementTree.Element, control: ElementTree.Element | None, role: str) -> tuple[str, ...]:
     checked = _is(node, "checked") or (control is not None and _is(control, "checked"))
     held = {
         "checked": checked,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import adbutils
 
 
-class Success(BaseModel):
+class ScreenSuccess(BaseModel):
     """When a task is solved. Give at least one of text, package, answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,7 +49,7 @@ class Success(BaseModel):
     """What `answer` must have said, or any of several (spaces and case do not matter)."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Success:
+    def _says_something(self) -> ScreenSuccess:
         if self.text is None and self.package is None and self.answer is None:
             raise ValueError("give at least one of text, package, answer")
         return self
@@ -64,7 +64,7 @@ class DeviceTask(BaseModel):
     """Unique in its file."""
     goal: str = Field(min_length=1)
     """What the agents are asked to do."""
-    success: Success
+    success: ScreenSuccess
     """When it is solved."""
     start: str | None = None
     """App to open at the beginning, by name or package; None for the home screen."""
@@ -84,7 +84,7 @@ def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[DeviceTask, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class EpisodeEnd:
     """What is known when the agent says that a task is complete."""
 
     task: Task
@@ -110,7 +110,7 @@ class DeviceTasks(Protocol):
     """Where the tasks of a device come from. Calls may block."""
 
     def infos(self) -> Sequence[TaskInfo]:
-        """All tasks, in a fixed order."""
+        """Return all tasks, in a fixed order."""
         ...
 
     def instance(self, name: str, seed: int) -> Task:
@@ -125,16 +125,16 @@ class DeviceTasks(Protocol):
         """
         ...
 
-    def answered(self, text: str) -> None:
-        """The agent has said this to its user."""
+    def report_answer(self, text: str) -> None:
+        """Report what the agent answered its user."""
         ...
 
-    def judge(self, ending: Ending) -> Outcome:
+    def judge(self, ending: EpisodeEnd) -> Outcome:
         """Judge a task that the agent calls complete."""
         ...
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """Remaining best actions from the present state; None when no way is known."""
+        """Return the remaining best actions from the present state; None when no way is known."""
         ...
 
 
@@ -151,11 +151,11 @@ class OwnTasks:
         self._tasks = {task.name: task for task in tasks}
 
     def infos(self) -> Sequence[TaskInfo]:
-        """All tasks, in the order of the file."""
-        return task_files.task_infos(self._tasks.values())
+        """Return all tasks, in the order of the file."""
+        return task_files.list_task_infos(self._tasks.values())
 
     def instance(self, name: str, seed: int) -> Task:
-        """The task; every seed gives the same. UnknownName when there is none."""
+        """Return the task; every seed gives the same. UnknownName when there is none."""
         if name not in self._tasks:
             raise UnknownName.of("task", name, self._tasks)
         task = self._tasks[name]
@@ -170,26 +170,26 @@ class OwnTasks:
         )
 
     def begin(self, task: Task) -> Start | None:
-        """The apps of the task: stop all, go home, open the first one."""
+        """Stop the apps of the task, go home, open the first one."""
         if task.name not in self._tasks:
             raise UnknownName.of("task", task.name, self._tasks)
         own = self._tasks[task.name]
         return Start(stop=(*own.apps, *([own.start] if own.start else [])), open=own.start)
 
-    def answered(self, text: str) -> None:
-        """Nothing: the answer comes with the ending."""
+    def report_answer(self, text: str) -> None:
+        """Do nothing: the answer comes with the ending."""
 
-    def judge(self, ending: Ending) -> Outcome:
-        """Whether everything that the task's `success` names holds."""
+    def judge(self, ending: EpisodeEnd) -> Outcome:
+        """Return whether everything that the task's `success` names holds."""
         success = self._tasks[ending.task.name].success
         return judge(success, ending.elements, ending.package, ending.answer)
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """None: nobody knows."""
+        """Return None: no way is known."""
         return None
 
 
-def judge(success: Success, elements: Sequence[Element], package: str, answer: str | None) -> Outcome:
+def judge(success: ScreenSuccess, elements: Sequence[Element], package: str, answer: str | None) -> Outcome:
     """Judge the screen at the end.
 
     Args:
@@ -200,7 +200,11 @@ def judge(success: Success, elements: Sequence[Element], package: str, answer: s
     missing = next(
         (
             reason
-            for reason in (_unseen(success, elements), _elsewhere(success, package), _unsaid(success, answer))
+            for reason in (
+                _explain_unseen(success, elements),
+                _explain_elsewhere(success, package),
+                _explain_unsaid(success, answer),
+            )
             if reason
         ),
         None,
@@ -209,29 +213,29 @@ def judge(success: Success, elements: Sequence[Element], package: str, answer: s
     return Outcome(success=solved, score=float(solved), reason=missing or "everything the task names holds")
 
 
-def _unseen(success: Success, elements: Sequence[Element]) -> str | None:
+def _explain_unseen(success: ScreenSuccess, elements: Sequence[Element]) -> str | None:
     wanted = [success.text] if isinstance(success.text, str) else success.text or []
-    seen = _plain(" ".join(f"{one.label} \n {one.value or ''}" for one in elements))
-    return next((f"the screen does not show {text!r}" for text in wanted if _plain(text) not in seen), None)
+    seen = _normalise(" ".join(f"{one.label} \n {one.value or ''}" for one in elements))
+    return next((f"the screen does not show {text!r}" for text in wanted if _normalise(text) not in seen), None)
 
 
-def _elsewhere(success: Success, package: str) -> str | None:
+def _explain_elsewhere(success: ScreenSuccess, package: str) -> str | None:
     return f"{package} is in front" if success.package not in (None, package) else None
 
 
-def _unsaid(success: Success, answer: str | None) -> str | None:
+def _explain_unsaid(success: ScreenSuccess, answer: str | None) -> str | None:
     if success.answer is None:
         return None
     accepted = [success.answer] if isinstance(success.answer, str) else success.answer
-    said = _plain(answer or "")
+    said = _normalise(answer or "")
     return (
         None
-        if said in [_plain(one) for one in accepted]
+        if said in [_normalise(one) for one in accepted]
         else f"the answer was {cut_middle(answer or '', MAX_NOTICE)!r}"
     )
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
@@ -252,7 +256,7 @@ class CarriedTasks:
         self._infos: dict[str, TaskInfo] | None = None
 
     def infos(self) -> Sequence[TaskInfo]:
-        """All tasks, in the device's order; the device is asked once.
+        """Return all tasks, in the device's order; the device is asked once.
 
         Raises:
             UsageError: it is not there, or brings no tasks.
@@ -264,33 +268,33 @@ class CarriedTasks:
         return list(self._infos.values())
 
     def instance(self, name: str, seed: int) -> Task:
-        """The instance that the device draws; UnknownName when it has no such task."""
-        self._known(name)
+        """Return the instance that the device draws; UnknownName when it has no such task."""
+        self._require_known(name)
         told = self._ask("instance", name=name, seed=seed)
         return Task(environment=self._environment, name=name, seed=seed, **told | {"apps": tuple(told["apps"])})
 
     def begin(self, task: Task) -> Start | None:
         """Put the device into the task's initial state, in which nothing is left to do."""
-        self._known(task.name)
+        self._require_known(task.name)
         self._ask("begin", name=task.name, seed=task.seed)
         return None
 
-    def answered(self, text: str) -> None:
+    def report_answer(self, text: str) -> None:
         """Tell the device what the agent said to its user."""
         self._ask("answer", text=text)
 
-    def judge(self, ending: Ending) -> Outcome:
-        """What the device's own checker says."""
+    def judge(self, ending: EpisodeEnd) -> Outcome:
+        """Return what the device's own checker says."""
         score = float(self._ask("score")["score"])
         return Outcome(success=score == 1.0, score=score, reason=f"the goal holds to {score:.0%}")
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """Remaining best actions from the present state; None when the device knows no way."""
+        """Return the remaining best actions from the present state; None when the device knows no way."""
         told = self._ask("oracle")["actions"]
         actions = None if told is None else tuple(MOBILE.parse(text) for text in told)
         return None if actions is None else tuple(action for action in actions if isinstance(action, Action))
 
-    def _known(self, name: str) -> None:
+    def _require_known(self, name: str) -> None:
         names = [info.name for info in self.infos()]
         if name not in names:
             raise UnknownName.of("task", name, names)
@@ -298,7 +302,7 @@ class CarriedTasks:
     def _ask(self, question: str, **details: Any) -> dict[str, Any]:
         with boundary(EnvironmentFailure, f"asking the device for {question}"):
             device = self._find()
-            said = self._talk(device, json.dumps({"ask": question, **details}))
+            said = self._read_line(device, json.dumps({"ask": question, **details}))
         try:
             answer: dict[str, Any] = json.loads(said)
         except ValueError:
@@ -307,7 +311,7 @@ class CarriedTasks:
             raise EnvironmentFailure(f"device {device.serial}: {answer['error']}")
         return answer
 
-    def _talk(self, device: adbutils.AdbDevice, question: str) -> str:
+    def _read_line(self, device: adbutils.AdbDevice, question: str) -> str:
         import adbutils
 
         with device.open_transport(timeout=ANSWER_S) as connection:

@@ -64,7 +64,7 @@ class HelperProcess:
         self._command = [str(python.expanduser()), "-u", str(SCRIPT)]
         self._hello = {"family": family, "package": None if package is None else str(package.expanduser().resolve())}
         self._timeout_s = timeout_s
-        self._running: _Running | None = None
+        self._running: _RunningHelper | None = None
         self._one_at_a_time = threading.Lock()
 
     def ask(self, what: str, **details: Any) -> Any:
@@ -76,7 +76,7 @@ class HelperProcess:
         """
         with self._one_at_a_time:
             if self._running is None:
-                self._running = _Running(self._command)
+                self._running = _RunningHelper(self._command)
                 self._settle("hello", self._hello)
             return self._settle(what, details)
 
@@ -90,7 +90,7 @@ class HelperProcess:
     def _settle(self, what: str, details: dict[str, Any]) -> Any:
         assert self._running is not None
         try:
-            said = self._running.talk({"ask": what, **details}, self._timeout_s)
+            said = self._running.send_request({"ask": what, **details}, self._timeout_s)
             answer = json.loads(said)
         except (OSError, ValueError, TimeoutError) as error:
             tail = " | ".join(self._running.tail)
@@ -110,7 +110,7 @@ class HelperProcess:
         raise EnvironmentFailure(f"AndroidWorld: {what}: {message}")
 
 
-class _Running:
+class _RunningHelper:
     """The process, with a thread for each of its outputs."""
 
     def __init__(self, command: list[str]) -> None:
@@ -134,7 +134,7 @@ class _Running:
         self._errors.start()
         threading.Thread(target=self._read_answers, args=(self._process.stdout,), daemon=True).start()
 
-    def talk(self, question: dict[str, Any], timeout_s: float) -> str:
+    def send_request(self, question: dict[str, Any], timeout_s: float) -> str:
         """Ask, and wait for the line that answers.
 
         Raises:
@@ -232,7 +232,7 @@ class EmulatorSuite:
         self._open: AndroidWorldEnvironment | None = None
 
     def tasks(self) -> Sequence[TaskInfo]:
-        """AndroidWorld's tasks by name; starts the helper.
+        """Return AndroidWorld's tasks by name; starts the helper.
 
         Raises:
             UsageError: AndroidWorld cannot be imported there, or lacks what is needed.
@@ -243,11 +243,11 @@ class EmulatorSuite:
             for one in told:
                 if "broken" in one:
                     logger.warning("%s: %s is left out: %s", LABEL, one["name"], one["broken"])
-            self._infos = {one["name"]: _info(one) for one in told if "broken" not in one}
+            self._infos = {one["name"]: _read_info(one) for one in told if "broken" not in one}
         return list(self._infos.values())
 
     def instance(self, name: str, seed: int) -> Task:
-        """The instance that AndroidWorld draws with this instance seed; UnknownName when it has no such task."""
+        """Return the instance that AndroidWorld draws with this instance seed; UnknownName when it has no such task."""
         infos = {info.name: info for info in self.tasks()}
         if name not in infos:
             raise UnknownName.of("task", name, infos, "see them with: collab env tasks androidworld --backend emulator")
@@ -311,7 +311,7 @@ class _Emulator:
         return None if told["score"] is None else float(told["score"])
 
 
-def _info(told: dict[str, Any]) -> TaskInfo:
+def _read_info(told: dict[str, Any]) -> TaskInfo:
     return TaskInfo(
         name=told["name"],
         apps=tuple(told["apps"]),

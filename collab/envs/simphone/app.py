@@ -2,7 +2,7 @@
 
 What screens are made of: nodes that say what they look like and what a touch does, and the view around them.
 
-A screen function returns a `View`; nobody but `layout` knows where things end up. A node carries its own handlers,
+A screen function returns a `View`; only `layout` knows where things end up. A node carries its own handlers,
 so reading one screen function tells everything about the screen.
 
 Long-press selection of list entries, as file managers do it: the first press selects, taps then add and remove.
@@ -19,7 +19,7 @@ from collab.envs.simphone.state import EMPTY, Handler, Page, Phone, Table, keep
 from collab.errors import ConfigError
 
 
-class Node(NamedTuple):
+class UiNode(NamedTuple):
     """One thing on a screen."""
 
     role: str
@@ -48,10 +48,10 @@ class Node(NamedTuple):
     """What the picture of an icon or an app shows, where the label says it in other words; empty: the label."""
 
 
-class Line(NamedTuple):
+class NodeLine(NamedTuple):
     """Several nodes on one line."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[UiNode, ...]
     split: bool = True
     """True: side by side, equally wide. False: the first is as wide as the screen and the others lie on its right
     end."""
@@ -59,7 +59,7 @@ class Line(NamedTuple):
     """Of how many equally wide columns `nodes` fill the first; 0: as many as there are nodes."""
 
 
-Item: TypeAlias = Node | Line
+Item: TypeAlias = UiNode | NodeLine
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,13 +70,13 @@ class View:
     """What the app bar or the dialog says."""
     body: list[Item]
     """Scrolls when it does not fit."""
-    actions: tuple[Node, ...] = ()
+    actions: tuple[UiNode, ...] = ()
     """Icons on the right of the app bar; in a dialog its buttons."""
-    navigation: Node | None = None
+    navigation: UiNode | None = None
     """Icon on the left of the app bar; None for the usual arrow on every page but the first."""
     footer: Item | None = None
     """Fixed at the bottom: tabs, a compose line."""
-    fab: Node | None = None
+    fab: UiNode | None = None
     """Floating button at the bottom right."""
     style: Literal["screen", "plain", "dialog", "menu", "sheet", "shade", "overview"] = "screen"
     """"plain" is a screen without an app bar; so are the system's "shade" and "overview", which look different."""
@@ -90,38 +90,38 @@ class View:
     """Package the page belongs to; None: the foreground app (permission dialogs belong to the system)."""
 
 
-Screen: TypeAlias = Callable[[Phone, Page], View]
+ScreenFunction: TypeAlias = Callable[[Phone, Page], View]
 """A pure function of the state."""
 
 
-def line(*nodes: Node) -> Line:
-    """Nodes side by side."""
-    return Line(nodes)
+def line(*nodes: UiNode) -> NodeLine:
+    """Build nodes side by side."""
+    return NodeLine(nodes)
 
 
-def row(main: Node, *controls: Node) -> Line:
-    """A node with small controls on its right end."""
-    return Line((main, *controls), split=False)
+def row(main: UiNode, *controls: UiNode) -> NodeLine:
+    """Build a node with small controls on its right end."""
+    return NodeLine((main, *controls), split=False)
 
 
-def heading(label: str, key: str) -> Node:
-    """A title or section header."""
-    return Node("heading", label, key)
+def heading(label: str, key: str) -> UiNode:
+    """Build a title or section header."""
+    return UiNode("heading", label, key)
 
 
-def text(label: str, key: str, *, value: str | None = None, hold: Handler | None = None) -> Node:
-    """Text that is only read."""
-    return Node("text", label, key, value, hold=hold)
+def text(label: str, key: str, *, value: str | None = None, hold: Handler | None = None) -> UiNode:
+    """Build a text that is only read."""
+    return UiNode("text", label, key, value, hold=hold)
 
 
-def button(label: str, key: str, tap: Handler, *, enabled: bool = True) -> Node:
-    """A button with words on it."""
-    return Node("button", label, key, None, () if enabled else ("disabled",), tap)
+def button(label: str, key: str, tap: Handler, *, enabled: bool = True) -> UiNode:
+    """Build a button with words on it."""
+    return UiNode("button", label, key, None, () if enabled else ("disabled",), tap)
 
 
-def icon(label: str, key: str, tap: Handler) -> Node:
-    """A button with a picture on it; the label is its content description."""
-    return Node("icon", label, key, None, (), tap)
+def icon(label: str, key: str, tap: Handler) -> UiNode:
+    """Build a button with a picture on it; the label is its content description."""
+    return UiNode("icon", label, key, None, (), tap)
 
 
 def item(
@@ -132,53 +132,53 @@ def item(
     value: str | None = None,
     hold: Handler | None = None,
     selected: bool = False,
-) -> Node:
-    """A list item; `value` is its second line."""
-    return Node("list item", label, key, value, ("selected",) if selected else (), tap, hold)
+) -> UiNode:
+    """Build a list item; `value` is its second line."""
+    return UiNode("list item", label, key, value, ("selected",) if selected else (), tap, hold)
 
 
-def spinner(label: str, key: str, value: str, tap: Handler) -> Node:
-    """A field that shows one of several choices; `tap` opens the others."""
-    return Node("spinner", label, key, value, tap=tap)
+def spinner(label: str, key: str, value: str, tap: Handler) -> UiNode:
+    """Build a field that shows one of several choices; `tap` opens the others."""
+    return UiNode("spinner", label, key, value, tap=tap)
 
 
-def switch(label: str, key: str, on: bool, tap: Handler, *, value: str | None = None) -> Node:
-    """A switch with its label."""
-    return Node("switch", label, key, value, ("checked",) if on else (), tap)
+def switch(label: str, key: str, on: bool, tap: Handler, *, value: str | None = None) -> UiNode:
+    """Build a switch with its label."""
+    return UiNode("switch", label, key, value, ("checked",) if on else (), tap)
 
 
-def radio(label: str, key: str, on: bool, tap: Handler) -> Node:
-    """One of several choices."""
-    return Node("radio", label, key, None, ("checked",) if on else (), tap)
+def radio(label: str, key: str, on: bool, tap: Handler) -> UiNode:
+    """Build one of several choices."""
+    return UiNode("radio", label, key, None, ("checked",) if on else (), tap)
 
 
-def tab(label: str, key: str, selected: bool, tap: Handler) -> Node:
-    """A tab."""
-    return Node("tab", label, key, None, ("selected",) if selected else (), tap)
+def tab(label: str, key: str, selected: bool, tap: Handler) -> UiNode:
+    """Build a tab."""
+    return UiNode("tab", label, key, None, ("selected",) if selected else (), tap)
 
 
-def slider(label: str, key: str, position: float, slide: Callable[[Phone, float], Phone]) -> Node:
-    """A slider; `position` in [0, 1]."""
-    return Node("slider", label, key, f"{round(position * 100)}%", (), slide=slide)
+def slider(label: str, key: str, position: float, slide: Callable[[Phone, float], Phone]) -> UiNode:
+    """Build a slider; `position` in [0, 1]."""
+    return UiNode("slider", label, key, f"{round(position * 100)}%", (), slide=slide)
 
 
 def text_field(
     page: Page, field: str, label: str, key: str, *, enter: Handler | None = None, multiline: bool = False
-) -> Node:
-    """A text field that edits `page.fields[field]`; the label is its hint."""
+) -> UiNode:
+    """Build a text field that edits `page.fields[field]`; the label is its hint."""
     content = page.fields.get(field, "")
-    return Node("input", label, key, content, field=field, enter=enter, multiline=multiline)
+    return UiNode("input", label, key, content, field=field, enter=enter, multiline=multiline)
 
 
-def grid(nodes: list[Node], columns: int) -> list[Item]:
-    """Nodes in rows of `columns`, the last row filled from the left."""
-    return [Line(tuple(nodes[start : start + columns]), columns=columns) for start in range(0, len(nodes), columns)]
+def grid(nodes: list[UiNode], columns: int) -> list[Item]:
+    """Build nodes in rows of `columns`, the last row filled from the left."""
+    return [NodeLine(tuple(nodes[start : start + columns]), columns=columns) for start in range(0, len(nodes), columns)]
 
 
 ItemT = TypeVar("ItemT")
 
 
-def _nothing(phone: Phone, rng: random.Random) -> Phone:
+def _do_nothing(phone: Phone, rng: random.Random) -> Phone:
     return phone
 
 
@@ -193,13 +193,13 @@ class App:
     """Class name of the main activity, relative to the package or complete."""
     pages: tuple[Page, ...]
     """Back stack of a fresh start."""
-    screens: Mapping[str, Screen]
+    screens: Mapping[str, ScreenFunction]
     """By name; names are unique over all apps ("contacts.editor")."""
     tables: tuple[Table, ...] = ()
     """Tables of its databases."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Values of the settings tables on a fresh phone."""
-    noise: Callable[[Phone, random.Random], Phone] = _nothing
+    noise: Callable[[Phone, random.Random], Phone] = _do_nothing
     """Adds data that no task asks about."""
     version: str = "1"
     """Of an app from outside: changes whenever its screens or handlers do, so that old episodes are not rebuilt on
@@ -220,14 +220,14 @@ class Apps:
     by_package: Mapping[str, App]
     by_name: Mapping[str, App]
     """Every name `open_app` understands, in lower case; the launcher has none."""
-    screens: Mapping[str, Screen]
+    screens: Mapping[str, ScreenFunction]
     """Those that belong to no app included."""
     tables: Mapping[str, tuple[Table, ...]]
     """Tables of every database, by the path of its file."""
 
 
-def together(launcher: App, installed: Iterable[App], shared: Mapping[str, Screen] = EMPTY) -> Apps:
-    """The apps of one phone.
+def combine_apps(launcher: App, installed: Iterable[App], shared: Mapping[str, ScreenFunction] = EMPTY) -> Apps:
+    """Return the apps of one phone.
 
     Args:
         shared: screens that belong to no app.
@@ -238,17 +238,17 @@ def together(launcher: App, installed: Iterable[App], shared: Mapping[str, Scree
     installed = tuple(installed)
     every = (launcher, *installed)
     tables = [table for app in every for table in app.tables]
-    _unique("table", [(f"{table.name} of {table.path}", table) for table in tables])
+    _check_unique("table", [(f"{table.name} of {table.path}", table) for table in tables])
     return Apps(
         all=every,
-        by_package=_unique("package", [(app.package, app) for app in every]),
-        by_name=_unique("name", [(name.casefold(), app) for app in installed for name in app.names]),
-        screens=_unique("screen", [*shared.items(), *(pair for app in every for pair in app.screens.items())]),
+        by_package=_check_unique("package", [(app.package, app) for app in every]),
+        by_name=_check_unique("name", [(name.casefold(), app) for app in installed for name in app.names]),
+        screens=_check_unique("screen", [*shared.items(), *(pair for app in every for pair in app.screens.items())]),
         tables={table.path: tuple(one for one in tables if one.path == table.path) for table in tables},
     )
 
 
-def _unique(what: str, pairs: list[tuple[str, ItemT]]) -> dict[str, ItemT]:
+def _check_unique(what: str, pairs: list[tuple[str, ItemT]]) -> dict[str, ItemT]:
     found: dict[str, ItemT] = {}
     for name, item in pairs:
         if name in found:
@@ -257,15 +257,15 @@ def _unique(what: str, pairs: list[tuple[str, ItemT]]) -> dict[str, ItemT]:
     return found
 
 
-def chosen(page: Page) -> tuple[str, ...]:
-    """What is selected, in the order of selection; empty outside the selection mode."""
+def list_selected(page: Page) -> tuple[str, ...]:
+    """Return what is selected, in the order of selection; empty outside the selection mode."""
     selected: tuple[str, ...] = page.data.get("chosen", ())
     return selected
 
 
 def toggle(phone: Phone, name: str) -> Phone:
     """Select an entry of the page on top, or take it out again."""
-    now = chosen(phone.page)
+    now = list_selected(phone.page)
     return select(phone, tuple(one for one in now if one != name) if name in now else (*now, name))
 
 

@@ -4,7 +4,7 @@ phone = SimPhone()
 observation = phone.reset(task)
 result = phone.step(MOBILE.make("open_app", app_name="Settings"))
 
-A phone as it leaves the factory, and the same phone after somebody has lived with it.
+A phone as it leaves the factory, and the same phone after some use.
 
 Data that no task asks about: people, messages, files and entries that stand around what matters.
 """
@@ -20,13 +20,13 @@ from collab.envs.grammar import MOBILE
 from collab.envs.simphone.app import Apps
 from collab.envs.simphone.apps import STANDARD
 from collab.envs.simphone.apps.markor import MARKOR
-from collab.envs.simphone.distractions.interruptions import KINDS, way_out
-from collab.envs.simphone.distractions.looks import dressed
-from collab.envs.simphone.distractions.presets import PRESETS, Distractions, Noise, Schedule, disturbed, schedule
-from collab.envs.simphone.state import LAUNCHER, ROOT, STANDARD_FOLDERS, START_MS, Entry, Phone
+from collab.envs.simphone.distractions.interruptions import KINDS, find_way_out
+from collab.envs.simphone.distractions.looks import apply_manner
+from collab.envs.simphone.distractions.presets import PRESETS, Distractions, Noise, Schedule, disturb, schedule
+from collab.envs.simphone.state import LAUNCHER, ROOT, STANDARD_FOLDERS, START_MS, FileEntry, Phone
 from collab.envs.simphone.tasks import BY_NAME, TaskSpec
-from collab.envs.simphone.tasks.plans import Lost, aim, back
-from collab.envs.simphone.touch import act, effect
+from collab.envs.simphone.tasks.plans import PlanError, aim_at, press_back
+from collab.envs.simphone.touch import act, describe_effect
 from collab.envs.simphone.ui.screen import Frame, look
 from collab.errors import EnvironmentFailure, UnknownName
 from collab.seeds import derive, generator
@@ -35,9 +35,9 @@ from collab.types import Action, Observation, Outcome, StepResult, Task
 _DAY_MS = 86_400_000
 
 
-def factory(apps: Apps) -> Phone:
-    """The home screen of a phone that nobody has used yet."""
-    folder = Entry(content=None, changed_ms=START_MS - 30 * _DAY_MS)
+def build_factory(apps: Apps) -> Phone:
+    """Build a fresh phone, on its home screen."""
+    folder = FileEntry(content=None, changed_ms=START_MS - 30 * _DAY_MS)
     paths = ("/storage", "/storage/emulated", ROOT, *(f"{ROOT}/{name}" for name in STANDARD_FOLDERS), MARKOR)
     return Phone(
         apps=apps,
@@ -47,11 +47,11 @@ def factory(apps: Apps) -> Phone:
     )
 
 
-FACTORY = factory(STANDARD)
+FACTORY = build_factory(STANDARD)
 
 
-def lived_in(rng: random.Random, phone: Phone = FACTORY) -> Phone:
-    """A fresh phone with data in it that no task asks about."""
+def add_noise(rng: random.Random, phone: Phone = FACTORY) -> Phone:
+    """Return a fresh phone with data in it that no task asks about."""
     for app in phone.apps.all:
         phone = app.noise(phone, rng)
     return phone
@@ -61,8 +61,8 @@ _ROUNDS: dict[Noise, int] = {"none": 0, "some": 1, "plenty": 3}
 """How often each app adds something."""
 
 
-def noisy(phone: Phone, amount: Noise, seed: int, task: str) -> Phone:
-    """The fresh phone of an instance, after somebody has lived with it for a while.
+def build_noisy(phone: Phone, amount: Noise, seed: int, task: str) -> Phone:
+    """Build the fresh phone of an instance, with data as after some use.
 
     Args:
         seed: of the task instance.
@@ -70,7 +70,7 @@ def noisy(phone: Phone, amount: Noise, seed: int, task: str) -> Phone:
     """
     for number in range(_ROUNDS[amount]):
         names = (task, number) if number else (task,)
-        phone = lived_in(generator(derive(seed, "noise", *names)), phone)
+        phone = add_noise(generator(derive(seed, "noise", *names)), phone)
     return phone
 
 
@@ -80,7 +80,7 @@ _LONGEST_SOLUTION = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+class PhoneEpisode:
     """A task instance, the phone it started with, and what comes between."""
 
     task: Task
@@ -89,12 +89,12 @@ class Episode:
     schedule: Schedule = field(default_factory=dict)
 
     def score(self, phone: Phone) -> float:
-        """How far the goal holds on `phone`, in [0, 1]."""
+        """Return how far the goal holds on `phone`, in [0, 1]."""
         return self.spec.score(self.start, phone, self.task.params)
 
-    def after(self, frame: Frame, action: Action, step: int) -> Phone:
-        """What the phone is like after an action, the `step`-th of the episode."""
-        return disturbed(act(frame, action), frame.phone, self.schedule.get(step))
+    def advance(self, frame: Frame, action: Action, step: int) -> Phone:
+        """Return the phone after an action, the `step`-th of the episode."""
+        return disturb(act(frame, action), frame.phone, self.schedule.get(step))
 
     def solve(self, frame: Frame, steps: int = 0) -> tuple[Action, ...] | None:
         """Play the plan to its end on a copy; None when it gets lost, stuck, or ends without full score.
@@ -105,34 +105,34 @@ class Episode:
         actions: list[Action] = []
         while len(actions) < _LONGEST_SOLUTION:
             try:
-                planned = self._planned(frame)
-            except Lost:
+                planned = self._plan_action(frame)
+            except PlanError:
                 return None
             action = MOBILE.canonical(planned, frame.observation)
             actions.append(action)
             if action.type == "status":
                 return tuple(actions) if self.score(frame.phone) == 1.0 else None
-            phone = self.after(frame, action, steps + len(actions))
+            phone = self.advance(frame, action, steps + len(actions))
             if phone == frame.phone:
                 return None
             frame = look(phone)
         return None
 
-    def _planned(self, frame: Frame) -> Action:
-        """The next action: first away with whatever hides the app."""
+    def _plan_action(self, frame: Frame) -> Action:
+        """Plan the next action; whatever hides the app goes first."""
         phone = frame.phone
         if phone.cover is not None:
-            return aim(frame, way_out(phone.cover))
+            return aim_at(frame, find_way_out(phone.cover))
         if phone.loading:
             return _WAIT
-        return back() if phone.panel is not None else self.spec.plan(frame, self.task.params, self.start)
+        return press_back() if phone.panel is not None else self.spec.plan(frame, self.task.params, self.start)
 
 
-def episode_of(spec: TaskSpec, task: Task, factory: Phone, distractions: Distractions) -> Episode:
-    """An instance at its start, and what will interrupt it: drawn from the task's name and seed alone."""
-    phone = noisy(factory, distractions.noise, task.seed, task.name)
+def build_episode(spec: TaskSpec, task: Task, factory: Phone, distractions: Distractions) -> PhoneEpisode:
+    """Return an instance at its start, and what will interrupt it: drawn from the task's name and seed alone."""
+    phone = build_noisy(factory, distractions.noise, task.seed, task.name)
     phone = spec.prepare(phone, task.params, generator(derive(task.seed, "state", task.name)))
-    episode = Episode(task=task, spec=spec, start=dressed(phone, distractions, task.seed, task.name))
+    episode = PhoneEpisode(task=task, spec=spec, start=apply_manner(phone, distractions, task.seed, task.name))
     if not distractions.interruptions and not distractions.slowness:
         return episode
     solution = episode.solve(look(episode.start))
@@ -146,7 +146,7 @@ class SimPhone:
 
     Args:
         distractions: what makes the phone harder to use.
-        factory: the phone as nobody has used it yet; it knows its apps.
+        factory: the phone before its first use; it knows its apps.
         tasks: what can be asked of it, by name.
     """
 
@@ -160,7 +160,7 @@ class SimPhone:
         self._distractions = distractions
         self._factory = factory
         self._tasks = tasks
-        self._episode: Episode | None = None
+        self._episode: PhoneEpisode | None = None
         """None when no step is possible: before the first reset and after the end."""
         self._frame = look(factory)
         self._steps = 0
@@ -174,7 +174,7 @@ class SimPhone:
         return self._frame.phone
 
     @property
-    def episode(self) -> Episode | None:
+    def episode(self) -> PhoneEpisode | None:
         """The running episode; None before the first reset and after the end."""
         return self._episode
 
@@ -188,7 +188,7 @@ class SimPhone:
         spec = self._tasks.get(task.name)
         if spec is None:
             raise UnknownName.of("task", task.name, self._tasks, "see them with: collab env tasks androidworld")
-        self._episode = episode_of(spec, task, self._factory, self._distractions)
+        self._episode = build_episode(spec, task, self._factory, self._distractions)
         self._frame = look(self._episode.start)
         self._steps, self._solved = 0, False
         return self._frame.observation
@@ -199,35 +199,35 @@ class SimPhone:
         Raises:
             EnvironmentFailure: no episode is running.
         """
-        episode = self._running()
+        episode = self._require_running()
         self._steps += 1
         action = action or _WAIT
         if action.space != MOBILE.name:
             self._follow(action)
-            return self._went_on(episode, f"nothing changed: {action.type} is not an action of a phone")
+            return self._continue_episode(episode, f"nothing changed: {action.type} is not an action of a phone")
         action = MOBILE.canonical(action, self._frame.observation)
         if action.type == "status":
-            return self._ended(episode, str(action["goal_status"]))
-        before, after = self._frame, episode.after(self._frame, action, self._steps)
+            return self._end_episode(episode, str(action["goal_status"]))
+        before, after = self._frame, episode.advance(self._frame, action, self._steps)
         if after is not before.phone:
             self._frame = look(after)
         self._follow(action)
-        return self._went_on(episode, effect(before, self._frame, action))
+        return self._continue_episode(episode, describe_effect(before, self._frame, action))
 
     def fork(self) -> SimPhone:
-        """An independent copy in the same state: the state is immutable, so nothing of it is copied."""
+        """Return an independent copy in the same state: the state is immutable, so nothing of it is copied."""
         return copy.copy(self)
 
     def score(self) -> float:
-        """How far the goal holds now, in [0, 1], whatever the agent has said.
+        """Return how far the goal holds now, in [0, 1], whatever the agent has said.
 
         Raises:
             EnvironmentFailure: no episode is running.
         """
-        return self._running().score(self.phone)
+        return self._require_running().score(self.phone)
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """Remaining best actions, ending with `status`; () when the episode is over, None when no way is known."""
+        """Return the remaining best actions, up to `status`; () when the episode is over, None when unknown."""
         if self._episode is None:
             return ()
         if not self._solved:
@@ -235,7 +235,7 @@ class SimPhone:
             self._solved = True
         return self._solution
 
-    def _running(self) -> Episode:
+    def _require_running(self) -> PhoneEpisode:
         if self._episode is None:
             raise EnvironmentFailure("SimPhone: no episode is running; call reset(task) first")
         return self._episode
@@ -246,7 +246,7 @@ class SimPhone:
         self._solved = bool(known and known[0] == action)
         self._solution = known[1:] if known and self._solved else None
 
-    def _ended(self, episode: Episode, status: str) -> StepResult:
+    def _end_episode(self, episode: PhoneEpisode, status: str) -> StepResult:
         complete = status == "complete"
         score = episode.score(self.phone) if complete else 0.0
         reason = f"the goal holds to {score:.0%}" if complete else "the agent called the task infeasible"
@@ -258,7 +258,7 @@ class SimPhone:
             info={"effect": f"declared the task {status}"},
         )
 
-    def _went_on(self, episode: Episode, words: str) -> StepResult:
+    def _continue_episode(self, episode: PhoneEpisode, words: str) -> StepResult:
         truncated = self._steps >= episode.task.max_steps
         outcome = None
         if truncated:

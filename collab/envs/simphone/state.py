@@ -4,11 +4,11 @@ Nothing here changes in place: every verb returns a new `Phone` that shares what
 fork is therefore the same object, a snapshot costs nothing, and a screen is a pure function of the phone.
 
 What lives where follows Android: settings tables, files under real paths, rows of the real databases (turned into
-SQLite bytes only when somebody asks, see `databases`), one back stack of pages per app.
+SQLite bytes only on demand, see `databases`), one back stack of pages per app.
 
 Rows of the phone's databases, and the SQLite files other tools expect to find.
 
-Apps work on plain rows: cheap to fork, cheap to compare. The bytes of a database exist only while somebody looks:
+Apps work on plain rows: cheap to fork, cheap to compare. The bytes of a database exist only during a look:
 `dump` writes them in the real schema, `load` reads a changed file back.
 
 The shared storage: a file tree under Android's real paths.
@@ -69,7 +69,7 @@ class Cover:
     stage: str = "first"
     """How far the user has been led on."""
     about: str = ""
-    """Who calls, or what the banner says."""
+    """The caller, or what the banner says."""
     small: bool = False
     """Whether it has shrunk to a banner, as calls and alarms do when the user goes elsewhere."""
     left: int = 0
@@ -84,12 +84,12 @@ START_MS = 1_697_384_040_000
 LAUNCHER = "com.google.android.apps.nexuslauncher"
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
-Row: TypeAlias = Mapping[str, Scalar]
+TableRow: TypeAlias = Mapping[str, Scalar]
 """One row of a database table, by column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class FileEntry:
     """A file or a folder."""
 
     content: str | None
@@ -137,9 +137,9 @@ class Phone:
     now_ms: int = START_MS
     settings: Mapping[str, str] = field(default_factory=dict)
     """Android's settings tables: "global/wifi_on" → "1"."""
-    files: Mapping[str, Entry] = field(default_factory=dict)
+    files: Mapping[str, FileEntry] = field(default_factory=dict)
     """Files and folders by absolute path, without a trailing slash."""
-    rows: Mapping[tuple[str, str], tuple[Row, ...]] = field(default_factory=dict)
+    rows: Mapping[tuple[str, str], tuple[TableRow, ...]] = field(default_factory=dict)
     """Database rows by (path of the database, table)."""
     memory: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What apps keep for themselves, by package: preferences, a running stopwatch."""
@@ -204,7 +204,7 @@ def focus_on(phone: Phone, name: str | None) -> Phone:
 
 def push(phone: Phone, page: Page) -> Phone:
     """Open a page of the foreground app; the keyboard shows when the page starts with a focused field."""
-    return _shown(phone, (*phone.stacks[phone.foreground], page))
+    return _show_stack(phone, (*phone.stacks[phone.foreground], page))
 
 
 def pop(phone: Phone, count: int = 1) -> Phone:
@@ -221,7 +221,7 @@ def pop(phone: Phone, count: int = 1) -> Phone:
 
 def swap(phone: Phone, page: Page, closing: int = 1) -> Phone:
     """Open a page in place of the topmost ones."""
-    return _shown(phone, (*phone.stacks[phone.foreground][:-closing], page))
+    return _show_stack(phone, (*phone.stacks[phone.foreground][:-closing], page))
 
 
 def go_home(phone: Phone) -> Phone:
@@ -243,13 +243,13 @@ def start(phone: Phone, package: str, pages: tuple[Page, ...]) -> Phone:
     return replace(phone, stacks=stacks, foreground=package, keyboard=False, panel=None)
 
 
-def recent_apps(phone: Phone) -> list[str]:
-    """Packages of the running apps, the one used last first; the launcher is none of them."""
+def list_recent_apps(phone: Phone) -> list[str]:
+    """Return packages of the running apps, the one used last first; the launcher is none of them."""
     return [package for package in reversed(tuple(phone.stacks)) if package != LAUNCHER]
 
 
-def _shown(phone: Phone, stack: tuple[Page, ...]) -> Phone:
-    """The foreground app with this back stack, nothing drawn over it."""
+def _show_stack(phone: Phone, stack: tuple[Page, ...]) -> Phone:
+    """Show the foreground app with this back stack, nothing drawn over it."""
     stacks = {**phone.stacks, phone.foreground: stack}
     return replace(phone, stacks=stacks, keyboard=stack[-1].focus is not None, panel=None)
 
@@ -298,7 +298,7 @@ def remember(phone: Phone, package: str, **values: Any) -> Phone:
 
 
 def recall(phone: Phone, package: str, name: str, default: Any = None) -> Any:
-    """What an app kept under `name`."""
+    """Return what an app kept under `name`."""
     return phone.memory.get(package, EMPTY).get(name, default)
 
 
@@ -313,7 +313,7 @@ class Table:
     """(column, SQL type and constraints) in the table's order; the first is the integer primary key."""
     used: tuple[str, ...] = ()
     """Columns that every row holds; empty: all. Of the others a row holds those that differ from their default."""
-    initial: tuple[Row, ...] = field(default=(), hash=False)
+    initial: tuple[TableRow, ...] = field(default=(), hash=False)
     """What is in the table of a new phone."""
 
     @property
@@ -323,7 +323,7 @@ class Table:
 
     @property
     def defaults(self) -> dict[str, Scalar]:
-        """What a column holds that nobody wrote: the whole number after DEFAULT, else null; null where all are used."""
+        """What an unwritten column holds: the whole number after DEFAULT, else null; null where all are used."""
         if not self.used:
             return dict.fromkeys(self.names)
         written = {name: kind.partition("DEFAULT ")[2] for name, kind in self.columns}
@@ -335,43 +335,43 @@ class Table:
         return f"CREATE TABLE {self.name} ({', '.join(f'`{name}` {kind}' for name, kind in self.columns)})"
 
 
-def rows(phone: Phone, table: Table) -> tuple[Row, ...]:
-    """All rows, in order of their keys."""
+def rows(phone: Phone, table: Table) -> tuple[TableRow, ...]:
+    """Return all rows, in order of their keys."""
     return phone.rows.get((table.path, table.name), table.initial)
 
 
 def insert(phone: Phone, table: Table, **values: Scalar) -> tuple[Phone, int]:
     """Add a row; columns left out are null, unused ones at their default. Returns the phone and the key."""
-    key = next_key(phone, table)
+    key = find_next_key(phone, table)
     row = {**dict.fromkeys(table.used or table.names), **values, table.columns[0][0]: key}
     return _put(phone, table, (*rows(phone, table), row)), key
 
 
-def next_key(phone: Phone, table: Table) -> int:
-    """Key of the row that is added next."""
+def find_next_key(phone: Phone, table: Table) -> int:
+    """Return the key of the row that is added next."""
     primary = table.columns[0][0]
     return max((int(row[primary] or 0) for row in rows(phone, table)), default=0) + 1
 
 
-def fill(phone: Phone, table: Table, records: Iterable[Row]) -> Phone:
+def fill(phone: Phone, table: Table, records: Iterable[TableRow]) -> Phone:
     """Replace all rows of a table by new ones with keys from 1 on; columns left out are null, unknown ones ignored."""
     primary, *names = (name for name, _ in table.columns)
     content = ({primary: key, **{name: record.get(name) for name in names}} for key, record in enumerate(records, 1))
     return _put(phone, table, tuple(content))
 
 
-def update(phone: Phone, table: Table, matches: Callable[[Row], bool], **values: Scalar) -> Phone:
+def update(phone: Phone, table: Table, matches: Callable[[TableRow], bool], **values: Scalar) -> Phone:
     """Change columns of all rows that match."""
     return _put(phone, table, tuple({**row, **values} if matches(row) else row for row in rows(phone, table)))
 
 
-def remove(phone: Phone, table: Table, matches: Callable[[Row], bool]) -> Phone:
+def remove(phone: Phone, table: Table, matches: Callable[[TableRow], bool]) -> Phone:
     """Delete all rows that match."""
     return _put(phone, table, tuple(row for row in rows(phone, table) if not matches(row)))
 
 
 def dump(phone: Phone, path: str, tables: Iterable[Table]) -> bytes:
-    """The database file at `path` as SQLite bytes, holding those of `tables` that belong to it."""
+    """Return the database file at `path` as SQLite bytes, holding those of `tables` that belong to it."""
     with closing(sqlite3.connect(":memory:")) as connection:
         for table in tables:
             if table.path == path:
@@ -399,24 +399,24 @@ def load(phone: Phone, path: str, data: bytes, tables: Iterable[Table]) -> Phone
                 listed = ", ".join(f"`{name}`" for name in names)
                 cursor = connection.execute(f"SELECT {listed} FROM {table.name} ORDER BY `{names[0]}`")
                 found = (dict(zip(names, values, strict=True)) for values in cursor)
-                phone = _put(phone, table, tuple(compact(row, table) for row in found))
+                phone = _put(phone, table, tuple(compact_row(row, table) for row in found))
         return phone
 
 
-def compact(row: Row, table: Table) -> Row:
-    """A row without the unused columns that are at their default."""
+def compact_row(row: TableRow, table: Table) -> TableRow:
+    """Return a row without the unused columns that are at their default."""
     if not table.used:
         return row
     defaults = table.defaults
     return {name: value for name, value in row.items() if name in table.used or value != defaults[name]}
 
 
-def whole(value: object) -> int:
-    """The whole number in a column; 0 for anything else, because a database pushed from outside may hold anything."""
+def to_whole(value: object) -> int:
+    """Return a column's whole number, 0 for anything else: a pushed database may hold anything."""
     return int(value) if isinstance(value, int) else 0
 
 
-def _put(phone: Phone, table: Table, content: tuple[Row, ...]) -> Phone:
+def _put(phone: Phone, table: Table, content: tuple[TableRow, ...]) -> Phone:
     return replace(phone, rows={**phone.rows, (table.path, table.name): content})
 
 
@@ -430,17 +430,17 @@ STANDARD_FOLDERS = (
 
 
 def name_of(path: str) -> str:
-    """Last part of a path."""
+    """Return the last part of a path."""
     return path.rpartition("/")[2]
 
 
-def folder_of(path: str) -> str:
-    """Path without its last part."""
+def find_folder(path: str) -> str:
+    """Return the path without its last part."""
     return path.rpartition("/")[0]
 
 
-def children(phone: Phone, folder: str) -> list[tuple[str, Entry]]:
-    """(path, entry) of what lies directly in a folder, folders first, then by name regardless of case."""
+def list_children(phone: Phone, folder: str) -> list[tuple[str, FileEntry]]:
+    """Return (path, entry) of what lies directly in a folder, folders first, then by name regardless of case."""
     start = len(folder) + 1
     prefix = folder + "/"
     inside = [
@@ -452,34 +452,34 @@ def children(phone: Phone, folder: str) -> list[tuple[str, Entry]]:
 
 
 def is_folder(phone: Phone, path: str) -> bool:
-    """Whether there is a folder at `path`."""
+    """Return whether there is a folder at `path`."""
     return path in phone.files and phone.files[path].content is None
 
 
 def is_file(phone: Phone, path: str) -> bool:
-    """Whether there is a file at `path`."""
+    """Return whether there is a file at `path`."""
     return path in phone.files and phone.files[path].content is not None
 
 
 def read(phone: Phone, path: str) -> str:
-    """Text of a file; empty when there is none."""
+    """Return the text of a file; empty when there is none."""
     entry = phone.files.get(path)
     return (entry.content or "") if entry else ""
 
 
 def make_folder(phone: Phone, path: str) -> Phone:
     """Create a folder and the ones above it, below the storage root; what exists stays."""
-    missing: dict[str, Entry] = {}
+    missing: dict[str, FileEntry] = {}
     while path.startswith("/") and len(path) > 1 and path not in phone.files:
-        missing[path] = Entry(content=None, changed_ms=phone.now_ms)
-        path = folder_of(path)
+        missing[path] = FileEntry(content=None, changed_ms=phone.now_ms)
+        path = find_folder(path)
     return replace(phone, files={**phone.files, **missing}) if missing else phone
 
 
 def write(phone: Phone, path: str, content: str, *, changed_ms: int | None = None) -> Phone:
     """Create or overwrite a file; the time of change is now unless given."""
-    phone = make_folder(phone, folder_of(path))
-    entry = Entry(content=content, changed_ms=phone.now_ms if changed_ms is None else changed_ms)
+    phone = make_folder(phone, find_folder(path))
+    entry = FileEntry(content=content, changed_ms=phone.now_ms if changed_ms is None else changed_ms)
     return replace(phone, files={**phone.files, path: entry})
 
 

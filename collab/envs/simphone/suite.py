@@ -20,9 +20,15 @@ from typing import Any
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.app import App, View
-from collab.envs.simphone.apps import INSTALLED, camera, clock, contacts, dialer, messages, phone_with, settings
-from collab.envs.simphone.core import SimPhone, factory
-from collab.envs.simphone.distractions.presets import Noise, Preset, Tongue, chosen, told
+from collab.envs.simphone.apps import INSTALLED, build_apps, camera, clock, contacts, dialer, messages, settings
+from collab.envs.simphone.core import SimPhone, build_factory
+from collab.envs.simphone.distractions.presets import (
+    DistractionPreset,
+    Noise,
+    Tongue,
+    adjust_preset,
+    describe_distractions,
+)
 from collab.envs.simphone.state import Page, Phone
 from collab.envs.simphone.tasks import BY_NAME, TASKS
 from collab.envs.simphone.tasks.spec import TaskSpec
@@ -66,13 +72,13 @@ def bring(module: str) -> Brought:
             f"simphone: {module} has no APP of type collab.envs.simphone.app.App, got {app!r:.80}; "
             "a package without an app needs TASKS"
         )
-    tasks = [_checked_task(spec, module) for spec in tasks]
-    app = None if app is None else _checked_app(app, module)
+    tasks = [_check_task(spec, module) for spec in tasks]
+    app = None if app is None else _check_app(app, module)
     version = f"{app.package}-{app.version}" if app is not None else f"{module}-{getattr(found, 'VERSION', '1')}"
     return Brought(app=app, tasks=tasks, version=version)
 
 
-def _checked_task(spec: TaskSpec, module: str) -> TaskSpec:
+def _check_task(spec: TaskSpec, module: str) -> TaskSpec:
     """Check what a task says of itself; return it with functions whose answers are checked, too."""
     where = f"simphone: task {spec.name!r} of {module}"
     says: tuple[tuple[str, bool, str], ...] = (
@@ -93,12 +99,12 @@ def _checked_task(spec: TaskSpec, module: str) -> TaskSpec:
         if not fits:
             raise ConfigError(f"{where}: {name} must be {wanted}, got {getattr(spec, name)!r:.80}")
     watched: dict[str, Any] = {
-        name: _watched(getattr(spec, name), fits, f"{where}: {name}", what) for name, fits, what in functions
+        name: _watch_answers(getattr(spec, name), fits, f"{where}: {name}", what) for name, fits, what in functions
     }
     return replace(spec, apps=tuple(spec.apps), **watched)
 
 
-def _checked_app(app: App, module: str) -> App:
+def _check_app(app: App, module: str) -> App:
     """Check what an app says of itself; return it with screens that are checked, too."""
     where = f"simphone: the app of {module}"
     says = (
@@ -111,14 +117,16 @@ def _checked_app(app: App, module: str) -> App:
         if not fits:
             raise ConfigError(f"{where}: {name} must be {wanted}, got {getattr(app, name)!r:.80}")
     screens = {
-        name: _watched(screen, lambda answer: isinstance(answer, View), f"{where}: screen {name!r}", "a View")
+        name: _watch_answers(screen, lambda answer: isinstance(answer, View), f"{where}: screen {name!r}", "a View")
         for name, screen in app.screens.items()
     }
     return replace(app, screens=screens)
 
 
-def _watched(function: Callable[..., Any], fits: Callable[[Any], bool], where: str, wanted: str) -> Callable[..., Any]:
-    """The same function; an answer of another kind is told with the file and line of the function.
+def _watch_answers(
+    function: Callable[..., Any], fits: Callable[[Any], bool], where: str, wanted: str
+) -> Callable[..., Any]:
+    """Wrap a function so that an answer of another kind raises, with the function's file and line.
 
     Raises:
         EnvironmentFailure: when it is called and answers something else.
@@ -180,21 +188,21 @@ class PhoneEnvironment:
         return self.core.step(action)
 
     async def fork(self) -> PhoneEnvironment:
-        """An independent copy in the same state."""
+        """Return an independent copy in the same state."""
         return PhoneEnvironment(self.core.fork())
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """Remaining best actions from the present state; None when the task cannot be solved from here."""
+        """Return the remaining best actions from the present state; None when the task cannot be solved from here."""
         return self.core.oracle()
 
     async def screenshot(self, marks: bool = False) -> bytes:
-        """The present screen as PNG bytes; `marks` draws numbered boxes."""
-        from collab.envs.simphone.ui.render import render_png  # Pillow loads only when somebody looks
+        """Return the present screen as PNG bytes; `marks` draws numbered boxes."""
+        from collab.envs.simphone.ui.render import render_png  # Pillow loads only for a look
 
         return render_png(self.core.frame.observation, marks)
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Give nothing back."""
 
 
 class SimPhoneSuite:
@@ -218,7 +226,7 @@ class SimPhoneSuite:
     def __init__(
         self,
         *,
-        preset: Preset = "calm",
+        preset: DistractionPreset = "calm",
         interruptions: float | None = None,
         slowness: float | None = None,
         longest_wait: int | None = None,
@@ -234,28 +242,28 @@ class SimPhoneSuite:
         changes: dict[str, object] = {"interruptions": interruptions, "slowness": slowness, "share": share}
         changes |= {"longest_wait": longest_wait, "shuffle": shuffle, "restyle": restyle, "rename": rename}
         changes |= {"language": language, "noise": noise}
-        self._distractions = chosen(preset, changes)
+        self._distractions = adjust_preset(preset, changes)
         brought = [bring(module) for module in apps]
         every = [*INSTALLED, *(one.app for one in brought if one.app is not None)]
-        missing = _missing(every, without)
+        missing = _find_missing(every, without)
         names = {name.casefold() for app in missing for name in app.names}
         specs = [*TASKS, *(spec for one in brought for spec in one.tasks)]
-        self._factory = factory(phone_with(app for app in every if app not in missing))
-        self._tasks = _by_name([spec for spec in specs if not names.intersection(map(str.casefold, spec.apps))])
+        self._factory = build_factory(build_apps(app for app in every if app not in missing))
+        self._tasks = _index_by_name([spec for spec in specs if not names.intersection(map(str.casefold, spec.apps))])
         lacks = "".join(f", without {app.name}" for app in missing)
-        hard = "".join(f", {words}" for words in told(preset, self._distractions))
+        hard = "".join(f", {words}" for words in describe_distractions(preset, self._distractions))
         self.label = f"androidworld[{'+'.join(('simphone', *apps))}{lacks}{hard}]"
         self.version = "+".join(("simphone-2", *(one.version for one in brought))) + lacks + hard
 
     def tasks(self) -> Sequence[TaskInfo]:
-        """All tasks, by name."""
+        """Return all tasks, by name."""
         return [
             TaskInfo(
                 name=spec.name,
                 apps=spec.apps,
                 difficulty=spec.difficulty,
                 max_steps=spec.max_steps,
-                tags=(*_origin(spec), *spec.apps, *(("verify",) if spec.verify else ())),
+                tags=(*_tag_origin(spec), *spec.apps, *(("verify",) if spec.verify else ())),
                 oracle=True,
             )
             for spec in self._tasks.values()
@@ -279,24 +287,24 @@ class SimPhoneSuite:
         )
 
     async def open(self) -> PhoneEnvironment:
-        """A fresh phone; as many as the caller likes."""
+        """Return a fresh phone; as many as the caller likes."""
         return PhoneEnvironment(self.phone())
 
     def phone(self) -> SimPhone:
-        """A fresh phone for callers that are not asynchronous."""
+        """Return a fresh phone for callers that are not asynchronous."""
         return SimPhone(distractions=self._distractions, factory=self._factory, tasks=self._tasks)
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Give nothing back."""
 
 
-def _origin(spec: TaskSpec) -> tuple[str, ...]:
-    """The tag of AndroidWorld's tasks; a task from outside is none of them, whatever it says."""
+def _tag_origin(spec: TaskSpec) -> tuple[str, ...]:
+    """Return the tag of AndroidWorld's tasks; a task from outside is none of them, whatever it says."""
     return (f"wave-{spec.wave}",) if BY_NAME.get(spec.name) is spec else ()
 
 
-def _missing(every: Sequence[App], without: Sequence[str]) -> list[App]:
-    """The apps that are called by these names."""
+def _find_missing(every: Sequence[App], without: Sequence[str]) -> list[App]:
+    """Return the apps that are called by these names."""
     called = {name.casefold(): app for app in every for name in app.names}
     found = []
     for name in without:
@@ -310,7 +318,7 @@ def _missing(every: Sequence[App], without: Sequence[str]) -> list[App]:
     return [app for app in every if app in found]
 
 
-def _by_name(specs: Sequence[TaskSpec]) -> dict[str, TaskSpec]:
+def _index_by_name(specs: Sequence[TaskSpec]) -> dict[str, TaskSpec]:
     found: dict[str, TaskSpec] = {}
     for spec in sorted(specs, key=lambda spec: spec.name):
         if spec.name in found:

@@ -21,16 +21,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from collab.envs.androidworld_apps import package_called
-from collab.envs.simphone.app import App, Apps, Node
+from collab.envs.androidworld_apps import find_app_package
+from collab.envs.simphone.app import App, Apps, UiNode
 from collab.envs.simphone.apps import TEXT_MENU
 from collab.envs.simphone.apps.system import pull_down
 from collab.envs.simphone.distractions.interruptions import act_on
-from collab.envs.simphone.distractions.looks import english_names
+from collab.envs.simphone.distractions.looks import load_english_names
 from collab.envs.simphone.distractions.presets import act_while_loading
 from collab.envs.simphone.state import Page, Phone, close_panel, edit_page, focus_on, go_home, push, put_field, start
 from collab.envs.simphone.ui.layout import KEYBOARD_TOP, STATUS_BAR
-from collab.envs.simphone.ui.screen import OVERLAYS, Frame, go_back, input_nodes, leave, look, view_of
+from collab.envs.simphone.ui.screen import OVERLAYS, Frame, build_view, go_back, leave, list_inputs, look
 from collab.envs.text import MAX_TITLE, cut
 from collab.types import Action, Element, ElementTarget, Point
 
@@ -46,7 +46,7 @@ def act(frame: Frame, action: Action) -> Phone:
 
     `status` ends an episode and is not the phone's business: it changes nothing here.
     """
-    phone = _quiet(frame.phone)
+    phone = _clear_toast(frame.phone)
     if phone.cover is None and not phone.loading:
         return _carry_out(frame, action, phone)
     below = partial(_carry_out, frame, action)
@@ -54,37 +54,37 @@ def act(frame: Frame, action: Action) -> Phone:
         below = partial(act_while_loading, action=action, below=below)
     if phone.cover is None:
         return below(phone)
-    node = _node(frame, action) if _target_exists(frame, action) else None
+    node = _find_target(frame, action) if _has_target(frame, action) else None
     return act_on(phone, phone.cover, node, action, below)
 
 
 def _carry_out(frame: Frame, action: Action, phone: Phone) -> Phone:
-    """The action on a phone that shows, or would show, what the frame does."""
+    """Return the action on a phone that shows, or would show, what the frame does."""
     handler = _HANDLERS.get(action.type)
-    if handler is None or not _target_exists(frame, action):
+    if handler is None or not _has_target(frame, action):
         return phone
     return handler(replace(frame, phone=phone), action)
 
 
-def _quiet(phone: Phone) -> Phone:
+def _clear_toast(phone: Phone) -> Phone:
     return replace(phone, notice=None) if phone.notice is not None else phone
 
 
-def _target_exists(frame: Frame, action: Action) -> bool:
+def _has_target(frame: Frame, action: Action) -> bool:
     return not isinstance(action.target, ElementTarget) or action.target.index < len(frame.placed.nodes)
 
 
-def _node(frame: Frame, action: Action) -> Node | None:
-    """The node an action is aimed at; None when it has no target or the point lies on nothing."""
+def _find_target(frame: Frame, action: Action) -> UiNode | None:
+    """Return the node an action is aimed at; None when it has no target or the point lies on nothing."""
     if isinstance(action.target, ElementTarget):
         return frame.placed.nodes[action.target.index]
     if isinstance(action.target, Point):
-        index = _surface_at(frame, action.target)
+        index = _find_surface(frame, action.target)
         return None if index is None else frame.placed.nodes[index]
     return None
 
 
-def _surface_at(frame: Frame, point: Point) -> int | None:
+def _find_surface(frame: Frame, point: Point) -> int | None:
     for index, (node, box) in enumerate(zip(frame.placed.nodes, frame.placed.boxes, strict=True)):
         if node.slide is not None and box.contains(point.x, point.y):
             return index
@@ -95,7 +95,7 @@ def _surface_at(frame: Frame, point: Point) -> int | None:
 
 
 def _tap(frame: Frame, action: Action) -> Phone:
-    node = _node(frame, action)
+    node = _find_target(frame, action)
     if node is None:
         return _tap_outside(frame, action)
     if node.slide is not None and isinstance(action.target, Point):
@@ -105,7 +105,7 @@ def _tap(frame: Frame, action: Action) -> Phone:
 
 
 def _tap_outside(frame: Frame, action: Action) -> Phone:
-    """A tap beside a dialog or menu closes it, as one beside what the shade shows; else it does nothing."""
+    """Return a tap beside a dialog or menu closes it, as one beside what the shade shows; else it does nothing."""
     if frame.view.style in OVERLAYS and isinstance(action.target, Point):
         below_keyboard = frame.phone.keyboard and action.target.y >= KEYBOARD_TOP
         if not frame.placed.window.contains(action.target.x, action.target.y) and not below_keyboard:
@@ -115,7 +115,7 @@ def _tap_outside(frame: Frame, action: Action) -> Phone:
     return frame.phone
 
 
-def tap_node(phone: Phone, node: Node) -> Phone:
+def tap_node(phone: Phone, node: UiNode) -> Phone:
     """Tap a node in its middle."""
     if "disabled" in node.flags:
         return phone
@@ -127,9 +127,9 @@ def tap_node(phone: Phone, node: Node) -> Phone:
 
 
 def _double_tap(frame: Frame, action: Action) -> Phone:
-    """Two taps; the second counts only if the same element is still there."""
+    """Return two taps; the second counts only if the same element is still there."""
     once = _tap(frame, action)
-    node = _node(frame, action)
+    node = _find_target(frame, action)
     again = look(once)
     if node is None or node.slide is not None or once.page.screen != frame.page.screen:
         return once
@@ -137,8 +137,8 @@ def _double_tap(frame: Frame, action: Action) -> Phone:
     return once if index is None else tap_node(once, again.placed.nodes[index])
 
 
-def _long_press(frame: Frame, action: Action) -> Phone:
-    node = _node(frame, action)
+def _press_long(frame: Frame, action: Action) -> Phone:
+    node = _find_target(frame, action)
     if node is None or "disabled" in node.flags:
         return frame.phone
     if node.hold is not None:
@@ -164,12 +164,12 @@ def _swipe(frame: Frame, action: Action) -> Phone:
 
 
 def _from_status_bar(action: Action) -> bool:
-    """Whether a swipe starts at the top edge; without a target it goes over the whole screen."""
+    """Return whether a swipe starts at the top edge; without a target it goes over the whole screen."""
     return action.target is None or (isinstance(action.target, Point) and action.target.y < STATUS_BAR)
 
 
 def _drag(frame: Frame, action: Action, finger: str) -> Phone:
-    node = _node(frame, action)
+    node = _find_target(frame, action)
     if node is not None and node.slide is not None and finger in ("left", "right"):
         return node.slide(frame.phone, 0.0 if finger == "left" else 1.0)
     if node is not None and finger in node.swipes:
@@ -188,12 +188,12 @@ def _drag(frame: Frame, action: Action, finger: str) -> Phone:
 # --------------------------------------------------------------------------------------------------------- typing
 
 
-def _input_text(frame: Frame, action: Action) -> Phone:
+def _type_text(frame: Frame, action: Action) -> Phone:
     text = str(action["text"])
     if not text:
         return frame.phone
     phone = _tap(frame, action) if action.target is not None else frame.phone
-    node = focused_input(phone)
+    node = find_focused_input(phone)
     if node is None or node.field is None:
         return phone
     if action.get("clear_text", False):
@@ -204,7 +204,7 @@ def _input_text(frame: Frame, action: Action) -> Phone:
 
 
 def _append(phone: Phone, text: str) -> Phone:
-    node = focused_input(phone)
+    node = find_focused_input(phone)
     if node is None or node.field is None or not text:
         return phone
     return put_field(phone, node.field, phone.page.fields.get(node.field, "") + text)
@@ -213,7 +213,7 @@ def _append(phone: Phone, text: str) -> Phone:
 def focus(phone: Phone, field: str | None) -> Phone:
     """Give a field the focus, and scroll it into sight should the keyboard cover it."""
     phone = focus_on(phone, field)
-    node = focused_input(phone)
+    node = find_focused_input(phone)
     if node is None:
         return phone
     for _ in range(_MOST_SCROLLS):
@@ -226,24 +226,24 @@ def focus(phone: Phone, field: str | None) -> Phone:
     return phone
 
 
-def focused_input(phone: Phone) -> Node | None:
-    """The input field that has the focus; None when there is none on this page."""
+def find_focused_input(phone: Phone) -> UiNode | None:
+    """Return the input field that has the focus; None when there is none on this page."""
     page = phone.page
     if page.focus is None:
         return None
-    return next((node for node in input_nodes(view_of(phone)) if node.field == page.focus), None)
+    return next((node for node in list_inputs(build_view(phone)) if node.field == page.focus), None)
 
 
 def press_enter(phone: Phone) -> Phone:
-    """The Enter key: a new line, the field's action, the next field, or the end of typing."""
-    node = focused_input(phone)
+    """Press Enter: a new line, the field's action, the next field, or the end of typing."""
+    node = find_focused_input(phone)
     if node is None:
         return phone
     if node.multiline:
         return _append(phone, "\n")
     if node.enter is not None:
         return node.enter(phone)
-    fields = [other.field for other in input_nodes(view_of(phone))]
+    fields = [other.field for other in list_inputs(build_view(phone))]
     position = fields.index(node.field)
     if position + 1 < len(fields):
         return focus(phone, fields[position + 1])
@@ -254,7 +254,7 @@ def press_enter(phone: Phone) -> Phone:
 
 
 def _open_app(frame: Frame, action: Action) -> Phone:
-    app = _app_called(str(action["app_name"]), frame.phone.apps)
+    app = _find_app(str(action["app_name"]), frame.phone.apps)
     if app is None:
         return frame.phone
     if app.package == frame.phone.foreground:
@@ -262,22 +262,22 @@ def _open_app(frame: Frame, action: Action) -> Phone:
     return start(leave(frame.phone), app.package, app.pages)
 
 
-def _app_called(name: str, apps: Apps) -> App | None:
+def _find_app(name: str, apps: Apps) -> App | None:
     """Return the app that a name means: exactly its own, else AndroidWorld's rule, else what its own name begins."""
-    german = english_names()
+    german = load_english_names()
     exact = apps.by_name.get(name) or apps.by_name.get(german.get(name, ""))
-    found = exact or apps.by_package.get(package_called(name) or name)
+    found = exact or apps.by_package.get(find_app_package(name) or name)
     if found is None:
         begun = max((known for known in (*apps.by_name, *german) if name.startswith(known)), key=len, default="")
         found = apps.by_name.get(german.get(begun, begun))
     return None if found is apps.all[0] else found  # the launcher is no app that can be opened
 
 
-def _home(frame: Frame, action: Action) -> Phone:
+def _go_home(frame: Frame, action: Action) -> Phone:
     return go_home(leave(frame.phone))
 
 
-def _back(frame: Frame, action: Action) -> Phone:
+def _go_back(frame: Frame, action: Action) -> Phone:
     return go_back(frame.phone)
 
 
@@ -296,12 +296,12 @@ def _answer(frame: Frame, action: Action) -> Phone:
 _HANDLERS: dict[str, Callable[[Frame, Action], Phone]] = {
     "click": _tap,
     "double_tap": _double_tap,
-    "long_press": _long_press,
+    "long_press": _press_long,
     "scroll": _scroll,
     "swipe": _swipe,
-    "input_text": _input_text,
-    "navigate_home": _home,
-    "navigate_back": _back,
+    "input_text": _type_text,
+    "navigate_home": _go_home,
+    "navigate_back": _go_back,
     "keyboard_enter": _enter,
     "open_app": _open_app,
     "wait": _wait,
@@ -309,8 +309,8 @@ _HANDLERS: dict[str, Callable[[Frame, Action], Phone]] = {
 }
 
 
-def effect(before: Frame, after: Frame, action: Action) -> str:
-    """One short text: "opened Contacts", "typed into Name", "nothing changed"."""
+def describe_effect(before: Frame, after: Frame, action: Action) -> str:
+    """Return one short text: "opened Contacts", "typed into Name", "nothing changed"."""
     target = action.target.index if isinstance(action.target, ElementTarget) else None
     if target is not None and target >= len(before.observation.elements):
         return f"nothing changed: the screen has no element {target}"
@@ -320,23 +320,23 @@ def effect(before: Frame, after: Frame, action: Action) -> str:
         return "one second passed"
     if after.phone == before.phone or after.phone == replace(before.phone, notice=None):
         return "nothing changed"
-    came = _came_up(before, after)
+    came = _describe_interruption(before, after)
     if came:
         return came
     if action.type == "answer":
         return "noted the answer"
     if after.observation.title != before.observation.title:
-        return f"{'went back to' if _closed_a_page(before, after) else 'opened'} {after.observation.title}"
+        return f"{'went back to' if _has_closed_page(before, after) else 'opened'} {after.observation.title}"
     return (
-        _typed(before, after, action, target)
-        or _scrolled(before, after)
-        or _touched(before, after, target)
+        _describe_typing(before, after, action, target)
+        or _describe_scroll(before, after)
+        or _describe_touch(before, after, target)
         or ("the screen changed" if before.observation.text != after.observation.text else "nothing visible changed")
     )
 
 
-def _came_up(before: Frame, after: Frame) -> str:
-    """What came over the screen without being asked for."""
+def _describe_interruption(before: Frame, after: Frame) -> str:
+    """Return what came over the screen without being asked for."""
     if after.phone.loading:
         return "the screen is loading"
     if after.phone.cover is None or before.phone.cover is not None:
@@ -344,7 +344,7 @@ def _came_up(before: Frame, after: Frame) -> str:
     return "a notification came up" if after.placed.banner else f"{after.observation.title} came up"
 
 
-def _closed_a_page(before: Frame, after: Frame) -> bool:
+def _has_closed_page(before: Frame, after: Frame) -> bool:
     if before.phone.cover is not None and after.phone.cover is None:
         return True
     package = after.phone.foreground
@@ -354,7 +354,7 @@ def _closed_a_page(before: Frame, after: Frame) -> bool:
     return same_app and len(after.phone.stacks[package]) < len(before.phone.stacks[package])
 
 
-def _typed(before: Frame, after: Frame, action: Action, target: int | None) -> str:
+def _describe_typing(before: Frame, after: Frame, action: Action, target: int | None) -> str:
     if action.type != "input_text" or before.page.fields == after.page.fields:
         return ""
     field = before.page.focus if target is None else before.placed.nodes[target].field
@@ -362,23 +362,23 @@ def _typed(before: Frame, after: Frame, action: Action, target: int | None) -> s
     return f"typed into {cut(label, MAX_TITLE)}" if label else "typed"
 
 
-def _scrolled(before: Frame, after: Frame) -> str:
+def _describe_scroll(before: Frame, after: Frame) -> str:
     if before.page.scroll == after.page.scroll:
         return ""
     return "scrolled down" if after.page.scroll > before.page.scroll else "scrolled up"
 
 
-def _touched(before: Frame, after: Frame, target: int | None) -> str:
+def _describe_touch(before: Frame, after: Frame, target: int | None) -> str:
     if target is not None:
         element = before.observation.elements[target]
         index = after.index(element.key)
-        words = "" if index is None else _changed(element, after.observation.elements[index])
+        words = "" if index is None else _describe_change(element, after.observation.elements[index])
         if words:
             return words
     return "closed the keyboard" if before.phone.keyboard and not after.phone.keyboard else ""
 
 
-def _changed(before: Element, after: Element) -> str:
+def _describe_change(before: Element, after: Element) -> str:
     if ("checked" in before.flags) != ("checked" in after.flags):
         return f"turned {'on' if 'checked' in after.flags else 'off'} {after.label}"
     if ("selected" in before.flags) != ("selected" in after.flags):

@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 from collab.envs.text import cut
 from collab.envs.web import dom
 from collab.envs.web.gate import HostPolicy
-from collab.envs.web.window import Window
+from collab.envs.web.window import BrowserWindow
 from collab.types import Action, Element
 from collab.utils.redact import hide_in_addresses
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-async def navigate(window: Window, action: Action, policy: HostPolicy, timeout_s: float) -> str | None:
+async def navigate(window: BrowserWindow, action: Action, policy: HostPolicy, timeout_s: float) -> str | None:
     """Execute go, jump_to or switch_tab.
 
     Returns why it did not work, in words; None when the page itself shows what happened.
@@ -38,28 +38,28 @@ async def navigate(window: Window, action: Action, policy: HostPolicy, timeout_s
         return await window.show(int(str(action["i"])))
     if action.type == "go":
         return await _go(window, back=action["direction"] == "backward", timeout_s=timeout_s)
-    url = full_address(str(action["url"]), window.page.url)
-    refusal, told = policy.refusal(url), cut(hide_in_addresses(url), 200)
+    url = complete_address(str(action["url"]), window.page.url)
+    refusal, told = policy.explain_refusal(url), cut(hide_in_addresses(url), 200)
     if refusal is not None:
         return f"{told} was not opened: {refusal}"
     if action.get("new_tab"):
-        await window.new_tab()
-    problem = await arriving(window, window.page.goto(url, wait_until="commit", timeout=timeout_s * 1000))
+        await window.open_tab()
+    problem = await explain_arrival(window, window.page.goto(url, wait_until="commit", timeout=timeout_s * 1000))
     return f"{told} was not opened: {problem}" if isinstance(problem, str) else None
 
 
-async def _go(window: Window, *, back: bool, timeout_s: float) -> str | None:
+async def _go(window: BrowserWindow, *, back: bool, timeout_s: float) -> str | None:
     page = window.page
     before = page.url
     move = page.go_back if back else page.go_forward
-    response = await arriving(window, move(wait_until="commit", timeout=timeout_s * 1000))
+    response = await explain_arrival(window, move(wait_until="commit", timeout=timeout_s * 1000))
     if isinstance(response, str):
         return response
     return "there is no such page in the tab's history" if response is None and page.url == before else None
 
 
-async def arriving(window: Window, navigation: Awaitable[AnswerT]) -> AnswerT | str:
-    """The navigation's response (None where there is none to have), or why it failed, in words."""
+async def explain_arrival(window: BrowserWindow, navigation: Awaitable[AnswerT]) -> AnswerT | str:
+    """Return the navigation's response (None where there is none to have), or why it failed, in words."""
     from playwright.async_api import Error
 
     window.distrusted = None
@@ -74,8 +74,8 @@ async def arriving(window: Window, navigation: Awaitable[AnswerT]) -> AnswerT | 
         return cut(first.partition(": ")[2].partition(" at http")[0] or first, 200)
 
 
-def full_address(url: str, current: str) -> str:
-    """What an address bar makes of it: a path belongs to the current site, a bare host gets https."""
+def complete_address(url: str, current: str) -> str:
+    """Complete an address as an address bar does: a path belongs to the current site, a bare host gets https."""
     if url.startswith(("/", "?", "#")) and not url.startswith("//"):
         return urljoin(current, url)
     bare = url.removeprefix("//")
@@ -112,18 +112,18 @@ async def perform(page: Page, action: Action, element: Element | None) -> str | 
         return await _scroll(page, str(action["direction"]))
     place = await dom.locate(page, element.key, element)
     if place is None:
-        return _gone(element)
+        return _report_gone(element)
     if action.type == "select":
         return await _select(page, element, place, str(action["option"]))
     if place.tag == "option" and action.type == "click":
-        return _problem(element, await dom.choose(page, element.key, element.label, element))
+        return _find_problem(element, await dom.choose(page, element.key, element.label, element))
     if place.point is None:
-        return _unreached(element, place)
+        return _report_unreached(element, place)
     if action.type == "hover":
         await page.mouse.move(*place.point)
         return None
     if place.disabled:
-        return f"{_told(element)} is disabled; nothing happened"
+        return f"{_describe_element(element)} is disabled; nothing happened"
     if action.type == "type_string":
         return await _type(page, element, place, str(action["content"]), bool(action.get("press_enter")))
     return await _click(page, element, place)
@@ -134,23 +134,23 @@ async def _scroll(page: Page, direction: str) -> str | None:
     return None if change.moved else f"the page cannot scroll {direction} any further"
 
 
-async def _click(page: Page, element: Element, place: dom.Place) -> str | None:
+async def _click(page: Page, element: Element, place: dom.ElementPlace) -> str | None:
     if place.type == "file" or element.role == "file input":
-        return f"{_told(element)} asks for a file; files cannot be given here"
+        return f"{_describe_element(element)} asks for a file; files cannot be given here"
     if place.tag == "select":  # its list would open outside the page; the screen tells the options instead
-        return _problem(element, await dom.focus(page, element.key, element))
+        return _find_problem(element, await dom.focus(page, element.key, element))
     return await _press(page, element, place)
 
 
-async def _press(page: Page, element: Element, place: dom.Place) -> str | None:
+async def _press(page: Page, element: Element, place: dom.ElementPlace) -> str | None:
     """Click on an element; what the arriving mouse brings up may lie over it or push it away."""
     assert place.point is not None
     await page.mouse.move(*place.point)
     now = await dom.locate(page, element.key, element, again=True)
     if now is None:
-        return _gone(element)
+        return _report_gone(element)
     if now.point is None:
-        return _unreached(element, now)
+        return _report_unreached(element, now)
     if now.point != place.point:
         await page.mouse.move(*now.point)
     await page.mouse.down()
@@ -158,31 +158,31 @@ async def _press(page: Page, element: Element, place: dom.Place) -> str | None:
     return None
 
 
-async def _select(page: Page, element: Element, place: dom.Place, option: str) -> str | None:
+async def _select(page: Page, element: Element, place: dom.ElementPlace, option: str) -> str | None:
     if place.tag in ("select", "option"):
-        return _problem(element, await dom.choose(page, element.key, option, element))
+        return _find_problem(element, await dom.choose(page, element.key, option, element))
     if element.role != "drop-down" or place.point is None:
-        return f"{_told(element)} is no list; nothing happened"
+        return f"{_describe_element(element)} is no list; nothing happened"
     problem = await _press(page, element, place)
     if problem is not None:
         return problem
     wanted = " ".join(option.split()).casefold()
-    for entry in dom.elements_from(await dom.look(page)):
+    for entry in dom.build_elements(await dom.look(page)):
         is_choice = entry.key != element.key and entry.role in ("option", "list item", "item")
         if is_choice and entry.label.casefold() == wanted:
             found = await dom.locate(page, entry.key, entry)
             if found is not None and found.point is not None:
                 return await _press(page, entry, found)
-    return f"{_told(element)} was opened and shows no option {option[:80]!r}"
+    return f"{_describe_element(element)} was opened and shows no option {option[:80]!r}"
 
 
-async def _type(page: Page, element: Element, place: dom.Place, content: str, press_enter: bool) -> str | None:
+async def _type(page: Page, element: Element, place: dom.ElementPlace, content: str, press_enter: bool) -> str | None:
     if place.type in SET_NOT_TYPED:
         change = await dom.fill(page, element.key, content, element)
         if change.value != content:
-            return _problem(element, change) or f"{_told(element)} does not take {content[:80]!r}"
+            return _find_problem(element, change) or f"{_describe_element(element)} does not take {content[:80]!r}"
     elif not place.editable:
-        return f"{_told(element)} takes no text; nothing happened"
+        return f"{_describe_element(element)} takes no text; nothing happened"
     else:
         problem = await _press(page, element, place)
         if problem is not None:
@@ -204,21 +204,21 @@ async def _write(page: Page, content: str, *, has_lines: bool) -> None:
         await (page.keyboard.insert_text(text) if len(text) > LONG_TEXT else page.keyboard.type(text))
 
 
-def _gone(element: Element) -> str:
-    return f"{CHANGED}: {_told(element)} is not there any more"
+def _report_gone(element: Element) -> str:
+    return f"{CHANGED}: {_describe_element(element)} is not there any more"
 
 
-def _unreached(element: Element, place: dom.Place) -> str:
+def _report_unreached(element: Element, place: dom.ElementPlace) -> str:
     why = "is covered by something else" if place.covered else "cannot be reached"
-    return f"{_told(element)} {why}; nothing happened"
+    return f"{_describe_element(element)} {why}; nothing happened"
 
 
-def _problem(element: Element, change: dom.Change) -> str | None:
+def _find_problem(element: Element, change: dom.PageChange) -> str | None:
     if change == dom.GONE:
-        return _gone(element)
-    return None if change.error is None else f"{_told(element)}: {change.error}"
+        return _report_gone(element)
+    return None if change.error is None else f"{_describe_element(element)}: {change.error}"
 
 
-def _told(element: Element) -> str:
+def _describe_element(element: Element) -> str:
     label = element.label if len(element.label) <= 80 else element.label[:79] + "…"
     return f'{element.role} "{label}"' if label else f"the {element.role}"

@@ -89,15 +89,15 @@ _PLAYWRIGHT_FILES = (
 )
 
 
-_Kind = Literal["given", "variable", "playwright", "system"]
+_BrowserKind = Literal["given", "variable", "playwright", "system"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserChoice:
     """A browser on this machine."""
 
-    kind: _Kind
-    """Who named it: the caller, the environment variable, Playwright's own folder, or the system."""
+    kind: _BrowserKind
+    """What named it: the caller, the environment variable, Playwright's own folder, or the system."""
     path: Path
     version: str | None
     """As the program tells it, e.g. "Chromium 140.0.7339.16"; None when it tells none."""
@@ -113,31 +113,31 @@ def find_browser(executable_path: str | None = None) -> BrowserChoice:
         UsageError: a named file cannot be run, or there is no browser at all.
     """
     kind, path = _choose(executable_path)
-    return BrowserChoice(kind=kind, path=path, version=_version(path))
+    return BrowserChoice(kind=kind, path=path, version=_read_version(path))
 
 
-def _choose(executable_path: str | None) -> tuple[_Kind, Path]:
+def _choose(executable_path: str | None) -> tuple[_BrowserKind, Path]:
     """Find a browser and run nothing, not even to ask for its version."""
     if executable_path:
-        return "given", _named("executable_path", executable_path)
+        return "given", _resolve_named("executable_path", executable_path)
     if given := os.environ.get(VARIABLE):
-        return "variable", _named(VARIABLE, given)
-    for path in _playwright_paths():
+        return "variable", _resolve_named(VARIABLE, given)
+    for path in _list_playwright_paths():
         return "playwright", path
-    for path in _system_paths():
+    for path in _list_system_paths():
         return "system", path
     raise UsageError(f"web pages need a browser, and there is no Chromium, Chrome or Edge on this machine; {INSTALL}")
 
 
-def _named(where: str, given: str) -> Path:
+def _resolve_named(where: str, given: str) -> Path:
     found = shutil.which(Path(given).expanduser())
     if found is None:
         raise UsageError(f"{where} names the browser {given!r}, which is not a program that can be run; {INSTALL}")
     return Path(found)
 
 
-def _playwright_paths() -> Iterator[Path]:
-    """Executables of the revision that the installed Playwright wants."""
+def _list_playwright_paths() -> Iterator[Path]:
+    """Yield executables of the revision that the installed Playwright wants."""
     spec = importlib.util.find_spec("playwright")
     if spec is None or spec.origin is None:
         return
@@ -148,11 +148,11 @@ def _playwright_paths() -> Iterator[Path]:
     except (OSError, ValueError, KeyError, TypeError):
         return
     for name in ("chromium", "chromium-headless-shell"):
-        folder = _playwright_folder(package) / f"{name.replace('-', '_')}-{revisions.get(name)}"
+        folder = _find_playwright_folder(package) / f"{name.replace('-', '_')}-{revisions.get(name)}"
         yield from (folder / file for file in _PLAYWRIGHT_FILES if (folder / file).is_file())
 
 
-def _playwright_folder(package: Path) -> Path:
+def _find_playwright_folder(package: Path) -> Path:
     given = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
     if given == "0":
         return package / ".local-browsers"
@@ -165,12 +165,12 @@ def _playwright_folder(package: Path) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ms-playwright"
 
 
-def _system_paths() -> Iterator[Path]:
+def _list_system_paths() -> Iterator[Path]:
     yield from (Path(found) for command in _COMMANDS if (found := shutil.which(command)))
     yield from (path for path in map(Path, _PLACES) if path.is_file() and os.access(path, os.X_OK))
 
 
-def _version(path: Path) -> str | None:
+def _read_version(path: Path) -> str | None:
     if sys.platform == "win32":  # there the flag opens a window
         return None
     try:
@@ -189,7 +189,7 @@ def _version(path: Path) -> str | None:
     return " ".join(told.split(maxsplit=2)[:2]) or None
 
 
-def surroundings(
+def build_surroundings(
     width: int,
     height: int,
     *,
@@ -198,7 +198,7 @@ def surroundings(
     timezone: str = "UTC",
     colours: Literal["light", "dark"] = "light",
 ) -> dict[str, Any]:
-    """What a page learns of the machine it is shown on, as options of a context: never what this machine happens to be.
+    """Build the context options that fix what a page learns of its machine, whatever the real one is.
 
     Args:
         width, height: of window and screen, in CSS pixels.
@@ -243,7 +243,7 @@ class Browser:
         self._start_timeout_s = start_timeout_s
         self._driver: asyncio.Task[Playwright] | None = None
         self._start: asyncio.Task[PlaywrightBrowser] | None = None
-        """Shared by all who wait for it: whoever leaves takes it from nobody else."""
+        """Shared by all waiting callers: one that leaves takes it from no other."""
         self._process: PlaywrightBrowser | None = None
 
     async def __aenter__(self) -> Browser:
@@ -268,31 +268,31 @@ class Browser:
             UsageError: there is no browser.
             EnvironmentFailure: it does not start.
         """
-        await self._running()
+        await self._require_running()
 
     async def context(self, **options: Any) -> BrowserContext:
-        """A fresh context (cookies, storage, cache of its own); `options` as in Playwright's `new_context`."""
-        await self._running()  # tells when Playwright is missing
+        """Return a fresh context (cookies, storage, cache of its own); `options` as in Playwright's `new_context`."""
+        await self._require_running()  # tells when Playwright is missing
         from playwright.async_api import Error
 
         for last_try in (False, True):
-            process = await self._running()
+            process = await self._require_running()
             try:
                 return await process.new_context(**options)
             except Error as error:
                 if last_try or process.is_connected():
-                    raise EnvironmentFailure(f"the browser gives no new page: {_first_line(error)}") from error
+                    raise EnvironmentFailure(f"the browser gives no new page: {_take_first_line(error)}") from error
         raise AssertionError("unreachable")
 
     async def page(self, **options: Any) -> Page:
-        """A fresh page in a context of its own; close it with `close_page`."""
+        """Return a fresh page in a context of its own; close it with `close_page`."""
         context = await self.context(**options)
         from playwright.async_api import Error
 
         try:
             return await context.new_page()
         except Error as error:
-            raise EnvironmentFailure(f"the browser gives no new page: {_first_line(error)}") from error
+            raise EnvironmentFailure(f"the browser gives no new page: {_take_first_line(error)}") from error
 
     async def close(self) -> None:
         """End the process, also one that is just starting. May be called twice."""
@@ -301,11 +301,11 @@ class Browser:
         if start is not None:
             start.cancel()
         if process is not None:
-            await _patiently(process.close())
+            await _close_patiently(process.close())
         if driver is not None:
-            await _patiently(_stop(driver))  # its end also ends a browser that did not listen, or was starting
+            await _close_patiently(_stop(driver))  # its end also ends a browser that did not listen, or was starting
 
-    async def _running(self) -> PlaywrightBrowser:
+    async def _require_running(self) -> PlaywrightBrowser:
         while self._process is None or not self._process.is_connected():
             if self._start is None or self._start.done():
                 self._start = asyncio.create_task(self._launch())
@@ -339,18 +339,18 @@ class Browser:
                 handle_sighup=False,
             )
         except Error as error:
-            raise EnvironmentFailure(f"the browser {path} does not start: {_first_line(error)}") from error
+            raise EnvironmentFailure(f"the browser {path} does not start: {_take_first_line(error)}") from error
 
 
 async def take_picture(page: Page) -> bytes:
-    """The window as PNG, one pixel per CSS pixel, as it is now: fonts that never come are not waited for."""
+    """Return the window as PNG, one pixel per CSS pixel, as it is now: fonts that never come are not waited for."""
     from collab.envs.overlay import shrink_png
 
     session = await page.context.new_cdp_session(page)
     try:
         answer = await session.send("Page.captureScreenshot", {"format": "png"})
     finally:
-        await _patiently(session.detach())
+        await _close_patiently(session.detach())
     png, size = base64.b64decode(answer["data"]), page.viewport_size
     return png if size is None else shrink_png(png, size["width"], size["height"])
 
@@ -362,7 +362,7 @@ async def close_page(page: Page) -> None:
 
 async def close_context(context: BrowserContext) -> None:
     """Close a context with all its pages, dead or alive."""
-    await _patiently(context.close())
+    await _close_patiently(context.close())
 
 
 async def _stop(driver: asyncio.Task[Playwright]) -> None:
@@ -376,16 +376,16 @@ def _has_come(task: asyncio.Task[Any]) -> bool:
 
 
 def _take_error(task: asyncio.Task[Any]) -> None:
-    """Look at what a task raised, though everybody who waited for it may have left."""
+    """Look at what a task raised, though every caller may have stopped waiting."""
     if not task.cancelled():
         task.exception()
 
 
-def _first_line(error: Exception) -> str:
+def _take_first_line(error: Exception) -> str:
     return str(error).strip().split("\n", 1)[0][:300]
 
 
-async def _patiently(closing: Any, timeout_s: float = 5.0) -> None:
+async def _close_patiently(closing: Any, timeout_s: float = 5.0) -> None:
     """Wait for something to close; what is already dead or does not answer is left to the end of its process."""
     from playwright.async_api import Error
 
@@ -418,7 +418,7 @@ class PagePool:
         self._lent: set[Page] = set()
 
     async def acquire(self, patience_s: float | None = None) -> Page:
-        """A page that answers: the one used last, or a fresh one.
+        """Return a page that answers: the one used last, or a fresh one.
 
         Args:
             patience_s: how long a borrower waits when all are lent, from when the browser runs; None for ever.
@@ -431,7 +431,7 @@ class PagePool:
         async with asyncio.timeout(patience_s):
             await self._places.acquire()
         try:
-            page = await self._living() or await self._fresh()
+            page = await self._find_living() or await self._open_fresh()
         except BaseException:
             self._places.release()
             raise
@@ -444,7 +444,7 @@ class PagePool:
             return
         self._lent.discard(page)
         try:
-            if not broken and await self._answers(page):
+            if not broken and await self._does_answer(page):
                 self._idle.append(page)
             else:
                 await close_page(page)
@@ -459,7 +459,7 @@ class PagePool:
         for page in pages:
             await close_page(page)
 
-    async def _fresh(self) -> Page:
+    async def _open_fresh(self) -> Page:
         try:
             async with asyncio.timeout(_OPENING_S):
                 return await self._browser.page(**self._options)
@@ -467,15 +467,15 @@ class PagePool:
             problem = f"the browser opened no page within {_OPENING_S:g} s"
             raise EnvironmentFailure(f"{problem}: the machine is overloaded; play fewer episodes at once") from None
 
-    async def _living(self) -> Page | None:
+    async def _find_living(self) -> Page | None:
         while self._idle:
             page = self._idle.pop()
-            if await self._answers(page):
+            if await self._does_answer(page):
                 return page
             await close_page(page)
         return None
 
-    async def _answers(self, page: Page) -> bool:
+    async def _does_answer(self, page: Page) -> bool:
         from playwright.async_api import Error
 
         try:

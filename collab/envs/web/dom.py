@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collab.envs.text import cut, describe_screen
-from collab.envs.web.gate import shown_address
-from collab.envs.web.worlds import FrameWorld, World, world_of
+from collab.envs.web.gate import shorten_address
+from collab.envs.web.worlds import FrameWorld, World, find_world
 from collab.errors import EnvironmentFailure
 from collab.types import Box, Element, Observation, Tab
 
@@ -93,7 +93,7 @@ class Snapshot(BaseModel):
     """Whether elements were left out because there are too many."""
 
 
-class Place(BaseModel):
+class ElementPlace(BaseModel):
     """Where an element is now, and what can be done with it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -113,7 +113,7 @@ class Place(BaseModel):
     """Whether it is a rich text field, which is no form control."""
 
 
-class Change(BaseModel):
+class PageChange(BaseModel):
     """What became of an attempt to change the page; exactly one of the fields is set, none when only focused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -128,7 +128,7 @@ class Change(BaseModel):
     """CSS pixels scrolled, downwards and to the right positive."""
 
 
-GONE = Change(error="it is gone")
+GONE = PageChange(error="it is gone")
 
 
 async def look(page: Page, *, ignore: str = "") -> Snapshot:
@@ -142,22 +142,24 @@ async def look(page: Page, *, ignore: str = "") -> Snapshot:
         EnvironmentFailure: the page answered with something else.
         playwright.async_api.Error: the page is gone, or is just being replaced by another.
     """
-    world = await world_of(page)
-    snapshot = _checked(Snapshot, await world.ask({"ignore": ignore}), page)
+    world = await find_world(page)
+    snapshot = _validate_answer(Snapshot, await world.ask({"ignore": ignore}), page)
     if not any(raw.frame for raw in snapshot.elements):
         return snapshot
-    elements = await _with_frames(page, world, snapshot.elements, ignore)
+    elements = await _insert_frames(page, world, snapshot.elements, ignore)
     more = snapshot.more or len(elements) > MAX_ELEMENTS
     return snapshot.model_copy(update={"elements": elements[:MAX_ELEMENTS], "more": more})
 
 
-async def _with_frames(
+async def _insert_frames(
     page: Page, world: World, elements: tuple[RawElement, ...], ignore: str
 ) -> tuple[RawElement, ...]:
     """Put what frames of other origins show in their places; one that cannot be entered stays a closed box."""
     found: list[RawElement] = []
     for raw in elements:
-        inside = None if raw.frame is None or len(found) >= MAX_ELEMENTS else await _inside(page, world, raw, ignore)
+        inside = (
+            None if raw.frame is None or len(found) >= MAX_ELEMENTS else await _look_inside(page, world, raw, ignore)
+        )
         if inside is None:
             found.append(raw.model_copy(update={"frame": None}))
         else:
@@ -165,20 +167,20 @@ async def _with_frames(
     return tuple(found)
 
 
-async def _inside(page: Page, world: World, raw: RawElement, ignore: str) -> tuple[RawElement, ...] | None:
-    """What a frame of another origin shows; None when it cannot be entered."""
+async def _look_inside(page: Page, world: World, raw: RawElement, ignore: str) -> tuple[RawElement, ...] | None:
+    """Return what a frame of another origin shows; None when it cannot be entered."""
     from playwright.async_api import Error
 
-    frame = await _entered(world, raw.key)
+    frame = await _enter_frame(world, raw.key)
     if frame is None or raw.frame is None:
         return None
     try:
         async with asyncio.timeout(_FRAME_ANSWER_S):
             request = {"ignore": ignore, "frame": raw.frame.model_dump()}
-            shown = _checked(Snapshot, await frame.ask(request), page)
+            shown = _validate_answer(Snapshot, await frame.ask(request), page)
             if shown.url.startswith("chrome-error:"):  # it could not be opened
                 return None
-            return await _with_frames(page, frame, shown.elements, ignore)
+            return await _insert_frames(page, frame, shown.elements, ignore)
     except TimeoutError:
         frame.silence()
         return None
@@ -186,7 +188,7 @@ async def _inside(page: Page, world: World, raw: RawElement, ignore: str) -> tup
         return None
 
 
-async def locate(page: Page, key: str, seen: Element | None = None, *, again: bool = False) -> Place | None:
+async def locate(page: Page, key: str, seen: Element | None = None, *, again: bool = False) -> ElementPlace | None:
     """Find an element again and bring it into the window; None when it is gone.
 
     Args:
@@ -196,16 +198,16 @@ async def locate(page: Page, key: str, seen: Element | None = None, *, again: bo
             one of the same role and name at its key. None for whatever is at the key now.
         again: the element was found a moment ago; its name may have changed since (under the mouse), the node not.
     """
-    place = await _located(page, key, seen, again)
+    place = await _locate_once(page, key, seen, again)
     if place is not None and place.point is None and FRAME_STEP in key:
         await asyncio.sleep(0.05)  # the frames around it scroll one after the other
-        place = await _located(page, key, seen, again)
+        place = await _locate_once(page, key, seen, again)
     return place
 
 
-async def _located(page: Page, key: str, seen: Element | None, again: bool) -> Place | None:
+async def _locate_once(page: Page, key: str, seen: Element | None, again: bool) -> ElementPlace | None:
     answer, path = await _ask(page, key, {"again": again}, seen)
-    place = None if answer == "null" else _checked(Place, answer, page)
+    place = None if answer == "null" else _validate_answer(ElementPlace, answer, page)
     if place is None or place.point is None:
         return place
     for world, frame, opening in path:  # nothing lies over the frames either
@@ -214,22 +216,22 @@ async def _located(page: Page, key: str, seen: Element | None, again: bool) -> P
     return place
 
 
-async def choose(page: Page, key: str, option: str, seen: Element | None = None) -> Change:
+async def choose(page: Page, key: str, option: str, seen: Element | None = None) -> PageChange:
     """Choose an option by its text: `key` names the list, or the option itself. See `locate` for `seen`."""
     return await _change(page, key, {"choose": option}, seen)
 
 
-async def fill(page: Page, key: str, text: str, seen: Element | None = None) -> Change:
+async def fill(page: Page, key: str, text: str, seen: Element | None = None) -> PageChange:
     """Set a field that takes no typing: dates, sliders, colours. See `locate` for `seen`."""
     return await _change(page, key, {"fill": text}, seen)
 
 
-async def focus(page: Page, key: str, seen: Element | None = None) -> Change:
+async def focus(page: Page, key: str, seen: Element | None = None) -> PageChange:
     """Put the focus on an element. See `locate` for `seen`."""
     return await _change(page, key, {"focus": True}, seen)
 
 
-async def scroll(page: Page, *, down: bool, sideways: bool = False) -> Change:
+async def scroll(page: Page, *, down: bool, sideways: bool = False) -> PageChange:
     """Scroll the page by nine tenths of the window; where the page does not move, the largest part of it that can.
 
     Args:
@@ -239,38 +241,38 @@ async def scroll(page: Page, *, down: bool, sideways: bool = False) -> Change:
     """
     step = 1 if down else -1
     way = [step, 0] if sideways else [0, step]
-    world = await world_of(page)
+    world = await find_world(page)
     best: tuple[float, World, dict[str, Any]] = (float(await world.ask({"scroll": way, "measure": True})), world, {})
-    for frame, opening in [] if math.isinf(best[0]) else await _frames_of(page, world, {}):
+    for frame, opening in [] if math.isinf(best[0]) else await _find_frames(page, world, {}):
         size = float(await frame.ask({"scroll": way, "measure": True, **opening}))
         best = max(best, (size, frame, opening), key=lambda each: each[0])
     _, world, opening = best
-    return _checked(Change, await world.ask({"scroll": way, **opening}), page)
+    return _validate_answer(PageChange, await world.ask({"scroll": way, **opening}), page)
 
 
-async def _frames_of(page: Page, world: World, opening: dict[str, Any]) -> list[tuple[World, dict[str, Any]]]:
-    """All frames of other origins that can be entered, and where they lie."""
+async def _find_frames(page: Page, world: World, opening: dict[str, Any]) -> list[tuple[World, dict[str, Any]]]:
+    """Return all frames of other origins that can be entered, and where they lie."""
     found: list[tuple[World, dict[str, Any]]] = []
-    for raw in _checked(Snapshot, await world.ask(opening), page).elements:
-        inside = None if raw.frame is None else await _entered(world, raw.key)
+    for raw in _validate_answer(Snapshot, await world.ask(opening), page).elements:
+        inside = None if raw.frame is None else await _enter_frame(world, raw.key)
         if inside is not None and raw.frame is not None:
             there = {"frame": raw.frame.model_dump()}
-            found += [(inside, there), *await _frames_of(page, inside, there)]
+            found += [(inside, there), *await _find_frames(page, inside, there)]
     return found
 
 
-async def _entered(world: World, key: str) -> FrameWorld | None:
-    """The world of a frame that answers soon enough."""
+async def _enter_frame(world: World, key: str) -> FrameWorld | None:
+    """Return the world of a frame that answers soon enough."""
     from playwright.async_api import Error
 
     with contextlib.suppress(Error, TimeoutError):
         async with asyncio.timeout(_FRAME_ANSWER_S):
-            return await world.within(key)
+            return await world.enter(key)
     return None
 
 
-def elements_from(snapshot: Snapshot) -> tuple[Element, ...]:
-    """The snapshot's elements, numbered in document order."""
+def build_elements(snapshot: Snapshot) -> tuple[Element, ...]:
+    """Return the snapshot's elements, numbered in document order."""
     return tuple(
         Element(
             index=index,
@@ -293,7 +295,7 @@ def observe(
     tabs: tuple[Tab, ...] = (),
     notice: str | None = None,
 ) -> Observation:
-    """The observation that shows a snapshot.
+    """Return the observation that shows a snapshot.
 
     In the web space the text also tells the address, the tabs when there are several, and how far the page goes on.
 
@@ -305,8 +307,8 @@ def observe(
         notice: what happened beside the page; None if nothing.
     """
     shown = snapshot.title if title is None else title
-    elements = elements_from(snapshot)
-    extra = [*_web_lines(snapshot, tabs)] if space == "web" else []
+    elements = build_elements(snapshot)
+    extra = [*_format_lines(snapshot, tabs)] if space == "web" else []
     if notice:
         extra.append(f"Notice: {notice}")
     return Observation(
@@ -316,14 +318,14 @@ def observe(
         text=describe_screen(shown, elements, extra),
         width=snapshot.width,
         height=snapshot.height,
-        url=shown_address(snapshot.url) if space == "web" else None,
+        url=shorten_address(snapshot.url) if space == "web" else None,
         tabs=tabs,
         notice=notice,
     )
 
 
-def _web_lines(snapshot: Snapshot, tabs: tuple[Tab, ...]) -> Iterable[str]:
-    yield f"Address: {cut(shown_address(snapshot.url), 200)}"
+def _format_lines(snapshot: Snapshot, tabs: tuple[Tab, ...]) -> Iterable[str]:
+    yield f"Address: {cut(shorten_address(snapshot.url), 200)}"
     if len(tabs) > 1:
         told = (f"{i} {cut(tab.title or tab.url, 80)!r}" + " (shown)" * tab.active for i, tab in enumerate(tabs))
         yield f"Tabs: {', '.join(told)}"
@@ -336,12 +338,12 @@ def _web_lines(snapshot: Snapshot, tabs: tuple[Tab, ...]) -> Iterable[str]:
         yield f"Left out: everything after the first {MAX_ELEMENTS} elements of the screen"
 
 
-async def _change(page: Page, key: str, request: Mapping[str, Any], seen: Element | None) -> Change:
+async def _change(page: Page, key: str, request: Mapping[str, Any], seen: Element | None) -> PageChange:
     answer, _ = await _ask(page, key, request, seen)
-    return GONE if answer == "null" else _checked(Change, answer, page)
+    return GONE if answer == "null" else _validate_answer(PageChange, answer, page)
 
 
-def _checked(model: type[AnswerT], answer: str, page: Page) -> AnswerT:
+def _validate_answer(model: type[AnswerT], answer: str, page: Page) -> AnswerT:
     try:
         return model.model_validate_json(answer)
     except ValidationError as error:
@@ -355,11 +357,11 @@ _Path = list[tuple[World, str, dict[str, Any] | None]]
 
 async def _ask(page: Page, key: str, request: Mapping[str, Any], seen: Element | None) -> tuple[str, _Path]:
     """Put a request about an element to the world that it is in; the answer, and the frames on the way there."""
-    world, path, opening = await world_of(page), _Path(), None
+    world, path, opening = await find_world(page), _Path(), None
     *frames, last = key.split(FRAME_STEP)
     for frame in frames:
         answer = await world.ask({"key": frame, "enter": True, "frame": opening})
-        inside = None if answer == "null" else await world.within(frame)
+        inside = None if answer == "null" else await world.enter(frame)
         if inside is None:
             return "null", path
         path.append((world, frame, opening))

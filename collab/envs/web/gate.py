@@ -73,7 +73,7 @@ class HostPolicy:
     """Hosts that are folders on this machine, on plain http and port 80; always allowed."""
 
     self_signed_hosts: tuple[str, ...] = ()
-    """Hosts whose certificates are believed whoever signed them; entries as in `allow_hosts`."""
+    """Hosts whose certificates are believed without regard to the signer; entries as in `allow_hosts`."""
 
     def __post_init__(self) -> None:
         named = [("allow_hosts", entry) for entry in self.allow_hosts]
@@ -84,8 +84,8 @@ class HostPolicy:
                     " 'localhost:8000' or '[::1]:8000', without a scheme or a path"
                 )
 
-    def refusal(self, url: str) -> str | None:
-        """Why this URL may not be opened, as far as its text tells; None when it may. Asks no name server."""
+    def explain_refusal(self, url: str) -> str | None:
+        """Return why this URL may not be opened, as far as its text tells; None when it may. Asks no name server."""
         if url == "about:blank":
             return None
         try:
@@ -100,49 +100,49 @@ class HostPolicy:
         if not host:
             return "it names no host"
         port = port or _PORTS[parts.scheme]
-        return None if self.site(host, port) else self.host_refusal(host, port)
+        return None if self.find_site(host, port) else self.explain_host_refusal(host, port)
 
     def accepts_certificate(self, url: str) -> bool:
-        """Whether this https address may show a certificate that no authority has signed."""
+        """Return whether this https address may show a certificate that no authority has signed."""
         try:
             parts = urlsplit(url)
             host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme, 443)
         except ValueError:
             return False
-        return any(_matches(entry, host, port) for entry in self.self_signed_hosts)
+        return any(_matches_pattern(entry, host, port) for entry in self.self_signed_hosts)
 
-    def site(self, host: str, port: int) -> Path | None:
-        """The folder that stands for a host; None for every other host."""
+    def find_site(self, host: str, port: int) -> Path | None:
+        """Return the folder that stands for a host; None for every other host."""
         return self.sites.get(host.lower()) if port == 80 else None
 
-    def host_refusal(self, host: str, port: int) -> str | None:
-        """Why this host may not be reached, as far as its name tells; None when it may."""
+    def explain_host_refusal(self, host: str, port: int) -> str | None:
+        """Return why this host may not be reached, as far as its name tells; None when it may."""
         host = host.strip("[]").rstrip(".").lower()
-        if self.allow_hosts and not any(_matches(entry, host, port) for entry in self.allow_hosts):
+        if self.allow_hosts and not any(_matches_pattern(entry, host, port) for entry in self.allow_hosts):
             return f"{cut(host, 100)}:{port} is not on the list of allowed hosts"
-        address = _literal(host)
-        return None if address is None else self._address_refusal(host, address)
+        address = _parse_literal(host)
+        return None if address is None else self._refuse_address(host, address)
 
     async def resolve(self, host: str, port: int) -> list[str]:
-        """The host's addresses, once all of them are found allowed; connect to these, not to the name.
+        """Return the host's addresses, once all of them are found allowed; connect to these, not to the name.
 
         Raises:
             RefusedAddress: the policy says no.
             OSError: the name has no address.
         """
-        refusal = self.host_refusal(host, port)
+        refusal = self.explain_host_refusal(host, port)
         if refusal:
             raise RefusedAddress(refusal)
         found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         for text in addresses:
-            refusal = self._address_refusal(host, ipaddress.ip_address(text.partition("%")[0]))
+            refusal = self._refuse_address(host, ipaddress.ip_address(text.partition("%")[0]))
             if refusal:
                 raise RefusedAddress(refusal)
         return addresses
 
-    def _address_refusal(self, host: str, address: Address) -> str | None:
-        address = _unwrapped(address)
+    def _refuse_address(self, host: str, address: Address) -> str | None:
+        address = _unwrap(address)
         told = host if host == str(address) else f"{host} ({address})"
         if address.is_link_local or address == _METADATA:
             named = {entry.strip("[]").lower() for entry in self.allow_hosts}
@@ -152,13 +152,13 @@ class HostPolicy:
         return None
 
 
-def shown_address(url: str) -> str:
-    """An address as it is told and recorded: of sensible length, and without what is secret in it."""
+def shorten_address(url: str) -> str:
+    """Return an address as it is told and recorded: of sensible length, and without what is secret in it."""
     shown = str(hide_in_addresses(url[: 2 * MOST_ADDRESS]))
     return shown if len(shown) <= MOST_ADDRESS else shown[: MOST_ADDRESS - 1] + "…"
 
 
-def _matches(entry: str, host: str, port: int) -> bool:
+def _matches_pattern(entry: str, host: str, port: int) -> bool:
     name, entry_port = _split(entry.lower())
     if entry_port is not None and entry_port != port:
         return False
@@ -168,7 +168,7 @@ def _matches(entry: str, host: str, port: int) -> bool:
 
 
 def _split(entry: str) -> tuple[str, int | None]:
-    """Host and port of a list entry; None for no port."""
+    """Split a list entry into host and port; None for no port."""
     if entry.startswith("["):
         name, _, port = entry[1:].partition("]")
         port = port.removeprefix(":")
@@ -179,8 +179,8 @@ def _split(entry: str) -> tuple[str, int | None]:
     return name.rstrip("."), int(port) if port.isdecimal() else None
 
 
-def _literal(host: str) -> Address | None:
-    """The address that a host is, in any of the spellings that name no server: 127.0.0.1, 127.1, 0x7f000001, ::1."""
+def _parse_literal(host: str) -> Address | None:
+    """Parse an address in any spelling that asks no server: 127.0.0.1, 127.1, 0x7f000001, ::1."""
     try:
         return ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -191,8 +191,8 @@ def _literal(host: str) -> Address | None:
         return ipaddress.ip_address("127.0.0.1") if host == "localhost" or host.endswith(".localhost") else None
 
 
-def _unwrapped(address: Address) -> Address:
-    """The IPv4 address inside an IPv6 one that only carries it."""
+def _unwrap(address: Address) -> Address:
+    """Return the IPv4 address inside an IPv6 one that only carries it."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped or address.sixtofour:
@@ -207,8 +207,8 @@ BUILT_IN = "built-in"
 """Stands for the folder of the example shop."""
 
 
-def site_folder(host: str, folder: str) -> Path:
-    """The folder that a site's definition names; ConfigError when there is none."""
+def find_site_folder(host: str, folder: str) -> Path:
+    """Return the folder that a site's definition names; ConfigError when there is none."""
     if folder == BUILT_IN:
         return Path(str(resources.files(__package__).joinpath("shop")))
     path = Path(folder).expanduser()
@@ -217,23 +217,23 @@ def site_folder(host: str, folder: str) -> Path:
     return path.resolve()
 
 
-def response(folder: Path, method: str, path: str) -> bytes:
-    """The whole HTTP response to a request for `path` (with or without a query) in a site's folder.
+def build_response(folder: Path, method: str, path: str) -> bytes:
+    """Return the whole HTTP response to a request for `path` (with or without a query) in a site's folder.
 
     `/` and folders stand for their index.html. Archives are sent as downloads. Nothing outside the folder is served.
     """
     if method not in ("GET", "HEAD"):
-        return _message(405, "text/plain", b"This site only has pages to read.", method)
+        return _build_message(405, "text/plain", b"This site only has pages to read.", method)
     wanted = (folder / unquote(urlsplit(path).path).lstrip("/")).resolve()
     if wanted.is_dir():
         wanted = wanted / "index.html"
     if not wanted.is_relative_to(folder) or not wanted.is_file():
-        return _message(404, "text/plain", b"There is no such page.", method)
+        return _build_message(404, "text/plain", b"There is no such page.", method)
     kind = mimetypes.guess_type(wanted.name)[0] or "application/octet-stream"
-    return _message(200, kind, wanted.read_bytes(), method)
+    return _build_message(200, kind, wanted.read_bytes(), method)
 
 
-def _message(status: int, kind: str, body: bytes, method: str) -> bytes:
+def _build_message(status: int, kind: str, body: bytes, method: str) -> bytes:
     reason = {200: "OK", 404: "Not Found", 405: "Method Not Allowed"}[status]
     charset = "; charset=utf-8" if kind.startswith("text/") else ""
     saved = "Content-Disposition: attachment\r\n" if kind.startswith("application/") and "script" not in kind else ""
@@ -259,7 +259,7 @@ _BROWSER_OWN = frozenset(
 """Services that Chromium itself calls; no page asked for them, and they are not told of what is typed here."""
 
 
-class Gate:
+class HostGate:
     """An HTTP proxy that lets through what the policy allows, and answers for the policy's sites itself."""
 
     def __init__(self, policy: HostPolicy) -> None:
@@ -275,7 +275,7 @@ class Gate:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def take_refusals(self) -> tuple[str, ...]:
-        """Why connections were refused since the last call, each reason once, in order; at most 20."""
+        """Return why connections were refused since the last call, each reason once, in order; at most 20."""
         told = tuple(self._refusals)
         self._refusals.clear()
         return told
@@ -306,10 +306,10 @@ class Gate:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        method, target, host, port = _destination(head)
-        folder = None if method == "CONNECT" else self._policy.site(host, port)
+        method, target, host, port = _parse_destination(head)
+        folder = None if method == "CONNECT" else self._policy.find_site(host, port)
         if folder is not None:
-            writer.write(response(folder, method, _path(target)))
+            writer.write(build_response(folder, method, _extract_path(target)))
             return await writer.drain()
         if host in _BROWSER_OWN:
             return await _answer(writer, 403, "Refused.")
@@ -325,7 +325,7 @@ class Gate:
             if method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                far_writer.write(_forwarded(head, target))
+                far_writer.write(_rewrite_head(head, target))
             await _pump_both(reader, writer, far_reader, far_writer)
         finally:
             far_writer.close()
@@ -341,8 +341,8 @@ class Gate:
             raise failure or OSError("no address")
 
 
-def _destination(head: bytes) -> tuple[str, str, str, int]:
-    """Method, target, host and port of a proxy request; ValueError when it is none."""
+def _parse_destination(head: bytes) -> tuple[str, str, str, int]:
+    """Parse method, target, host and port of a proxy request; ValueError when it is none."""
     method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if method == "CONNECT":
         authority, default = target, 443
@@ -357,8 +357,8 @@ def _destination(head: bytes) -> tuple[str, str, str, int]:
     return method, target, host, int(port)
 
 
-def _forwarded(head: bytes, target: str) -> bytes:
-    """The request as the server itself reads it: path instead of address, one request per connection.
+def _rewrite_head(head: bytes, target: str) -> bytes:
+    """Return the request as the server itself reads it: path instead of address, one request per connection.
 
     One request only, because the next one on the same connection could go to another host.
     """
@@ -368,11 +368,11 @@ def _forwarded(head: bytes, target: str) -> bytes:
     dropped = ("proxy-", "keep-alive:") if upgrades else ("proxy-", "keep-alive:", "connection:")
     kept = [line for line in lines[1:] if not line.lower().startswith(dropped)]
     closing = [] if upgrades else ["Connection: close"]
-    return "\r\n".join([f"{method} {_path(target)} {version}", *kept, *closing, "", ""]).encode("latin-1")
+    return "\r\n".join([f"{method} {_extract_path(target)} {version}", *kept, *closing, "", ""]).encode("latin-1")
 
 
-def _path(target: str) -> str:
-    """Path and query of a full address."""
+def _extract_path(target: str) -> str:
+    """Return path and query of a full address."""
     rest = target.partition("://")[2]
     path = rest[len(rest.partition("/")[0].partition("?")[0]) :]
     return path if path.startswith("/") else "/" + path

@@ -39,14 +39,14 @@ from zoneinfo import available_timezones
 
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import WEB, ActionSpace
-from collab.envs.task_files import task_infos
+from collab.envs.task_files import list_task_infos
 from collab.envs.text import cut
-from collab.envs.web.actions import CHANGED, arriving, navigate, perform
-from collab.envs.web.browser import Browser, surroundings, take_picture
+from collab.envs.web.actions import CHANGED, explain_arrival, navigate, perform
+from collab.envs.web.browser import Browser, build_surroundings, take_picture
 from collab.envs.web.dom import Snapshot, look, observe
-from collab.envs.web.gate import HostPolicy, site_folder
+from collab.envs.web.gate import HostPolicy, find_site_folder
 from collab.envs.web.live_tasks import LiveTask, judge, load_tasks
-from collab.envs.web.window import Window, open_window
+from collab.envs.web.window import BrowserWindow, open_window
 from collab.errors import ConfigError, EnvironmentFailure, UnknownName, UsageError
 from collab.types import Action, Element, ElementTarget, Observation, Outcome, StepResult, Task
 from collab.utils.redact import HIDDEN, hide_in_addresses
@@ -68,7 +68,7 @@ class LiveOptions:
     """What all environments of a suite share; `LiveSuite` describes the fields."""
 
     surroundings: dict[str, Any]
-    """What pages learn of the machine, as `browser.surroundings` gives it."""
+    """What pages learn of the machine, as `browser.build_surroundings` gives it."""
     dialogs: Literal["accept", "dismiss"]
     max_tabs: int
     nav_timeout_s: float
@@ -77,19 +77,19 @@ class LiveOptions:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Episode:
+class _LiveEpisode:
     """Where an episode stands."""
 
     task: Task
     live: LiveTask
-    window: Window
+    window: BrowserWindow
     observation: Observation
     steps: int = 0
     outcome: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Done:
+class _ActionResult:
     """What became of an action."""
 
     effect: str | None = None
@@ -105,11 +105,11 @@ class LiveEnvironment:
 
     def __init__(self, browser: Browser, policy: HostPolicy, tasks: dict[str, LiveTask], options: LiveOptions) -> None:
         self._browser, self._policy, self._tasks, self._options = browser, policy, tasks, options
-        self._episode: _Episode | None = None
-        self._window: Window | None = None
+        self._episode: _LiveEpisode | None = None
+        self._window: BrowserWindow | None = None
 
     @property
-    def window(self) -> Window:
+    def window(self) -> BrowserWindow:
         """The window of the running episode; UsageError before `reset`."""
         if self._window is None:
             raise UsageError("the environment has no open page; call reset first")
@@ -129,10 +129,10 @@ class LiveEnvironment:
             **self._options.surroundings,
             **({"http_credentials": live.credentials} if live.credentials else {}),
         )
-        async with self._watched(f"opening {live.shown_start}"):
+        async with self._watch_window(f"opening {live.shown_start}"):
             await self._start(window, live)
             observation = await self._observe(window, notices=())
-        self._episode = _Episode(task=task, live=live, window=window, observation=observation)
+        self._episode = _LiveEpisode(task=task, live=live, window=window, observation=observation)
         return observation
 
     async def step(self, action: Action | None) -> StepResult:
@@ -141,7 +141,7 @@ class LiveEnvironment:
         if episode is None or episode.outcome is not None:
             raise UsageError("no episode is running; call reset first")
         before = episode.observation
-        async with self._watched(f"step {episode.steps} of {episode.task.name}"):
+        async with self._watch_window(f"step {episode.steps} of {episode.task.name}"):
             done = await self._execute(episode, action)
             episode.observation = after = await self._observe(episode.window, done.notices)
             refused = episode.window.take_refusals()
@@ -157,10 +157,10 @@ class LiveEnvironment:
         )
 
     async def screenshot(self, marks: bool = False) -> bytes:
-        """The shown tab as PNG; `marks` draws the elements' numbers."""
+        """Return the shown tab as PNG; `marks` draws the elements' numbers."""
         from collab.envs.overlay import mark_png
 
-        async with self._watched("taking a picture"):
+        async with self._watch_window("taking a picture"):
             async with asyncio.timeout(self._options.answer_timeout_s):
                 png = await take_picture(self.window.page)
         return mark_png(png, self._episode.observation) if marks and self._episode else png
@@ -173,29 +173,29 @@ class LiveEnvironment:
 
     # ------------------------------------------------------------------------------------------------ acting
 
-    async def _execute(self, episode: _Episode, action: Action | None) -> _Done:
+    async def _execute(self, episode: _LiveEpisode, action: Action | None) -> _ActionResult:
         if action is None:
-            return _Done(effect="no action; the page was looked at again")
+            return _ActionResult(effect="no action; the page was looked at again")
         action = WEB.canonical(action, episode.observation)
         failure = WEB.check(action, episode.observation)
         if failure is not None:
-            return _Done(effect=f"nothing happened: {failure.detail}")
+            return _ActionResult(effect=f"nothing happened: {failure.detail}")
         if action.type == "finish":
-            return _Done(effect="finished", ending="finish", answer=_text(action.get("answer")))
+            return _ActionResult(effect="finished", ending="finish", answer=_read_text(action.get("answer")))
         if action.type == "user_input":
             return self._ask_user(episode, str(action["message"]))
         await episode.window.settle_tabs()
-        if action.type != "switch_tab" and not episode.window.shows_what_was_seen():
-            return _Done(effect=f"{CHANGED}: another tab is shown now")
+        if action.type != "switch_tab" and not episode.window.is_as_seen():
+            return _ActionResult(effect=f"{CHANGED}: another tab is shown now")
         if action.type in ("go", "jump_to", "switch_tab"):
             limit = self._options.nav_timeout_s
-            return _Done(effect=await navigate(episode.window, action, self._policy, limit))
+            return _ActionResult(effect=await navigate(episode.window, action, self._policy, limit))
         element = None
         if isinstance(action.target, ElementTarget):
             element = episode.observation.elements[action.target.index]
-        return _Done(effect=await self._touch(episode.window, action, element))
+        return _ActionResult(effect=await self._touch(episode.window, action, element))
 
-    async def _touch(self, window: Window, action: Action, element: Element | None) -> str | None:
+    async def _touch(self, window: BrowserWindow, action: Action, element: Element | None) -> str | None:
         from playwright.async_api import Error
 
         page = window.page
@@ -207,48 +207,48 @@ class LiveEnvironment:
                 raise
             return None if page.is_closed() else "the page changed while it was touched"
 
-    def _ask_user(self, episode: _Episode, message: str) -> _Done:
+    def _ask_user(self, episode: _LiveEpisode, message: str) -> _ActionResult:
         reply = episode.live.user_reply
         if reply is None:
-            return _Done(effect=f"the user was asked {cut(message, 200)!r}", ending="user")
-        return _Done(effect=f"the user replied {cut(reply, 200)!r}", notices=(f"the user replied {reply!r}",))
+            return _ActionResult(effect=f"the user was asked {cut(message, 200)!r}", ending="user")
+        return _ActionResult(effect=f"the user replied {cut(reply, 200)!r}", notices=(f"the user replied {reply!r}",))
 
-    async def _start(self, window: Window, live: LiveTask) -> None:
+    async def _start(self, window: BrowserWindow, live: LiveTask) -> None:
         """Open the start address; what of it never comes (a picture, a script) is not waited for."""
         url, timeout = live.shown_start, self._options.nav_timeout_s * 1000
-        response = await arriving(window, window.page.goto(live.address, wait_until="commit", timeout=timeout))
+        response = await explain_arrival(window, window.page.goto(live.address, wait_until="commit", timeout=timeout))
         if isinstance(response, str):
             advice = "; if you trust this host, name it in self_signed_hosts" if "ERR_CERT" in response else ""
             raise EnvironmentFailure(f"the start address {url} cannot be opened: {response}{advice}")
         if response is not None and response.status >= 400:
             raise EnvironmentFailure(f"the start address {url} answers {response.status} {response.status_text}")
         patience = window.page.wait_for_load_state("domcontentloaded", timeout=self._options.settle_s * 1000)
-        await arriving(window, patience)
+        await explain_arrival(window, patience)
 
     # ----------------------------------------------------------------------------------------------- looking
 
-    async def _observe(self, window: Window, notices: tuple[str, ...]) -> Observation:
-        snapshot = await self._settled(window)
+    async def _observe(self, window: BrowserWindow, notices: tuple[str, ...]) -> Observation:
+        snapshot = await self._wait_until_settled(window)
         window.remember(snapshot.title)
         told = [*notices, *filter(None, [window.take_notices()])]
         return observe(snapshot, tabs=window.tabs(), notice="; ".join(told) or None)
 
-    async def _settled(self, window: Window) -> Snapshot:
+    async def _wait_until_settled(self, window: BrowserWindow) -> Snapshot:
         began = time.monotonic()
         latest = began + max(self._options.nav_timeout_s, self._options.settle_s)
         previous: Snapshot | None = None
         while True:
             snapshot = await self._ask(window, look)
-            if snapshot == previous and not window.loading():
+            if snapshot == previous and not window.is_loading():
                 return snapshot
             settling = max(began, window.arrived) + self._options.settle_s
-            if time.monotonic() >= (latest if window.navigating() else min(settling, latest)):
+            if time.monotonic() >= (latest if window.is_navigating() else min(settling, latest)):
                 window.forget_openings()
                 return snapshot
             previous = snapshot
             await asyncio.sleep(_QUIET_S)
 
-    async def _ask(self, window: Window, question: Callable[[Page], Awaitable[AnswerT]]) -> AnswerT:
+    async def _ask(self, window: BrowserWindow, question: Callable[[Page], Awaitable[AnswerT]]) -> AnswerT:
         """Ask the shown page, again if it was just being left or another came before it."""
         from playwright.async_api import Error
 
@@ -261,7 +261,7 @@ class LiveEnvironment:
                     try:
                         page = window.page
                         answer = await question(page)
-                        if window.shows(page):
+                        if window.is_shown(page):
                             return answer
                     except Error as error:
                         if window.crashed:
@@ -273,7 +273,7 @@ class LiveEnvironment:
                 raise
             raise problem from None
 
-    async def _judge(self, episode: _Episode, done: _Done, truncated: bool) -> Outcome | None:
+    async def _judge(self, episode: _LiveEpisode, done: _ActionResult, truncated: bool) -> Outcome | None:
         ended = done.ending is not None or truncated
         if done.ending == "user":
             return Outcome(success=False, score=0.0, reason=done.effect or "")
@@ -285,7 +285,7 @@ class LiveEnvironment:
         return Outcome(success=verdict.solved, score=verdict.score, reason=verdict.reason)
 
     @contextlib.asynccontextmanager
-    async def _watched(self, what: str) -> AsyncIterator[None]:
+    async def _watch_window(self, what: str) -> AsyncIterator[None]:
         """Relabel what a dead or hung page raises, and give its window up."""
         from playwright.async_api import Error
 
@@ -305,12 +305,12 @@ class LiveEnvironment:
             raise EnvironmentFailure(f"{what}: {problem}") from error
 
 
-def _text(value: object) -> str | None:
+def _read_text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
 def _change(before: Observation, after: Observation) -> str:
-    """What the screen did, in a few words."""
+    """Return what the screen did, in a few words."""
     if after.notice:
         return after.notice
     if [tab.url for tab in after.tabs] != [tab.url for tab in before.tabs] and len(after.tabs) != len(before.tabs):
@@ -330,7 +330,7 @@ class LiveSuite:
         allow_hosts: hosts that pages may connect to (see `hosts`); None or empty for every public host.
         allow_private: also private and loopback addresses.
         allow_files: also `file:` addresses.
-        self_signed_hosts: hosts whose certificates are believed whoever signed them; entries as in `allow_hosts`.
+        self_signed_hosts: hosts whose certificates are believed without any authority; entries as in `allow_hosts`.
         width, height: size of window and screen, in CSS pixels.
         scale: device pixels per CSS pixel, as pages are told; pictures stay in CSS pixels.
         locale: language that pages are asked for, and that dates and numbers are written in.
@@ -381,7 +381,7 @@ class LiveSuite:
             allow_private=allow_private,
             allow_files=allow_files,
             self_signed_hosts=tuple(self_signed_hosts or ()),
-            sites={host.lower(): site_folder(host, folder) for host, folder in (sites or {}).items()},
+            sites={host.lower(): find_site_folder(host, folder) for host, folder in (sites or {}).items()},
         )
         self._tasks = {task.name: task for task in load_tasks(tasks)}
         for task in self._tasks.values():
@@ -389,12 +389,14 @@ class LiveSuite:
                 problem = "what was secret in it is not kept in a run"
                 advice = "keep tasks with such addresses in a file of their own, which is read again: tasks: FILE"
                 raise ConfigError(f"web task {task.name}: start {task.shown_start}: {problem}; {advice}")
-            if refusal := self._policy.refusal(task.address):
+            if refusal := self._policy.explain_refusal(task.address):
                 advice = "see allow_hosts, allow_private and allow_files"
                 raise ConfigError(f"web task {task.name}: start {task.shown_start}: {refusal}; {advice}")
-        self.version = f"2 ({width}×{height}, scale {scale:g}, {locale}, {_zone(timezone)}, {colours})"
+        self.version = f"2 ({width}×{height}, scale {scale:g}, {locale}, {_check_zone(timezone)}, {colours})"
         self._options = LiveOptions(
-            surroundings=surroundings(width, height, scale=scale, locale=locale, timezone=timezone, colours=colours),
+            surroundings=build_surroundings(
+                width, height, scale=scale, locale=locale, timezone=timezone, colours=colours
+            ),
             dialogs=dialogs,
             max_tabs=max_tabs,
             nav_timeout_s=nav_timeout_s,
@@ -408,11 +410,11 @@ class LiveSuite:
         self.label = NAME if definition == NAME else f"{NAME}[{definition}]"
 
     def tasks(self) -> Sequence[TaskInfo]:
-        """All tasks, in the order of the file."""
-        return task_infos(self._tasks.values())
+        """Return all tasks, in the order of the file."""
+        return list_task_infos(self._tasks.values())
 
     def instance(self, name: str, seed: int) -> Task:
-        """The task; the seed only tells its instances apart. UnknownName when there is none."""
+        """Return the task; the seed only tells its instances apart. UnknownName when there is none."""
         if name not in self._tasks:
             raise UnknownName.of("task", name, self._tasks)
         task = self._tasks[name]
@@ -428,7 +430,7 @@ class LiveSuite:
         )
 
     async def open(self) -> LiveEnvironment:
-        """A fresh environment; the browser is started if it does not run."""
+        """Return a fresh environment; the browser is started if it does not run."""
         await self._browser.start()
         return LiveEnvironment(self._browser, self._policy, self._tasks, self._options)
 
@@ -437,7 +439,7 @@ class LiveSuite:
         await self._browser.close()
 
 
-def _zone(name: str) -> str:
+def _check_zone(name: str) -> str:
     known = set() if name == "UTC" else available_timezones()  # there may be no list on this machine
     if known and name not in known:
         raise ConfigError(f"timezone is {name!r}, allowed: a name such as UTC or Europe/Paris")

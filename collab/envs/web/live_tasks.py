@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from collab.envs import task_files
 from collab.envs.text import cut
-from collab.envs.web.worlds import evaluate_in_page, world_of
+from collab.envs.web.worlds import evaluate_in_page, find_world
 from collab.utils.redact import hide_in_addresses
 from collab.utils.text import amount
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 
-class Success(BaseModel):
+class PageSuccess(BaseModel):
     """When a task is solved. Give at least one of address, prefix, selector, script, answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -65,7 +65,7 @@ class Success(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _says_something(self) -> Success:
+    def _says_something(self) -> PageSuccess:
         if all(value is None for value in (self.address, self.prefix, self.selector, self.script, self.answer)):
             raise ValueError("give at least one of address, prefix, selector, script, answer")
         if self.selector is None and (self.text is not None or self.attributes or self.count is not None):
@@ -82,11 +82,11 @@ class LiveTask(BaseModel):
     start: str
     """Address the episode begins at."""
     goal: str = Field(min_length=1)
-    success: Success
+    success: PageSuccess
     on_finish: bool = False
     """Judge only when the agent finishes (or its steps run out); False ends the episode as soon as it is solved."""
     user_reply: str | None = None
-    """What the user says to `user_input`; None ends the episode there, unsolved: nobody is watching."""
+    """What the user says to `user_input`; None ends the episode there, unsolved: no user is watching."""
     max_steps: int = Field(default=30, ge=1)
     difficulty: Literal["easy", "medium", "hard"] | None = None
     apps: list[str] = []
@@ -126,7 +126,7 @@ def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[LiveTask, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PageVerdict:
     """What a page is worth."""
 
     score: float
@@ -139,7 +139,7 @@ class Verdict:
         return self.score >= 1.0
 
 
-async def judge(success: Success, page: Page, answer: str | None) -> Verdict:
+async def judge(success: PageSuccess, page: Page, answer: str | None) -> PageVerdict:
     """Judge a page.
 
     Args:
@@ -150,17 +150,17 @@ async def judge(success: Success, page: Page, answer: str | None) -> Verdict:
     Raises:
         playwright.async_api.Error: the page is gone.
     """
-    missing = _address_misfit(success, page.url) or _answer_misfit(success, answer)
+    missing = _explain_address_misfit(success, page.url) or _answer_misfit(success, answer)
     if missing is None and success.selector is not None:
-        missing = await _selector_misfit(success, page)
+        missing = await _explain_selector_misfit(success, page)
     if missing is not None:
-        return Verdict(score=0.0, reason=missing)
+        return PageVerdict(score=0.0, reason=missing)
     if success.script is not None:
-        return await _script_verdict(success.script, page)
-    return Verdict(score=1.0, reason="everything the task asks for holds")
+        return await _judge_by_script(success.script, page)
+    return PageVerdict(score=1.0, reason="everything the task asks for holds")
 
 
-def _address_misfit(success: Success, url: str) -> str | None:
+def _explain_address_misfit(success: PageSuccess, url: str) -> str | None:
     told = cut(hide_in_addresses(url), 200)
     if success.address is not None and not re.search(success.address, url):
         return f"the address {told} does not match {success.address}"
@@ -169,11 +169,11 @@ def _address_misfit(success: Success, url: str) -> str | None:
     return None
 
 
-def _answer_misfit(success: Success, answer: str | None) -> str | None:
+def _answer_misfit(success: PageSuccess, answer: str | None) -> str | None:
     if success.answer is None:
         return None
     accepted = [success.answer] if isinstance(success.answer, str) else success.answer
-    if answer is not None and _plain(answer) in map(_plain, accepted):
+    if answer is not None and _normalise(answer) in map(_normalise, accepted):
         return None
     return "no answer was given" if answer is None else f"the answer {answer[:100]!r} is not the expected one"
 
@@ -193,9 +193,9 @@ _COUNT = """([selector, text, attributes, visible]) => {
 }"""
 
 
-async def _selector_misfit(success: Success, page: Page) -> str | None:
+async def _explain_selector_misfit(success: PageSuccess, page: Page) -> str | None:
     asked = json.dumps([success.selector, success.text, success.attributes, success.visible])
-    found = await (await world_of(page)).evaluate(f"({_COUNT})({asked})")
+    found = await (await find_world(page)).evaluate(f"({_COUNT})({asked})")
     if isinstance(found, str):
         return f"the selector {success.selector} cannot be used: {found[:200]}"
     if found == success.count or (success.count is None and found):
@@ -205,18 +205,20 @@ async def _selector_misfit(success: Success, page: Page) -> str | None:
     return f"{amount(found, 'element')} match {what}, wanted: {wanted}"
 
 
-async def _script_verdict(script: str, page: Page) -> Verdict:
+async def _judge_by_script(script: str, page: Page) -> PageVerdict:
     value, thrown = await evaluate_in_page(page, f"(async () => ({script}\n))()")
     if thrown is not None:
-        return Verdict(score=0.0, reason=f"the success script threw {_one_line(thrown)}")
+        return PageVerdict(score=0.0, reason=f"the success script threw {_join_lines(thrown)}")
     if isinstance(value, (bool, int, float)) and math.isfinite(value) and 0 <= value <= 1:
-        return Verdict(score=float(value), reason=f"the success script gave {json.dumps(value)}")
-    return Verdict(score=0.0, reason=f"the success script gave {_one_line(value)!r}, allowed: true, false, 0 to 1")
+        return PageVerdict(score=float(value), reason=f"the success script gave {json.dumps(value)}")
+    return PageVerdict(
+        score=0.0, reason=f"the success script gave {_join_lines(value)!r}, allowed: true, false, 0 to 1"
+    )
 
 
-def _one_line(value: object) -> str:
+def _join_lines(value: object) -> str:
     return cut(str(value), 200)
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     return " ".join(text.split()).casefold()

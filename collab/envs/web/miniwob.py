@@ -18,7 +18,7 @@ The page says when it is done and with which reward; `reward` says what counts a
 One episode on a MiniWoB++ page, whatever the view: start, act, look, judge, copy.
 
 The desktop view (`miniwob`) and the phone view (`mobile`) differ in their action space, in how an action is carried
-out and in how many screen pixels a pixel of the page has; a `View` says so. All else is here.
+out and in how many screen pixels a pixel of the page has; a `PageView` says so. All else is here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from collab.envs.base import TaskInfo
 from collab.envs.grammar import WEB, ActionSpace
 from collab.envs.web.actions import perform as web_perform
 from collab.envs.web.dom import locate, observe
-from collab.envs.web.miniwob_page import ALL, XY, Episode, MiniwobPage, Rules, Shown, Tabs, tags_of
+from collab.envs.web.miniwob_page import ALL, XY, MiniwobPage, PageEpisode, Rules, Shown, Tabs, list_tags
 from collab.envs.web.solutions import SOLVED, Deed, solve
 from collab.errors import EnvironmentFailure, UnknownName, boundary
 from collab.types import Action, Box, Element, ElementTarget, Observation, Outcome, StepResult, Task
@@ -58,7 +58,7 @@ Perform = Callable[[MiniwobPage, Action, Observation], Awaitable[Effect]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PageView:
     """How pages are seen and handled."""
 
     space: ActionSpace
@@ -75,7 +75,7 @@ class MiniwobEnvironment:
 
     solves_by_screen: Literal[True] = True
 
-    def __init__(self, tabs: Tabs, view: View) -> None:
+    def __init__(self, tabs: Tabs, view: PageView) -> None:
         self._tabs = tabs
         self._view = view
         self._page: MiniwobPage | None = None
@@ -103,20 +103,20 @@ class MiniwobEnvironment:
 
     async def step(self, action: Action | None) -> StepResult:
         """Act, let the page's time pass, look; after the end of the episode nothing happens any more."""
-        before = self._running()
+        before = self._require_running()
         if self._last is not None and self._last.done:
             return replace(self._last, info={**self._last.info, "effect": "nothing changed: the episode is over"})
-        async with self._guarded() as page:
+        async with self._guard_page() as page:
             effect = await self._perform(page, action, before)
             passed = self._view.step_ms if effect.time_ms is None else effect.time_ms
             shown = await page.look(passed)
         self._remember(action, before)
         after = self._show(shown)
-        self._last = self._result(before, after, effect, shown.episode)
+        self._last = self._build_result(before, after, effect, shown.episode)
         return self._last
 
     async def fork(self) -> MiniwobEnvironment:
-        """A copy: a second tab, the same seed, the same actions.
+        """Return a copy: a second tab, the same seed, the same actions.
 
         Raises:
             EnvironmentFailure: the copy does not look like the original.
@@ -137,8 +137,8 @@ class MiniwobEnvironment:
         return twin
 
     async def screenshot(self, marks: bool = False) -> bytes:
-        """The window as PNG bytes."""
-        async with self._guarded() as page:
+        """Return the window as PNG bytes."""
+        async with self._guard_page() as page:
             picture: bytes = await page.tab.screenshot()
         if not marks or self._screen is None:
             return picture
@@ -147,11 +147,11 @@ class MiniwobEnvironment:
         return await asyncio.to_thread(mark_png, picture, self._screen)
 
     def goal(self) -> str:
-        """The goal as the page words it."""
+        """Return the goal as the page words it."""
         return self._goal
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """What is left to do, as far as the present screen names it; None where no solution is scripted."""
+        """Return what is left to do, as far as the present screen names it; None where no solution is scripted."""
         if self._task is None or self._screen is None or self._task.name not in SOLVED:
             return None
         if self._last is not None and self._last.done:
@@ -168,20 +168,20 @@ class MiniwobEnvironment:
     # ---------------------------------------------------------------------------------------------- inside
 
     async def _start(self, task: Task) -> Shown:
-        await self._tab()  # before the turn to start: who waits for a tab keeps nobody from starting
-        async with self._tabs.starts, self._guarded() as page:
+        await self._acquire_tab()  # before the turn to start: waiting for a tab keeps no other episode from starting
+        async with self._tabs.starts, self._guard_page() as page:
             return await page.start(task.name, task.seed)
 
-    async def _tab(self) -> MiniwobPage:
-        """The tab, from the first time it is asked for."""
+    async def _acquire_tab(self) -> MiniwobPage:
+        """Return the tab, from the first time it is asked for."""
         if self._page is None:
             self._page = await self._tabs.acquire()
         return self._page
 
     @contextlib.asynccontextmanager
-    async def _guarded(self) -> AsyncIterator[MiniwobPage]:
-        """The tab, within the time limit; whatever goes wrong costs the tab and is an `EnvironmentFailure`."""
-        page = await self._tab()
+    async def _guard_page(self) -> AsyncIterator[MiniwobPage]:
+        """Yield the tab, within the time limit; whatever goes wrong costs the tab and is an `EnvironmentFailure`."""
+        page = await self._acquire_tab()
         name = self._task.name if self._task else "?"
         try:
             with boundary(EnvironmentFailure, f"the page {name}"):
@@ -192,7 +192,7 @@ class MiniwobEnvironment:
             await self._tabs.release(page, broken=True)
             raise
 
-    def _running(self) -> Observation:
+    def _require_running(self) -> Observation:
         if self._screen is None or self._page is None:
             raise EnvironmentFailure("no episode is running; call reset first")
         return self._screen
@@ -218,10 +218,12 @@ class MiniwobEnvironment:
         name = self._task.name if self._task else ""
         snapshot = shown.snapshot.model_copy(update={"url": f"http://miniwob/{name}.html"})
         screen = observe(snapshot, space="mobile" if self._view.space.name == "mobile" else "web")
-        self._screen = _scaled(screen, self._view.scale)
+        self._screen = _scale_screen(screen, self._view.scale)
         return self._screen
 
-    def _result(self, before: Observation, after: Observation, effect: Effect, episode: Episode) -> StepResult:
+    def _build_result(
+        self, before: Observation, after: Observation, effect: Effect, episode: PageEpisode
+    ) -> StepResult:
         most = self._task.max_steps if self._task else 0
         terminated = episode.done or effect.ended
         truncated = not terminated and len(self._executed) >= most
@@ -230,7 +232,7 @@ class MiniwobEnvironment:
             observation=after,
             terminated=terminated,
             truncated=truncated,
-            outcome=outcome(episode, self._view.reward) if terminated or truncated else None,
+            outcome=judge_page(episode, self._view.reward) if terminated or truncated else None,
             info={
                 "effect": "the page ended the task" if episode.done else effect.text or seen,
                 "raw_reward": episode.raw,
@@ -239,7 +241,7 @@ class MiniwobEnvironment:
         )
 
 
-def outcome(episode: Episode, reward: Reward) -> Outcome:
+def judge_page(episode: PageEpisode, reward: Reward) -> Outcome:
     """Judge an ended episode; one that the page did not end is not a success."""
     value = episode.reward if reward == "original" else episode.raw
     success = episode.done and (value == 1 if reward == "raw==1" else value > 0)
@@ -247,8 +249,8 @@ def outcome(episode: Episode, reward: Reward) -> Outcome:
     return Outcome(success=success, score=min(1.0, max(0.0, value)) if episode.done else 0.0, reason=why)
 
 
-def _scaled(screen: Observation, scale: float) -> Observation:
-    """The same screen in screen pixels instead of CSS pixels."""
+def _scale_screen(screen: Observation, scale: float) -> Observation:
+    """Return the same screen in screen pixels instead of CSS pixels."""
     if scale == 1:
         return screen
 
@@ -277,7 +279,7 @@ async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Eff
     if action.type == "scroll_page":
         await page.park()
     if element is not None and action.type == "click":
-        spot = page.spot(element.key) or text_spot(element)
+        spot = page.find_spot(element.key) or find_text_spot(element)
         if spot is not None:
             await page.click(spot)
             return Effect()
@@ -303,12 +305,12 @@ _TRIGGERS = frozenset(
 
 
 def forwards_focus(element: Element) -> bool:
-    """Whether typing may go through an element that is no field itself (a drawn terminal) and a click does no harm."""
+    """Return whether typing may go through an element that is no field (a drawn terminal)."""
     return element.role not in _TRIGGERS and element.box is not None
 
 
-def text_spot(element: Element) -> XY | None:
-    """Where to click on a run of text, which has no element of its own; None for anything else."""
+def find_text_spot(element: Element) -> XY | None:
+    """Return where to click on a run of text, which has no element of its own; None for anything else."""
     return element.box.center if element.box is not None and "#text" in element.key else None
 
 
@@ -325,7 +327,7 @@ async def _type_beyond(page: MiniwobPage, element: Element, content: str, press_
 
 
 async def as_taken(page: MiniwobPage, element: Element, content: str) -> str:
-    """A date or time as its field takes it: goals say 12/31/2016 and 1:04 AM, the fields want 2016-12-31 and 01:04."""
+    """Convert a date or time of a goal (12/31/2016, 1:04 AM) to its field's form (2016-12-31, 01:04)."""
     date = re.fullmatch(r"\s*(\d{1,2})[/.-](\d{1,2})[/.-](\d{4})\s*", content)
     time = re.fullmatch(r"\s*(\d{1,2}):(\d\d)\s*([AaPp])\.?[Mm]\.?\s*", content)
     place = await locate(page.tab, element.key) if date or time else None
@@ -377,7 +379,7 @@ class MiniwobSuite:
         self._max_steps = max_steps
         rules = Rules(time_limit=reward == "original", data_mode=data_mode, settle_ms=step_ms)
         self._tabs = Tabs(size=pages, width=width, height=height, scale=1, browser=browser, patience_s=60, rules=rules)
-        self._view = View(
+        self._view = PageView(
             space=WEB,
             perform=perform,
             reward=reward,
@@ -386,15 +388,15 @@ class MiniwobSuite:
         )
 
     def tasks(self) -> Sequence[TaskInfo]:
-        """The pages, by name."""
-        return infos(ALL, self._max_steps)
+        """Return the pages, by name."""
+        return list_infos(ALL, self._max_steps)
 
     def instance(self, name: str, seed: int) -> Task:
-        """A page and a seed; the goal is told by the page."""
-        return task_of(self.name, name, seed, ALL, self._max_steps)
+        """Return a page and a seed; the goal is told by the page."""
+        return build_task(self.name, name, seed, ALL, self._max_steps)
 
     async def open(self) -> MiniwobEnvironment:
-        """An environment; it takes a tab with its first `reset`."""
+        """Return an environment; it takes a tab with its first `reset`."""
         return MiniwobEnvironment(self._tabs, self._view)
 
     async def close(self) -> None:
@@ -402,13 +404,15 @@ class MiniwobSuite:
         await self._tabs.close()
 
 
-def infos(names: Sequence[str], max_steps: int) -> tuple[TaskInfo, ...]:
-    """What is known of each page beforehand."""
-    return tuple(TaskInfo(name=name, max_steps=max_steps, tags=tags_of(name), oracle=name in SOLVED) for name in names)
+def list_infos(names: Sequence[str], max_steps: int) -> tuple[TaskInfo, ...]:
+    """Return what is known of each page beforehand."""
+    return tuple(
+        TaskInfo(name=name, max_steps=max_steps, tags=list_tags(name), oracle=name in SOLVED) for name in names
+    )
 
 
-def task_of(environment: str, name: str, seed: int, names: Sequence[str], max_steps: int) -> Task:
-    """An instance of a page; UnknownName when it is not among `names`."""
+def build_task(environment: str, name: str, seed: int, names: Sequence[str], max_steps: int) -> Task:
+    """Return an instance of a page; UnknownName when it is not among `names`."""
     if name not in names:
         raise UnknownName.of(f"{environment} task", name, names, f"see: collab env tasks {environment}")
     return Task(environment=environment, name=name, seed=seed, goal="", max_steps=max_steps)

@@ -36,7 +36,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from collab.envs.web.browser import Browser, PagePool, close_page, surroundings
+from collab.envs.web.browser import Browser, PagePool, build_surroundings, close_page
 from collab.envs.web.dom import Snapshot
 from collab.envs.web.worlds import trust
 from collab.errors import EnvironmentFailure, MissingExtra, boundary
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
 
-def pages_folder() -> Path:
-    """The folder that holds the pages.
+def find_pages_folder() -> Path:
+    """Return the folder that holds the pages.
 
     Raises:
         MissingExtra: the package is not installed.
@@ -59,7 +59,7 @@ def pages_folder() -> Path:
     return Path(spec.submodule_search_locations[0]) / "html"
 
 
-class _Handler(SimpleHTTPRequestHandler):
+class _PageHandler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -71,14 +71,14 @@ class Site:
     """A web server on the loopback interface, on a port that the system picks; runs until `close`."""
 
     def __init__(self) -> None:
-        handler = functools.partial(_Handler, directory=str(pages_folder()))
+        handler = functools.partial(_PageHandler, directory=str(find_pages_folder()))
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="miniwob pages", daemon=True)
         self._thread.start()
 
-    def address(self, name: str) -> str:
-        """Where the page of a task is."""
+    def build_address(self, name: str) -> str:
+        """Return where the page of a task is."""
         return f"http://127.0.0.1:{self._server.server_port}/miniwob/{name}.html"
 
     def close(self) -> None:
@@ -164,8 +164,8 @@ _TAGS = {
 }
 
 
-def tags_of(name: str) -> tuple[str, ...]:
-    """Words to select a page by: its family (click, email …) and what it asks for.
+def list_tags(name: str) -> tuple[str, ...]:
+    """Return words to select a page by: its family (click, email …) and what it asks for.
 
     look: colours, shapes or places matter; motion: it goes on by itself; read, search, form, drag, draw, scroll.
     """
@@ -175,7 +175,7 @@ def tags_of(name: str) -> tuple[str, ...]:
 XY = tuple[float, float]
 
 
-class Episode(BaseModel):
+class PageEpisode(BaseModel):
     """What a page says about the running episode."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -193,11 +193,11 @@ class Episode(BaseModel):
 class Shown:
     """State and screen of a page."""
 
-    episode: Episode
+    episode: PageEpisode
     snapshot: Snapshot
 
 
-_ANSWER: TypeAdapter[tuple[Episode, Snapshot]] = TypeAdapter(tuple[Episode, Snapshot])
+_ANSWER: TypeAdapter[tuple[PageEpisode, Snapshot]] = TypeAdapter(tuple[PageEpisode, Snapshot])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ class MiniwobPage:
     @classmethod
     async def on(cls, tab: Page, site: Site, rules: Rules) -> MiniwobPage:
         """Prepare a fresh tab."""
-        await tab.add_init_script(_scripts())
+        await tab.add_init_script(_load_scripts())
         session = await tab.context.new_cdp_session(tab)
         trust(tab, session)
         return cls(tab, session, site, rules)
@@ -247,7 +247,7 @@ class MiniwobPage:
             if shown is not None:
                 return shown
         self._name = None
-        await self.tab.goto(self._site.address(name))
+        await self.tab.goto(self._site.build_address(name))
         shown = await self._begin(seed, fresh=True)
         if shown is None:
             raise EnvironmentFailure(f"the page {name} does not start an episode right after loading")
@@ -269,8 +269,8 @@ class MiniwobPage:
         """Let the page's clock run, then look."""
         return self._read(await self._ask("miniwob.look", pass_ms))
 
-    def spot(self, key: str) -> XY | None:
-        """Where a plain click does all that clicking an element of the last look means; None to `locate` it first."""
+    def find_spot(self, key: str) -> XY | None:
+        """Return where a plain click suffices for an element of the last look; None to `locate` it first."""
         return self._spots.get(key)
 
     # ----------------------------------------------------------------------------------------------- mouse
@@ -329,7 +329,7 @@ class MiniwobPage:
     # ---------------------------------------------------------------------------------------------- inside
 
     def _bury(self, tab: Page) -> None:
-        """Close a crashed tab: its session is not told, and whoever waits for an answer would go on waiting."""
+        """Close a crashed tab: its session is not told, and a waiting caller would go on waiting."""
         self._burial = asyncio.ensure_future(close_page(tab))
 
     async def _ask(self, function: str, *arguments: Any) -> Any:
@@ -353,7 +353,7 @@ class MiniwobPage:
 
 
 @functools.cache
-def _scripts() -> str:
+def _load_scripts() -> str:
     folder = resources.files(__package__)
     clock, look, page = (folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES)
     keep = "Object.defineProperty(globalThis, '__collabLook', {value: look})"  # where `dom` looks for it, too
@@ -397,12 +397,12 @@ class Tabs:
         self._browser = Browser(executable_path=browser, arguments=FLAGS)
         self.starts = asyncio.Semaphore(max(2, os.cpu_count() or 1))
         """Held while an episode starts: more pages at once than there are cores load no sooner, and each later."""
-        self._pool = PagePool(self._browser, size=size, **surroundings(width, height, scale=scale))
+        self._pool = PagePool(self._browser, size=size, **build_surroundings(width, height, scale=scale))
         self._site: Site | None = None
         self._prepared: WeakKeyDictionary[Page, MiniwobPage] = WeakKeyDictionary()
 
     async def acquire(self) -> MiniwobPage:
-        """A tab that answers.
+        """Return a tab that answers.
 
         Raises:
             EnvironmentFailure: all tabs stay lent, or the browser gives none.

@@ -18,18 +18,18 @@ from typing import Literal
 
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import MOBILE
-from collab.envs.text import element_at
+from collab.envs.text import find_element_at
 from collab.envs.web.dom import choose, focus, locate
 from collab.envs.web.miniwob import (
     CAPABILITIES,
     VERSION,
     Effect,
     MiniwobEnvironment,
-    View,
+    PageView,
     as_taken,
+    build_task,
     forwards_focus,
-    infos,
-    task_of,
+    list_infos,
 )
 from collab.envs.web.miniwob_page import PHONE, XY, MiniwobPage, Rules, Tabs
 from collab.types import Action, Element, ElementTarget, Observation, Point, Task
@@ -80,7 +80,7 @@ class Fingers:
     # ----------------------------------------------------------------------------------------------- pressing
 
     async def _press(self, page: MiniwobPage, action: Action, screen: Observation) -> Effect:
-        element = _element(action, screen)
+        element = _find_element(action, screen)
         if element is not None and action.type != "long_press":
             in_list = await _touch_list(page, element)
             if in_list is not None:
@@ -95,15 +95,15 @@ class Fingers:
         return Effect()
 
     async def _aim(self, page: MiniwobPage, action: Action, screen: Observation) -> XY | None:
-        """Where the finger goes down, in the page's own pixels; None when it cannot."""
+        """Return where the finger goes down, in the page's own pixels; None when it cannot."""
         if isinstance(action.target, Point):
             x, y = action.target.x / self._scale, action.target.y / self._scale
             is_inside = 0 <= action.target.x < screen.width and 0 <= action.target.y < screen.height
             return (x, y) if is_inside else None
-        element = _element(action, screen)
+        element = _find_element(action, screen)
         if element is None:
             return None
-        spot = page.spot(element.key)
+        spot = page.find_spot(element.key)
         if spot is not None:
             return spot
         place = await locate(page.tab, element.key)
@@ -116,10 +116,10 @@ class Fingers:
         if not text:
             return Effect("nothing changed: there is no text to type")
         if action.target is not None:
-            element = _element(action, screen)
+            element = _find_element(action, screen)
             if element is None and isinstance(action.target, Point):
-                element = element_at(screen, action.target.x, action.target.y)
-            if element is not None and not _takes_text(element):
+                element = find_element_at(screen, action.target.x, action.target.y)
+            if element is not None and not _is_text_field(element):
                 return Effect("nothing changed: the element takes no text")
             point = await self._aim(page, action, screen)
             if point is None:
@@ -143,8 +143,8 @@ class Fingers:
             await page.drag(
                 start,
                 (
-                    _within(start[0] + dx, screen.width / self._scale),
-                    _within(start[1] + dy, screen.height / self._scale),
+                    _clamp_within(start[0] + dx, screen.width / self._scale),
+                    _clamp_within(start[1] + dy, screen.height / self._scale),
                 ),
             )
             return Effect()
@@ -152,27 +152,27 @@ class Fingers:
         return Effect() if await page.scroll(start, content) else Effect("nothing changed: nothing more to scroll")
 
     def _is_loose(self, start: XY, screen: Observation) -> bool:
-        element = element_at(screen, start[0] * self._scale, start[1] * self._scale)
+        element = find_element_at(screen, start[0] * self._scale, start[1] * self._scale)
         return element is not None and "surface" in element.flags
 
 
 _UNREACHABLE = Effect("nothing changed: the element cannot be reached")
 
 
-def _within(value: float, size: float) -> float:
+def _clamp_within(value: float, size: float) -> float:
     return min(max(value, 0.0), size - 1)
 
 
-def _element(action: Action, screen: Observation) -> Element | None:
+def _find_element(action: Action, screen: Observation) -> Element | None:
     return screen.elements[action.target.index] if isinstance(action.target, ElementTarget) else None
 
 
-def _takes_text(element: Element) -> bool:
+def _is_text_field(element: Element) -> bool:
     return "editable" in element.flags or element.role == "slider" or forwards_focus(element)
 
 
 async def _touch_list(page: MiniwobPage, element: Element) -> Effect | None:
-    """A tap on a list opens it: its options become elements; a tap on an option chooses it. None for other things."""
+    """Tap a list, which turns its options into elements, or an option, which chooses it; None for other things."""
     last = element.key.rpartition("/")[2]
     if element.role == "option" and last.startswith("option"):
         change = await choose(page.tab, element.key, element.label)
@@ -223,7 +223,7 @@ class MobileMiniwobSuite:
         self._tabs = Tabs(
             size=pages, width=width, height=height, scale=scale, browser=browser, patience_s=60, rules=rules
         )
-        self._view = View(
+        self._view = PageView(
             space=MOBILE,
             perform=Fingers(scale).perform,
             scale=scale,
@@ -232,15 +232,15 @@ class MobileMiniwobSuite:
         )
 
     def tasks(self) -> Sequence[TaskInfo]:
-        """The pages, by name."""
-        return infos(sorted(PHONE), self._max_steps)
+        """Return the pages, by name."""
+        return list_infos(sorted(PHONE), self._max_steps)
 
     def instance(self, name: str, seed: int) -> Task:
-        """A page and a seed; the goal is told by the page."""
-        return task_of(self.name, name, seed, PHONE, self._max_steps)
+        """Return a page and a seed; the goal is told by the page."""
+        return build_task(self.name, name, seed, PHONE, self._max_steps)
 
     async def open(self) -> MiniwobEnvironment:
-        """An environment; it takes a tab with its first `reset`."""
+        """Return an environment; it takes a tab with its first `reset`."""
         return MiniwobEnvironment(self._tabs, self._view)
 
     async def close(self) -> None:

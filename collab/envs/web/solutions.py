@@ -4,7 +4,7 @@
 
 A solution reads the present screen as a person would and names what is left to do as far as the screen shows it:
 a form is told to its end, a page of search results only up to the click that turns it. It is asked again after
-every step. Because it never counts steps, it also finds back after somebody else's mistake, where the page lets it.
+every step. Because it never counts steps, it also finds back after a foreign mistake, where the page lets it.
 The same solutions serve the desktop view (web actions) and the phone view (mobile actions).
 
 What a scripted solution may look at, and what it may say: the words that solutions are written in.
@@ -42,58 +42,58 @@ class Move(NamedTuple):
     text: str = ""
 
 
-class Lost(Exception):
+class SolutionError(Exception):
     """The screen does not show what the solution looks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class PageScene:
     """What a solution may look at."""
 
     goal: str
     elements: tuple[Element, ...]
     deeds: tuple[Deed, ...]
 
-    def all(self, *roles: str, label: str | None = None) -> list[Element]:
-        """Elements of these roles (any role when none is given), of exactly this label when one is given."""
+    def find_all(self, *roles: str, label: str | None = None) -> list[Element]:
+        """Return the elements of these roles (any role when none is given), of exactly this label when one is given."""
         fits = (element for element in self.elements if not roles or element.role in roles)
         return [element for element in fits if label is None or element.label == label]
 
-    def one(self, *roles: str, label: str | None = None, nth: int = 0) -> Element:
-        """The nth of them."""
-        found = self.all(*roles, label=label)
+    def find_one(self, *roles: str, label: str | None = None, nth: int = 0) -> Element:
+        """Return the nth of them."""
+        found = self.find_all(*roles, label=label)
         if not 0 <= nth < len(found):
-            raise Lost(f"no {roles} {label!r} number {nth}")
+            raise SolutionError(f"no {roles} {label!r} number {nth}")
         return found[nth]
 
-    def after(self, label: str, *roles: str) -> Element:
-        """The first of these roles that follows a text."""
-        at = self.one(label=label).index
+    def find_after(self, label: str, *roles: str) -> Element:
+        """Return the first of these roles that follows a text."""
+        at = self.find_one(label=label).index
         for element in self.elements[at + 1 :]:
             if element.role in roles:
                 return element
-        raise Lost(f"no {roles} after {label!r}")
+        raise SolutionError(f"no {roles} after {label!r}")
 
-    def quoted(self, nth: int = 0) -> str:
-        """The nth text in quotation marks of the goal."""
-        return self.told(r'"([^"]*)"', nth)
+    def extract_quoted(self, nth: int = 0) -> str:
+        """Return the nth text in quotation marks of the goal."""
+        return self.extract(r'"([^"]*)"', nth)
 
-    def told(self, pattern: str, nth: int = 0) -> str:
-        """The group of a pattern's nth match in the goal."""
+    def extract(self, pattern: str, nth: int = 0) -> str:
+        """Return the group of a pattern's nth match in the goal."""
         found = re.findall(pattern, self.goal)
         if nth >= len(found):
-            raise Lost(f"the goal has no {pattern!r}")
+            raise SolutionError(f"the goal has no {pattern!r}")
         return str(found[nth])
 
-    def clicked(self, among: Iterable[Element]) -> list[str]:
-        """Keys of those of these elements that were clicked, in order, one entry per click.
+    def list_clicked(self, among: Iterable[Element]) -> list[str]:
+        """Return the keys of those of these elements that were clicked, in order, one entry per click.
 
         Raises:
-            Lost: a key press may have clicked, too, and cannot be told.
+            SolutionError: a key press may have clicked, too, and cannot be told.
         """
         keys = {element.key for element in among}
         if any(deed.type == "keyboard_enter" for deed in self.deeds):
-            raise Lost("Enter clicks what has the focus")
+            raise SolutionError("Enter clicks what has the focus")
         hits = [(deed.element.key, CLICKS.get(deed.type, 0)) for deed in self.deeds if deed.element]
         return [key for key, times in hits if key in keys for _ in range(times)]
 
@@ -101,7 +101,7 @@ class Scene:
 CLICKS = {"click": 1, "long_press": 1, "double_tap": 2}
 """How often a deed clicks."""
 
-Solution = Callable[[Scene], Iterable[Move]]
+Solution = Callable[[PageScene], Iterable[Move]]
 
 
 def fill(field: Element, text: str) -> Iterator[Move]:
@@ -111,83 +111,87 @@ def fill(field: Element, text: str) -> Iterator[Move]:
         yield Move(field, "type", text)
 
 
-def submit(scene: Scene, label: str = "Submit") -> Move:
+def submit(scene: PageScene, label: str = "Submit") -> Move:
     """Click the button of this name."""
-    return Move(scene.one("button", "link", "item", label=label))
+    return Move(scene.find_one("button", "link", "item", label=label))
 
 
-def _first_button(scene: Scene) -> Iterator[Move]:
-    yield Move(scene.one("button"))
+def _press_first_button(scene: PageScene) -> Iterator[Move]:
+    yield Move(scene.find_one("button"))
 
 
-def _quoted_button(scene: Scene) -> Iterator[Move]:
-    yield Move(scene.one("button", label=scene.quoted()))
+def _press_quoted_button(scene: PageScene) -> Iterator[Move]:
+    yield Move(scene.find_one("button", label=scene.extract_quoted()))
 
 
-def _named_button(scene: Scene) -> Iterator[Move]:
-    yield Move(scene.one("button", label=scene.told(r"button (\w+)")))
+def _press_named_button(scene: PageScene) -> Iterator[Move]:
+    yield Move(scene.find_one("button", label=scene.extract(r"button (\w+)")))
 
 
-def _button_sequence(scene: Scene) -> Iterator[Move]:
-    buttons = [scene.one("button", label=name) for name in re.findall(r"button (\w+)", scene.goal)]
-    clicked = scene.clicked(buttons)
+def _press_button_sequence(scene: PageScene) -> Iterator[Move]:
+    buttons = [scene.find_one("button", label=name) for name in re.findall(r"button (\w+)", scene.goal)]
+    clicked = scene.list_clicked(buttons)
     if clicked != [button.key for button in buttons][: len(clicked)]:
-        raise Lost("the order is broken")
+        raise SolutionError("the order is broken")
     yield from (Move(button) for button in buttons[len(clicked) :])
 
 
-def _link(scene: Scene) -> Iterator[Move]:
-    yield Move(scene.one("link", label=scene.quoted()))
+def _link(scene: PageScene) -> Iterator[Move]:
+    yield Move(scene.find_one("link", label=scene.extract_quoted()))
 
 
-def _dialog(scene: Scene) -> Iterator[Move]:
-    wanted = scene.quoted()
-    yield Move(scene.one("button", label="Close" if wanted == "x" else wanted))
+def _close_dialog(scene: PageScene) -> Iterator[Move]:
+    wanted = scene.extract_quoted()
+    yield Move(scene.find_one("button", label="Close" if wanted == "x" else wanted))
 
 
-def _tab(scene: Scene) -> Iterator[Move]:
-    yield Move(scene.one("tab", label=scene.told(r"(Tab #\d+)")))
+def _choose_tab(scene: PageScene) -> Iterator[Move]:
+    yield Move(scene.find_one("tab", label=scene.extract(r"(Tab #\d+)")))
 
 
-def _link_in_tabs(scene: Scene) -> Iterator[Move]:
-    tabs = scene.all("tab")
-    links = [link for link in scene.all("link", label=scene.quoted()) if link.label not in {tab.label for tab in tabs}]
+def _link_in_tabs(scene: PageScene) -> Iterator[Move]:
+    tabs = scene.find_all("tab")
+    links = [
+        link
+        for link in scene.find_all("link", label=scene.extract_quoted())
+        if link.label not in {tab.label for tab in tabs}
+    ]
     if links:
         yield Move(links[0])
         return
     shown = [at for at, tab in enumerate(tabs) if "selected" in tab.flags]
     if not shown:
-        raise Lost("no tab is open")
+        raise SolutionError("no tab is open")
     yield Move(tabs[(shown[0] + 1) % len(tabs)])
 
 
-def _collapsible(scene: Scene) -> Iterator[Move]:
-    header = scene.one("tab")
+def _open_collapsible(scene: PageScene) -> Iterator[Move]:
+    header = scene.find_one("tab")
     if not {"selected", "expanded"} & set(header.flags):
         yield Move(header)
-    yield Move(scene.one("button", label="Submit"))
+    yield Move(scene.find_one("button", label="Submit"))
 
 
-def _link_in_sections(scene: Scene) -> Iterator[Move]:
-    links = scene.all("link", label=scene.quoted())
+def _link_in_sections(scene: PageScene) -> Iterator[Move]:
+    links = scene.find_all("link", label=scene.extract_quoted())
     if links:
         yield Move(links[0])
         return
-    headers = scene.all("tab")
+    headers = scene.find_all("tab")
     is_open = [at for at, header in enumerate(headers) if {"selected", "expanded"} & set(header.flags)]
     if not headers:
-        raise Lost("there are no sections")
+        raise SolutionError("there are no sections")
     yield Move(headers[(is_open[0] + 1) % len(headers) if is_open else 0])
 
 
 def _select_and_submit(*roles: str) -> Solution:
     """Tick exactly the things named in "Select a, b and click Submit."."""
 
-    def solution(scene: Scene) -> Iterator[Move]:
-        names = set(scene.told(r"Select (.*) and click Submit").split(", ")) - {"nothing"}
-        found = scene.all(*roles)
+    def solution(scene: PageScene) -> Iterator[Move]:
+        names = set(scene.extract(r"Select (.*) and click Submit").split(", ")) - {"nothing"}
+        found = scene.find_all(*roles)
         if not names <= {element.label for element in found}:
-            raise Lost("not all choices are on the screen")
+            raise SolutionError("not all choices are on the screen")
         for element in found:
             if (element.label in names) != ("checked" in element.flags):
                 yield Move(element)
@@ -196,79 +200,79 @@ def _select_and_submit(*roles: str) -> Solution:
     return solution
 
 
-def _choose(scene: Scene) -> Iterator[Move]:
-    wanted = scene.told(r"Select (.*) from the list and click Submit")
-    listing = scene.one("drop-down")
+def _choose(scene: PageScene) -> Iterator[Move]:
+    wanted = scene.extract(r"Select (.*) from the list and click Submit")
+    listing = scene.find_one("drop-down")
     if listing.value != wanted:
         yield Move(listing, "choose", wanted)
     yield submit(scene)
 
 
-def _focus(scene: Scene) -> Iterator[Move]:
+def _focus(scene: PageScene) -> Iterator[Move]:
     ordinal = re.search(r"(\d+)\w\w input", scene.goal)
-    yield Move(scene.one("input", nth=int(ordinal[1]) - 1 if ordinal else 0))
+    yield Move(scene.find_one("input", nth=int(ordinal[1]) - 1 if ordinal else 0))
 
 
-def _colour(scene: Scene) -> Iterator[Move]:
-    yield Move(scene.one(label=scene.told(r"the (\w+) colou?red box")))
+def _choose_colour(scene: PageScene) -> Iterator[Move]:
+    yield Move(scene.find_one(label=scene.extract(r"the (\w+) colou?red box")))
 
 
-def _widget(scene: Scene) -> Iterator[Move]:
-    kind = scene.quoted()
+def _click_widget(scene: PageScene) -> Iterator[Move]:
+    kind = scene.extract_quoted()
     tags = {"text": "input", "textarea": "textarea"}
     for element in scene.elements:
         is_field = element.role == "input" and element.key.rpartition("/")[2].startswith(tags.get(kind, "?"))
         if element.role == kind or is_field:
             yield Move(element)
             return
-    raise Lost(f"no {kind}")
+    raise SolutionError(f"no {kind}")
 
 
-def _grid(scene: Scene) -> Iterator[Move]:
-    x, y = (int(number) for number in re.findall(r"-?\d+", scene.told(r"coordinate \((.*)\)")))
-    dots = [element for element in scene.all("shape") if element.label.startswith("circle") and element.box]
+def _click_grid(scene: PageScene) -> Iterator[Move]:
+    x, y = (int(number) for number in re.findall(r"-?\d+", scene.extract(r"coordinate \((.*)\)")))
+    dots = [element for element in scene.find_all("shape") if element.label.startswith("circle") and element.box]
     columns = sorted({dot.box.center[0] for dot in dots if dot.box})
     rows = sorted({dot.box.center[1] for dot in dots if dot.box}, reverse=True)
     column, row = x + len(columns) // 2, y + len(rows) // 2
     if not (0 <= column < len(columns) and 0 <= row < len(rows)):
-        raise Lost("the point is not on the grid")
+        raise SolutionError("the point is not on the grid")
     for dot in dots:
         if dot.box and dot.box.center == (columns[column], rows[row]):
             yield Move(dot)
             return
-    raise Lost("there is no dot")
+    raise SolutionError("there is no dot")
 
 
-def _greatest(scene: Scene) -> Iterator[Move]:
-    cards = [element for element in scene.all("link", "item", "text") if re.fullmatch(r"-?\d+", element.label)]
+def _choose_greatest(scene: PageScene) -> Iterator[Move]:
+    cards = [element for element in scene.find_all("link", "item", "text") if re.fullmatch(r"-?\d+", element.label)]
     best = max(cards, key=lambda card: int(card.label), default=None)
     if best is None:
-        raise Lost("no cards")
-    if scene.clicked(cards)[-1:] != [best.key]:
+        raise SolutionError("no cards")
+    if scene.list_clicked(cards)[-1:] != [best.key]:
         yield Move(best)
     yield submit(scene)
 
 
-def _odd_or_even(scene: Scene) -> Iterator[Move]:
+def _answer_odd_or_even(scene: PageScene) -> Iterator[Move]:
     for element in scene.elements:
         if re.fullmatch(r"-?\d+", element.label):
             odd, even = scene.elements[element.index - 1], scene.elements[element.index + 1]
             right = odd if int(element.label) % 2 else even
-            if scene.clicked([odd, even])[-1:] != [right.key]:
+            if scene.list_clicked([odd, even])[-1:] != [right.key]:
                 yield Move(right)
     yield submit(scene)
 
 
-def _stock(scene: Scene) -> Iterator[Move]:
-    limit = float(scene.told(r"less than \$([\d.]+\d)"))
+def _buy_stock(scene: PageScene) -> Iterator[Move]:
+    limit = float(scene.extract(r"less than \$([\d.]+\d)"))
     price = next((element for element in scene.elements if "Stock price" in element.label), None)
     if price is None:
-        raise Lost("no price")
-    buy = scene.one("button", label="Buy")
+        raise SolutionError("no price")
+    buy = scene.find_one("button", label="Buy")
     yield Move(buy) if float(price.label.rpartition("$")[2]) < limit else Move(buy, "wait")
 
 
-def _generate(scene: Scene) -> Iterator[Move]:
+def _generate(scene: PageScene) -> Iterator[Move]:
     shown = scene.elements[0].label
     rule = scene.goal
     number = int(shown) if re.fullmatch(r"-?\d+", shown) else None
@@ -282,111 +286,111 @@ def _generate(scene: Scene) -> Iterator[Move]:
 
 
 CLICK_SOLUTIONS: dict[str, Solution] = {
-    "click-button": _quoted_button,
-    "click-button-sequence": _button_sequence,
+    "click-button": _press_quoted_button,
+    "click-button-sequence": _press_button_sequence,
     "click-checkboxes": _select_and_submit("checkbox"),
     "click-checkboxes-large": _select_and_submit("checkbox"),
     "click-checkboxes-transfer": _select_and_submit("checkbox"),
-    "click-collapsible": _collapsible,
+    "click-collapsible": _open_collapsible,
     "click-collapsible-2": _link_in_sections,
     "click-collapsible-2-nodelay": _link_in_sections,
-    "click-collapsible-nodelay": _collapsible,
+    "click-collapsible-nodelay": _open_collapsible,
     "choose-list": _choose,
-    "click-color": _colour,
-    "click-dialog": _dialog,
-    "click-dialog-2": _dialog,
+    "click-color": _choose_colour,
+    "click-dialog": _close_dialog,
+    "click-dialog-2": _close_dialog,
     "click-link": _link,
     "click-option": _select_and_submit("radio"),
-    "click-tab": _tab,
+    "click-tab": _choose_tab,
     "click-tab-2": _link_in_tabs,
     "click-tab-2-easy": _link_in_tabs,
     "click-tab-2-hard": _link_in_tabs,
     "click-tab-2-medium": _link_in_tabs,
-    "click-test": _first_button,
-    "click-test-2": _named_button,
-    "click-test-transfer": _named_button,
-    "click-widget": _widget,
-    "find-greatest": _greatest,
+    "click-test": _press_first_button,
+    "click-test-2": _press_named_button,
+    "click-test-transfer": _press_named_button,
+    "click-widget": _click_widget,
+    "find-greatest": _choose_greatest,
     "focus-text": _focus,
     "focus-text-2": _focus,
     "generate-number": _generate,
-    "grid-coordinate": _grid,
-    "odd-or-even": _odd_or_even,
-    "stock-market": _stock,
-    "unicode-test": _quoted_button,
+    "grid-coordinate": _click_grid,
+    "odd-or-even": _answer_odd_or_even,
+    "stock-market": _buy_stock,
+    "unicode-test": _press_quoted_button,
 }
 """By the page's name."""
 
 
-def _enter_quoted(scene: Scene) -> Iterator[Move]:
-    yield from fill(scene.one("input"), scene.quoted())
+def _enter_quoted(scene: PageScene) -> Iterator[Move]:
+    yield from fill(scene.find_one("input"), scene.extract_quoted())
     yield submit(scene)
 
 
-def _enter_in_case(scene: Scene) -> Iterator[Move]:
-    word = scene.quoted()
-    yield from fill(scene.one("input"), word.upper() if "upper case" in scene.goal else word.lower())
+def _enter_in_case(scene: PageScene) -> Iterator[Move]:
+    word = scene.extract_quoted()
+    yield from fill(scene.find_one("input"), word.upper() if "upper case" in scene.goal else word.lower())
     yield submit(scene)
 
 
-def _enter_twice(scene: Scene) -> Iterator[Move]:
-    for field in scene.all("input"):
-        yield from fill(field, scene.quoted())
+def _enter_twice(scene: PageScene) -> Iterator[Move]:
+    for field in scene.find_all("input"):
+        yield from fill(field, scene.extract_quoted())
     yield submit(scene)
 
 
-def _log_in(scene: Scene) -> Iterator[Move]:
-    yield from fill(scene.one("input", nth=0), scene.quoted(0))
-    yield from fill(scene.one("input", nth=1), scene.quoted(1))
+def _log_in(scene: PageScene) -> Iterator[Move]:
+    yield from fill(scene.find_one("input", nth=0), scene.extract_quoted(0))
+    yield from fill(scene.find_one("input", nth=1), scene.extract_quoted(1))
     yield submit(scene, "Login")
 
 
-def _enter_date(scene: Scene) -> Iterator[Move]:
-    date = scene.told(r"Enter (\S+) as the date")
+def _enter_date(scene: PageScene) -> Iterator[Move]:
+    date = scene.extract(r"Enter (\S+) as the date")
     month, day, year = date.split("/")
-    field = scene.one("input")
+    field = scene.find_one("input")
     if field.value != f"{year}-{month}-{day}":
         yield Move(field, "type", date)
     yield submit(scene)
 
 
-def _enter_time(scene: Scene) -> Iterator[Move]:
+def _enter_time(scene: PageScene) -> Iterator[Move]:
     hour, minute, half = re.findall(r"(\d+):(\d+) ([AP])M", scene.goal)[0]
     time = f"{int(hour) % 12 + 12 * (half == 'P'):02}:{minute}"
-    yield from fill(scene.one("input"), time)
+    yield from fill(scene.find_one("input"), time)
     yield submit(scene)
 
 
-def _copy_word(scene: Scene) -> Iterator[Move]:
+def _copy_word(scene: PageScene) -> Iterator[Move]:
     """Type what the page shows as a text."""
-    yield from fill(scene.one("input"), scene.one("text").label)
+    yield from fill(scene.find_one("input"), scene.find_one("text").label)
     yield submit(scene)
 
 
-def _nth_word(scene: Scene) -> Iterator[Move]:
-    words = " ".join(element.label for element in scene.all("text")).split()
-    nth = int(scene.told(r"the (\d+)\w\w word"))
+def _enter_nth_word(scene: PageScene) -> Iterator[Move]:
+    words = " ".join(element.label for element in scene.find_all("text")).split()
+    nth = int(scene.extract(r"the (\d+)\w\w word"))
     if nth > len(words):
-        raise Lost("the paragraph is too short")
-    yield from fill(scene.one("input"), words[nth - 1].strip(",."))
+        raise SolutionError("the paragraph is too short")
+    yield from fill(scene.find_one("input"), words[nth - 1].strip(",."))
     yield submit(scene)
 
 
-def _read_table(scene: Scene) -> Iterator[Move]:
-    wanted = scene.told(r"the value of (.*) into")
-    yield from fill(scene.one("input"), scene.after(wanted, "cell").label)
+def _read_table(scene: PageScene) -> Iterator[Move]:
+    wanted = scene.extract(r"the value of (.*) into")
+    yield from fill(scene.find_one("input"), scene.find_after(wanted, "cell").label)
     yield submit(scene)
 
 
-def _read_table_twice(scene: Scene) -> Iterator[Move]:
-    for text in scene.all("text"):
-        yield from fill(scene.after(text.label, "input"), scene.after(text.label.rstrip(": "), "cell").label)
+def _read_table_twice(scene: PageScene) -> Iterator[Move]:
+    for text in scene.find_all("text"):
+        yield from fill(scene.find_after(text.label, "input"), scene.find_after(text.label.rstrip(": "), "cell").label)
     yield submit(scene)
 
 
-def _arithmetic(scene: Scene) -> Iterator[Move]:
-    a, sign, b = re.findall(r"(-?\d+)\s*([-+x*×])\s*(-?\d+)\s*=", scene.one("text").label)[0]
-    yield from fill(scene.one("input"), str(_apply(int(a), sign, int(b))))
+def _solve_arithmetic(scene: PageScene) -> Iterator[Move]:
+    a, sign, b = re.findall(r"(-?\d+)\s*([-+x*×])\s*(-?\d+)\s*=", scene.find_one("text").label)[0]
+    yield from fill(scene.find_one("input"), str(_apply(int(a), sign, int(b))))
     yield submit(scene)
 
 
@@ -394,35 +398,35 @@ def _apply(a: int, sign: str, b: int) -> int:
     return a + b if sign == "+" else a - b if sign == "-" else a * b
 
 
-def _algebra(scene: Scene) -> Iterator[Move]:
-    left, sign, right, total = re.findall(r"(x|\d+)\s*([-+])\s*(x|\d+)\s*=\s*(-?\d+)", scene.one("text").label)[0]
+def _solve_algebra(scene: PageScene) -> Iterator[Move]:
+    left, sign, right, total = re.findall(r"(x|\d+)\s*([-+])\s*(x|\d+)\s*=\s*(-?\d+)", scene.find_one("text").label)[0]
     c = int(total)
     if left == "x":
         answer = c - int(right) if sign == "+" else c + int(right)
     else:
         answer = c - int(left) if sign == "+" else int(left) - c
-    yield from fill(scene.one("input"), str(answer))
+    yield from fill(scene.find_one("input"), str(answer))
     yield submit(scene)
 
 
-def _search(scene: Scene) -> Iterator[Move]:
-    wanted, nth = scene.quoted(), int(scene.told(r"the (\d+)\w\w search result"))
-    field, button = scene.one("input"), scene.one("button", label="Search")
-    links = scene.all("link")
+def _search(scene: PageScene) -> Iterator[Move]:
+    wanted, nth = scene.extract_quoted(), int(scene.extract(r"the (\d+)\w\w search result"))
+    field, button = scene.find_one("input"), scene.find_one("button", label="Search")
+    links = scene.find_all("link")
     results = [link for link in links if not re.fullmatch(r"\d+|<|>|First|Last", link.label)]
     if field.value != wanted or not results:
         yield from fill(field, wanted)
         yield Move(button)
         return
     page = (nth - 1) // 3 + 1
-    if _page_of([deed.element.label for deed in scene.deeds if deed.type in CLICKS and deed.element]) != page:
-        yield Move(scene.one("link", label=str(page)))
+    if _compute_page([deed.element.label for deed in scene.deeds if deed.type in CLICKS and deed.element]) != page:
+        yield Move(scene.find_one("link", label=str(page)))
         return
     yield Move(results[(nth - 1) % 3])
 
 
-def _page_of(clicked: list[str]) -> int:
-    """Which page of results is open after these clicks."""
+def _compute_page(clicked: list[str]) -> int:
+    """Return which page of results is open after these clicks."""
     page = 1
     for label in clicked:
         if label == "Search":
@@ -434,10 +438,10 @@ def _page_of(clicked: list[str]) -> int:
     return page
 
 
-def _autocomplete(scene: Scene) -> Iterator[Move]:
-    start = scene.told(r'starts with "([^"]*)"')
+def _complete_entry(scene: PageScene) -> Iterator[Move]:
+    start = scene.extract(r'starts with "([^"]*)"')
     end = re.search(r'ends with "([^"]*)"', scene.goal)
-    field = scene.one("input")
+    field = scene.find_one("input")
 
     def fits(text: str) -> bool:
         return text.startswith(start) and (end is None or text.endswith(end[1]))
@@ -449,16 +453,16 @@ def _autocomplete(scene: Scene) -> Iterator[Move]:
     yield Move(offers[0]) if offers else Move(field, "type", start)
 
 
-def _movie(scene: Scene) -> Iterator[Move]:
+def _find_movie(scene: PageScene) -> Iterator[Move]:
     genre, director, year = re.findall(r"Search for (.*) movies directed by (.*) from year (\d+)", scene.goal)[0]
-    fields = scene.all("input")
+    fields = scene.find_all("input")
     words = [element.label for element in scene.elements if _MOVIE_WORDS.search(element.label)]
     if len(fields) != 3 or len(words) < 3:
-        raise Lost("not three fields with a word each")
+        raise SolutionError("not three fields with a word each")
     wanted = {"genre": genre, "director": director, "year": year, "date": year}
     for field, word in zip(fields, words, strict=False):  # words stand in the order of the fields, before or after each
         yield from fill(field, wanted[_MOVIE_WORDS.findall(word)[0].lower()])
-    yield Move(scene.all("button", "link", "item", "list item")[-1])
+    yield Move(scene.find_all("button", "link", "item", "list item")[-1])
 
 
 _MOVIE_WORDS = re.compile(r"\b(genre|director|year|date)\b", re.IGNORECASE)
@@ -471,18 +475,18 @@ TEXT_SOLUTIONS: dict[str, Solution] = {
     "enter-text-2": _enter_in_case,
     "enter-text-dynamic": _enter_quoted,
     "enter-time": _enter_time,
-    "find-word": _nth_word,
+    "find-word": _enter_nth_word,
     "login-user": _log_in,
-    "multi-layouts": _movie,
-    "multi-orderings": _movie,
+    "multi-layouts": _find_movie,
+    "multi-orderings": _find_movie,
     "read-table": _read_table,
     "read-table-2": _read_table_twice,
     "search-engine": _search,
-    "simple-algebra": _algebra,
-    "simple-arithmetic": _arithmetic,
+    "simple-algebra": _solve_algebra,
+    "simple-arithmetic": _solve_arithmetic,
     "text-transform": _copy_word,
-    "use-autocomplete": _autocomplete,
-    "use-autocomplete-nodelay": _autocomplete,
+    "use-autocomplete": _complete_entry,
+    "use-autocomplete-nodelay": _complete_entry,
 }
 """By the page's name."""
 
@@ -494,7 +498,7 @@ SOLVED = frozenset(_SOLUTIONS)
 
 
 def solve(name: str, goal: str, screen: Observation, deeds: tuple[Deed, ...] = ()) -> tuple[Action, ...] | None:
-    """Remaining actions of a page, as far as the screen names them.
+    """Return the remaining actions of a page, as far as the screen names them.
 
     Args:
         name: of the page; one of `SOLVED`.
@@ -505,19 +509,19 @@ def solve(name: str, goal: str, screen: Observation, deeds: tuple[Deed, ...] = (
     Returns:
         Actions of the screen's space; None when the solution does not know this screen.
     """
-    scene = Scene(goal=goal, elements=screen.elements, deeds=deeds)
+    scene = PageScene(goal=goal, elements=screen.elements, deeds=deeds)
     try:
         moves = list(_SOLUTIONS[name](scene))
-    except (Lost, ValueError):
+    except (SolutionError, ValueError):
         return None
-    return tuple(_action(move, screen) for move in moves)
+    return tuple(_build_action(move, screen) for move in moves)
 
 
-def _action(move: Move, screen: Observation) -> Action:
+def _build_action(move: Move, screen: Observation) -> Action:
     index = None if move.element is None else move.element.index
     if screen.space == MOBILE.name:
         if move.verb == "choose":
-            return MOBILE.make("click", index=_option(move, screen))
+            return MOBILE.make("click", index=_find_option(move, screen))
         if move.verb == "type":
             return MOBILE.make("input_text", index=index, text=move.text, clear_text=True)
         return MOBILE.make("click", index=index) if move.verb == "click" else MOBILE.make("wait")
@@ -528,7 +532,7 @@ def _action(move: Move, screen: Observation) -> Action:
     return WEB.make("click", id=index) if move.verb == "click" else WEB.make("hover", id=index or 0)
 
 
-def _option(move: Move, screen: Observation) -> int:
-    """A phone shows the options of a list as elements, some lists only after a tap."""
+def _find_option(move: Move, screen: Observation) -> int:
+    """Find the element of an option: a phone shows options as elements, some lists only after a tap."""
     options = [element for element in screen.elements if element.role == "option" and element.label == move.text]
     return options[0].index if options else move.element.index if move.element else 0

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from collab.envs.text import cut
 from collab.envs.web.browser import Browser, close_context
-from collab.envs.web.gate import Gate, HostPolicy, shown_address
+from collab.envs.web.gate import HostGate, HostPolicy, shorten_address
 from collab.errors import EnvironmentFailure
 from collab.types import Tab
 from collab.utils.redact import hide_in_addresses
@@ -53,13 +53,13 @@ AWAITED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that a page is still loading for."""
 
 
-class Window:
+class BrowserWindow:
     """A browser context behind a gate of its own. Open it with `open_window`."""
 
     def __init__(
         self,
         context: BrowserContext,
-        gate: Gate,
+        gate: HostGate,
         policy: HostPolicy,
         dialogs: Literal["accept", "dismiss"],
         max_tabs: int,
@@ -83,11 +83,11 @@ class Window:
         """What was wrong with the certificate refused last, in the browser's words; None when none was."""
         self.arrived = 0.0
         """When the tab that is shown last got a document, or gave up getting one, by `time.monotonic`."""
-        context.on("page", self._opened)
-        context.on("dialog", self._asked)
-        context.on("request", self._requested)
-        context.on("requestfinished", self._ended)
-        context.on("requestfailed", self._ended)
+        context.on("page", self._on_opened)
+        context.on("dialog", self._on_dialog)
+        context.on("request", self._on_request)
+        context.on("requestfinished", self._on_request_end)
+        context.on("requestfailed", self._on_request_end)
 
     @property
     def page(self) -> Page:
@@ -100,14 +100,14 @@ class Window:
             raise EnvironmentFailure("the browser window has no tab")
         return self._shown
 
-    def shows(self, page: Page) -> bool:
-        """Whether that tab is the one that is shown."""
+    def is_shown(self, page: Page) -> bool:
+        """Return whether that tab is the one that is shown."""
         return page is self._shown
 
     def tabs(self) -> tuple[Tab, ...]:
-        """All tabs, oldest first."""
+        """Return all tabs, oldest first."""
         return tuple(
-            Tab(title=self._titles.get(page, ""), url=shown_address(page.url), active=page is self._shown)
+            Tab(title=self._titles.get(page, ""), url=shorten_address(page.url), active=page is self._shown)
             for page in self._pages
         )
 
@@ -116,34 +116,34 @@ class Window:
         self._titles[self.page] = title
         self._seen, self._seen_shown = tuple(self._pages), self._shown
 
-    def shows_what_was_seen(self) -> bool:
-        """Whether the tab is still shown that was when `remember` was called last."""
+    def is_as_seen(self) -> bool:
+        """Return whether the tab is still shown that was when `remember` was called last."""
         return self._shown is self._seen_shown
 
-    def loading(self) -> bool:
-        """Whether the tab that is shown still waits for something it needs, or a new one is being opened."""
-        return self._opening > 0 or any(self._matters(request) for request in self._pending)
+    def is_loading(self) -> bool:
+        """Return whether the tab that is shown still waits for something it needs, or a new one is being opened."""
+        return self._opening > 0 or any(self._is_relevant(request) for request in self._pending)
 
-    def navigating(self) -> bool:
-        """Whether the tab that is shown is on its way to another page, or a new one to its first.
+    def is_navigating(self) -> bool:
+        """Return whether the tab that is shown is on its way to another page, or a new one to its first.
 
         After `forget_openings` new tabs are not asked about until one comes.
         """
         return any(
-            request.is_navigation_request() and self._matters(request)
+            request.is_navigation_request() and self._is_relevant(request)
             for request in self._pending
-            if (self._is_patient or _page_of(request) is not None) and not _is_framed(request)
+            if (self._is_patient or _find_page(request) is not None) and not _is_framed(request)
         )
 
     def forget_openings(self) -> None:
         """Wait no longer for new tabs that have not come: what they ask for is no page, or takes too long."""
-        late = [request for request in self._pending if _page_of(request) is None]
+        late = [request for request in self._pending if _find_page(request) is None]
         self._is_patient = self._is_patient and not late
         self._pending.difference_update(late)
         self._opening = 0
 
     def take_notices(self) -> str | None:
-        """What happened beside the page since the last call; None if nothing."""
+        """Return what happened beside the page since the last call; None if nothing."""
         told = [*self._notices, *([f"{self._untold} more notices were left out"] if self._untold else [])]
         self._notices.clear()
         self._untold = 0
@@ -157,10 +157,10 @@ class Window:
             self._untold += 1
 
     def take_refusals(self) -> tuple[str, ...]:
-        """Connections that the gate refused since the last call: pictures, scripts, redirects; why, each once."""
+        """Return why the gate refused connections (pictures, scripts, redirects) since the last call, each once."""
         return self._gate.take_refusals()
 
-    async def new_tab(self) -> None:
+    async def open_tab(self) -> None:
         """Open an empty tab and show it; a notice says so when there are too many."""
         await self._context.new_page()
 
@@ -180,11 +180,11 @@ class Window:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         if not self._pages and not self.crashed:
             self._notice("the last tab was closed; an empty one was opened")
-            await self.new_tab()
+            await self.open_tab()
 
     async def close(self) -> None:
         """Close everything. May be called twice."""
-        self._context.remove_listener("page", self._opened)
+        self._context.remove_listener("page", self._on_opened)
         for task in self._tasks:
             task.cancel()
         await close_context(self._context)
@@ -192,7 +192,7 @@ class Window:
 
     # ------------------------------------------------------------------------------------------------- events
 
-    def _opened(self, page: Page) -> None:
+    def _on_opened(self, page: Page) -> None:
         self._opening = max(0, self._opening - 1)
         self._is_patient = True
         if len(self._pages) >= self._max_tabs:
@@ -201,12 +201,12 @@ class Window:
             return
         self._pages.append(page)
         self._shown = page
-        page.on("close", self._closed)
-        page.on("crash", self._died)
+        page.on("close", self._on_closed)
+        page.on("crash", self._on_crash)
         page.on("download", self._refuse_download)
         self._start(self._guard(page))
 
-    def _closed(self, page: Page) -> None:
+    def _on_closed(self, page: Page) -> None:
         if page in self._pages:
             position = self._pages.index(page)
             self._pages.remove(page)
@@ -215,41 +215,41 @@ class Window:
                 self._shown = self._pages[max(0, position - 1)] if self._pages else None
                 self._notice("the tab was closed")
 
-    def _died(self, page: Page) -> None:
+    def _on_crash(self, page: Page) -> None:
         self.crashed = True
 
-    def _requested(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         if request.resource_type in AWAITED:
             self._pending.add(request)
 
-    def _ended(self, request: Request) -> None:
+    def _on_request_end(self, request: Request) -> None:
         self._pending.discard(request)
-        if request.is_navigation_request() and self._matters(request) and not _is_framed(request):
+        if request.is_navigation_request() and self._is_relevant(request) and not _is_framed(request):
             self.arrived = time.monotonic()
 
-    def _matters(self, request: Request) -> bool:
-        """Whether the tab that is shown made the request, or a new one that is not there yet."""
-        page = _page_of(request)
+    def _is_relevant(self, request: Request) -> bool:
+        """Return whether the tab that is shown made the request, or a new one that is not there yet."""
+        page = _find_page(request)
         return request.is_navigation_request() if page is None else page is self._shown
 
-    def _announced(self, event: Mapping[str, Any]) -> None:
-        """A page opens a new tab; it is there only when its own page begins to arrive."""
+    def _on_tab_announced(self, event: Mapping[str, Any]) -> None:
+        """Count a tab that a page opens; it is there only when its own page begins to arrive."""
         if not self._refuse_program(event):
             self._opening += 1
 
-    def _left(self, event: Mapping[str, Any]) -> None:
-        """A frame is about to go to another address; one of another program is not opened."""
+    def _on_navigation(self, event: Mapping[str, Any]) -> None:
+        """Refuse an address of another program that a frame is about to go to."""
         self._refuse_program(event)
 
     def _refuse_program(self, event: Mapping[str, Any]) -> bool:
-        """Tell of an address that is not opened because another program would; whether it is one."""
+        """Report an address that only another program would open; return whether it is one."""
         url = str(event["url"])
         is_foreign = bool(url) and re.match(_OWN_SCHEME, url, re.IGNORECASE) is None
         if is_foreign:
             self._notice(f"{cut(hide_in_addresses(url), 200)} was not opened: it is for another program")
         return is_foreign
 
-    def _asked(self, dialog: Dialog) -> None:
+    def _on_dialog(self, dialog: Dialog) -> None:
         answer = "OK" if self._dialogs == "accept" else "Cancel"
         given = f" with {cut(dialog.default_value, 80)!r}" if dialog.type == "prompt" and answer == "OK" else ""
         text = cut(dialog.message, 200)
@@ -271,15 +271,15 @@ class Window:
         session.on("Fetch.requestPaused", lambda event: self._start(self._decide(session, event)))
         await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]})
         if self._policy.self_signed_hosts:
-            session.on("Security.certificateError", lambda event: self._start(self._vouch(session, event)))
+            session.on("Security.certificateError", lambda event: self._start(self._accept_certificate(session, event)))
             await session.send("Security.enable")
             await session.send("Security.setOverrideCertificateErrors", {"override": True})
-        session.on("Page.windowOpen", self._announced)
-        session.on("Page.frameScheduledNavigation", self._left)
+        session.on("Page.windowOpen", self._on_tab_announced)
+        session.on("Page.frameScheduledNavigation", self._on_navigation)
         await session.send("Page.enable")  # a busy page answers late: the guard must not wait for it
 
-    async def _vouch(self, session: CDPSession, event: Mapping[str, Any]) -> None:
-        """Accept a certificate that nobody vouches for where the policy says so, and no other."""
+    async def _accept_certificate(self, session: CDPSession, event: Mapping[str, Any]) -> None:
+        """Accept an unsigned certificate where the policy says so, and no other."""
         action = "continue" if self._policy.accepts_certificate(str(event["requestURL"])) else "cancel"
         if action == "cancel":
             self.distrusted = str(event["errorType"])
@@ -287,7 +287,7 @@ class Window:
 
     async def _decide(self, session: CDPSession, event: Mapping[str, Any]) -> None:
         url, request = str(event["request"]["url"]), {"requestId": event["requestId"]}
-        refusal = self._policy.refusal(url)
+        refusal = self._policy.explain_refusal(url)
         if refusal is None:
             await session.send("Fetch.continueRequest", request)
         else:
@@ -296,7 +296,7 @@ class Window:
 
     def _start(self, work: Any) -> None:
         """Run what an event asks for; a page that is gone meanwhile needs no answer."""
-        task = asyncio.ensure_future(_quietly(work))
+        task = asyncio.ensure_future(_run_quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -308,7 +308,7 @@ async def open_window(
     dialogs: Literal["accept", "dismiss"] = "accept",
     max_tabs: int = 8,
     **options: Any,
-) -> Window:
+) -> BrowserWindow:
     """Open a window with one empty tab.
 
     Args:
@@ -321,17 +321,17 @@ async def open_window(
     Raises:
         EnvironmentFailure: the browser gives none.
     """
-    gate = Gate(policy)
+    gate = HostGate(policy)
     await gate.start()
     try:
         context = await browser.context(proxy={"server": gate.address}, accept_downloads=False, **options)
     except BaseException:
         await gate.close()
         raise
-    window = Window(context, gate, policy, dialogs, max_tabs)
+    window = BrowserWindow(context, gate, policy, dialogs, max_tabs)
     try:
         await context.add_init_script(_STAY)
-        await window.new_tab()
+        await window.open_tab()
         await window.settle_tabs()
     except BaseException:
         await window.close()
@@ -339,7 +339,7 @@ async def open_window(
     return window
 
 
-async def _quietly(work: Any) -> None:
+async def _run_quietly(work: Any) -> None:
     from playwright.async_api import Error
 
     with contextlib.suppress(Error):
@@ -347,12 +347,12 @@ async def _quietly(work: Any) -> None:
 
 
 def _is_framed(request: Request) -> bool:
-    """Whether a frame within a page made the request."""
-    return _page_of(request) is not None and request.frame.parent_frame is not None
+    """Return whether a frame within a page made the request."""
+    return _find_page(request) is not None and request.frame.parent_frame is not None
 
 
-def _page_of(request: Request) -> Page | None:
-    """The tab that made a request; None for a new tab's first one until it is there, and for a service worker's."""
+def _find_page(request: Request) -> Page | None:
+    """Return the tab that made a request; None for a new tab's first one and for a service worker's."""
     from playwright.async_api import Error
 
     try:

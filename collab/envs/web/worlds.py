@@ -68,15 +68,15 @@ class World(Protocol):
         ...
 
     async def evaluate(self, expression: str) -> Any:
-        """The value of an expression in this world."""
+        """Return the value of an expression in this world."""
         ...
 
     async def evaluate_in_page(self, expression: str) -> tuple[Any, str | None]:
-        """The value of an expression, and what it threw, in the world of the page's own scripts."""
+        """Return the value of an expression, and what it threw, in the world of the page's own scripts."""
         ...
 
-    async def within(self, key: str) -> FrameWorld | None:
-        """The world of a frame of another origin, by the frame's key; None where there is none to have."""
+    async def enter(self, key: str) -> FrameWorld | None:
+        """Return the world of a frame of another origin, by the frame's key; None where there is none to have."""
         ...
 
 
@@ -91,15 +91,15 @@ class OwnWorld:
         return str(await self.evaluate(f"__collabLook({json.dumps(request)})"))
 
     async def evaluate(self, expression: str) -> Any:
-        """The value of an expression."""
-        return await _value(self._session, expression)
+        """Return the value of an expression."""
+        return await _read_value(self._session, expression)
 
     async def evaluate_in_page(self, expression: str) -> tuple[Any, str | None]:
-        """The value of an expression, and what it threw."""
-        return await _attempt(self._session, expression, awaitPromise=True)
+        """Return the value of an expression, and what it threw."""
+        return await _read_attempt(self._session, expression, awaitPromise=True)
 
-    async def within(self, key: str) -> FrameWorld | None:
-        """A trusted page has no frames of another origin."""
+    async def enter(self, key: str) -> FrameWorld | None:
+        """Return a trusted page has no frames of another origin."""
         return None
 
 
@@ -116,7 +116,7 @@ class FrameWorld:
         is_look = "key" not in request and "scroll" not in request
         whole = dict(request)
         if is_look or "seen" in whole:
-            whole["handlers"] = await self._handlers()
+            whole["handlers"] = await self._find_handlers()
         if "seen" in whole:
             whole["seen"] = {**whole["seen"], "from": self._seen}
         question = f"__collabLook({json.dumps(whole)})"
@@ -140,7 +140,7 @@ class FrameWorld:
         group = {"objectId": suspects["result"]["objectId"], "ownProperties": True}
         listed = (await self._send("Runtime.getProperties", **group))["result"]
         handles = [one["value"]["objectId"] for one in listed if "objectId" in one.get("value", {})]
-        roots = [root for found in await asyncio.gather(*map(self._closed_roots, handles)) for root in found]
+        roots = [root for found in await asyncio.gather(*map(self._find_closed_roots, handles)) for root in found]
         for root in roots:
             there = {"backendNodeId": root, "executionContextId": self._context}
             with contextlib.suppress(Error):
@@ -149,8 +149,8 @@ class FrameWorld:
                 await self._send("Runtime.callFunctionOn", objectId=node, functionDeclaration=reveal)
         return bool(roots)
 
-    async def _closed_roots(self, element: str) -> list[int]:
-        """The closed shadow root of an element, by the browser's own number of it; none of what is gone meanwhile."""
+    async def _find_closed_roots(self, element: str) -> list[int]:
+        """Return an element's closed shadow root by the browser's number; none of what is gone meanwhile."""
         from playwright.async_api import Error
 
         with contextlib.suppress(Error):
@@ -160,21 +160,21 @@ class FrameWorld:
         return []
 
     async def _send(self, method: str, **request: Any) -> dict[str, Any]:
-        return await self._page.answered(self._session.send(method, request))
+        return await self._page.await_answer(self._session.send(method, request))
 
-    async def within(self, key: str) -> FrameWorld | None:
-        """The world of a frame of another origin; None when the browser shows nothing of it, or it does not answer."""
-        frame = await self._frame_id(key)
+    async def enter(self, key: str) -> FrameWorld | None:
+        """Return the world of a frame of another origin; None when it shows nothing or does not answer."""
+        frame = await self._find_frame_id(key)
         if frame is None or self._page.is_silent(frame):
             return None
         self._page.silence(frame)  # until it has answered
-        found = await self._found(frame)
+        found = await self._find_world(frame)
         if found is not None:
             self._page.silent.pop(frame)
         return found
 
-    async def _found(self, frame: str) -> FrameWorld | None:
-        """The world of a frame, in the process of this one or in one of its own."""
+    async def _find_world(self, frame: str) -> FrameWorld | None:
+        """Return the world of a frame, in the process of this one or in one of its own."""
         from playwright.async_api import Error
 
         known = self._page.inner.get(frame)
@@ -184,7 +184,7 @@ class FrameWorld:
                     await world.create()
                     self._page.inner[frame] = world
                     return world
-        session = await self._page.session(frame)
+        session = await self._page.open_session(frame)
         if session is None:
             return None
         self._page.inner[frame] = world = FrameWorld(self._page, session, frame, is_root=True)
@@ -194,17 +194,17 @@ class FrameWorld:
     async def create(self) -> None:
         """Make the world and install the script; one that is there already is used again."""
         request = {"frameId": self._frame, "worldName": NAME}
-        made = await self._page.answered(self._session.send("Page.createIsolatedWorld", request))
+        made = await self._page.await_answer(self._session.send("Page.createIsolatedWorld", request))
         self._context = int(made["executionContextId"])
-        await self._evaluate(_script())
+        await self._evaluate(_build_script())
 
     async def evaluate(self, expression: str) -> Any:
-        """The value of an expression in this world."""
+        """Return the value of an expression in this world."""
         return await self._run(expression)
 
     async def evaluate_in_page(self, expression: str) -> tuple[Any, str | None]:
-        """The value of an expression, and what it threw, in the world of the page's own scripts."""
-        return await self._page.answered(_attempt(self._session, expression, awaitPromise=True))
+        """Return the value of an expression, and what it threw, in the world of the page's own scripts."""
+        return await self._page.await_answer(_read_attempt(self._session, expression, awaitPromise=True))
 
     def silence(self) -> None:
         """Ask this frame no more for a while: it does not answer."""
@@ -223,26 +223,28 @@ class FrameWorld:
         return await self._evaluate(expression)
 
     async def _evaluate(self, expression: str) -> Any:
-        return await self._page.answered(_value(self._session, expression, contextId=self._context))
+        return await self._page.await_answer(_read_value(self._session, expression, contextId=self._context))
 
-    async def _handlers(self) -> str:
+    async def _find_handlers(self) -> str:
         from playwright.async_api import Error
 
         if not self._is_root:
             return ""
         with contextlib.suppress(Error):
-            found = await self._page.answered(_value(self._session, _HANDLERS, timeout=_HANDLERS_MS))
+            found = await self._page.await_answer(_read_value(self._session, _HANDLERS, timeout=_HANDLERS_MS))
             if isinstance(found, str) and found.replace(",", "").isdigit():
                 return found[:30_000].rpartition(",")[0] if len(found) > 30_000 else found
         return ""
 
-    async def _frame_id(self, key: str) -> str | None:
+    async def _find_frame_id(self, key: str) -> str | None:
         request = {"expression": f"__collabLook.find({json.dumps(key)})", "contextId": self._context}
-        node = (await self._page.answered(self._session.send("Runtime.evaluate", request)))["result"].get("objectId")
+        node = (await self._page.await_answer(self._session.send("Runtime.evaluate", request)))["result"].get(
+            "objectId"
+        )
         if node is None:
             return None
-        told = await self._page.answered(self._session.send("DOM.describeNode", {"objectId": node}))
-        await self._page.answered(self._session.send("Runtime.releaseObject", {"objectId": node}))
+        told = await self._page.await_answer(self._session.send("DOM.describeNode", {"objectId": node}))
+        await self._page.await_answer(self._session.send("Runtime.releaseObject", {"objectId": node}))
         frame = told["node"].get("frameId")
         return None if frame is None else str(frame)
 
@@ -258,13 +260,13 @@ class _PageWorlds:
         self.silent: dict[str, float] = {}
         """Frames that did not answer, and until when they are not asked again."""
         self.top: World | None = None
-        page.on("crash", self._died)
-        page.on("close", self._closed)
+        page.on("crash", self._on_crash)
+        page.on("close", self._on_closed)
 
-    def _closed(self, page: Page) -> None:
+    def _on_closed(self, page: Page) -> None:
         _worlds.pop(page, None)
 
-    def _died(self, page: Page) -> None:
+    def _on_crash(self, page: Page) -> None:
         if not self._crash.done():
             self._crash.set_result(None)
 
@@ -273,17 +275,17 @@ class _PageWorlds:
         self.silent[frame] = time.monotonic() + _SILENT_S
 
     def is_silent(self, frame: str) -> bool:
-        """Whether a frame is not asked at present."""
+        """Return whether a frame is not asked at present."""
         return time.monotonic() < self.silent.get(frame, 0.0)
 
     async def open(self) -> None:
         """Find the page itself."""
         session = await self._page.context.new_cdp_session(self._page)
-        tree = await self.answered(session.send("Page.getFrameTree"))
+        tree = await self.await_answer(session.send("Page.getFrameTree"))
         self.top = FrameWorld(self, session, str(tree["frameTree"]["frame"]["id"]), is_root=True)
 
-    async def answered(self, question: Awaitable[AnswerT]) -> AnswerT:
-        """Wait for an answer of the browser; Error when the page crashes first: nobody would answer."""
+    async def await_answer(self, question: Awaitable[AnswerT]) -> AnswerT:
+        """Wait for an answer of the browser; Error when the page crashes first, since no answer comes then."""
         from playwright.async_api import Error
 
         asked = asyncio.ensure_future(question)
@@ -296,14 +298,14 @@ class _PageWorlds:
         finally:
             asked.cancel()
 
-    async def session(self, frame: str) -> CDPSession | None:
-        """The session of a frame that has a process of its own."""
+    async def open_session(self, frame: str) -> CDPSession | None:
+        """Return the session of a frame that has a process of its own."""
         from playwright.async_api import Error
 
         for one in self._page.frames[1:]:
             with contextlib.suppress(Error):
                 session = await self._page.context.new_cdp_session(one)
-                tree = await self.answered(session.send("Page.getFrameTree"))
+                tree = await self.await_answer(session.send("Page.getFrameTree"))
                 if tree["frameTree"]["frame"]["id"] == frame:
                     return session
                 await session.detach()
@@ -313,8 +315,8 @@ class _PageWorlds:
 _worlds: WeakKeyDictionary[Page, _PageWorlds] = WeakKeyDictionary()
 
 
-async def world_of(page: Page) -> World:
-    """The world of a page; it is made with the first question."""
+async def find_world(page: Page) -> World:
+    """Return the world of a page; it is made with the first question."""
     if page not in _worlds:
         _worlds[page] = _PageWorlds(page)
     worlds = _worlds[page]
@@ -331,16 +333,16 @@ def trust(page: Page, session: CDPSession) -> None:
 
 
 async def evaluate_in_page(page: Page, expression: str) -> tuple[Any, str | None]:
-    """The value of an expression among the page's own scripts, and what it threw; one of the two is None.
+    """Return the value of an expression among the page's own scripts, and what it threw; one of the two is None.
 
     Raises:
         playwright.async_api.Error: the page is gone.
     """
-    return await (await world_of(page)).evaluate_in_page(expression)
+    return await (await find_world(page)).evaluate_in_page(expression)
 
 
-async def _attempt(session: CDPSession, expression: str, **options: Any) -> tuple[Any, str | None]:
-    """The value of an expression, and the first line of what it threw."""
+async def _read_attempt(session: CDPSession, expression: str, **options: Any) -> tuple[Any, str | None]:
+    """Return the value of an expression, and the first line of what it threw."""
     request = {"expression": expression, "returnByValue": True, **options}
     answer = await session.send("Runtime.evaluate", request)
     if "exceptionDetails" not in answer:
@@ -349,18 +351,18 @@ async def _attempt(session: CDPSession, expression: str, **options: Any) -> tupl
     return None, (str(thrown.get("description", thrown.get("value", ""))).splitlines() or ["something"])[0][:200]
 
 
-async def _value(session: CDPSession, expression: str, **options: Any) -> Any:
-    """The value of an expression; Error when it throws."""
+async def _read_value(session: CDPSession, expression: str, **options: Any) -> Any:
+    """Return the value of an expression; Error when it throws."""
     from playwright.async_api import Error
 
-    value, thrown = await _attempt(session, expression, **options)
+    value, thrown = await _read_attempt(session, expression, **options)
     if thrown is not None:
         raise Error(f"the page could not be read: {thrown}")
     return value
 
 
 @functools.cache
-def _script() -> str:
+def _build_script() -> str:
     """Put the function of `dom.js` into a world that does not have it."""
     look = resources.files(__package__).joinpath("dom.js").read_text(encoding="utf-8")
     return f"""if (!Object.hasOwn(globalThis, "__collabLook")) {{

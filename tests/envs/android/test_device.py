@@ -19,7 +19,7 @@ from collab.envs.android.device import DeviceSuite
 from collab.envs.android.device_drive import Driver
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.adb.server import serve_phones
 from collab.envs.simphone.apps import INSTALLED
 from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.suite import SimPhoneSuite
@@ -44,7 +44,7 @@ def on_device(phone=None, tasks=None, max_steps=20, **options):
     handle = PhoneHandle() if phone is None else PhoneHandle(phone)
     tasks = tasks or [{"name": "anything", "goal": "Do it.", "success": {"package": "x"}, "max_steps": max_steps}]
     options = {"allow_apps": EVERY_APP, "settle_s": 0.0, **options}
-    with serving({SERIAL: handle}) as port:
+    with serve_phones({SERIAL: handle}) as port:
         yield DeviceSuite(serial=SERIAL, adb_port=port, tasks=tasks, **options), handle
 
 
@@ -87,7 +87,7 @@ def carrying(**options):
     """A device that brings AndroidWorld-named tasks along."""
     handle = PhoneHandle()
     usual = {"serial": SERIAL, "allow_apps": INSTALLED_APPS, "allow_effects": True, "settle_s": 0.0}
-    with serving({SERIAL: handle}) as port:
+    with serve_phones({SERIAL: handle}) as port:
         yield DeviceSuite(environment="androidworld", adb_port=port, **usual | options), handle
 
 
@@ -460,7 +460,9 @@ def test_permissions_are_granted_only_when_allowed():
 
 def test_somebody_at_the_terminal_can_allow_it_once(monkeypatch):
     asked = []
-    monkeypatch.setattr("collab.envs.android.device.confirmed", lambda question: asked.append(question) or True)
+    monkeypatch.setattr(
+        "collab.envs.android.device.ask_for_confirmation", lambda question: asked.append(question) or True
+    )
     with on_device() as (suite, handle):
         play(suite, [MOBILE.make("open_app", app_name="Camera"), on("While using the app")])
         assert handle.phone.memory["com.android.camera2"]["camera"] is True
@@ -474,7 +476,7 @@ def test_the_question_is_asked_at_the_terminal(monkeypatch, typed, allowed):
     monkeypatch.setattr(device_guard, "TERMINAL", Path(os.ttyname(there)))
     os.write(here, typed)
     try:
-        assert device_guard.confirmed("really?") is allowed
+        assert device_guard.ask_for_confirmation("really?") is allowed
         shown = b""
         while b"[y/N]" not in shown:  # after what was typed, which the terminal echoes
             shown += os.read(here, 1000)
@@ -485,7 +487,7 @@ def test_the_question_is_asked_at_the_terminal(monkeypatch, typed, allowed):
 
 
 def test_without_a_terminal_the_answer_is_no():
-    assert not device_guard.confirmed("really?")
+    assert not device_guard.ask_for_confirmation("really?")
 
 
 def test_every_action_is_logged_before_it_is_executed(caplog, monkeypatch):
@@ -543,7 +545,7 @@ def test_a_port_of_the_environment_that_is_none_is_named(monkeypatch):
 
 @pytest.mark.parametrize("serial", [None, SERIAL])
 def test_where_no_device_is_one_has_to_be_connected(serial):
-    with serving({}) as port, pytest.raises(UsageError, match=r"no device.*; connect one"):
+    with serve_phones({}) as port, pytest.raises(UsageError, match=r"no device.*; connect one"):
         asyncio.run(DeviceSuite(serial=serial, adb_port=port, tasks=[], allow_apps=[]).open())
 
 

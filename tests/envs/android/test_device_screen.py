@@ -7,14 +7,14 @@ from collab.envs.simphone.apps.system import open_quick_settings, open_recents, 
 from collab.envs.simphone.core import FACTORY, SimPhone
 from collab.envs.simphone.state import HEIGHT, WIDTH, start
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.envs.simphone.ui.hierarchy import dump, hierarchy
+from collab.envs.simphone.ui.hierarchy import build_hierarchy, dump
 from collab.envs.simphone.ui.screen import look
 
 SUITE = SimPhoneSuite()
 
 
 def through_dump(phone):
-    return read_dump(dump(hierarchy(phone)), width=WIDTH, height=HEIGHT)
+    return read_dump(dump(build_hierarchy(phone)), width=WIDTH, height=HEIGHT)
 
 
 @pytest.mark.parametrize("name", [info.name for info in SUITE.tasks()])

@@ -13,7 +13,7 @@ from collab.envs.android.androidworld import BUDGETS
 from collab.envs.android.emulator import EmulatorSuite
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.adb.server import serve_phones
 from collab.seeds import Seeds
 
 PACKAGE = os.environ.get("COLLAB_ANDROIDWORLD_PACKAGE")
@@ -59,7 +59,7 @@ def test_tasks_budgets_and_instances_are_androidworlds():
 def on_simphone(tmp_path):
     """A suite whose Python puts a SimPhone in the emulator's place; nothing else of AndroidWorld is changed."""
     with (
-        serving({"emulator-5554": PhoneHandle()}) as port,
+        serve_phones({"emulator-5554": PhoneHandle()}) as port,
         socket.create_server(("127.0.0.1", 0)) as console,
         socket.create_server(("127.0.0.1", 0)) as grpc,
     ):

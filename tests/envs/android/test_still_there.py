@@ -12,7 +12,7 @@ from collab.envs.android.device import CHANGED, DeviceSuite, find_again, looks_t
 from collab.envs.android.device_drive import Driver
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.adb.server import serve_phones
 from collab.types import Box, Element, Observation
 
 SERIAL = "emulator-5554"
@@ -48,7 +48,7 @@ def device(monkeypatch, tmp_path):
     told = Scripted()
     monkeypatch.setattr(device_guard, "TERMINAL", tmp_path / "none" / "tty")
     monkeypatch.setattr(Driver, "_dump", lambda driver: told.xml)
-    monkeypatch.setattr(Driver, "_size", lambda driver: told.size)
+    monkeypatch.setattr(Driver, "_read_size", lambda driver: told.size)
     monkeypatch.setattr(Driver, "package", lambda driver: told.package)
     monkeypatch.setattr(Driver, "_touch", lambda driver, kind, x, y: told.touches.append((kind, x, y)))
     monkeypatch.setattr(Driver, "_type", lambda driver, text, place, **_: told.touches.append((text, *place.center)))
@@ -59,7 +59,7 @@ def device(monkeypatch, tmp_path):
 @contextmanager
 def on_device(**options):
     tasks = [{"name": "anything", "goal": "Do it.", "success": {"package": "x"}, "max_steps": 20}]
-    with serving({SERIAL: PhoneHandle()}) as port:
+    with serve_phones({SERIAL: PhoneHandle()}) as port:
         usual = {"serial": SERIAL, "adb_port": port, "tasks": tasks, "allow_apps": [f"App={APP}"], "settle_s": 0.0}
         yield DeviceSuite(**usual | options)
 
@@ -198,7 +198,7 @@ def test_a_yes_at_the_terminal_is_for_what_was_asked(device, monkeypatch, change
         device.xml = screen(view("Delete account", NEXT)) if changed else asked
         return True
 
-    monkeypatch.setattr("collab.envs.android.device.confirmed", agree)
+    monkeypatch.setattr("collab.envs.android.device.ask_for_confirmation", agree)
     said, _ = step_on(device, asked, asked, on("Delete draft"))
     assert (said == CHANGED) is changed
     assert device.touches == ([] if changed else [("click", 540, 2175)])

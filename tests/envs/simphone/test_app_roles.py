@@ -10,7 +10,7 @@ from PIL import Image, ImageChops
 from collab.envs.simphone.core import FACTORY, SimPhone
 from collab.envs.simphone.state import Page
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.envs.simphone.ui.paint import fit, text_width, wrap
+from collab.envs.simphone.ui.paint import fit, measure_text, wrap
 from collab.envs.simphone.ui.render import RENDERER, render
 from collab.envs.simphone.ui.screen import look
 from collab.envs.simphone.ui.theme import LIGHT
@@ -92,7 +92,7 @@ def test_the_end_of_a_long_text_is_shown_where_one_types() -> None:
     end = fit(text, 42, 500, end=True)
     assert end.startswith("…")
     assert text.endswith(end[1:])
-    assert 450 < text_width(end, 42) <= 500
+    assert 450 < measure_text(end, 42) <= 500
     assert fit(text, 42, 500) == "…".join((fit(text, 42, 500)[:-1], ""))
     assert fit("short", 42, 500, end=True) == "short"
     typed = [drawn("input", "k", "Name", ("focused",), text + last) for last in "xy"]

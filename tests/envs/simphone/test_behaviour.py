@@ -12,10 +12,10 @@ import pytest
 
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.apps import calendar, contacts, expense, files, markor, messages, recipe
-from collab.envs.simphone.apps.expense import add_expense, expenses
+from collab.envs.simphone.apps.expense import add_expense, list_expenses
 from collab.envs.simphone.apps.markor import MARKOR
 from collab.envs.simphone.apps.recipe import FIELDS
-from collab.envs.simphone.content.people import add_person, people
+from collab.envs.simphone.content.people import add_person, list_people
 from collab.envs.simphone.core import FACTORY
 from collab.envs.simphone.shell.input import KEYS, press
 from collab.envs.simphone.state import ROOT, Phone, write
@@ -126,7 +126,7 @@ def test_overflow_menu_opens_at_the_top_right_and_closes_by_back_or_beside_it() 
     assert do(menu, "click", x=100, y=2000) == detail
     asked = tapped(menu, CONTACTS + "menu_delete")
     assert tapped(asked, CONTACTS + "cancel") == detail, "the menu has gone"
-    assert people(tapped(asked, CONTACTS + "delete")) == []
+    assert list_people(tapped(asked, CONTACTS + "delete")) == []
 
 
 # ----------------------------------------------------------------------------------------------------- form validation
@@ -197,7 +197,7 @@ def renamed_file() -> Phone:
 
 def changed_expense() -> Phone:
     phone = add_expense(FACTORY, "Tea", 250, 3, "")
-    (one,) = expenses(phone)
+    (one,) = list_expenses(phone)
     return opened("Pro Expense", expense.entry_key(int(one["expense_id"] or 0)), EXPENSE + "btn_edit", phone=phone)
 
 

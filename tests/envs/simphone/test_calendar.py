@@ -13,11 +13,20 @@ from collab.envs.grammar import MOBILE
 from collab.envs.simphone import state
 from collab.envs.simphone.apps import calendar
 from collab.envs.simphone.apps.calendar import cell_key, entry_key
-from collab.envs.simphone.apps.calendar_pickers import date_key, month_weeks
+from collab.envs.simphone.apps.calendar_pickers import date_key, list_month_days
 from collab.envs.simphone.content import calendar as events
-from collab.envs.simphone.content.calendar import DAY, EVENTS, MONTH, WEEK, YEAR, add_event, agenda, day_of
+from collab.envs.simphone.content.calendar import (
+    DAY,
+    EVENTS,
+    MONTH,
+    WEEK,
+    YEAR,
+    add_event,
+    compute_day,
+    list_occurrences,
+)
 from collab.envs.simphone.core import FACTORY, SimPhone
-from collab.envs.simphone.state import START_MS, Phone, Row
+from collab.envs.simphone.state import START_MS, Phone, TableRow
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.tasks import BY_NAME
 from collab.envs.simphone.touch import act
@@ -25,7 +34,7 @@ from collab.envs.simphone.ui.screen import Frame, look
 
 SUITE = SimPhoneSuite()
 ID = calendar.PACKAGE + ":id/"
-TODAY = day_of(START_MS // 1000)
+TODAY = compute_day(START_MS // 1000)
 DONE = MOBILE.make("status", goal_status="complete")
 
 
@@ -47,7 +56,7 @@ def opened(phone: Phone = FACTORY) -> Phone:
     return act(look(phone), MOBILE.make("open_app", app_name="simple calendar pro"))
 
 
-def stored(phone: Phone) -> tuple[Row, ...]:
+def stored(phone: Phone) -> tuple[TableRow, ...]:
     return state.rows(phone, EVENTS)
 
 
@@ -57,7 +66,7 @@ def repeating(interval: int, rule: int = 0, day: int = TODAY) -> Phone:
 
 
 def starts(phone: Phone, last: int) -> list[int]:
-    return [day_of(start) - TODAY for start, _ in agenda(phone, TODAY, TODAY + last)]
+    return [compute_day(start) - TODAY for start, _ in list_occurrences(phone, TODAY, TODAY + last)]
 
 
 def test_events_repeat_as_their_interval_says() -> None:
@@ -73,22 +82,22 @@ def test_events_repeat_as_their_interval_says() -> None:
 
 @given(st.dates(datetime.date(1971, 1, 1), datetime.date(2099, 12, 31)))
 def test_days_months_and_weeks_agree_with_the_calendar(date: datetime.date) -> None:
-    day = events.day_at(date)
-    assert events.date_of(day) == date
-    assert events.weekday_bit(day) == 1 << (date.isoweekday() - 1)
-    weeks = month_weeks(events.month_of(day))
+    day = events.parse_day(date)
+    assert events.to_date(day) == date
+    assert events.compute_weekday_bit(day) == 1 << (date.isoweekday() - 1)
+    weeks = list_month_days(events.compute_month(day))
     assert day in weeks
     assert len(weeks) % 7 == 0
-    assert events.date_of(weeks[0]).isoweekday() == 7
-    assert sum(events.month_of(one) == events.month_of(day) for one in weeks) >= 28
+    assert events.to_date(weeks[0]).isoweekday() == 7
+    assert sum(events.compute_month(one) == events.compute_month(day) for one in weeks) >= 28
 
 
 def test_an_event_past_midnight_is_on_both_days_and_one_that_ends_at_midnight_on_one() -> None:
     late = add_event(FACTORY, title="Late", start_ts=TODAY * DAY + 84_600, end_ts=(TODAY + 1) * DAY + 1800)
-    assert agenda(late, TODAY, TODAY)
-    assert agenda(late, TODAY + 1, TODAY + 1)
+    assert list_occurrences(late, TODAY, TODAY)
+    assert list_occurrences(late, TODAY + 1, TODAY + 1)
     sharp = add_event(FACTORY, title="Sharp", start_ts=TODAY * DAY + 84_600, end_ts=(TODAY + 1) * DAY)
-    assert not agenda(sharp, TODAY + 1, TODAY + 1)
+    assert not list_occurrences(sharp, TODAY + 1, TODAY + 1)
 
 
 def test_the_database_can_be_pulled_and_pushed() -> None:
@@ -215,7 +224,7 @@ def test_a_questions_span_holds_nothing_but_its_events() -> None:
         phone.reset(task)
         found = [row for row in stored(phone.phone) if row["title"] == task.params["title"]]
         assert len(found) == 1
-        begin, end = int(found[0]["start_ts"] or 0), day_of(int(found[0]["start_ts"] or 0)) * DAY + 72_000
+        begin, end = int(found[0]["start_ts"] or 0), compute_day(int(found[0]["start_ts"] or 0)) * DAY + 72_000
         inside = [
             row for row in stored(phone.phone) if int(row["end_ts"] or 0) > begin and int(row["start_ts"] or 0) <= end
         ]

@@ -18,7 +18,7 @@ from collab.envs.simphone.apps.joplin import (
     entry_key,
     find_notes,
     folder_key,
-    folders,
+    list_folders,
     put_library,
 )
 from collab.envs.simphone.core import FACTORY, SimPhone
@@ -63,19 +63,19 @@ def test_the_note_is_there_once_among_others(name: str) -> None:
         assert titles.count(SUITE.instance(name, seed).params["title"]) == 1
         assert len(titles) > 30
         assert not any("{" in str(row["body"]) for row in rows(phone, NOTES))
-        assert {row["parent_id"] for row in rows(phone, NOTES)} <= {row["id"] for row in folders(phone)}
+        assert {row["parent_id"] for row in rows(phone, NOTES)} <= {row["id"] for row in list_folders(phone)}
 
 
 def test_titles_are_found_before_bodies() -> None:
     phone = put_library(FACTORY, [("A", {"title": "Boots", "body": "warm SOUP"}), ("B", {"title": "Soup", "body": ""})])
     assert [row["title"] for row in find_notes(phone, "soup")] == ["Soup", "Boots"]
-    assert [row["title"] for row in folders(phone)] == ["A", "B"]
+    assert [row["title"] for row in list_folders(phone)] == ["A", "B"]
 
 
 def test_a_to_do_is_written_checked_changed_and_deleted_by_hand() -> None:
     phone = started("NotesTodoItemCount")
     before = rows(phone.phone, NOTES)
-    folder = str(folders(phone.phone)[0]["id"])
+    folder = str(list_folders(phone.phone)[0]["id"])
     phone.step(MOBILE.make("open_app", app_name="joplin"))
     tap(phone, ID + "sidebar")
     tap(phone, folder_key(folder))

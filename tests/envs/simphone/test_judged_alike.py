@@ -9,7 +9,7 @@ import pytest
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.apps.markor import MARKOR
 from collab.envs.simphone.apps.messages import PACKAGE as MESSENGER
-from collab.envs.simphone.content.messages import SENT, add_message, sent
+from collab.envs.simphone.content.messages import SENT, add_message, list_sent
 from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.state import Phone, delete, read, write
 from collab.envs.simphone.suite import SimPhoneSuite
@@ -72,7 +72,7 @@ def test_a_message_that_was_sent_to_a_number_with_dashes_can_be_sent_again_witho
     key = next(key for key, rows in start.rows.items() if rows and "address" in rows[0] and "body" in rows[0])
     rows = tuple({**row, "address": dashed} if row["type"] == SENT else row for row in start.rows[key])
     start = replace(start, rows={**start.rows, key: rows})
-    assert [row["address"] for row in sent(start)] == [dashed]
+    assert [row["address"] for row in list_sent(start)] == [dashed]
     end = add_message(start, str(params["number"]), str(params["message"]), SENT, date=start.now_ms)
     assert BY_NAME["SimpleSmsResend"].score(start, end, params) == 1.0
 

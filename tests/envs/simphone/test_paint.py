@@ -6,10 +6,10 @@ import pytest
 from PIL import features
 
 from collab.envs.simphone.ui import paint
-from collab.envs.simphone.ui.paint import Canvas, text_width
+from collab.envs.simphone.ui.paint import Canvas, measure_text
 
 FONTS = pytest.mark.skipif(
-    not (paint._installed() and features.check("fribidi")), reason="no font with more scripts, or no libfribidi"
+    not (paint._list_installed() and features.check("fribidi")), reason="no font with more scripts, or no libfribidi"
 )
 
 
@@ -21,8 +21,8 @@ def drawn(text: str) -> bytes:
 
 @FONTS
 def test_hebrew_runs_from_right_to_left() -> None:
-    aleph, lamed = (paint._text_mask(letter, 42, False) for letter in "אל")
-    word = paint._text_mask("אל", 42, False)
+    aleph, lamed = (paint._draw_text_mask(letter, 42, False) for letter in "אל")
+    word = paint._draw_text_mask("אל", 42, False)
     left = word.crop((0, 0, lamed.width - 4, word.height))
     assert left.tobytes() == lamed.crop((0, 0, lamed.width - 4, word.height)).tobytes()
     assert left.tobytes() != aleph.crop((0, 0, lamed.width - 4, word.height)).tobytes()
@@ -30,7 +30,7 @@ def test_hebrew_runs_from_right_to_left() -> None:
 
 @FONTS
 def test_arabic_letters_join() -> None:
-    assert text_width("ععع", 42) < 3 * text_width("ع", 42)
+    assert measure_text("ععع", 42) < 3 * measure_text("ع", 42)
 
 
 @FONTS
@@ -48,5 +48,5 @@ def test_whatever_is_written_is_drawn_in_its_width(text: str) -> None:
 
 
 def test_without_any_other_font_the_bundled_one_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paint, "_installed", lambda: ())
-    assert paint._font_for("שלום 🎉", 42).getname() == paint.font(42).getname()
+    monkeypatch.setattr(paint, "_list_installed", lambda: ())
+    assert paint._choose_font("שלום 🎉", 42).getname() == paint.load_font(42).getname()

@@ -11,11 +11,11 @@ import pytest
 
 from collab.envs.base import Forkable, HasOracle, HasScreenshot
 from collab.envs.grammar import MOBILE
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.simphone import state
 from collab.envs.simphone.apps import STANDARD, system
-from collab.envs.simphone.content.messages import SMS_DATABASE, conversations
-from collab.envs.simphone.content.people import CONTACTS_DATABASE, people
+from collab.envs.simphone.content.messages import SMS_DATABASE, list_conversations
+from collab.envs.simphone.content.people import CONTACTS_DATABASE, list_people
 from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.distractions.presets import Distractions
 from collab.envs.simphone.suite import SimPhoneSuite
@@ -36,7 +36,7 @@ def wander(phone: SimPhone, rng: random.Random, steps: int) -> list[Action]:
         if solution and solution[0].type != "status":
             action = solution[0]
         else:
-            action = random_action(MOBILE, phone.frame.observation, rng, ending=False, words=WORDS)
+            action = draw_action(MOBILE, phone.frame.observation, rng, ending=False, words=WORDS)
         played.append(action)
         if phone.step(action).done:
             break
@@ -64,7 +64,7 @@ def test_a_fork_equals_its_original_and_is_independent(name: str) -> None:
     assert phone.frame.observation is observation
     one, other = phone.fork(), phone.fork()
     for _ in range(4):
-        action = random_action(MOBILE, one.frame.observation, rng, ending=False, words=WORDS)
+        action = draw_action(MOBILE, one.frame.observation, rng, ending=False, words=WORDS)
         assert one.step(action) == other.step(action)
 
 
@@ -117,14 +117,14 @@ def test_databases_are_real_sqlite_files_and_come_back() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(data)
         bodies = {body for (body,) in connection.execute("SELECT body FROM sms WHERE type = 1")}
-        assert bodies == {row["body"] for one in conversations(phone) for row in one.messages}
+        assert bodies == {row["body"] for one in list_conversations(phone) for row in one.messages}
         connection.execute("DELETE FROM sms")
         connection.commit()
         emptied = connection.serialize()
     assert state.load(phone, SMS_DATABASE, data, tables) == phone
-    assert conversations(state.load(phone, SMS_DATABASE, emptied, tables)) == []
+    assert list_conversations(state.load(phone, SMS_DATABASE, emptied, tables)) == []
     contacts = state.dump(phone, CONTACTS_DATABASE, tables)
-    assert people(state.load(phone, CONTACTS_DATABASE, contacts, tables)) == people(phone)
+    assert list_people(state.load(phone, CONTACTS_DATABASE, contacts, tables)) == list_people(phone)
 
 
 def test_a_broken_database_is_refused_and_changes_nothing() -> None:
@@ -182,8 +182,8 @@ def test_noise_changes_the_phone_and_not_the_task() -> None:
     quiet, noisy = SimPhone(distractions=Distractions(noise="none")), SimPhone()
     quiet.reset(task)
     noisy.reset(task)
-    assert people(quiet.phone) == []
-    assert people(noisy.phone)
+    assert list_people(quiet.phone) == []
+    assert list_people(noisy.phone)
     assert quiet.oracle()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collab.envs.grammar import MOBILE
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.tasks import BY_NAME, TASKS
@@ -191,7 +191,7 @@ def test_junk_never_raises_and_observations_stay_sound() -> None:
         rng = random.Random(place)
         words = ("Settings", "markor", "Simple SMS Messenger", "Contacts", "a\nb", "", "🙂", "x" * 300, "+15550100")
         for _ in range(120):
-            action = random_action(MOBILE, phone.frame.observation, rng, ending=False, words=words)
+            action = draw_action(MOBILE, phone.frame.observation, rng, ending=False, words=words)
             result = phone.step(action)
             assert result.info["effect"]
             elements = result.observation.elements
@@ -216,7 +216,7 @@ def test_oracle_recovers_after_junk(seeds: tuple[int, ...]) -> None:
                 for action in solution[: rng.randrange(len(solution) or 1)]:
                     phone.step(action)
                 for _ in range(rng.randrange(1, 5)):
-                    phone.step(random_action(MOBILE, phone.frame.observation, rng, ending=False))
+                    phone.step(draw_action(MOBILE, phone.frame.observation, rng, ending=False))
             tried += 1
             solution = phone.oracle()
             if solution is None:

@@ -8,7 +8,7 @@ import pytest
 
 from collab.envs.simphone.apps import messages
 from collab.envs.simphone.content.messages import INBOX, SENT, add_message
-from collab.envs.simphone.content.people import add_person, people
+from collab.envs.simphone.content.people import add_person, list_people
 from collab.envs.simphone.core import FACTORY
 from collab.envs.simphone.shell import run
 from collab.envs.simphone.state import Phone, start
@@ -62,15 +62,15 @@ def test_a_contact_is_made_of_three_inserts_and_seen_by_the_app() -> None:
     phone = after(f"{insert}/raw_contacts --bind account_type:n: --bind account_name:n:", ADA)
     phone = after(f"{insert}/data --bind raw_contact_id:i:2 --bind mimetype:s:{name} --bind data1:s:'Max Born'", phone)
     phone = after(f"{insert}/data --bind raw_contact_id:i:2 --bind mimetype:s:{number} --bind data1:s:0777", phone)
-    born = people(phone)[1]
+    born = list_people(phone)[1]
     assert (born.name, born.first, born.last, born.number) == ("Max Born", "Max", "Born", "0777")
     parts = after(
         f"{insert}/data --bind raw_contact_id:i:2 --bind mimetype:s:{name} --bind data2:s:Max --bind data3:s:Planck",
         phone,
     )
-    assert people(parts)[1].name == "Max Planck"
+    assert list_people(parts)[1].name == "Max Planck"
     left = after(f"content delete --uri {CONTACTS}/raw_contacts --where \"display_name='Ada Lovelace'\"", phone)
-    assert [one.name for one in people(left)] == ["Max Born"]
+    assert [one.name for one in list_people(left)] == ["Max Born"]
     assert rows(f"{CONTACTS}/data --where raw_contact_id=1", left) == []
 
 

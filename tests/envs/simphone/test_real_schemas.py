@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-from collab.envs.simphone.content.messages import INBOX, SENT, SMS_DATABASE, add_message, conversations, mark_read
-from collab.envs.simphone.content.people import CONTACTS_DATABASE, add_person, change_person, people, remove_person
+from collab.envs.simphone.content.messages import INBOX, SENT, SMS_DATABASE, add_message, list_conversations, mark_read
+from collab.envs.simphone.content.people import CONTACTS_DATABASE, add_person, change_person, list_people, remove_person
 from collab.envs.simphone.core import FACTORY
 from collab.envs.simphone.shell import run, tree
 from collab.envs.simphone.state import Phone
@@ -87,7 +87,7 @@ def test_contacts_are_joined_as_on_android() -> None:
 def test_what_is_written_into_columns_that_no_app_reads_stays() -> None:
     starred = changed(ADA, CONTACTS_DATABASE, "UPDATE raw_contacts SET starred = 1, sync4 = 'x'")
     assert asked(starred, CONTACTS_DATABASE, "SELECT starred, sync4, version FROM raw_contacts") == [(1, "x", 1)]
-    assert people(starred) == people(ADA)
+    assert list_people(starred) == list_people(ADA)
     locked = changed(TALK, SMS_DATABASE, "UPDATE sms SET locked = 1 WHERE body = 'Hi'")
     shown = run(locked, "content query --uri content://sms --projection body:locked --sort _id").stdout
     assert shown == "Row: 0 body=Hi, locked=1\nRow: 1 body=Yo, locked=0\n"
@@ -106,12 +106,12 @@ def test_a_kind_of_data_that_the_phone_does_not_know_becomes_known() -> None:
 
 def test_a_broken_database_of_contacts_is_made_anew() -> None:
     broken = tree.write_bytes(ADA, CONTACTS_DATABASE, b"nothing of a database" * 99)
-    assert people(broken) == []
+    assert list_people(broken) == []
     again, _ = add_person(broken, "Max", "Born", "0777")
-    assert [one.number for one in people(again)] == ["0777"]
+    assert [one.number for one in list_people(again)] == ["0777"]
     assert len(asked(again, CONTACTS_DATABASE, "SELECT * FROM mimetypes")) == 11
 
 
 def test_a_date_that_is_none_breaks_no_conversation() -> None:
     odd = run(TALK, "content update --uri content://sms --bind date:s:soon").phone
-    assert [one.latest["body"] for one in conversations(odd)] == ["Yo"]
+    assert [one.latest["body"] for one in list_conversations(odd)] == ["Yo"]

@@ -7,7 +7,7 @@ from collab.envs.simphone.apps import clock, files, settings
 from collab.envs.simphone.apps.system import open_recents
 from collab.envs.simphone.core import FACTORY
 from collab.envs.simphone.shell.input import KEYS, drag, press
-from collab.envs.simphone.state import LAUNCHER, Phone, recent_apps
+from collab.envs.simphone.state import LAUNCHER, Phone, list_recent_apps
 from collab.envs.simphone.touch import act
 from collab.envs.simphone.ui.screen import look
 
@@ -68,7 +68,7 @@ def test_back_returns_to_where_one_came_from_and_home_leads_home() -> None:
 def test_a_swipe_upwards_closes_an_app() -> None:
     seen = open_recents(opened("Clock", "Files"))
     left = do(seen, "swipe", CARD + files.PACKAGE, direction="up")
-    assert recent_apps(left) == [clock.PACKAGE]
+    assert list_recent_apps(left) == [clock.PACKAGE]
     assert cards(left) == ["Clock"]
     assert do(left, "navigate_back").foreground == LAUNCHER, "the app one came from is closed"
     box = look(left).placed.boxes[look(left).index(CARD + clock.PACKAGE) or 0]

@@ -17,15 +17,15 @@ from collab.envs.simphone import state
 from collab.envs.simphone.apps import STANDARD
 from collab.envs.simphone.apps import expense as expense_app
 from collab.envs.simphone.apps import recipe as recipe_app
-from collab.envs.simphone.apps.expense import EXPENSE, cents, dollars
+from collab.envs.simphone.apps.expense import EXPENSE, format_dollars, parse_cents
 from collab.envs.simphone.apps.markor import MARKOR
 from collab.envs.simphone.apps.recipe import RECIPES, add_recipe, find_recipes
 from collab.envs.simphone.core import FACTORY, SimPhone
-from collab.envs.simphone.state import Page, Phone, Row, Table, read, rows
+from collab.envs.simphone.state import Page, Phone, Table, TableRow, read, rows
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.tasks import BY_NAME, TASKS
 from collab.envs.simphone.tasks.recipe import DIRECTIONS, INGREDIENTS
-from collab.envs.simphone.tasks.records import listed
+from collab.envs.simphone.tasks.records import format_records
 from collab.envs.simphone.ui.screen import look
 from collab.types import Action
 
@@ -64,7 +64,7 @@ def score(name: str, start: Phone, end: Phone, seed: int = 2) -> float:
     return BY_NAME[name].score(start, end, SUITE.instance(name, seed).params)
 
 
-def with_rows(phone: Phone, table: Table, content: tuple[Row, ...]) -> Phone:
+def with_rows(phone: Phone, table: Table, content: tuple[TableRow, ...]) -> Phone:
     return replace(phone, rows={**phone.rows, (table.path, table.name): content})
 
 
@@ -157,8 +157,8 @@ def test_notes_hold_what_the_goal_speaks_of() -> None:
 
 def test_both_forms_of_a_list_say_the_same() -> None:
     records = [{"Recipe": "Soup", "time": "1 h"}, {"Recipe": "Pie", "time": "2 h"}]
-    assert listed(records, "csv") == "Recipe|time\nSoup|1 h\nPie|2 h"
-    assert listed(records, "text_block") == "Recipe: Soup\n time: 1 h\n\nRecipe: Pie\n time: 2 h"
+    assert format_records(records, "csv") == "Recipe|time\nSoup|1 h\nPie|2 h"
+    assert format_records(records, "text_block") == "Recipe: Soup\n time: 1 h\n\nRecipe: Pie\n time: 2 h"
 
 
 # ---------------------------------------------------------------------------------------------------- rows and screens
@@ -166,13 +166,13 @@ def test_both_forms_of_a_list_say_the_same() -> None:
 
 @given(st.integers(min_value=0, max_value=99_999_999))
 def test_amounts_survive_writing_and_reading(amount: int) -> None:
-    assert cents(dollars(amount)) == amount
-    assert cents(f" {dollars(amount)} USD") == amount
+    assert parse_cents(format_dollars(amount)) == amount
+    assert parse_cents(f" {format_dollars(amount)} USD") == amount
 
 
 @pytest.mark.parametrize(("text", "amount"), [("7", 700), ("7.5", 750), (".05", 5), ("", 0), ("1.2.3", 0), ("abc", 0)])
 def test_amounts_as_typed(text: str, amount: int) -> None:
-    assert cents(text) == amount
+    assert parse_cents(text) == amount
 
 
 @pytest.mark.parametrize("name", ["ExpenseDeleteMultiple2", "RecipeDeleteMultipleRecipesWithNoise"])
@@ -236,7 +236,7 @@ def test_the_drawer_leads_to_logs_and_sums() -> None:
     tap(phone, EXPENSES + "drawer")
     tap(phone, EXPENSES + "dest_statistics")
     total = sum(int(row["amount"] or 0) for row in rows(phone.phone, EXPENSE))
-    shown = [cents(element.value or "") for element in phone.frame.observation.elements if element.value]
+    shown = [parse_cents(element.value or "") for element in phone.frame.observation.elements if element.value]
     assert sum(shown) == total
     tap(phone, EXPENSES + "drawer")
     tap(phone, EXPENSES + "dest_expense_logs")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageChops
 
 from collab.envs.overlay import COLOURS, draw_marks, mark_png
-from collab.envs.simphone.ui.icons import sketch_of
+from collab.envs.simphone.ui.icons import find_sketch
 from collab.envs.simphone.ui.render import RENDERER, render, render_png
 from collab.envs.simphone.ui.roles import PAINTERS
 from collab.errors import UsageError
@@ -136,9 +136,9 @@ def test_the_phone_names_this_renderer():
 
 
 def test_icons_are_found_by_words():
-    assert sketch_of("Navigate up") is sketch_of("Back")
-    assert sketch_of("Delete note") is not sketch_of("Add note")
-    assert sketch_of("Xylophone") is None
+    assert find_sketch("Navigate up") is find_sketch("Back")
+    assert find_sketch("Delete note") is not find_sketch("Add note")
+    assert find_sketch("Xylophone") is None
 
 
 boxes = st.builds(

@@ -16,7 +16,7 @@ from collab.envs.simphone.shell.input import drag, tap
 from collab.envs.simphone.state import LAUNCHER, Notification, Page, Phone, dismiss, go_home, notify, start
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.touch import act
-from collab.envs.simphone.ui.screen import foreground_package, look
+from collab.envs.simphone.ui.screen import find_foreground_package, look
 
 ID = PACKAGE + ":id/"
 MUM = Notification(
@@ -54,7 +54,7 @@ def test_two_swipes_from_the_top_open_quick_settings_over_any_app(phone: Phone) 
     once = shade(phone)
     assert shown(once) == "system.shade"
     assert once.foreground == phone.foreground
-    assert foreground_package(once) == PACKAGE
+    assert find_foreground_package(once) == PACKAGE
     assert look(once).observation.title == "Notification shade"
     twice = shade(once)
     assert shown(twice) == "system.quick_settings"

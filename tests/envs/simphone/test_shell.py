@@ -14,9 +14,9 @@ from PIL import Image
 
 from collab.envs.simphone.adb.automator import PhoneHandle
 from collab.envs.simphone.apps import STANDARD
-from collab.envs.simphone.content.messages import INBOX, SENT, SMS_DATABASE, add_message, conversations, sent
-from collab.envs.simphone.content.people import add_person, people
-from collab.envs.simphone.core import FACTORY, lived_in
+from collab.envs.simphone.content.messages import INBOX, SENT, SMS_DATABASE, add_message, list_conversations, list_sent
+from collab.envs.simphone.content.people import add_person, list_people
+from collab.envs.simphone.core import FACTORY, add_noise
 from collab.envs.simphone.shell import console, run, tree
 from collab.envs.simphone.shell.commands import COMMANDS
 from collab.envs.simphone.state import LAUNCHER, write
@@ -221,7 +221,7 @@ def test_a_long_listing_is_what_androidworld_reads():
 
 
 def test_find_lists_and_deletes_as_androidworld_asks():
-    phone = lived_in(generator(1))
+    phone = add_noise(generator(1))
     phone = write(phone, f"{SDCARD}/Documents/a.md", "x")
     found = out(f"find {SDCARD}/Documents -type f -o -type d", phone).splitlines()
     assert f"{SDCARD}/Documents/a.md" in found
@@ -281,10 +281,10 @@ def test_files_keep_their_bytes(data):
 
 
 def test_normal_paths_have_no_aliases_and_end_at_the_root():
-    assert tree.normal("../../..", "/sdcard") == "/"
-    assert tree.normal("//sdcard//Music/./x/..") == f"{SDCARD}/Music"
-    assert tree.normal("Music", "/sdcard") == f"{SDCARD}/Music"
-    assert tree.normal("/data/user/0/org.x") == "/data/data/org.x"
+    assert tree.normalise("../../..", "/sdcard") == "/"
+    assert tree.normalise("//sdcard//Music/./x/..") == f"{SDCARD}/Music"
+    assert tree.normalise("Music", "/sdcard") == f"{SDCARD}/Music"
+    assert tree.normalise("/data/user/0/org.x") == "/data/data/org.x"
 
 
 # ----------------------------------------------------------------------------------------------------- databases
@@ -303,19 +303,19 @@ def test_sms_are_told_as_the_content_provider_tells_them():
 def test_sms_are_inserted_changed_and_deleted_through_the_provider():
     insert = "content insert --uri content://sms --bind address:s:+1777 --bind body:s:'a b' --bind type:i:2"
     phone = after(insert, MESSAGES)
-    assert [row["body"] for row in sent(phone)] == ["Yo", "a b"]
+    assert [row["body"] for row in list_sent(phone)] == ["Yo", "a b"]
     phone = after("content update --uri content://sms --bind read:i:1 --where \"address='+1777'\"", phone)
     assert out("content query --uri content://sms --projection read --where \"body='a b'\"", phone) == "Row: 0 read=1\n"
     phone = after("content delete --uri content://sms --where 'type=2'", phone)
-    assert sent(phone) == []
-    assert len(conversations(phone)) == 1
+    assert list_sent(phone) == []
+    assert len(list_conversations(phone)) == 1
 
 
 def test_contacts_are_told_as_androidworld_reads_them():
     phone, _ = add_person(FACTORY, "Ada", "Lovelace", "+44 20 7946")
     query = "content query --uri content://contacts/phones/ --projection display_name:number"
     assert out(query, phone) == "Row: 0 display_name=Ada Lovelace, number=+44 20 7946\n"
-    assert people(after("pm clear com.android.providers.contacts", phone)) == []
+    assert list_people(after("pm clear com.android.providers.contacts", phone)) == []
 
 
 def test_sql_runs_on_the_phones_databases():
@@ -324,7 +324,7 @@ def test_sql_runs_on_the_phones_databases():
     )
     assert out(query, MESSAGES) == "+15551111|Hi, you = me, ok?|\n+1 555-2222|Yo|\n"
     phone = after(f'sqlite3 {SMS_DATABASE} "DELETE FROM sms; DELETE FROM threads;"', MESSAGES)
-    assert conversations(phone) == []
+    assert list_conversations(phone) == []
     assert run(MESSAGES, f'sqlite3 {SMS_DATABASE} "SELECT * FROM nowhere"').stderr == "Error: no such table: nowhere\n"
 
 
@@ -340,8 +340,11 @@ def test_a_name_full_of_sql_stays_a_name():
     phone, _ = add_person(MESSAGES, name, "", "+1666")
     query = f"content query --uri content://sms --where \"address='{name}'\""
     assert run(phone, query).phone.rows == phone.rows
-    assert people(phone)[0].name == name
-    assert len(conversations(after("content delete --uri 'content://sms' --where '1); DROP TABLE shown'", phone))) == 2
+    assert list_people(phone)[0].name == name
+    assert (
+        len(list_conversations(after("content delete --uri 'content://sms' --where '1); DROP TABLE shown'", phone)))
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -365,7 +368,7 @@ def test_sql_reaches_nothing_but_its_database(sql):
 
 def test_a_broken_database_is_made_anew_as_apps_do():
     phone = tree.write_bytes(MESSAGES, SMS_DATABASE, b"this is no database")
-    assert conversations(phone) == []
+    assert list_conversations(phone) == []
     assert out(f"sqlite3 {SMS_DATABASE} 'SELECT count(*) FROM sms'", phone) == "0\n"
 
 
@@ -390,7 +393,7 @@ def test_a_database_without_a_table_or_with_odd_values_is_read_as_apps_read_it()
         connection.commit()
         data = connection.serialize()
     phone = tree.write_bytes(MESSAGES, SMS_DATABASE, data)
-    (one,) = conversations(phone)
+    (one,) = list_conversations(phone)
     assert one.messages[0]["date"] == 0
     assert one.messages[0]["body"] == "ü\ufffd"
     look(after("monkey -p com.simplemobiletools.smsmessenger 1", phone))
@@ -436,7 +439,7 @@ def test_whatever_a_database_holds_the_phone_can_show_and_dump_it(path, data):
 
 
 def test_every_database_survives_being_pulled_and_pushed():
-    phone = lived_in(generator(3))
+    phone = add_noise(generator(3))
     for path in STANDARD.tables:
         assert tree.write_bytes(phone, path, tree.read_bytes(phone, path)).rows.items() >= phone.rows.items()
 
@@ -520,7 +523,7 @@ def test_a_contact_is_added_the_way_androidworld_adds_one():
     phone = after(command)
     save = next(one for one in look(phone).observation.elements if one.label == "Save")
     phone = after(f"input tap {save.box.center[0]} {save.box.center[1]}; input keyevent 4", phone)
-    assert [(one.name, one.number) for one in people(phone)] == [("Ada Lovelace", "555")]
+    assert [(one.name, one.number) for one in list_people(phone)] == [("Ada Lovelace", "555")]
 
 
 def test_a_message_is_written_by_intent():
@@ -599,7 +602,7 @@ def test_a_raw_picture_has_the_size_before_its_pixels():
 
 def test_the_console_brings_messages():
     phone = console(FACTORY, "sms send +15550001 Hello, how are you?").phone
-    (one,) = conversations(phone)
+    (one,) = list_conversations(phone)
     assert (one.address, one.latest["body"], one.unread) == ("+15550001", "Hello, how are you?", True)
     assert console(FACTORY, "fold proteins").exit_code == 1
 

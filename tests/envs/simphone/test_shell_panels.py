@@ -8,7 +8,7 @@ import pytest
 
 from collab.envs.simphone.adb.automator import PhoneHandle, call
 from collab.envs.simphone.apps import messages, settings
-from collab.envs.simphone.content.messages import conversations
+from collab.envs.simphone.content.messages import list_conversations
 from collab.envs.simphone.core import FACTORY
 from collab.envs.simphone.shell import console, run
 from collab.envs.simphone.state import LAUNCHER, Phone, start
@@ -83,8 +83,8 @@ def test_a_message_that_arrives_is_notified_until_it_is_read() -> None:
     assert seen.notifications == ()
     more = console(seen, "sms send +15550001 Good").phone
     assert more.notifications == (), "its conversation is in sight"
-    assert conversations(more)[0].unread
-    assert not conversations(after("input keyevent 4", more))[0].unread
+    assert list_conversations(more)[0].unread
+    assert not list_conversations(after("input keyevent 4", more))[0].unread
     elsewhere = messages.open_conversation(phone, "+15550001")
     assert elsewhere.notifications == ()
 

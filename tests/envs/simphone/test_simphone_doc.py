@@ -16,7 +16,7 @@ import pytest
 
 from collab.envs.simphone.adb.automator import PhoneHandle
 from collab.envs.simphone.adb.http import begin
-from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.adb.server import serve_phones
 
 ROOT = Path(__file__).parents[3]
 APPS = ROOT / "tests" / "fixtures" / "apps"
@@ -42,7 +42,7 @@ def served() -> Iterator[tuple[dict[str, str], PhoneHandle]]:
     """The phone of the document behind a server, and the environment in which clients find it."""
     handle = PhoneHandle()
     begin(handle, name="ContactsAddContact", seed=3)
-    with serving({"emulator-5554": handle}) as port:
+    with serve_phones({"emulator-5554": handle}) as port:
         path = os.pathsep.join((str(ADB), os.environ["PATH"]))
         yield os.environ | {"ANDROID_ADB_SERVER_PORT": str(port), "PATH": path}, handle
 

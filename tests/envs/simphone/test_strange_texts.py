@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collab.envs.grammar import MOBILE
-from collab.envs.simphone.content.people import people
+from collab.envs.simphone.content.people import list_people
 from collab.envs.simphone.core import FACTORY, SimPhone
 from collab.envs.simphone.shell import run, tree
 from collab.envs.simphone.state import Phone, is_file
@@ -126,7 +126,7 @@ def test_a_pasted_text_of_100_kb_is_kept_whole() -> None:
     assert state.page.fields["first"] == LONG
     render(frame_of(state).observation, marks=True)
     state = touched(state, contacts + "toolbar_button")
-    assert people(state)[0].first == LONG.strip()
+    assert list_people(state)[0].first == LONG.strip()
     render(frame_of(state).observation)
 
 

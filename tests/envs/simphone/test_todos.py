@@ -10,7 +10,7 @@ import pytest
 
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone import state
-from collab.envs.simphone.apps.todos import BLANK, PACKAGE, TODOS, add_todo, entry_key, moment_name, todos
+from collab.envs.simphone.apps.todos import BLANK, PACKAGE, TODOS, add_todo, entry_key, format_moment, list_todos
 from collab.envs.simphone.core import FACTORY, SimPhone
 from collab.envs.simphone.state import START_MS, Page, rows
 from collab.envs.simphone.suite import SimPhoneSuite
@@ -69,7 +69,7 @@ def test_the_list_hides_what_is_done_and_what_starts_later() -> None:
     phone = add_todo(phone, title="Later", hideUntil=START_MS + 1)
 
     def titles(**shown: bool) -> list[object]:
-        return [row["title"] for row in todos(phone, **shown)]
+        return [row["title"] for row in list_todos(phone, **shown)]
 
     assert titles(completed=False, unstarted=False) == ["Open", "Whenever"]
     assert titles(completed=True, unstarted=False) == ["Open", "Whenever", "Done"]
@@ -87,7 +87,7 @@ def test_a_task_is_written_done_shown_again_and_deleted_by_hand() -> None:
     tap(phone, ID + "save")
     new = rows(phone.phone, TODOS)[-1]
     key = int(new["_id"] or 0)
-    assert (new["title"], new["importance"], moment_name(int(new["dueDate"] or 0))) == (
+    assert (new["title"], new["importance"], format_moment(int(new["dueDate"] or 0))) == (
         "Knit",
         0,
         "Sun, 15 October 2023",

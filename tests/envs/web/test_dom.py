@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collab.envs.web.browser import Browser, close_page
-from collab.envs.web.dom import Change, Snapshot, choose, elements_from, fill, focus, locate, look, observe, scroll
+from collab.envs.web.dom import PageChange, Snapshot, build_elements, choose, fill, focus, locate, look, observe, scroll
 from collab.types import Element, Tab
 
 RAW = {"role": "button", "label": "Go", "box": [1, 2, 3, 4], "key": "html[1]", "value": None, "flags": ["disabled"]}
@@ -19,7 +19,7 @@ def snapshot(**changes: Any) -> Snapshot:
 
 
 def test_elements_are_numbered_in_order() -> None:
-    first, second = elements_from(snapshot(elements=[RAW, RAW | {"box": None, "value": "x"}]))
+    first, second = build_elements(snapshot(elements=[RAW, RAW | {"box": None, "value": "x"}]))
     assert (first.index, first.role, first.label, first.box, first.flags) == (
         0,
         "button",
@@ -281,12 +281,12 @@ def test_keys_lead_back_to_their_elements(see: See) -> None:
 def test_single_acts_change_the_page_as_a_user_would(see: See) -> None:
     async def check(page: Any, elements: tuple[Element, ...]) -> None:
         keys = {element.label: element.key for element in elements}
-        assert await choose(page, keys["Size"], "  large ") == Change(chosen="Large")
-        assert await choose(page, keys["Small"], "Small") == Change(chosen="Small")
+        assert await choose(page, keys["Size"], "  large ") == PageChange(chosen="Large")
+        assert await choose(page, keys["Small"], "Small") == PageChange(chosen="Small")
         assert (await choose(page, keys["Size"], "Huge")).error == 'it has no option "Huge"'
         assert (await choose(page, keys["Day"], "Huge")).error == "it is no list"
-        assert await fill(page, keys["Day"], "2024-02-29") == Change(value="2024-02-29")
-        assert await fill(page, keys["Day"], "some day") == Change(value="")
+        assert await fill(page, keys["Day"], "2024-02-29") == PageChange(value="2024-02-29")
+        assert await fill(page, keys["Day"], "some day") == PageChange(value="")
         assert (await focus(page, keys["Day"])).error is None
         assert await page.evaluate("[document.activeElement.id, heard.join()]") == [
             "day",

@@ -3,7 +3,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from collab.envs.web.gate import Gate, HostPolicy
+from collab.envs.web.gate import HostGate, HostPolicy
 
 
 @contextlib.asynccontextmanager
@@ -23,9 +23,11 @@ async def server(heard: list[bytes]) -> AsyncIterator[int]:
         running.close()
 
 
-def through(policy: HostPolicy, talk: Callable[[Gate, Callable[[bytes], Awaitable[bytes]]], Awaitable[None]]) -> None:
+def through(
+    policy: HostPolicy, talk: Callable[[HostGate, Callable[[bytes], Awaitable[bytes]]], Awaitable[None]]
+) -> None:
     async def main() -> None:
-        gate = Gate(policy)
+        gate = HostGate(policy)
         await gate.start()
         port = int(gate.address.rpartition(":")[2])
 
@@ -48,7 +50,7 @@ def through(policy: HostPolicy, talk: Callable[[Gate, Callable[[bytes], Awaitabl
 def test_a_request_is_passed_on_as_the_server_reads_it() -> None:
     heard: list[bytes] = []
 
-    async def talk(gate: Gate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
+    async def talk(gate: HostGate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
         async with server(heard) as port:
             head = f"GET http://127.0.0.1:{port}/a?b=c HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
             reply = await ask((head + "Proxy-Connection: keep-alive\r\nX-Mine: yes\r\n\r\n").encode())
@@ -64,7 +66,7 @@ def test_a_request_is_passed_on_as_the_server_reads_it() -> None:
 def test_a_tunnel_carries_bytes_both_ways() -> None:
     heard: list[bytes] = []
 
-    async def talk(gate: Gate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
+    async def talk(gate: HostGate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
         async with server(heard) as port:
             reply = await ask(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nGET /inside HTTP/1.1\r\n\r\n".encode())
             assert reply.startswith(b"HTTP/1.1 200")
@@ -77,7 +79,7 @@ def test_a_tunnel_carries_bytes_both_ways() -> None:
 def test_what_the_policy_refuses_is_never_contacted_and_told_once() -> None:
     heard: list[bytes] = []
 
-    async def talk(gate: Gate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
+    async def talk(gate: HostGate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
         async with server(heard) as port:
             for request in (f"GET http://127.0.0.1:{port}/ HTTP/1.1", f"CONNECT 127.0.0.1:{port} HTTP/1.1") * 2:
                 assert b" 403 " in await ask(f"{request}\r\n\r\n".encode())
@@ -89,7 +91,7 @@ def test_what_the_policy_refuses_is_never_contacted_and_told_once() -> None:
 
 
 def test_services_of_the_browser_itself_are_refused_silently() -> None:
-    async def talk(gate: Gate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
+    async def talk(gate: HostGate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
         assert b" 403 " in await ask(b"CONNECT content-autofill.googleapis.com:443 HTTP/1.1\r\n\r\n")
         assert gate.take_refusals() == ()
 
@@ -97,7 +99,7 @@ def test_services_of_the_browser_itself_are_refused_silently() -> None:
 
 
 def test_nonsense_ends_the_connection_and_nothing_else() -> None:
-    async def talk(gate: Gate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
+    async def talk(gate: HostGate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
         for request in (b"hello\r\n\r\n", b"GET /relative HTTP/1.1\r\n\r\n", b"CONNECT host:port HTTP/1.1\r\n\r\n"):
             assert await ask(request) == b""
         assert b" 502 " in await ask(b"GET http://127.0.0.1:1/ HTTP/1.1\r\n\r\n")
@@ -114,7 +116,7 @@ def test_a_site_is_a_folder_and_nothing_around_it(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
 
-    async def talk(gate: Gate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
+    async def talk(gate: HostGate, ask: Callable[[bytes], Awaitable[bytes]]) -> None:
         async def get(path: str, method: str = "GET") -> bytes:
             return await ask(f"{method} http://site.test{path} HTTP/1.1\r\n\r\n".encode())
 

@@ -48,29 +48,29 @@ PUBLIC = "93.184.216.34"
     ],
 )
 def test_what_leads_inside_is_refused_by_default(url: str, word: str) -> None:
-    assert word in (HostPolicy().refusal(url) or "allowed")
+    assert word in (HostPolicy().explain_refusal(url) or "allowed")
 
 
 @pytest.mark.parametrize(
     "url", ["about:blank", "https://example.org/a?b#c", f"http://{PUBLIC}:8080/", "http://[2606:2800:220:1::1]/"]
 )
 def test_public_addresses_are_allowed_by_default(url: str) -> None:
-    assert HostPolicy().refusal(url) is None
+    assert HostPolicy().explain_refusal(url) is None
 
 
 def test_private_addresses_can_be_allowed_but_link_local_ones_only_by_name() -> None:
     private = HostPolicy(allow_private=True)
-    assert private.refusal("http://127.0.0.1:8000/") is None
-    assert private.refusal("http://192.168.0.1/") is None
-    assert "link-local" in str(private.refusal("http://169.254.169.254/"))
-    assert "link-local" in str(private.refusal("http://[::ffff:169.254.169.254]/"))
+    assert private.explain_refusal("http://127.0.0.1:8000/") is None
+    assert private.explain_refusal("http://192.168.0.1/") is None
+    assert "link-local" in str(private.explain_refusal("http://169.254.169.254/"))
+    assert "link-local" in str(private.explain_refusal("http://[::ffff:169.254.169.254]/"))
     named = HostPolicy(allow_private=True, allow_hosts=("169.254.169.254",))
-    assert named.refusal("http://169.254.169.254/") is None
-    assert "link-local" in str(HostPolicy(allow_hosts=("169.254.169.254",)).refusal("http://169.254.169.254/"))
+    assert named.explain_refusal("http://169.254.169.254/") is None
+    assert "link-local" in str(HostPolicy(allow_hosts=("169.254.169.254",)).explain_refusal("http://169.254.169.254/"))
 
 
 def test_files_can_be_allowed() -> None:
-    assert HostPolicy(allow_files=True).refusal("file:///srv/page.html") is None
+    assert HostPolicy(allow_files=True).explain_refusal("file:///srv/page.html") is None
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_files_can_be_allowed() -> None:
     ],
 )
 def test_the_list_decides_by_whole_names_and_ports(entry: str, url: str, allowed: bool) -> None:
-    assert (HostPolicy(allow_hosts=(entry,)).refusal(url) is None) is allowed
+    assert (HostPolicy(allow_hosts=(entry,)).explain_refusal(url) is None) is allowed
 
 
 def test_an_ipv6_entry_may_have_a_port() -> None:
     policy = HostPolicy(allow_hosts=("[::1]:8000",), allow_private=True)
-    assert policy.refusal("http://[::1]:8000/") is None
-    assert policy.refusal("http://[::1]:8001/") is not None
+    assert policy.explain_refusal("http://[::1]:8000/") is None
+    assert policy.explain_refusal("http://[::1]:8001/") is not None
 
 
 @pytest.mark.parametrize("entry", ["http://example.org", "example.org/path", "*", "ex*mple.org", ""])
@@ -108,21 +108,21 @@ def test_an_entry_that_is_no_host_is_refused_with_examples(entry: str) -> None:
 
 def test_a_site_is_allowed_on_its_own_port_only(tmp_path) -> None:
     policy = HostPolicy(allow_hosts=("other.test",), sites={"shop.test": tmp_path})
-    assert policy.refusal("http://SHOP.test/cart") is None
-    assert policy.refusal("http://shop.test:81/") is not None
-    assert policy.refusal("https://shop.test/") is not None
+    assert policy.explain_refusal("http://SHOP.test/cart") is None
+    assert policy.explain_refusal("http://shop.test:81/") is not None
+    assert policy.explain_refusal("https://shop.test/") is not None
 
 
 @given(st.text(max_size=60))
 def test_no_text_raises(url: str) -> None:
-    told = HostPolicy().refusal(url)
+    told = HostPolicy().explain_refusal(url)
     assert told is None or isinstance(told, str)
 
 
 @given(st.ip_addresses())
 def test_an_allowed_literal_is_a_global_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     host = f"[{address}]" if address.version == 6 else str(address)
-    if HostPolicy().refusal(f"http://{host}/") is None:
+    if HostPolicy().explain_refusal(f"http://{host}/") is None:
         assert address.is_global
         assert not address.is_multicast
 

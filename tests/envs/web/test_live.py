@@ -16,14 +16,14 @@ from PIL import Image
 from playwright.async_api import Error, Page
 
 from collab.envs.grammar import WEB
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.web import live
 from collab.envs.web.actions import perform
 from collab.envs.web.browser import Browser
 from collab.envs.web.dom import Snapshot, look
 from collab.envs.web.live import LiveEnvironment, LiveSuite
-from collab.envs.web.live_tasks import Success, judge
-from collab.envs.web.window import Window
+from collab.envs.web.live_tasks import PageSuccess, judge
+from collab.envs.web.window import BrowserWindow
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.types import Observation, StepResult, Task
 
@@ -317,13 +317,13 @@ def test_a_new_tab_is_awaited_from_its_announcement_on_and_no_longer_than_it_tak
     """Before its page is asked for, too."""
     server.add("/later", "<title>Late</title>")
     server.delays_s["/later"] = 0.5
-    monkeypatch.setattr(Window, "_requested", lambda window, request: None)
+    monkeypatch.setattr(BrowserWindow, "_on_request", lambda window, request: None)
 
     async def script(player: Player) -> None:
         await player.start("page")
         result = await player.do("click", "Open")
         assert result.info["effect"] == "a new tab shows 'Late'"
-        assert not player.environment.window.loading()
+        assert not player.environment.window.is_loading()
 
     on_page('<a href="/later" target="_blank">Open</a>', script, settle_s=20.0)
 
@@ -375,14 +375,14 @@ def test_a_new_tab_without_a_page_is_not_awaited_for_ever(
 
     async def script(player: Player) -> None:
         async def noting(page: Page) -> Snapshot:
-            awaited.append(player.environment.window.navigating())
+            awaited.append(player.environment.window.is_navigating())
             return await look(page)
 
         await player.start("page")
         for label in ("Nothing", "Late"):
             await player.do("click", label)
             assert len(player.seen.tabs) == 1
-            assert not player.environment.window.loading()
+            assert not player.environment.window.is_loading()
         monkeypatch.setattr(live, "look", noting)
         await player.do("click", "Late")
         assert not any(awaited), "what did not come is not believed a second time"
@@ -476,7 +476,7 @@ def test_junk_never_raises(in_shop: Callable[[Script], None]) -> None:
         rng = random.Random(5)
         seen = await player.start("buy-a-mug")
         for _ in range(25):
-            action = random_action(WEB, seen, rng, ending=False)
+            action = draw_action(WEB, seen, rng, ending=False)
             result = await player.environment.step(action)
             seen = result.observation
             assert isinstance(result.info["effect"], str)
@@ -821,8 +821,8 @@ def test_a_task_of_another_environment_is_unknown(on_page: Callable[..., None]) 
         ({"answer": "no"}, 0),
     ],
 )
-def test_judging(judged: Callable[[Success], tuple[float, str]], success: dict[str, Any], score: float) -> None:
-    found, reason = judged(Success.model_validate(success))
+def test_judging(judged: Callable[[PageSuccess], tuple[float, str]], success: dict[str, Any], score: float) -> None:
+    found, reason = judged(PageSuccess.model_validate(success))
     assert found == score, reason
     assert reason
     assert "\n" not in reason
@@ -831,7 +831,7 @@ def test_judging(judged: Callable[[Success], tuple[float, str]], success: dict[s
 @pytest.fixture(scope="module")
 def judged(
     runner: asyncio.Runner, browser: Browser, server: Server
-) -> Iterator[Callable[[Success], tuple[float, str]]]:
+) -> Iterator[Callable[[PageSuccess], tuple[float, str]]]:
     html = "<title>T</title><p data-a=1>hello there</p><p>two</p><p hidden>hidden</p><input value=typed>"
     task = {"name": "page", "start": server.add("/page", html), "goal": "-", "success": {"answer": "-"}}
     suite = LiveSuite(tasks=[task], allow_private=True)
@@ -844,7 +844,7 @@ def judged(
 
     environment = runner.run(start())
 
-    def verdict(success: Success) -> tuple[float, str]:
+    def verdict(success: PageSuccess) -> tuple[float, str]:
         found = runner.run(judge(success, environment.window.page, "Forty  Two"))
         return found.score, found.reason
 

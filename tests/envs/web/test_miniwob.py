@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -11,9 +11,9 @@ import pytest
 
 from collab.envs.base import Bounded, Forkable, HasGoal, HasOracle, HasScreenshot
 from collab.envs.grammar import WEB
-from collab.envs.random_actions import random_action
-from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite, outcome
-from collab.envs.web.miniwob_page import ALL, DESKTOP, PHONE, Episode, MiniwobPage, Shown
+from collab.envs.random_actions import draw_action
+from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite, judge_page
+from collab.envs.web.miniwob_page import ALL, DESKTOP, PHONE, MiniwobPage, PageEpisode, Shown
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.envs.web.solutions import SOLVED
 from collab.errors import EnvironmentFailure, UnknownName
@@ -24,31 +24,8 @@ FEW = ("choose-list", "login-user", "email-inbox")
 
 
 Check: TypeAlias = Callable[[MiniwobSuite], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def play() -> Iterator[Callable[[Check], None]]:
-    """Run a check on a suite whose browser all checks of this module share."""
-    suite = MiniwobSuite()
-    with asyncio.Runner() as runner:
-        yield lambda check: runner.run(_run(check, suite))
-        runner.run(suite.close())
-
-
-async def _run(check: Check, suite: MiniwobSuite) -> None:
-    """Give back all tabs that the check leaves open."""
-    opened: list[MiniwobEnvironment] = []
-    really_open = suite.open
-
-    async def open() -> MiniwobEnvironment:
-        opened.append(await really_open())
-        return opened[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suite, "open", open)
-        await check(suite)
-    for environment in opened:
-        await environment.close()
+SUITE = MiniwobSuite
+"""What the fixture `play` runs checks on."""
 
 
 def play_alone(check: Check, **options: object) -> None:
@@ -108,11 +85,11 @@ def test_an_instance_is_a_name_and_a_seed() -> None:
     ],
 )
 def test_reward_rules(raw: float, reward: float, rule: str, success: bool, score: float) -> None:
-    ended = Episode(goal="", done=True, raw=raw, reward=reward, reason="")
-    judged = outcome(ended, rule)  # type: ignore[arg-type]
+    ended = PageEpisode(goal="", done=True, raw=raw, reward=reward, reason="")
+    judged = judge_page(ended, rule)  # type: ignore[arg-type]
     assert (judged.success, judged.score) == (success, score)
-    running = Episode(goal="", done=False, raw=raw, reward=reward, reason="")
-    assert not outcome(running, rule).success  # type: ignore[arg-type]
+    running = PageEpisode(goal="", done=False, raw=raw, reward=reward, reason="")
+    assert not judge_page(running, rule).success  # type: ignore[arg-type]
 
 
 # ----------------------------------------------------------------------------------------------- with a browser
@@ -192,7 +169,7 @@ def test_same_seed_same_start_whatever_came_before(play: Callable[[Check], None]
             first = await one.reset(task)
             shown, rng = first, random.Random(name)
             for _ in range(5):
-                result = await one.step(random_action(WEB, shown, rng, ending=False))
+                result = await one.step(draw_action(WEB, shown, rng, ending=False))
                 shown = result.observation
                 if result.done:
                     break
@@ -213,12 +190,12 @@ def test_a_plain_click_needs_no_second_look_and_other_things_do(play: Callable[[
         assert page is not None
         by_role = {element.role: element for element in shown.elements}
         button = by_role["button"]
-        spot = page.spot(button.key)
+        spot = page.find_spot(button.key)
         assert spot is not None
         assert button.box is not None
         assert button.box.contains(*spot)
-        assert page.spot(by_role["drop-down"].key) is None  # a list is opened by focus, not by a click
-        assert page.spot("html[1]/body[1]/gone[1]") is None
+        assert page.find_spot(by_role["drop-down"].key) is None  # a list is opened by focus, not by a click
+        assert page.find_spot("html[1]/body[1]/gone[1]") is None
         await environment.step(WEB.make("click", id=button.index))
         assert await page.tab.evaluate("WOB_DONE_GLOBAL")
 
@@ -316,7 +293,7 @@ def test_few_pages_load_at_once_and_waiting_for_a_turn_takes_no_time(
     """All at once on a busy machine, none would be there within its time."""
     loading: set[MiniwobPage] = set()
     timed = most_loading = most_timed = 0
-    really_start, really_guarded = MiniwobPage.start, MiniwobEnvironment._guarded
+    really_start, really_guarded = MiniwobPage.start, MiniwobEnvironment._guard_page
 
     async def start(page: MiniwobPage, name: str, seed: int) -> Shown:
         nonlocal most_loading
@@ -344,7 +321,7 @@ def test_few_pages_load_at_once_and_waiting_for_a_turn_takes_no_time(
         assert len({screen.digest for screen in screens}) == 1
 
     monkeypatch.setattr(MiniwobPage, "start", start)
-    monkeypatch.setattr(MiniwobEnvironment, "_guarded", guarded)
+    monkeypatch.setattr(MiniwobEnvironment, "_guard_page", guarded)
     play(check)
     assert (most_loading, most_timed) == (2, 2)
 
@@ -362,7 +339,7 @@ def test_more_episodes_than_tabs_is_said_not_hung() -> None:
         one, other = await suite.open(), await suite.open()
         await one.reset(suite.instance("click-test", 0))
         suite._tabs._patience_s = 0.2
-        with pytest.raises(EnvironmentFailure, match="all 1 tabs are in use"):
+        with pytest.raises(EnvironmentFailure, match="with 1 tab in use"):
             await other.reset(suite.instance("click-test", 0))
         await one.close()
         suite._tabs._patience_s = 60
@@ -450,7 +427,7 @@ def test_every_page_starts_repeats_forks_and_survives(play: Callable[[Check], No
             assert first.elements, name
             shown, rng, twin = first, random.Random(name), None
             for number in range(6):
-                result = await environment.step(random_action(WEB, shown, rng, ending=False))
+                result = await environment.step(draw_action(WEB, shown, rng, ending=False))
                 shown = result.observation
                 if result.done:
                     break

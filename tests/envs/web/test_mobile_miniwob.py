@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import pytest
 
 from collab.envs.grammar import MOBILE
-from collab.envs.random_actions import random_action
-from collab.envs.web.miniwob import MiniwobEnvironment
+from collab.envs.random_actions import draw_action
 from collab.envs.web.miniwob_page import PHONE
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.envs.web.solutions import SOLVED
@@ -17,31 +15,8 @@ from collab.errors import UnknownName
 from collab.types import Observation
 
 Check: TypeAlias = Callable[[MobileMiniwobSuite], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def play() -> Iterator[Callable[[Check], None]]:
-    """Run a check on a suite whose browser all checks of this module share."""
-    suite = MobileMiniwobSuite()
-    with asyncio.Runner() as runner:
-        yield lambda check: runner.run(_run(check, suite))
-        runner.run(suite.close())
-
-
-async def _run(check: Check, suite: MobileMiniwobSuite) -> None:
-    """Give back all tabs that the check leaves open."""
-    opened: list[MiniwobEnvironment] = []
-    really_open = suite.open
-
-    async def open() -> MiniwobEnvironment:
-        opened.append(await really_open())
-        return opened[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suite, "open", open)
-        await check(suite)
-    for environment in opened:
-        await environment.close()
+SUITE = MobileMiniwobSuite
+"""What the fixture `play` runs checks on."""
 
 
 def index(shown: Observation, role: str, label: str | None = None) -> int:
@@ -187,7 +162,7 @@ def test_every_page_starts_repeats_forks_and_survives(play: Callable[[Check], No
             assert first.elements, name
             shown, rng = first, random.Random(name)
             for number in range(6):
-                result = await environment.step(random_action(MOBILE, shown, rng, ending=False))
+                result = await environment.step(draw_action(MOBILE, shown, rng, ending=False))
                 shown = result.observation
                 if result.done:
                     break

@@ -1,6 +1,6 @@
 import pytest
 
-from collab.envs.web.actions import full_address
+from collab.envs.web.actions import complete_address
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from collab.envs.web.actions import full_address
     ],
 )
 def test_an_address_is_read_as_an_address_bar_reads_it(typed: str, opened: str) -> None:
-    assert full_address(typed, "http://shop.test/list?p=2") == opened
+    assert complete_address(typed, "http://shop.test/list?p=2") == opened

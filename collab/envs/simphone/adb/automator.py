@@ -25,12 +25,12 @@ from collab.envs.simphone.shell import input
 from collab.envs.simphone.shell.system import PROPERTIES
 from collab.envs.simphone.state import HEIGHT, LAUNCHER, WIDTH, Phone, close_app, go_home, put_field, toast
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.envs.simphone.ui.hierarchy import ViewNode, dump, hierarchy
-from collab.envs.simphone.ui.screen import foreground_package, look
+from collab.envs.simphone.ui.hierarchy import ViewNode, build_hierarchy, dump
+from collab.envs.simphone.ui.screen import find_foreground_package, look
 from collab.types import Box
 
 if TYPE_CHECKING:
-    from collab.envs.simphone.core import Episode
+    from collab.envs.simphone.core import PhoneEpisode
 
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class PhoneHandle:
         self.helper: tuple[str, int] | None = None
         """md5 and size of the automation program that a client has pushed. It would run on a phone; here its place
         is taken by this server, so the bytes are not kept."""
-        self.exam: Episode | None = None
+        self.exam: PhoneEpisode | None = None
         """The task that a client has begun on it (see `exam`); None before the first."""
         self.finger: tuple[float, float, float] | None = None
         """Where (pixels) and when (monotonic seconds) a finger was put down that has not been lifted yet."""
@@ -64,11 +64,11 @@ class PhoneHandle:
         """Take over a new state. An app that cannot show itself in it has crashed, and is closed as Android does."""
         if phone is self._phone:
             return
-        self._phone = after_crash(phone)
+        self._phone = drop_crashed_app(phone)
 
 
-def after_crash(phone: Phone) -> Phone:
-    """The phone as it is, or without the app in front when that cannot be shown."""
+def drop_crashed_app(phone: Phone) -> Phone:
+    """Return the phone as it is, or without the app in front when that cannot be shown."""
     try:
         look(phone)
     except Exception:  # whatever state came in from outside, one app's failure must not end the server
@@ -93,9 +93,9 @@ class RpcError(Exception):
         self.code = code
 
 
-def found_view(handle: PhoneHandle, selector: object) -> ViewNode:
-    """The first view that matches; RpcError when there is none."""
-    views = find(hierarchy(handle.phone), selector)
+def find_view(handle: PhoneHandle, selector: object) -> ViewNode:
+    """Return the first view that matches; RpcError when there is none."""
+    views = find(build_hierarchy(handle.phone), selector)
     if not views:
         raise RpcError(-32001, f"{_NO_OBJECT}: {selector}")
     return views[0]
@@ -105,14 +105,14 @@ def found_view(handle: PhoneHandle, selector: object) -> ViewNode:
 
 
 def exist(handle: PhoneHandle, selector: object) -> bool:
-    """Whether any view matches."""
-    return bool(find(hierarchy(handle.phone), selector))
+    """Return whether any view matches."""
+    return bool(find(build_hierarchy(handle.phone), selector))
 
 
 def click(handle: PhoneHandle, x: object, y: object = None, duration_ms: float = 0) -> bool:
     """Tap a pixel (with a duration: hold it) or the view that matches."""
     if isinstance(x, (dict, str)):
-        place = found_view(handle, x).box.center
+        place = find_view(handle, x).box.center
         handle.put(input.tap(handle.phone, *place))
     elif float(duration_ms) >= input.LONG_PRESS_MS:
         handle.put(input.long_press(handle.phone, _number(x), _number(y)))
@@ -123,7 +123,7 @@ def click(handle: PhoneHandle, x: object, y: object = None, duration_ms: float =
 
 def long_click(handle: PhoneHandle, selector: object) -> bool:
     """Hold the view that matches."""
-    handle.put(input.long_press(handle.phone, *found_view(handle, selector).box.center))
+    handle.put(input.long_press(handle.phone, *find_view(handle, selector).box.center))
     return True
 
 
@@ -134,38 +134,38 @@ def _number(value: object) -> float:
 
 
 def drag(handle: PhoneHandle, *args: object) -> bool:
-    """A finger from a point to another, in so many steps."""
+    """Swipe from a point to another, in so many steps."""
     x1, y1, x2, y2, *steps = (_number(arg) for arg in args)
     handle.put(input.drag(handle.phone, (x1, y1), (x2, y2), round((steps[0] if steps else 55) * _STEP_MS)))
     return True
 
 
 def swipe(handle: PhoneHandle, first: object, *args: object) -> bool:
-    """A finger from a point to another, or from a view's middle to its edge."""
+    """Swipe from a point to another, or from a view's middle to its edge."""
     if not isinstance(first, (dict, str)):
         return drag(handle, first, *args)
-    box = found_view(handle, first).box
+    box = find_view(handle, first).box
     x, y = box.center
     ends = {"up": (x, box.top), "down": (x, box.bottom - 1), "left": (box.left, y), "right": (box.right - 1, y)}
     return drag(handle, x, y, *ends.get(str(args[0]) if args else "", (x, y)), 10)
 
 
 def swipe_points(handle: PhoneHandle, points: object, steps: object = 100) -> bool:
-    """A finger along points, given as x, y, x, y …; only the first and the last count."""
+    """Swipe along points, given as x, y, x, y …; only the first and the last count."""
     if not isinstance(points, list) or len(points) < 4 or len(points) % 2:
         raise TypeError("not enough points")
     return drag(handle, *points[:2], *points[-2:], 10)
 
 
 def drag_to(handle: PhoneHandle, selector: object, x: object, y: object = 0, steps: object = 100) -> bool:
-    """A finger from a view to a point or to another view."""
-    start = found_view(handle, selector).box.center
-    end = found_view(handle, x).box.center if isinstance(x, (dict, str)) else (_number(x), _number(y))
+    """Drag from a view to a point or to another view."""
+    start = find_view(handle, selector).box.center
+    end = find_view(handle, x).box.center if isinstance(x, (dict, str)) else (_number(x), _number(y))
     return drag(handle, *start, *end, 100)
 
 
 def inject(handle: PhoneHandle, action: int, x: float, y: float, meta: int = 0) -> bool:
-    """One event of a finger: 0 down, 1 up, 2 move; the gesture happens when it is lifted."""
+    """Take one event of a finger: 0 down, 1 up, 2 move; the gesture happens when it is lifted."""
     if action == 0:
         handle.finger = (_number(x), _number(y), time.monotonic())
     elif action == 1 and handle.finger is not None:
@@ -185,8 +185,8 @@ def gesture(
     end2: object,
     steps: object = 100,
 ) -> bool:
-    """Two fingers, each from a point to another: side by side they drag as one; else nothing on this phone reacts."""
-    found_view(handle, selector)
+    """Move two fingers from point to point: side by side they drag as one, else nothing happens."""
+    find_view(handle, selector)
     starts, ends = (_point(start1), _point(start2)), (_point(end1), _point(end2))
     ways = [(end[0] - start[0], end[1] - start[1]) for start, end in zip(starts, ends, strict=True)]
     together = ways[0][0] * ways[1][0] + ways[0][1] * ways[1][1]
@@ -196,8 +196,8 @@ def gesture(
 
 
 def pinch(handle: PhoneHandle, selector: object, percent: object = 100, steps: object = 50) -> bool:
-    """Two fingers towards each other or apart over the view that matches: no app of this phone zooms."""
-    box = found_view(handle, selector).box
+    """Pinch the view that matches, which changes nothing: no app of this phone zooms."""
+    box = find_view(handle, selector).box
     if not 0 <= _number(percent) <= 100:
         raise ValueError("Percent must be between 0 and 100")
     _number(steps)
@@ -207,7 +207,7 @@ def pinch(handle: PhoneHandle, selector: object, percent: object = 100, steps: o
 
 
 def _point(value: object) -> tuple[float, float]:
-    """A point as uiautomator2's client sends it: {"x": …, "y": …}."""
+    """Return a point as uiautomator2's client sends it: {"x": …, "y": …}."""
     if not isinstance(value, dict):
         raise TypeError("a point has no x and y")
     return _number(value.get("x")), _number(value.get("y"))
@@ -216,9 +216,9 @@ def _point(value: object) -> tuple[float, float]:
 # ------------------------------------------------------------------------------------------------------ scrolling
 
 
-def _scrolled(handle: PhoneHandle, selector: object, *, forward: bool, vertical: object = True) -> bool:
+def _scroll_view(handle: PhoneHandle, selector: object, *, forward: bool, vertical: object = True) -> bool:
     """Scroll the view that matches; whether anything moved."""
-    box = found_view(handle, selector).box
+    box = find_view(handle, selector).box
     x, y = box.center
     before = handle.phone
     half = max(input.SLOP, (box.bottom - box.top) // 3)
@@ -232,24 +232,24 @@ def _scrolled(handle: PhoneHandle, selector: object, *, forward: bool, vertical:
 
 def scroll_forward(handle: PhoneHandle, selector: object, vertical: object = True, steps: object = 55) -> bool:
     """Show what comes next in the view that matches; whether anything moved."""
-    return _scrolled(handle, selector, forward=True, vertical=vertical)
+    return _scroll_view(handle, selector, forward=True, vertical=vertical)
 
 
 def scroll_backward(handle: PhoneHandle, selector: object, vertical: object = True, steps: object = 55) -> bool:
     """Show what came before in the view that matches; whether anything moved."""
-    return _scrolled(handle, selector, forward=False, vertical=vertical)
+    return _scroll_view(handle, selector, forward=False, vertical=vertical)
 
 
 def scroll_far(forward: bool) -> Callable[..., bool]:
-    """Scrolling to the end (or the beginning), as a method."""
+    """Build the method that scrolls to the end (or the beginning)."""
 
     def method(
         handle: PhoneHandle, selector: object, vertical: object = True, swipes: int = _MOST_SWIPES, steps: object = 55
     ) -> bool:
         for _ in range(min(_MOST_SWIPES, max(0, int(swipes)))):
-            if not find(hierarchy(handle.phone), selector):
+            if not find(build_hierarchy(handle.phone), selector):
                 break
-            if not _scrolled(handle, selector, forward=forward, vertical=vertical):
+            if not _scroll_view(handle, selector, forward=forward, vertical=vertical):
                 break
         return True
 
@@ -257,7 +257,7 @@ def scroll_far(forward: bool) -> Callable[..., bool]:
 
 
 def scroll_to(handle: PhoneHandle, selector: object, target: object, vertical: object = True) -> bool:
-    """From the beginning down until the target is there."""
+    """Scroll from the beginning down until the target is there."""
     if exist(handle, target):
         return True
     if not exist(handle, selector):
@@ -266,7 +266,7 @@ def scroll_to(handle: PhoneHandle, selector: object, target: object, vertical: o
     for _ in range(_MOST_SWIPES):
         if exist(handle, target):
             return True
-        if not exist(handle, selector) or not _scrolled(handle, selector, forward=True, vertical=vertical):
+        if not exist(handle, selector) or not _scroll_view(handle, selector, forward=True, vertical=vertical):
             break
     return exist(handle, target)
 
@@ -300,13 +300,13 @@ async def call(handle: PhoneHandle, method: str, params: object) -> Any:
 
 
 def _dump(handle: PhoneHandle, compressed: bool = False, max_depth: int = 50, root_in_active: bool = False) -> str:
-    roots = hierarchy(handle.phone)
+    roots = build_hierarchy(handle.phone)
     return dump(roots[:1] if root_in_active else roots, max_depth if isinstance(max_depth, int) else 50)
 
 
-def _device_info(handle: PhoneHandle) -> dict[str, Any]:
+def _describe_device(handle: PhoneHandle) -> dict[str, Any]:
     return {
-        "currentPackageName": foreground_package(handle.phone),
+        "currentPackageName": find_foreground_package(handle.phone),
         "displayHeight": HEIGHT,
         "displayRotation": 0,
         "displaySizeDpX": 411,
@@ -319,8 +319,8 @@ def _device_info(handle: PhoneHandle) -> dict[str, Any]:
     }
 
 
-def _info(view: ViewNode) -> dict[str, Any]:
-    bounds = _bounds(view.box)
+def _describe_view(view: ViewNode) -> dict[str, Any]:
+    bounds = _bounds_to_json(view.box)
     return {
         "bounds": bounds,
         "visibleBounds": bounds,
@@ -337,20 +337,20 @@ def _info(view: ViewNode) -> dict[str, Any]:
     }
 
 
-def _bounds(box: Box) -> dict[str, int]:
+def _bounds_to_json(box: Box) -> dict[str, int]:
     return {"left": box.left, "top": box.top, "right": box.right, "bottom": box.bottom}
 
 
-def _obj_info(handle: PhoneHandle, selector: object) -> dict[str, Any]:
-    return _info(found_view(handle, selector))
+def _describe_first(handle: PhoneHandle, selector: object) -> dict[str, Any]:
+    return _describe_view(find_view(handle, selector))
 
 
-def _obj_infos(handle: PhoneHandle, selector: object) -> list[dict[str, Any]]:
-    return [_info(view) for view in find(hierarchy(handle.phone), selector)]
+def _describe_all(handle: PhoneHandle, selector: object) -> list[dict[str, Any]]:
+    return [_describe_view(view) for view in find(build_hierarchy(handle.phone), selector)]
 
 
 def _count(handle: PhoneHandle, selector: object) -> int:
-    return len(find(hierarchy(handle.phone), selector))
+    return len(find(build_hierarchy(handle.phone), selector))
 
 
 async def _wait(handle: PhoneHandle, selector: object, timeout_ms: float = 0, *, gone: bool = False) -> bool:
@@ -368,11 +368,11 @@ async def _wait_gone(handle: PhoneHandle, selector: object, timeout_ms: float = 
 
 
 def _get_text(handle: PhoneHandle, selector: object) -> str:
-    return found_view(handle, selector).text
+    return find_view(handle, selector).text
 
 
-def _screenshot(handle: PhoneHandle, scale: float = 1, quality: int = 80) -> str:
-    from collab.envs.simphone.ui.render import render  # Pillow loads only when somebody looks
+def _take_screenshot(handle: PhoneHandle, scale: float = 1, quality: int = 80) -> str:
+    from collab.envs.simphone.ui.render import render  # Pillow loads only for a look
 
     image = render(look(handle.phone).observation).convert("RGB")
     share = min(1.0, max(0.05, float(scale)))
@@ -383,10 +383,10 @@ def _screenshot(handle: PhoneHandle, scale: float = 1, quality: int = 80) -> str
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def _child_by(word: str) -> Callable[..., str]:
+def _find_child_by(word: str) -> Callable[..., str]:
     def method(handle: PhoneHandle, parent: object, child: object, text: object, scroll: bool = False) -> str:
         name = remember(parent, child, {word: text})
-        found_view(handle, name)
+        find_view(handle, name)
         return name
 
     return method
@@ -396,7 +396,7 @@ def _child_by(word: str) -> Callable[..., str]:
 
 
 def _set_text(handle: PhoneHandle, selector: object, text: object) -> bool:
-    view = found_view(handle, selector)
+    view = find_view(handle, selector)
     field = look(handle.phone).placed.nodes[view.element].field if view.element is not None else None
     if field is None:
         return False
@@ -414,7 +414,7 @@ def _clear_input(handle: PhoneHandle) -> bool:
 
 
 def _clean(text: object) -> str:
-    """Text without half characters, which cannot be stored."""
+    """Return text without half characters, which cannot be stored."""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
         raise TypeError("text is none, or too long")
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -431,7 +431,7 @@ def _paste(handle: PhoneHandle) -> bool:
 
 def _press_key(handle: PhoneHandle, name: object) -> bool:
     alias = {"delete": "DEL", "del": "DEL", "recent": "APP_SWITCH", "center": "DPAD_CENTER"}.get(str(name), str(name))
-    code = input.key_code(alias)
+    code = input.parse_key(alias)
     return code is not None and _press_code(handle, code)
 
 
@@ -451,12 +451,12 @@ def _clear_toast(handle: PhoneHandle) -> None:
     handle.put(replace(handle.phone, notice=None))
 
 
-def _nothing(handle: PhoneHandle, *args: object) -> bool:
-    """Accepted: the screen is always on, upright and idle."""
+def _do_nothing(handle: PhoneHandle, *args: object) -> bool:
+    """Accept the call: the screen is always on, upright and idle."""
     return True
 
 
-def _opened(opens: Callable[[Phone], Phone]) -> Callable[[PhoneHandle], bool]:
+def _make_opener(opens: Callable[[Phone], Phone]) -> Callable[[PhoneHandle], bool]:
     def method(handle: PhoneHandle) -> bool:
         handle.put(opens(handle.phone))
         return True
@@ -465,16 +465,16 @@ def _opened(opens: Callable[[Phone], Phone]) -> Callable[[PhoneHandle], bool]:
 
 
 _METHODS: dict[str, Callable[..., Any]] = {
-    "childByDescription": _child_by("description"),
-    "childByInstance": _child_by("place"),
-    "childByText": _child_by("text"),
+    "childByDescription": _find_child_by("description"),
+    "childByInstance": _find_child_by("place"),
+    "childByText": _find_child_by("text"),
     "clearInputText": _clear_input,
     "clearLastToast": _clear_toast,
-    "clearLastTraversedText": _nothing,
+    "clearLastTraversedText": _do_nothing,
     "clearTextField": _clear_field,
     "click": click,
     "count": _count,
-    "deviceInfo": _device_info,
+    "deviceInfo": _describe_device,
     "drag": drag,
     "dragTo": drag_to,
     "dumpWindowHierarchy": _dump,
@@ -483,7 +483,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "flingForward": scroll_forward,
     "flingToBeginning": scroll_far(forward=False),
     "flingToEnd": scroll_far(forward=True),
-    "freezeRotation": _nothing,
+    "freezeRotation": _do_nothing,
     "gesture": gesture,
     "getClipboard": lambda handle: handle.phone.clipboard,
     "getLastToast": lambda handle: handle.phone.notice,
@@ -492,10 +492,10 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "injectInputEvent": inject,
     "longClick": long_click,
     "makeToast": _make_toast,
-    "objInfo": _obj_info,
-    "objInfoOfAllInstances": _obj_infos,
-    "openNotification": _opened(open_shade),
-    "openQuickSettings": _opened(open_quick_settings),
+    "objInfo": _describe_first,
+    "objInfoOfAllInstances": _describe_all,
+    "openNotification": _make_opener(open_shade),
+    "openQuickSettings": _make_opener(open_quick_settings),
     "pasteClipboard": _paste,
     "pinchIn": pinch,
     "pinchOut": pinch,
@@ -507,15 +507,15 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "scrollToBeginning": scroll_far(forward=False),
     "scrollToEnd": scroll_far(forward=True),
     "setClipboard": _set_clipboard,
-    "setOrientation": _nothing,
+    "setOrientation": _do_nothing,
     "setText": _set_text,
-    "sleep": _nothing,
+    "sleep": _do_nothing,
     "swipe": swipe,
     "swipePoints": swipe_points,
-    "takeScreenshot": _screenshot,
+    "takeScreenshot": _take_screenshot,
     "waitForExists": _wait,
-    "waitForIdle": _nothing,
+    "waitForIdle": _do_nothing,
     "waitUntilGone": _wait_gone,
-    "wakeUp": _nothing,
+    "wakeUp": _do_nothing,
 }
 """Every method of the program that its client uses."""

@@ -3,7 +3,7 @@
 The service `collab:`, which only this phone has: it sets up AndroidWorld-named tasks and judges them itself.
 
 A client opens a transport, names the service `collab:` with a JSON object behind it, and reads one JSON object until
-the end. On any other device the service is closed, which tells the client that nobody there can judge such a task.
+the end. On any other device the service is closed, which tells the client that no judge of such a task is there.
 
     {"ask": "tasks"}                                        {"tasks": [{"name": …, "max_steps": …}, …]}
     {"ask": "instance", "name": "SimpleSmsSend", "seed": 7} {"goal": …, "params": …, "max_steps": …}
@@ -41,13 +41,13 @@ async def serve_http(handle: PhoneHandle, reader: asyncio.StreamReader, writer: 
     """Answer requests until the peer closes or says so."""
     while True:
         acknowledge_at_once(writer)
-        head = await asyncio.wait_for(_head(reader), IDLE_S)
+        head = await asyncio.wait_for(_read_head(reader), IDLE_S)
         if head is None:
             return
         method, path, headers = head
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 9 or int(length) > MAX_BODY or "transfer-encoding" in headers:
-            writer.write(_response(413, b"body is too large or has no length", close=True))
+            writer.write(_build_response(413, b"body is too large or has no length", close=True))
             return
         body = await asyncio.wait_for(reader.readexactly(int(length)), IDLE_S)
         close = headers.get("connection", "").lower() == "close"
@@ -64,8 +64,8 @@ def acknowledge_at_once(writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, 1)
 
 
-async def _head(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]] | None:
-    """Method, path and headers (lower case); None when the peer has closed."""
+async def _read_head(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]] | None:
+    """Read method, path and headers (lower case); None when the peer has closed."""
     data = b""
     while not data.endswith(b"\r\n\r\n"):
         try:
@@ -87,34 +87,36 @@ async def _head(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]]
 
 async def _answer(handle: PhoneHandle, method: str, path: str, body: bytes, *, close: bool) -> bytes:
     if method == "GET" and path == "/ping":
-        return _response(200, b"pong", close=close)
+        return _build_response(200, b"pong", close=close)
     if path.startswith("/jsonrpc/0") and method == "POST":
-        return _response(200, json.dumps(await _rpc(handle, body)).encode(), "application/json", close=close)
-    return _response(404, b"not found", close=close)
+        return _build_response(
+            200, json.dumps(await _answer_rpc(handle, body)).encode(), "application/json", close=close
+        )
+    return _build_response(404, b"not found", close=close)
 
 
-async def _rpc(handle: PhoneHandle, body: bytes) -> dict[str, Any]:
-    """A JSON-RPC 2.0 answer to a request; never raises for what stands in it."""
+async def _answer_rpc(handle: PhoneHandle, body: bytes) -> dict[str, Any]:
+    """Return a JSON-RPC 2.0 answer to a request; never raises for what stands in it."""
     number: Any = None
     try:
         request = json.loads(body)
         if not isinstance(request, dict) or not isinstance(request.get("method"), str):
-            return _error(None, -32600, "invalid request")
+            return _build_error(None, -32600, "invalid request")
         number = request.get("id")
         if not isinstance(number, (int, str, type(None))):
             number = None
         return {"jsonrpc": "2.0", "id": number, "result": await call(handle, request["method"], request.get("params"))}
     except (ValueError, RecursionError):
-        return _error(number, -32700, "parse error")
+        return _build_error(number, -32700, "parse error")
     except RpcError as error:
-        return _error(number, error.code, str(error))
+        return _build_error(number, error.code, str(error))
 
 
-def _error(number: Any, code: int, message: str) -> dict[str, Any]:
+def _build_error(number: Any, code: int, message: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message, "data": message}}
 
 
-def _response(status: int, body: bytes, kind: str = "text/plain", *, close: bool = False) -> bytes:
+def _build_response(status: int, body: bytes, kind: str = "text/plain", *, close: bool = False) -> bytes:
     reason = {200: "OK", 404: "Not Found", 413: "Payload Too Large"}[status]
     head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
     return (head + f"Connection: {'close' if close else 'keep-alive'}\r\n\r\n").encode() + body
@@ -131,11 +133,11 @@ def examine(handle: PhoneHandle, question: str) -> dict[str, Any]:
         return {"error": f"not a question: {question[:200]!r}; known: {', '.join(_ANSWERS)}"}
 
 
-def _tasks(handle: PhoneHandle) -> dict[str, Any]:
+def _list_tasks(handle: PhoneHandle) -> dict[str, Any]:
     return {"tasks": [asdict(info) for info in handle.suite.tasks()]}
 
 
-def _instance(handle: PhoneHandle, *, name: str, seed: int) -> dict[str, Any]:
+def _start_instance(handle: PhoneHandle, *, name: str, seed: int) -> dict[str, Any]:
     task = handle.suite.instance(name, seed)
     told = ("goal", "params", "max_steps", "difficulty", "apps")
     return {field: value for field, value in asdict(task).items() if field in told}
@@ -155,7 +157,7 @@ def _read_answer(handle: PhoneHandle, *, text: str) -> dict[str, Any]:
     return {}
 
 
-def _oracle(handle: PhoneHandle) -> dict[str, Any]:
+def _ask_oracle(handle: PhoneHandle) -> dict[str, Any]:
     if handle.exam is None:
         return {"error": "no task has begun"}
     actions = handle.exam.solve(look(handle.phone))
@@ -169,10 +171,10 @@ def _score(handle: PhoneHandle) -> dict[str, Any]:
 
 
 _ANSWERS: dict[str, Callable[..., dict[str, Any]]] = {
-    "tasks": _tasks,
-    "instance": _instance,
+    "tasks": _list_tasks,
+    "instance": _start_instance,
     "begin": begin,
     "answer": _read_answer,
-    "oracle": _oracle,
+    "oracle": _ask_oracle,
     "score": _score,
 }

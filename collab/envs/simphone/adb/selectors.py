@@ -20,17 +20,17 @@ class BadSelector(Exception):
 
 
 def find(roots: list[ViewNode], selector: object) -> list[ViewNode]:
-    """All views that match, in reading order.
+    """Return all views that match, in reading order.
 
     Raises:
         BadSelector: the selector is malformed.
     """
     views = [view for root in roots for view in root.walk()]
     if isinstance(selector, str):
-        return _found_before(roots, selector)
+        return _find_remembered(roots, selector)
     if not isinstance(selector, Mapping):
         raise BadSelector("selector is no object")
-    found = _matching(views, selector)
+    found = _find_matching(views, selector)
     kinds, selectors = selector.get("childOrSibling") or [], selector.get("childOrSiblingSelector") or []
     if not isinstance(kinds, list) or not isinstance(selectors, list) or len(kinds) != len(selectors):
         raise BadSelector("chain is malformed")
@@ -41,16 +41,16 @@ def find(roots: list[ViewNode], selector: object) -> list[ViewNode]:
         below = list(start.walk())[1:] if start is not None else []
         if not isinstance(following, Mapping):
             raise BadSelector("chain is malformed")
-        found = _matching(below, following)
+        found = _find_matching(below, following)
     return found
 
 
 def remember(parent: object, child: object, words: Mapping[str, object]) -> str:
-    """The string that stands for the child of `parent` that matches `child` and has `words` in or below it."""
+    """Return the string that stands for the child of `parent` that matches `child` and has `words` in or below it."""
     return json.dumps({"parent": parent, "child": child, "words": dict(words)})
 
 
-def _found_before(roots: list[ViewNode], text: str) -> list[ViewNode]:
+def _find_remembered(roots: list[ViewNode], text: str) -> list[ViewNode]:
     try:
         kept = json.loads(text)
         parent, child, words = kept["parent"], kept["child"], kept["words"]
@@ -59,14 +59,14 @@ def _found_before(roots: list[ViewNode], text: str) -> list[ViewNode]:
     if not isinstance(child, Mapping) or not isinstance(words, Mapping):
         raise BadSelector("unknown object")
     owners = find(roots, parent)
-    candidates = _matching(list(owners[0].walk())[1:], child) if owners else []
+    candidates = _find_matching(list(owners[0].walk())[1:], child) if owners else []
     place = words.get("place")
     if isinstance(place, int):
         return candidates[place : place + 1]
-    return [view for view in candidates if _matching(list(view.walk()), words)]
+    return [view for view in candidates if _find_matching(list(view.walk()), words)]
 
 
-def _matching(views: list[ViewNode], selector: Mapping[str, Any]) -> list[ViewNode]:
+def _find_matching(views: list[ViewNode], selector: Mapping[str, Any]) -> list[ViewNode]:
     tests = [_test(name, value) for name, value in selector.items() if name in _FIELDS]
     found = [view for view in views if all(test(view) for test in tests)]
     instance = selector.get("instance")
@@ -75,17 +75,17 @@ def _matching(views: list[ViewNode], selector: Mapping[str, Any]) -> list[ViewNo
 
 def _test(name: str, value: object) -> Callable[[ViewNode], bool]:
     read, compare = _FIELDS[name]
-    if compare is _same:
+    if compare is _is_same:
         return lambda view: read(view) == value
     if not isinstance(value, str):
         raise BadSelector(f"{name} is no text")
     if compare is _matches:
-        matches = _pattern(name, value)
+        matches = _build_pattern(name, value)
         return lambda view: matches(str(read(view)))
     return lambda view: compare(str(read(view)), value)
 
 
-def _pattern(name: str, value: str) -> Callable[[str], bool]:
+def _build_pattern(name: str, value: str) -> Callable[[str], bool]:
     def matches(seen: str) -> bool:
         try:
             return expression.fullmatch(seen) is not None
@@ -99,7 +99,7 @@ def _pattern(name: str, value: str) -> Callable[[str], bool]:
     return matches
 
 
-def _same(seen: str, wanted: str) -> bool:
+def _is_same(seen: str, wanted: str) -> bool:
     return seen == wanted
 
 
@@ -107,7 +107,7 @@ def _contains(seen: str, wanted: str) -> bool:
     return wanted.lower() in seen.lower()
 
 
-def _starts(seen: str, wanted: str) -> bool:
+def _starts_with(seen: str, wanted: str) -> bool:
     return seen.lower().startswith(wanted.lower())
 
 
@@ -115,7 +115,7 @@ def _matches(seen: str, wanted: str) -> bool:
     return re.fullmatch(wanted, seen) is not None
 
 
-def _flag(name: str) -> Callable[[ViewNode], object]:
+def _read_flag(name: str) -> Callable[[ViewNode], object]:
     return lambda view: name in view.flags
 
 
@@ -124,28 +124,28 @@ def _index(view: ViewNode) -> int:
 
 
 _FIELDS: dict[str, tuple[Callable[[ViewNode], object], Callable[[str, str], bool]]] = {
-    "text": (lambda view: view.text, _same),
+    "text": (lambda view: view.text, _is_same),
     "textContains": (lambda view: view.text, _contains),
     "textMatches": (lambda view: view.text, _matches),
-    "textStartsWith": (lambda view: view.text, _starts),
-    "className": (lambda view: view.kind, _same),
+    "textStartsWith": (lambda view: view.text, _starts_with),
+    "className": (lambda view: view.kind, _is_same),
     "classNameMatches": (lambda view: view.kind, _matches),
-    "description": (lambda view: view.description, _same),
+    "description": (lambda view: view.description, _is_same),
     "descriptionContains": (lambda view: view.description, _contains),
     "descriptionMatches": (lambda view: view.description, _matches),
-    "descriptionStartsWith": (lambda view: view.description, _starts),
-    "checkable": (_flag("checkable"), _same),
-    "checked": (_flag("checked"), _same),
-    "clickable": (_flag("clickable"), _same),
-    "longClickable": (_flag("long-clickable"), _same),
-    "scrollable": (_flag("scrollable"), _same),
-    "enabled": (lambda view: "disabled" not in view.flags, _same),
-    "focusable": (_flag("focusable"), _same),
-    "focused": (_flag("focused"), _same),
-    "selected": (_flag("selected"), _same),
-    "packageName": (lambda view: view.package, _same),
+    "descriptionStartsWith": (lambda view: view.description, _starts_with),
+    "checkable": (_read_flag("checkable"), _is_same),
+    "checked": (_read_flag("checked"), _is_same),
+    "clickable": (_read_flag("clickable"), _is_same),
+    "longClickable": (_read_flag("long-clickable"), _is_same),
+    "scrollable": (_read_flag("scrollable"), _is_same),
+    "enabled": (lambda view: "disabled" not in view.flags, _is_same),
+    "focusable": (_read_flag("focusable"), _is_same),
+    "focused": (_read_flag("focused"), _is_same),
+    "selected": (_read_flag("selected"), _is_same),
+    "packageName": (lambda view: view.package, _is_same),
     "packageNameMatches": (lambda view: view.package, _matches),
-    "resourceId": (lambda view: view.id, _same),
+    "resourceId": (lambda view: view.id, _is_same),
     "resourceIdMatches": (lambda view: view.id, _matches),
-    "index": (_index, _same),
+    "index": (_index, _is_same),
 }

@@ -5,7 +5,7 @@
     await server.close()
 
 It binds 127.0.0.1 only and refuses any peer that is not on this machine. A peer that does not speak the protocol is
-disconnected; nobody can make the server run a program, open a file or stop.
+disconnected; no client can make the server run a program, open a file or stop.
 
 A phone server in a thread of its own, for programs and tests that are not asynchronous.
 
@@ -32,7 +32,7 @@ from types import TracebackType
 from collab.envs.simphone.adb import sync
 from collab.envs.simphone.adb.automator import PhoneHandle
 from collab.envs.simphone.adb.http import examine, serve_http
-from collab.envs.simphone.adb.sync import HELPER, ProtocolError, fail, okay, serve_sync, text_block
+from collab.envs.simphone.adb.sync import HELPER, ProtocolError, fail, pack_okay, pack_text, serve_sync
 from collab.envs.simphone.shell import ShellResult, console, run, tree
 from collab.errors import UsageError
 
@@ -55,7 +55,7 @@ def answer(handle: PhoneHandle, command: str) -> ShellResult:
 async def serve_plain(
     handle: PhoneHandle, command: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """`shell:` and `exec:`: both streams of output as they are, then the end."""
+    """Serve `shell:` and `exec:`: both streams of output as they are, then the end."""
     if _SERVER.match(command):  # the automation program, whose work this server does: runs until it is killed
         await reader.read(1)
         return
@@ -63,13 +63,13 @@ async def serve_plain(
         writer.write(answer(handle, command).output_bytes)
         await writer.drain()
         return
-    await _terminal(handle, _Raw(reader, writer))
+    await _run_terminal(handle, _Raw(reader, writer))
 
 
 async def serve_packets(
     handle: PhoneHandle, command: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, echo: bool
 ) -> None:
-    """`shell,v2:`: output and errors apart, and an exit code.
+    """Serve `shell,v2:`: output and errors apart, and an exit code.
 
     Args:
         echo: whether the peer's terminal leaves echoing to us.
@@ -77,18 +77,18 @@ async def serve_packets(
     code = 0
     if command:
         result = answer(handle, command)
-        writer.write(_packets(sync.STDOUT, tree.encode(result.stdout)))
-        writer.write(_packets(sync.STDERR, tree.encode(result.stderr)))
+        writer.write(_build_packets(sync.STDOUT, tree.encode(result.stdout)))
+        writer.write(_build_packets(sync.STDERR, tree.encode(result.stderr)))
         code = result.exit_code
     else:
-        code = await _terminal(handle, _Packets(reader, writer, echo=echo))
-    writer.write(sync.shell_packet(sync.EXIT, bytes([code])))
+        code = await _run_terminal(handle, _Packets(reader, writer, echo=echo))
+    writer.write(sync.pack_shell(sync.EXIT, bytes([code])))
     await writer.drain()
 
 
-def _packets(stream: int, data: bytes) -> bytes:
+def _build_packets(stream: int, data: bytes) -> bytes:
     step = 32 * 1024
-    return b"".join(sync.shell_packet(stream, data[start : start + step]) for start in range(0, len(data), step))
+    return b"".join(sync.pack_shell(stream, data[start : start + step]) for start in range(0, len(data), step))
 
 
 class _Raw:
@@ -100,7 +100,7 @@ class _Raw:
         self._reader, self._writer = reader, writer
 
     async def read(self) -> bytes:
-        """What was typed; empty at the end."""
+        """Return what was typed; empty at the end."""
         return await self._reader.read(4096)
 
     def write(self, data: bytes) -> None:
@@ -115,7 +115,7 @@ class _Packets:
         self._reader, self._writer, self.echo = reader, writer, echo
 
     async def read(self) -> bytes:
-        """What was typed; empty at the end."""
+        """Return what was typed; empty at the end."""
         while True:
             stream, data = await sync.read_shell_packet(self._reader)
             if stream == sync.CLOSE_STDIN:
@@ -125,10 +125,10 @@ class _Packets:
 
     def write(self, data: bytes) -> None:
         """Show something."""
-        self._writer.write(_packets(sync.STDOUT, data))
+        self._writer.write(_build_packets(sync.STDOUT, data))
 
 
-async def _terminal(handle: PhoneHandle, peer: _Raw | _Packets) -> int:
+async def _run_terminal(handle: PhoneHandle, peer: _Raw | _Packets) -> int:
     """Run line after line until `exit` or the end of input; returns the last exit code."""
     line, code = b"", 0
     _show(peer, PROMPT.encode() if peer.echo else b"")
@@ -151,9 +151,9 @@ async def _terminal(handle: PhoneHandle, peer: _Raw | _Packets) -> int:
                 command, line = line.decode("utf-8", "replace").strip(), b""
                 if re.fullmatch(r"exit(\s+\d+)?", command):
                     return int(command[4:] or code) & 255
-                code = _ran(handle, peer, command, code)
+                code = _run_line(handle, peer, command, code)
     if line.strip():
-        code = _ran(handle, peer, line.decode("utf-8", "replace"), code)
+        code = _run_line(handle, peer, line.decode("utf-8", "replace"), code)
     return code
 
 
@@ -162,7 +162,7 @@ def _show(peer: _Raw | _Packets, data: bytes) -> None:
         peer.write(data)
 
 
-def _ran(handle: PhoneHandle, peer: _Raw | _Packets, command: str, code: int) -> int:
+def _run_line(handle: PhoneHandle, peer: _Raw | _Packets, command: str, code: int) -> int:
     output = b""
     if command:
         result = answer(handle, command)
@@ -208,7 +208,7 @@ class PhoneServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
-        """Listen; returns the port.
+        """Listen and return the port.
 
         Raises:
             UsageError: the port is taken.
@@ -264,7 +264,7 @@ class PhoneServer:
 
 
 def is_loopback(peer: object) -> bool:
-    """Whether a socket's peer name is on this machine."""
+    """Return whether a socket's peer name is on this machine."""
     return isinstance(peer, tuple) and ipaddress.ip_address(str(peer[0]).partition("%")[0]).is_loopback
 
 
@@ -278,45 +278,45 @@ class _Connection:
         self._reader, self._writer = reader, writer
 
     async def serve(self) -> None:
-        """One host service; when it hands the connection to a phone, one service of the phone."""
-        service = await self._next()
-        handle = None if service is None else await self._host(service)
+        """Serve one host service, and one service of the phone that it hands the connection to."""
+        service = await self._read_service()
+        handle = None if service is None else await self._answer_host(service)
         await self._writer.drain()
-        inner = None if handle is None else await self._next()
+        inner = None if handle is None else await self._read_service()
         if handle is not None and inner is not None:
-            await self._device(handle, inner)
+            await self._answer_device(handle, inner)
             await self._writer.drain()
 
-    async def _next(self) -> str | None:
+    async def _read_service(self) -> str | None:
         return await asyncio.wait_for(sync.read_service(self._reader), BEGIN_S)
 
     # ------------------------------------------------------------------------------------------------------ host
 
-    async def _host(self, service: str) -> PhoneHandle | None:
+    async def _answer_host(self, service: str) -> PhoneHandle | None:
         """Answer a host service; the phone when the connection is its from now on."""
         write = self._writer.write
         simple: dict[str, Callable[[], bytes]] = {
-            "host:version": lambda: okay(f"{VERSION:04x}"),
-            "host:devices": lambda: okay(self._listing()),
-            "host:devices-l": lambda: okay(self._listing(long=True)),
-            "host:host-features": lambda: okay(FEATURES),
-            "host:list-forward": lambda: okay(""),
+            "host:version": lambda: pack_okay(f"{VERSION:04x}"),
+            "host:devices": lambda: pack_okay(self._list_phones()),
+            "host:devices-l": lambda: pack_okay(self._list_phones(long=True)),
+            "host:host-features": lambda: pack_okay(FEATURES),
+            "host:list-forward": lambda: pack_okay(""),
             "host:kill": lambda: fail("this server is SimPhone's: stop it where it was started"),
         }
         if service in simple:
             write(simple[service]())
         elif service in ("host:track-devices", "host:track-devices-l"):
-            write(okay(self._listing(long=service.endswith("-l"))))
+            write(pack_okay(self._list_phones(long=service.endswith("-l"))))
             await self._writer.drain()
             await self._reader.read(1)  # the list never changes: wait until the peer goes
         elif service.startswith(("host:connect:", "host:disconnect:")):
-            write(okay(f"failed to connect to {service.split(':', 2)[2]}: this server has only its own phones"))
+            write(pack_okay(f"failed to connect to {service.split(':', 2)[2]}: this server has only its own phones"))
         else:
-            return await self._chosen(service)
+            return await self._choose_phone(service)
         return None
 
-    async def _chosen(self, service: str) -> PhoneHandle | None:
-        """A service that names a phone: a transport to it, or a question about it."""
+    async def _choose_phone(self, service: str) -> PhoneHandle | None:
+        """Answer a service that names a phone: a transport to it, or a question about it."""
         prefix, serial, rest = _split(service, self._phones)
         if prefix is None:
             self._writer.write(fail(f"unknown host service '{service[:80]}'"))
@@ -333,22 +333,22 @@ class _Connection:
         if prefix == "transport":
             self._writer.write(b"OKAY")
             return handle
-        self._writer.write(self._about(serials[0], rest))
+        self._writer.write(self._describe_phone(serials[0], rest))
         return None
 
-    def _about(self, serial: str, question: str) -> bytes:
+    def _describe_phone(self, serial: str, question: str) -> bytes:
         if question.startswith("wait-for-"):
             gone = question.endswith(("-disconnect", "-recovery", "-bootloader", "-sideload", "-rescue"))
             return fail("this phone is always online") if gone else b"OKAYOKAY"
         if question == "list-forward":
-            return okay("")
+            return pack_okay("")
         if question.startswith(("forward:", "killforward", "reverse:")):
             return fail("ports are not forwarded: connect through the transport")
         answers = {"get-state": "device", "get-serialno": serial, "get-devpath": f"simphone:{serial}"}
         answers["features"] = FEATURES
-        return okay(answers[question]) if question in answers else fail(f"unknown service '{question[:80]}'")
+        return pack_okay(answers[question]) if question in answers else fail(f"unknown service '{question[:80]}'")
 
-    def _listing(self, *, long: bool = False) -> str:
+    def _list_phones(self, *, long: bool = False) -> str:
         if not long:
             return "".join(f"{serial}\tdevice\n" for serial in self._phones)
         return "".join(
@@ -358,8 +358,8 @@ class _Connection:
 
     # ---------------------------------------------------------------------------------------------------- device
 
-    async def _device(self, handle: PhoneHandle, service: str) -> None:
-        """A service of a phone, until its end."""
+    async def _answer_device(self, handle: PhoneHandle, service: str) -> None:
+        """Serve one service of a phone until its end."""
         reader, writer = self._reader, self._writer
         name, _, rest = service.partition(":")
         name, *options = name.split(",")
@@ -385,13 +385,13 @@ class _Connection:
             handle.put(result.phone)
             writer.write(b"OKAY" + result.output_bytes)
         elif service == "reverse:list-forward":
-            writer.write(b"OKAY" + text_block(""))
+            writer.write(b"OKAY" + pack_text(""))
         else:
             writer.write(fail("connection refused" if name == "tcp" else "closed"))
 
 
 def _split(service: str, phones: Mapping[str, PhoneHandle]) -> tuple[str | None, str, str]:
-    """(kind, serial, question) of a service that names a phone; the serial is empty for "the only one"."""
+    """Return (kind, serial, question) of a service that names a phone; the serial is empty for "the only one"."""
     for prefix in ("host:tport:serial:", "host:transport:"):
         if service.startswith(prefix):
             return prefix.split(":")[1], service.removeprefix(prefix), ""
@@ -411,7 +411,7 @@ def _split(service: str, phones: Mapping[str, PhoneHandle]) -> tuple[str | None,
 
 
 @contextmanager
-def serving(phones: Mapping[str, PhoneHandle], *, port: int = 0) -> Iterator[int]:
+def serve_phones(phones: Mapping[str, PhoneHandle], *, port: int = 0) -> Iterator[int]:
     """Serve phones while the block runs; gives the port.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from collab.envs.simphone.app import App, Apps, together
+from collab.envs.simphone.app import App, Apps, combine_apps
 from collab.envs.simphone.apps import (
     calendar,
     camera,
@@ -44,13 +44,13 @@ INSTALLED: tuple[App, ...] = (
 """In the order of their names."""
 
 
-def phone_with(apps: Iterable[App]) -> Apps:
-    """These apps, the launcher that shows them and the system's own screens; ConfigError when two clash."""
+def build_apps(apps: Iterable[App]) -> Apps:
+    """Combine apps, their launcher and the system's own screens; ConfigError when two clash."""
     apps = tuple(apps)
-    return together(launcher(apps), apps, system.SCREENS)
+    return combine_apps(launcher(apps), apps, system.SCREENS)
 
 
-STANDARD = phone_with(INSTALLED)
-"""What is on every phone unless somebody chose otherwise."""
+STANDARD = build_apps(INSTALLED)
+"""What is on every phone by default."""
 
 __all__ = ["INSTALLED", "STANDARD", "TEXT_MENU", "phone_with"]

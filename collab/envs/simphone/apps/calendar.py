@@ -14,8 +14,8 @@ from functools import lru_cache, partial
 from collab.envs.simphone.app import (
     App,
     Item,
-    Line,
-    Node,
+    NodeLine,
+    UiNode,
     View,
     button,
     grid,
@@ -33,12 +33,12 @@ from collab.envs.simphone.apps.calendar_pickers import (
     PACKAGE,
     REMINDERS,
     WEEKDAY_LINE,
-    month_name,
-    month_weeks,
+    format_month,
+    format_weekdays,
+    list_month_days,
     pick_date,
     pick_time,
-    turned,
-    weekday_names,
+    turn_month,
 )
 from collab.envs.simphone.content.calendar import (
     DAY,
@@ -46,23 +46,23 @@ from collab.envs.simphone.content.calendar import (
     REPETITIONS,
     WEEK,
     add_event,
-    agenda,
     change_event,
-    date_of,
-    day_name,
-    day_of,
-    days_of,
+    compute_day,
+    compute_month,
+    compute_span,
     draw_event,
     end_repetition,
-    event,
+    find_event,
     find_events,
-    month_of,
+    format_day,
+    format_time,
+    list_days,
+    list_occurrences,
     remove_event,
     skip_occurrence,
-    span,
-    time_name,
+    to_date,
 )
-from collab.envs.simphone.state import START_MS, Page, Phone, Row, edit_page, keep, pop, push, toast
+from collab.envs.simphone.state import START_MS, Page, Phone, TableRow, edit_page, keep, pop, push, toast
 
 _ID = PACKAGE + ":id/"
 _FIELDS = ("title", "location", "description")
@@ -82,11 +82,11 @@ def open_new(phone: Phone, day: int) -> Phone:
 
 def open_event(phone: Phone, id: int, day: int) -> Phone:
     """Show an event, whose occurrence on that day was touched."""
-    row = event(phone, id)
-    return phone if row is None else push(phone, _page_of(row, day))
+    row = find_event(phone, id)
+    return phone if row is None else push(phone, _make_page(row, day))
 
 
-def _page_of(row: Row, day: int) -> Page:
+def _make_page(row: TableRow, day: int) -> Page:
     return Page(
         screen="calendar.editor",
         data={
@@ -103,21 +103,21 @@ def _page_of(row: Row, day: int) -> Page:
 
 
 def editor(phone: Phone, page: Page) -> View:
-    """An event; nothing is stored before Save."""
+    """Show an event; nothing is stored before Save."""
     data, new = page.data, page.data["id"] is None
     delete = icon("Delete", _ID + "delete", _ask)
     body: list[Item] = [
         text_field(page, "title", "Title", _ID + "event_title"),
         text_field(page, "location", "Location", _ID + "event_location"),
         text_field(page, "description", "Description", _ID + "event_description"),
-        _when("Start", "start", int(data["start"])),
-        _when("End", "end", int(data["end"])),
-        _choice("Reminder", "event_reminder_1", "calendar.reminder", _reminder_name(int(data["reminder"]))),
-        _choice("Repetition", "event_repetition", "calendar.repetition", _interval_name(int(data["interval"]))),
+        _time_line("Start", "start", int(data["start"])),
+        _time_line("End", "end", int(data["end"])),
+        _choice("Reminder", "event_reminder_1", "calendar.reminder", _name_reminder(int(data["reminder"]))),
+        _choice("Repetition", "event_repetition", "calendar.repetition", _name_interval(int(data["interval"]))),
     ]
     if data["interval"] == WEEK:
         chosen = Page(screen="calendar.weekdays", data={"rule": data["rule"]})
-        name = weekday_names(int(data["rule"]))
+        name = format_weekdays(int(data["rule"]))
         body.append(item("Repeat on", _ID + "event_repetition_rule", partial(push, page=chosen), value=name))
     return View(
         title="New Event" if new else "Edit Event",
@@ -128,8 +128,8 @@ def editor(phone: Phone, page: Page) -> View:
     )
 
 
-def _when(name: str, part: str, seconds: int) -> Line:
-    day, time = day_name(day_of(seconds)), time_name(seconds)
+def _time_line(name: str, part: str, seconds: int) -> NodeLine:
+    day, time = format_day(compute_day(seconds)), format_time(seconds)
     return line(
         item(f"{name} date", f"{_ID}event_{part}_date", partial(pick_date, part=part), value=day),
         item(f"{name} time", f"{_ID}event_{part}_time", partial(pick_time, part=part), value=time),
@@ -140,11 +140,11 @@ def _choice(label: str, key: str, screen: str, value: str) -> Item:
     return item(label, _ID + key, partial(push, page=Page(screen=screen)), value=value)
 
 
-def _reminder_name(minutes: int) -> str:
+def _name_reminder(minutes: int) -> str:
     return REMINDERS.get(minutes, f"{minutes} minutes before")
 
 
-def _interval_name(interval: int) -> str:
+def _name_interval(interval: int) -> str:
     return REPETITIONS.get(interval, f"Every {interval // DAY} days")
 
 
@@ -166,17 +166,17 @@ def _save(phone: Phone) -> Phone:
 def _close(phone: Phone) -> Phone:
     """Leave the form; ask first when something in it would be lost."""
     page = phone.page
-    row = None if page.data["id"] is None else event(phone, int(page.data["id"]))
+    row = None if page.data["id"] is None else find_event(phone, int(page.data["id"]))
     if row is None:
         changed = any(page.fields.values())
     else:
-        before = _page_of(row, int(page.data["day"]))
+        before = _make_page(row, int(page.data["day"]))
         changed = (before.data, before.fields) != (page.data, page.fields)
     return push(phone, Page(screen="calendar.discard")) if changed else pop(phone)
 
 
 def discard(phone: Phone, page: Page) -> View:
-    """What the form asks when it is closed with something in it."""
+    """Show what the form asks when it is closed with something in it."""
     return View(
         title="",
         style="dialog",
@@ -202,8 +202,8 @@ def _ask(phone: Phone) -> Phone:
 
 
 def delete(phone: Phone, page: Page) -> View:
-    """The question before an event is deleted; of a repeating one, also how much of it."""
-    row = event(phone, int(page.data["id"]))
+    """Show the question before an event is deleted; of a repeating one, also how much of it."""
+    row = find_event(phone, int(page.data["id"]))
     body: list[Item] = [text("Delete this event?", _ID + "delete_event_description")]
     if row is not None and row["repeat_interval"]:
         body = [text("This event repeats.", _ID + "delete_event_description")]
@@ -238,49 +238,49 @@ _LISTED = 60
 """How many days the list of what comes next looks ahead."""
 _WEEKS_HEIGHT = 1500
 """Of all weeks of a month together, in pixels."""
-_TODAY = day_of(START_MS // 1000)
+_TODAY = compute_day(START_MS // 1000)
 
 
 def cell_key(day: int) -> str:
-    """Key of a day in the month view."""
-    return f"{_ID}day/{date_of(day).isoformat()}"
+    """Return the key of a day in the month view."""
+    return f"{_ID}day/{to_date(day).isoformat()}"
 
 
 def entry_key(id: int, day: int) -> str:
-    """Key of an event in a list, by the day its occurrence starts on."""
-    return f"{_ID}event/{id}/{date_of(day).isoformat()}"
+    """Return the key of an event in a list, by the day its occurrence starts on."""
+    return f"{_ID}event/{id}/{to_date(day).isoformat()}"
 
 
 def main(phone: Phone, page: Page) -> View:
-    """The view that is chosen."""
+    """Show the view that is chosen."""
     view = {"month": _month, "list": _list}[str(page.data["page"])](phone, page)
     view.actions = (
         icon("Search", _ID + "search", partial(push, page=Page(screen="calendar.search", focus="words"))),
         icon("Change view", _ID + "change_view", partial(push, page=Page(screen="calendar.views"))),
         icon("Go to date", _ID + "go_to_date", _go_to),
     )
-    view.fab = icon("New Event", _ID + "calendar_fab", partial(open_new, day=_today(phone)))
+    view.fab = icon("New Event", _ID + "calendar_fab", partial(open_new, day=_find_today(phone)))
     return view
 
 
-def _today(phone: Phone) -> int:
-    return day_of(phone.now_ms // 1000)
+def _find_today(phone: Phone) -> int:
+    return compute_day(phone.now_ms // 1000)
 
 
 def _month(phone: Phone, page: Page) -> View:
     month = int(page.data["month"])
-    weeks = month_weeks(month)
+    weeks = list_month_days(month)
     counts = dict.fromkeys(weeks, 0)
-    for start, one in agenda(phone, weeks[0], weeks[-1]):
-        for day in days_of(start, one):
+    for start, one in list_occurrences(phone, weeks[0], weeks[-1]):
+        for day in list_days(start, one):
             if day in counts:
                 counts[day] += 1
     height = _WEEKS_HEIGHT * 7 // len(weeks)
-    cells = [_cell(day, counts[day], month, _today(phone), height) for day in weeks]
-    earlier, later = partial(turned, by=-1), partial(turned, by=1)
+    cells = [_cell(day, counts[day], month, _find_today(phone), height) for day in weeks]
+    earlier, later = partial(turn_month, by=-1), partial(turn_month, by=1)
     body: list[Item] = [
         row(
-            heading(month_name(month), _ID + "top_value"),
+            heading(format_month(month), _ID + "top_value"),
             icon("Previous month", _ID + "top_left_arrow", earlier),
             icon("Next month", _ID + "top_right_arrow", later),
         ),
@@ -291,46 +291,46 @@ def _month(phone: Phone, page: Page) -> View:
 
 
 @lru_cache(maxsize=1 << 12)
-def _cell(day: int, count: int, month: int, today: int, height: int) -> Node:
-    date = date_of(day)
-    label = str(date.day) if month_of(day) == month else f"{date.day} {date:%b}"
+def _cell(day: int, count: int, month: int, today: int, height: int) -> UiNode:
+    date = to_date(day)
+    label = str(date.day) if compute_month(day) == month else f"{date.day} {date:%b}"
     value = f"{count} event{'s' * (count > 1)}" if count else None
     flags = ("selected",) if day == today else ()
-    return Node("chip", label, cell_key(day), value, flags, partial(_open_day, day=day), height=height)
+    return UiNode("chip", label, cell_key(day), value, flags, partial(_open_day, day=day), height=height)
 
 
 def _list(phone: Phone, page: Page) -> View:
-    """What has not ended yet, by day."""
-    now, today = phone.now_ms // 1000, _today(phone)
+    """Show what has not ended yet, by day."""
+    now, today = phone.now_ms // 1000, _find_today(phone)
     body: list[Item] = []
     shown = -1
-    for start, one in agenda(phone, today, today + _LISTED):
-        begin, end = span(one)
+    for start, one in list_occurrences(phone, today, today + _LISTED):
+        begin, end = compute_span(one)
         if start + end - begin < now:
             continue
-        if day_of(start) != shown:
-            shown = day_of(start)
+        if compute_day(start) != shown:
+            shown = compute_day(start)
             body.append(_section(shown))
-        body.append(_entry(start, one, _hours(start, one)))
+        body.append(_entry(start, one, _format_hours(start, one)))
     return View(title="Simple Calendar", body=body or [text("No events", _ID + "empty")])
 
 
 @lru_cache(maxsize=1 << 12)
-def _section(day: int) -> Node:
-    return heading(day_name(day), f"{_ID}section/{date_of(day).isoformat()}")
+def _section(day: int) -> UiNode:
+    return heading(format_day(day), f"{_ID}section/{to_date(day).isoformat()}")
 
 
 def day_list(phone: Phone, page: Page) -> View:
-    """One day."""
+    """Show one day."""
     day = int(page.data["day"])
     earlier, later = partial(_open_other, day=day - 1), partial(_open_other, day=day + 1)
     body: list[Item] = [
         row(
-            heading(day_name(day), _ID + "top_value"),
+            heading(format_day(day), _ID + "top_value"),
             icon("Previous day", _ID + "top_left_arrow", earlier),
             icon("Next day", _ID + "top_right_arrow", later),
         ),
-        *(_entry(start, one, _hours(start, one)) for start, one in agenda(phone, day, day)),
+        *(_entry(start, one, _format_hours(start, one)) for start, one in list_occurrences(phone, day, day)),
     ]
     if len(body) == 1:
         body.append(text("No events", _ID + "empty"))
@@ -343,20 +343,20 @@ def day_list(phone: Phone, page: Page) -> View:
 
 
 def search(phone: Phone, page: Page) -> View:
-    """Events that hold the words."""
+    """Show events that hold the words."""
     words = page.fields.get("words", "").strip()
     found = find_events(phone, words) if words else []
     body: list[Item] = [text_field(page, "words", "Search", _ID + "top_toolbar_search")]
     for one in found:
-        start = span(one)[0]
-        body.append(_entry(start, one, f"{day_name(day_of(start))}, {_hours(start, one)}"))
+        start = compute_span(one)[0]
+        body.append(_entry(start, one, f"{format_day(compute_day(start))}, {_format_hours(start, one)}"))
     if words and not found:
         body.append(text("No items found.", _ID + "search_placeholder"))
     return View(title="Search", body=body)
 
 
 def views(phone: Phone, page: Page) -> View:
-    """The choice of a view."""
+    """Show the choice of a view."""
     now = phone.stacks[PACKAGE][-2].data["page"]
     names = {"month": "Monthly view", "list": "Simple event list"}
     body: list[Item] = [
@@ -365,17 +365,17 @@ def views(phone: Phone, page: Page) -> View:
     return View(title="Change view", style="menu", body=body)
 
 
-def _hours(start: int, one: Row) -> str:
+def _format_hours(start: int, one: TableRow) -> str:
     first, last = int(one["start_ts"] or 0), int(one["end_ts"] or 0)
-    return time_name(start) if first == last else f"{time_name(start)} - {time_name(start + last - first)}"
+    return format_time(start) if first == last else f"{format_time(start)} - {format_time(start + last - first)}"
 
 
-def _entry(start: int, one: Row, value: str) -> Node:
-    return _event_item(int(one["id"] or 0), day_of(start), str(one["title"]), value)
+def _entry(start: int, one: TableRow, value: str) -> UiNode:
+    return _event_item(int(one["id"] or 0), compute_day(start), str(one["title"]), value)
 
 
 @lru_cache(maxsize=1 << 12)
-def _event_item(id: int, day: int, title: str, value: str) -> Node:
+def _event_item(id: int, day: int, title: str, value: str) -> UiNode:
     return item(title, entry_key(id, day), partial(open_event, id=id, day=day), value=value)
 
 
@@ -392,11 +392,11 @@ def _show(phone: Phone, view: str) -> Phone:
 
 
 def _go_to(phone: Phone) -> Phone:
-    today = _today(phone)
-    return push(phone, Page(screen="calendar.goto", data={"day": today, "month": month_of(today)}))
+    today = _find_today(phone)
+    return push(phone, Page(screen="calendar.goto", data={"day": today, "month": compute_month(today)}))
 
 
-def _noise(phone: Phone, rng: random.Random) -> Phone:
+def _add_noise(phone: Phone, rng: random.Random) -> Phone:
     for _ in range(rng.randint(2, 6)):
         phone = add_event(phone, **draw_event(rng, rng.randrange(_TODAY - 14, _TODAY + 17)))
     return phone
@@ -406,7 +406,7 @@ APP = App(
     package=PACKAGE,
     names=("Simple Calendar Pro", "Calendar"),
     activity=".activities.MainActivity",
-    pages=(Page(screen="calendar.main", data={"page": "month", "month": month_of(_TODAY)}),),
+    pages=(Page(screen="calendar.main", data={"page": "month", "month": compute_month(_TODAY)}),),
     screens={
         "calendar.main": main,
         "calendar.day": day_list,
@@ -416,5 +416,5 @@ APP = App(
         **calendar_pickers.SCREENS,
     },
     tables=(EVENTS,),
-    noise=_noise,
+    noise=_add_noise,
 )

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 from functools import partial
 
-from collab.envs.simphone.app import Item, Line, Node, View, button, grid, heading, icon, line, radio, row, switch, tab
+from collab.envs.simphone.app import (
+    Item,
+    NodeLine,
+    UiNode,
+    View,
+    button,
+    grid,
+    heading,
+    icon,
+    line,
+    radio,
+    row,
+    switch,
+    tab,
+)
 from collab.envs.simphone.content.calendar import (
     DAY,
     REPETITIONS,
     WEEK,
-    date_of,
-    day_name,
-    day_of,
-    month_of,
-    month_start,
-    time_name,
-    weekday_bit,
+    compute_day,
+    compute_month,
+    compute_weekday_bit,
+    find_month_start,
+    format_day,
+    format_time,
+    to_date,
 )
 from collab.envs.simphone.state import Handler, Page, Phone, edit_page, keep, pop, push, swap
 
 PACKAGE = "com.simplemobiletools.calendar.pro"
 _ID = PACKAGE + ":id/"
-WEEKDAY_LINE = Line(
+WEEKDAY_LINE = NodeLine(
     tuple(
         heading(name, f"{_ID}weekday/{name}")._replace(height=80) for name in ("Su", "Mo", "Tu", "We", "Th", "Fr", "Sa")
     )
@@ -46,66 +60,66 @@ EVERY = 5
 # ------------------------------------------------------------------------------------------------------------- dates
 
 
-def month_name(month: int) -> str:
-    """A month in words, "October 2023"."""
-    return f"{date_of(month_start(month)):%B %Y}"
+def format_month(month: int) -> str:
+    """Return a month in words, "October 2023"."""
+    return f"{to_date(find_month_start(month)):%B %Y}"
 
 
-def month_weeks(month: int) -> range:
-    """The days of all weeks, Sunday to Saturday, that a month touches."""
-    first, after = month_start(month), month_start(month + 1)
-    start = first - date_of(first).isoweekday() % 7
+def list_month_days(month: int) -> range:
+    """Return the days of all weeks, Sunday to Saturday, that a month touches."""
+    first, after = find_month_start(month), find_month_start(month + 1)
+    start = first - to_date(first).isoweekday() % 7
     return range(start, after + (start - after) % 7)
 
 
-def turned(phone: Phone, by: int) -> Phone:
-    """Turn the calendar's leaves; nobody gets beyond the years the app knows."""
+def turn_month(phone: Phone, by: int) -> Phone:
+    """Turn the calendar's leaves, within the years that the app knows."""
     month = min(max(int(phone.page.data["month"]) + by, 1970 * 12 + 1), 2100 * 12 + 10)
     return edit_page(keep(phone, month=month), scroll=0)
 
 
 def pick_date(phone: Phone, part: str) -> Phone:
     """Open the date dialog for the start or the end of the event below."""
-    day = day_of(int(phone.page.data[part]))
-    return push(phone, Page(screen="calendar.date", data={"part": part, "day": day, "month": month_of(day)}))
+    day = compute_day(int(phone.page.data[part]))
+    return push(phone, Page(screen="calendar.date", data={"part": part, "day": day, "month": compute_month(day)}))
 
 
 def date_dialog(phone: Phone, page: Page) -> View:
-    """A day for the start or the end of an event."""
+    """Ask for the day of the start or the end of an event."""
     return _date_view(page, _take_date)
 
 
 def goto_dialog(phone: Phone, page: Page) -> View:
-    """A day to look at."""
+    """Ask for a day to look at."""
     return _date_view(page, _look_at)
 
 
 def _date_view(page: Page, take: Handler) -> View:
     month, chosen = int(page.data["month"]), int(page.data["day"])
-    cells = [_date_cell(day, day == chosen, month_of(day) == month) for day in month_weeks(month)]
+    cells = [_date_cell(day, day == chosen, compute_month(day) == month) for day in list_month_days(month)]
     body: list[Item] = [
         row(
-            heading(month_name(month), _ID + "date_picker_header"),
-            icon("Previous month", _ID + "prev", partial(turned, by=-1)),
-            icon("Next month", _ID + "next", partial(turned, by=1)),
+            heading(format_month(month), _ID + "date_picker_header"),
+            icon("Previous month", _ID + "prev", partial(turn_month, by=-1)),
+            icon("Next month", _ID + "next", partial(turn_month, by=1)),
         ),
         WEEKDAY_LINE,
         *grid(cells, 7),
     ]
-    return View(title=day_name(chosen), style="dialog", body=body, actions=_buttons(take))
+    return View(title=format_day(chosen), style="dialog", body=body, actions=_buttons(take))
 
 
-def _date_cell(day: int, chosen: bool, enabled: bool) -> Node:
+def _date_cell(day: int, chosen: bool, enabled: bool) -> UiNode:
     flags = (*(("selected",) if chosen else ()), *(() if enabled else ("disabled",)))
-    return Node("chip", str(date_of(day).day), date_key(day), None, flags, partial(keep, day=day))
+    return UiNode("chip", str(to_date(day).day), date_key(day), None, flags, partial(keep, day=day))
 
 
 def date_key(day: int) -> str:
-    """Key of a day in the date dialog."""
-    return f"{_ID}date/{date_of(day).isoformat()}"
+    """Return the key of a day in the date dialog."""
+    return f"{_ID}date/{to_date(day).isoformat()}"
 
 
-def _buttons(take: Handler) -> tuple[Node, ...]:
+def _buttons(take: Handler) -> tuple[UiNode, ...]:
     return button("Cancel", _ID + "cancel", pop), button("OK", _ID + "ok", take)
 
 
@@ -125,9 +139,9 @@ def put_time(phone: Phone, part: str, seconds: int) -> Phone:
     data = phone.page.data
     if part == "end":
         return keep(phone, end=seconds)
-    before, rule = day_of(int(data["start"])), data["rule"]
-    if data["interval"] == WEEK and rule == weekday_bit(before):
-        rule = weekday_bit(day_of(seconds))
+    before, rule = compute_day(int(data["start"])), data["rule"]
+    if data["interval"] == WEEK and rule == compute_weekday_bit(before):
+        rule = compute_weekday_bit(compute_day(seconds))
     return keep(phone, start=seconds, end=seconds + int(data["end"]) - int(data["start"]), rule=rule)
 
 
@@ -141,7 +155,7 @@ def pick_time(phone: Phone, part: str) -> Phone:
 
 
 def time_dialog(phone: Phone, page: Page) -> View:
-    """First the hour, then the minute."""
+    """Ask first for the hour, then for the minute."""
     minutes, page_name = int(page.data["minutes"]), str(page.data["page"])
     hour, minute = divmod(minutes, 60)
     body: list[Item] = [
@@ -163,12 +177,12 @@ def time_dialog(phone: Phone, page: Page) -> View:
                 button("+ 1 min", _ID + "minute_more", partial(keep, minutes=more)),
             )
         )
-    return View(title=time_name(60 * minutes), style="dialog", body=body, actions=_buttons(_take_time))
+    return View(title=format_time(60 * minutes), style="dialog", body=body, actions=_buttons(_take_time))
 
 
-def _time_chip(part: str, number: int, chosen: bool, minutes: int) -> Node:
+def _time_chip(part: str, number: int, chosen: bool, minutes: int) -> UiNode:
     flags = ("selected",) if chosen else ()
-    return Node("chip", f"{number:02d}", f"{_ID}{part}/{number}", None, flags, _turn_to(minutes))
+    return UiNode("chip", f"{number:02d}", f"{_ID}{part}/{number}", None, flags, _turn_to(minutes))
 
 
 def _turn_to(minutes: int) -> Handler:
@@ -179,14 +193,14 @@ def _turn_to(minutes: int) -> Handler:
 def _take_time(phone: Phone) -> Phone:
     part, minutes = str(phone.page.data["part"]), int(phone.page.data["minutes"])
     phone = pop(phone)
-    return put_time(phone, part, day_of(int(phone.page.data[part])) * DAY + 60 * minutes)
+    return put_time(phone, part, compute_day(int(phone.page.data[part])) * DAY + 60 * minutes)
 
 
 # ----------------------------------------------------------------------------------------------------------- choices
 
 
 def repetition_menu(phone: Phone, page: Page) -> View:
-    """How often an event repeats."""
+    """Show how often an event repeats."""
     now = phone.stacks[PACKAGE][-2].data["interval"]
     body: list[Item] = [
         radio(name, f"{_ID}repetition/{interval}", interval == now, partial(_repeat, interval=interval))
@@ -197,12 +211,12 @@ def repetition_menu(phone: Phone, page: Page) -> View:
 
 def _repeat(phone: Phone, interval: int) -> Phone:
     phone = pop(phone)
-    rule = {0: 0, DAY: 0, WEEK: weekday_bit(day_of(int(phone.page.data["start"])))}.get(interval, 1)
+    rule = {0: 0, DAY: 0, WEEK: compute_weekday_bit(compute_day(int(phone.page.data["start"])))}.get(interval, 1)
     return keep(phone, interval=interval, rule=rule)
 
 
 def weekdays_dialog(phone: Phone, page: Page) -> View:
-    """The days of the week on which an event repeats; the last one cannot be switched off."""
+    """Show the days of the week on which an event repeats; the last one cannot be switched off."""
     rule = int(page.data["rule"])
     body: list[Item] = [
         switch(name, f"{_ID}repeat_on/{name}", bool(rule & 1 << place), partial(keep, rule=rule ^ 1 << place or rule))
@@ -215,22 +229,22 @@ def _take_weekdays(phone: Phone) -> Phone:
     return keep(pop(phone), rule=int(phone.page.data["rule"]))
 
 
-def weekday_names(rule: int) -> str:
-    """A weekly rule in words."""
+def format_weekdays(rule: int) -> str:
+    """Return a weekly rule in words."""
     return ", ".join(name for place, name in enumerate(WEEKDAY_NAMES) if rule & 1 << place)
 
 
 def reminder_menu(phone: Phone, page: Page) -> View:
-    """When the phone reminds of an event."""
+    """Show when the phone reminds of an event."""
     now = phone.stacks[PACKAGE][-2].data["reminder"]
     body: list[Item] = [
-        radio(name, f"{_ID}reminder/{minutes}", minutes == now, partial(_remind, minutes=minutes))
+        radio(name, f"{_ID}reminder/{minutes}", minutes == now, partial(_set_reminder, minutes=minutes))
         for minutes, name in REMINDERS.items()
     ]
     return View(title="Reminder", style="dialog", body=body)
 
 
-def _remind(phone: Phone, minutes: int) -> Phone:
+def _set_reminder(phone: Phone, minutes: int) -> Phone:
     return keep(pop(phone), reminder=minutes)
 
 

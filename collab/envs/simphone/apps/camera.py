@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from collab.envs.simphone.app import App, Node, View, button, icon, line, tab, text
-from collab.envs.simphone.state import ROOT, Page, Phone, children, keep, pop, recall, remember, toast, write
+from collab.envs.simphone.app import App, UiNode, View, button, icon, line, tab, text
+from collab.envs.simphone.state import ROOT, Page, Phone, keep, list_children, pop, recall, remember, toast, write
 
 PACKAGE = "com.android.camera2"
 PERMISSIONS_PACKAGE = "com.android.permissioncontroller"
@@ -18,7 +18,7 @@ _PERMISSIONS = {
 
 
 def main(phone: Phone, page: Page) -> View:
-    """The viewfinder, or the first permission that has not been decided."""
+    """Show the viewfinder, or the first permission that has not been decided."""
     for permission, question in _PERMISSIONS.items():
         if recall(phone, PACKAGE, permission) is None:
             return _permission_dialog(permission, question)
@@ -26,7 +26,7 @@ def main(phone: Phone, page: Page) -> View:
     return View(
         title="Camera",
         style="plain",
-        body=[Node("image", "Viewfinder", _ID + "preview", height=1500)],
+        body=[UiNode("image", "Viewfinder", _ID + "preview", height=1500)],
         footer=line(
             tab("Photo", _ID + "photo", mode == "photo", partial(keep, mode="photo")),
             icon("Shutter", _ID + "shutter_button", _shoot),
@@ -51,7 +51,7 @@ def _permission_dialog(permission: str, question: str) -> View:
 
 
 def _deny(phone: Phone, permission: str) -> Phone:
-    """Without the camera the app closes; without the location it works."""
+    """Deny the permission: without the camera the app closes, without the location it works."""
     return pop(phone) if permission == "camera" else _decide(phone, permission, granted=False)
 
 
@@ -62,7 +62,7 @@ def _decide(phone: Phone, permission: str, *, granted: bool) -> Phone:
 def _shoot(phone: Phone) -> Phone:
     folder = f"{ROOT}/DCIM/Camera"
     video = phone.page.data["mode"] == "video"
-    name = f"{'VID' if video else 'IMG'}_20231015_{len(children(phone, folder)):04d}.{'mp4' if video else 'jpg'}"
+    name = f"{'VID' if video else 'IMG'}_20231015_{len(list_children(phone, folder)):04d}.{'mp4' if video else 'jpg'}"
     return toast(write(phone, f"{folder}/{name}", ""), "Video saved" if video else "Picture saved")
 
 

@@ -13,7 +13,7 @@ _ID = PACKAGE + ":id/"
 
 
 def main(phone: Phone, page: Page) -> View:
-    """The clipboard, a field for something new, and earlier clips."""
+    """Show the clipboard, a field for something new, and earlier clips."""
     clips = recall(phone, PACKAGE, "clips", ())
     body: list[Item] = [
         text(f"Clipboard: {phone.clipboard}" if phone.clipboard else "The clipboard is empty", _ID + "clipboard"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from functools import partial
 
-from collab.envs.simphone.app import App, Item, Node, View, button, grid, icon, line, switch, tab, text
+from collab.envs.simphone.app import App, Item, UiNode, View, button, grid, icon, line, switch, tab, text
 from collab.envs.simphone.state import Page, Phone, keep, recall, remember
 
 PACKAGE = "com.google.android.deskclock"
@@ -17,7 +17,7 @@ _STOPPED = (None, 0, ())
 
 
 def main(phone: Phone, page: Page) -> View:
-    """The tab that is chosen."""
+    """Show the tab that is chosen."""
     chosen = str(page.data["page"])
     tabs = (tab(name, f"{_ID}tab_{key}", key == chosen, partial(keep, page=key)) for key, name in _TABS.items())
     view = {"alarm": _alarm, "clock": _clock, "timer": _timer, "stopwatch": _stopwatch}[chosen](phone, page)
@@ -44,36 +44,36 @@ def _clock(phone: Phone, page: Page) -> View:
 # ---------------------------------------------------------------------------------------------------------- timer
 
 
-def timer_text(digits: str) -> str:
-    """Typed digits as hours, minutes and seconds: "1635" → "00h 16m 35s"."""
+def format_timer(digits: str) -> str:
+    """Format typed digits as hours, minutes and seconds: "1635" → "00h 16m 35s"."""
     padded = digits.rjust(6, "0")
     return f"{padded[:2]}h {padded[2:4]}m {padded[4:]}s"
 
 
-def timers(phone: Phone) -> tuple[tuple[int, int | None, int], ...]:
-    """Timers: (length, end in ms of the device clock or None while paused, ms left while paused)."""
+def load_timers(phone: Phone) -> tuple[tuple[int, int | None, int], ...]:
+    """Load timers: (length, end in ms of the device clock or None while paused, ms left while paused)."""
     found: tuple[tuple[int, int | None, int], ...] = recall(phone, PACKAGE, "timers", ())
     return found
 
 
 def _timer(phone: Phone, page: Page) -> View:
-    if timers(phone) and not page.data.get("adding"):
+    if load_timers(phone) and not page.data.get("adding"):
         return _running_timers(phone)
     digits = str(page.data.get("digits", ""))
     keys = [*"123456789", "00", "0"]
     nodes = [button(key, f"{_ID}timer_setup_digit_{key}", partial(_press, key=key)) for key in keys]
-    nodes.append(Node("button", "Backspace", _ID + "timer_setup_delete", tap=partial(_press, key="")))
-    body: list[Item] = [text(timer_text(digits), _ID + "timer_setup_time"), *grid(nodes, columns=3)]
+    nodes.append(UiNode("button", "Backspace", _ID + "timer_setup_delete", tap=partial(_press, key="")))
+    body: list[Item] = [text(format_timer(digits), _ID + "timer_setup_time"), *grid(nodes, columns=3)]
     return View(title="", body=body, fab=icon("Start", _ID + "fab", _start_timer) if digits else None)
 
 
 def _running_timers(phone: Phone) -> View:
     body: list[Item] = []
-    for place, (_, ends, left) in enumerate(timers(phone)):
+    for place, (_, ends, left) in enumerate(load_timers(phone)):
         rest = max(0, ends - phone.now_ms) if ends is not None else left
         word = "Start" if ends is None else "Pause"
         body += [
-            text(_clock_text(rest), f"{_ID}timer_time/{place}", value="Time's up" if rest == 0 else None),
+            text(_format_clock(rest), f"{_ID}timer_time/{place}", value="Time's up" if rest == 0 else None),
             line(
                 button(word, f"{_ID}play_pause/{place}", partial(_pause_timer, place=place)),
                 button("Delete", f"{_ID}close/{place}", partial(_delete_timer, place=place)),
@@ -91,12 +91,12 @@ def _press(phone: Phone, key: str) -> Phone:
 def _start_timer(phone: Phone) -> Phone:
     digits = str(phone.page.data["digits"]).rjust(6, "0")
     length = 1000 * (int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:]))
-    phone = remember(phone, PACKAGE, timers=(*timers(phone), (length, phone.now_ms + length, length)))
+    phone = remember(phone, PACKAGE, timers=(*load_timers(phone), (length, phone.now_ms + length, length)))
     return keep(phone, digits="", adding=False)
 
 
 def _pause_timer(phone: Phone, place: int) -> Phone:
-    length, ends, left = timers(phone)[place]
+    length, ends, left = load_timers(phone)[place]
     changed = (length, phone.now_ms + left, left) if ends is None else (length, None, max(0, ends - phone.now_ms))
     return _put_timers(phone, place, (changed,))
 
@@ -106,28 +106,28 @@ def _delete_timer(phone: Phone, place: int) -> Phone:
 
 
 def _put_timers(phone: Phone, place: int, changed: tuple[tuple[int, int | None, int], ...]) -> Phone:
-    now = timers(phone)
+    now = load_timers(phone)
     return remember(phone, PACKAGE, timers=(*now[:place], *changed, *now[place + 1 :]))
 
 
 # ------------------------------------------------------------------------------------------------------ stopwatch
 
 
-def stopwatch_runs(phone: Phone) -> bool:
-    """Whether the stopwatch is running."""
+def is_stopwatch_running(phone: Phone) -> bool:
+    """Return whether the stopwatch is running."""
     return recall(phone, PACKAGE, "stopwatch", _STOPPED)[0] is not None
 
 
 def _stopwatch(phone: Phone, page: Page) -> View:
     since, before, laps = recall(phone, PACKAGE, "stopwatch", _STOPPED)
     elapsed = before + (phone.now_ms - since if since is not None else 0)
-    body: list[Item] = [text(_clock_text(elapsed, hundredths=True), _ID + "stopwatch_time")]
+    body: list[Item] = [text(_format_clock(elapsed, hundredths=True), _ID + "stopwatch_time")]
     body += [
-        text(f"Lap {place + 1}: {_clock_text(lap, hundredths=True)}", f"{_ID}lap/{place}")
+        text(f"Lap {place + 1}: {_format_clock(lap, hundredths=True)}", f"{_ID}lap/{place}")
         for place, lap in enumerate(laps)
     ]
     if since is not None:
-        buttons = [icon("Pause", _ID + "fab", _pause_stopwatch), icon("Lap", _ID + "right_button", _lap)]
+        buttons = [icon("Pause", _ID + "fab", _pause_stopwatch), icon("Lap", _ID + "right_button", _add_lap)]
     elif elapsed:
         buttons = [icon("Start", _ID + "fab", _run_stopwatch), icon("Reset", _ID + "left_button", _reset)]
     else:
@@ -146,7 +146,7 @@ def _pause_stopwatch(phone: Phone) -> Phone:
     return remember(phone, PACKAGE, stopwatch=(None, before + max(10, phone.now_ms - since), laps))
 
 
-def _lap(phone: Phone) -> Phone:
+def _add_lap(phone: Phone) -> Phone:
     since, before, laps = recall(phone, PACKAGE, "stopwatch", _STOPPED)
     return remember(phone, PACKAGE, stopwatch=(since, before, (*laps, before + phone.now_ms - since)))
 
@@ -161,7 +161,7 @@ def _flip_alarm(phone: Phone, place: int) -> Phone:
     return remember(phone, PACKAGE, alarms=(*alarms[:place], (time, days, not on), *alarms[place + 1 :]))
 
 
-def _clock_text(milliseconds: int, *, hundredths: bool = False) -> str:
+def _format_clock(milliseconds: int, *, hundredths: bool = False) -> str:
     seconds = milliseconds // 1000
     clock = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     short = f"{seconds // 60:02d}:{seconds % 60:02d}"

@@ -26,8 +26,8 @@ from collab.envs.simphone.content.people import (
     Person,
     add_person,
     change_person,
-    people,
-    person,
+    find_person,
+    list_people,
     remove_person,
 )
 from collab.envs.simphone.content.pools import draw_name, draw_number
@@ -39,9 +39,9 @@ _FIELDS = ("first", "last", "company", "phone", "email")
 
 
 def contact_list(phone: Phone, page: Page) -> View:
-    """Everybody, by name; the search field narrows the list."""
+    """Show all contacts by name; the search field narrows the list."""
     wanted = page.fields.get("search", "").strip().casefold()
-    found = [one for one in people(phone) if wanted in one.name.casefold()]
+    found = [one for one in list_people(phone) if wanted in one.name.casefold()]
     body: list[Item] = [text_field(page, "search", "Search contacts", _ID + "search")]
     body += [item(one.name, f"{_ID}contact/{one.id}", partial(_open, id=one.id)) for one in found]
     if not found:
@@ -50,13 +50,17 @@ def contact_list(phone: Phone, page: Page) -> View:
 
 
 def detail(phone: Phone, page: Page) -> View:
-    """One person."""
-    one = person(phone, int(page.data["id"]))
+    """Show one person."""
+    one = find_person(phone, int(page.data["id"]))
     if one is None:
         return View(title="Contact", body=[text("This contact does not exist any more", _ID + "gone")])
     body: list[Item] = [heading(one.name, _ID + "name")]
     if one.number:
-        body.append(line(button("Call", _ID + "call", _call), button("Text", _ID + "text", partial(_text, one=one))))
+        body.append(
+            line(
+                button("Call", _ID + "call", _call), button("Text", _ID + "text", partial(_open_conversation, one=one))
+            )
+        )
         body.append(item(one.number, _ID + "number", _call, value=one.label))
     return View(
         title="Contact details",
@@ -69,7 +73,7 @@ def detail(phone: Phone, page: Page) -> View:
 
 
 def editor(phone: Phone, page: Page) -> View:
-    """The form of a new or an existing contact; nothing is stored before Save."""
+    """Show the form of a new or an existing contact; nothing is stored before Save."""
     label = str(page.data["label"])
     return View(
         title="Create contact" if page.data["id"] is None else "Edit contact",
@@ -88,14 +92,14 @@ def editor(phone: Phone, page: Page) -> View:
 
 
 def label_menu(phone: Phone, page: Page) -> View:
-    """The choice of a number's label."""
+    """Show the choice of a number's label."""
     now = phone.stacks[phone.foreground][-2].data["label"]
     body: list[Item] = [radio(name, f"{_ID}label/{name}", name == now, partial(_label, name=name)) for name in LABELS]
     return View(title="Phone label", body=body, style="menu")
 
 
 def discard(phone: Phone, page: Page) -> View:
-    """What the form asks when it is closed with something in it."""
+    """Show what the form asks when it is closed with something in it."""
     return View(
         title="Discard your changes?",
         style="dialog",
@@ -108,13 +112,13 @@ def discard(phone: Phone, page: Page) -> View:
 
 
 def menu(phone: Phone, page: Page) -> View:
-    """More that can be done with a person."""
+    """Show more that can be done with a person."""
     ask = partial(swap, page=Page(screen="contacts.delete", data=page.data))
     return View(title="More options", style="menu", body=[item("Delete", _ID + "menu_delete", ask)])
 
 
 def delete(phone: Phone, page: Page) -> View:
-    """The question before a contact is deleted."""
+    """Show the question before a contact is deleted."""
     return View(
         title="Delete this contact?",
         style="dialog",
@@ -147,7 +151,7 @@ def _call(phone: Phone) -> Phone:
     return toast(phone, "Calls are not possible: no network")
 
 
-def _text(phone: Phone, one: Person) -> Phone:
+def _open_conversation(phone: Phone, one: Person) -> Phone:
     return open_conversation(phone, one.number)
 
 
@@ -173,7 +177,7 @@ def _delete(phone: Phone, id: int) -> Phone:
     return toast(pop(remove_person(phone, id), count=2), "Contact deleted")
 
 
-def _noise(phone: Phone, rng: random.Random) -> Phone:
+def _add_noise(phone: Phone, rng: random.Random) -> Phone:
     for _ in range(rng.randint(2, 6)):
         first, _, last = draw_name(rng).partition(" ")
         phone, _ = add_person(phone, first, last, draw_number(rng), rng.choice(("Mobile", "Home", "Work")))
@@ -195,5 +199,5 @@ APP = App(
         "contacts.delete": delete,
     },
     tables=CONTACT_TABLES,
-    noise=_noise,
+    noise=_add_noise,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from collab.envs.simphone.app import App, Item, View, button, grid, icon, item, line, tab, text
-from collab.envs.simphone.content.people import people
+from collab.envs.simphone.content.people import list_people
 from collab.envs.simphone.state import Page, Phone, keep, push, toast
 
 PACKAGE = "com.google.android.dialer"
@@ -14,11 +14,11 @@ _TABS = {"favorites": "Favorites", "recents": "Recents", "contacts": "Contacts"}
 
 
 def main(phone: Phone, page: Page) -> View:
-    """The chosen tab."""
+    """Show the chosen tab."""
     chosen = str(page.data["page"])
     body: list[Item] = []
     if chosen == "contacts":
-        body = [item(one.name, f"{_ID}contact/{one.id}", _call, value=one.number or None) for one in people(phone)]
+        body = [item(one.name, f"{_ID}contact/{one.id}", _call, value=one.number or None) for one in list_people(phone)]
     if not body:
         words = {"favorites": "No one is on your speed dial yet", "recents": "Your call history is empty"}
         body = [text(words.get(chosen, "No contacts"), _ID + "empty")]
@@ -33,7 +33,7 @@ def main(phone: Phone, page: Page) -> View:
 
 
 def keypad(phone: Phone, page: Page) -> View:
-    """Digits and a call button."""
+    """Show digits and a call button."""
     number = str(page.data.get("number", ""))
     keys = [button(key, f"{_ID}key_{key}", partial(_press, key=key)) for key in "123456789*0#"]
     return View(

@@ -15,15 +15,15 @@ from functools import lru_cache, partial
 from collab.envs.simphone.app import (
     App,
     Item,
-    Node,
+    UiNode,
     View,
     button,
-    chosen,
     grid,
     heading,
     icon,
     item,
     line,
+    list_selected,
     row,
     select,
     text,
@@ -34,8 +34,8 @@ from collab.envs.simphone.app import (
 from collab.envs.simphone.state import (
     Page,
     Phone,
-    Row,
     Table,
+    TableRow,
     insert,
     keep,
     pop,
@@ -43,9 +43,9 @@ from collab.envs.simphone.state import (
     remove,
     rows,
     swap,
+    to_whole,
     toast,
     update,
-    whole,
 )
 
 EXPENSE = Table(
@@ -80,25 +80,31 @@ OTHERS, INCOME = 1, 2
 _LAST_SECOND = 253_402_300_799
 
 
-def expenses(phone: Phone) -> list[Row]:
-    """All records, the newest first."""
-    return sorted(rows(phone, EXPENSE), key=_age, reverse=True)
+def list_expenses(phone: Phone) -> list[TableRow]:
+    """Return all records, the newest first."""
+    return sorted(rows(phone, EXPENSE), key=_sort_key, reverse=True)
 
 
-def expense(phone: Phone, id: int) -> Row | None:
-    """A record by its id."""
+def find_expense(phone: Phone, id: int) -> TableRow | None:
+    """Return a record by its id."""
     return next((row for row in rows(phone, EXPENSE) if row["expense_id"] == id), None)
 
 
 def add_expense(phone: Phone, name: str, amount: int, category: int, note: str) -> Phone:
     """Store a new record, dated now; the amount in cents."""
-    values: Row = {"name": name, "amount": amount, "category": category, "note": note}
+    values: TableRow = {"name": name, "amount": amount, "category": category, "note": note}
     return insert(phone, EXPENSE, **values, created_date=phone.now_ms, modified_date=phone.now_ms)[0]
 
 
 def change_expense(phone: Phone, id: int, name: str, amount: int, category: int, note: str) -> Phone:
     """Replace what a record says; it keeps its date."""
-    values: Row = {"name": name, "amount": amount, "category": category, "note": note, "modified_date": phone.now_ms}
+    values: TableRow = {
+        "name": name,
+        "amount": amount,
+        "category": category,
+        "note": note,
+        "modified_date": phone.now_ms,
+    }
     return update(phone, EXPENSE, lambda row: row["expense_id"] == id, **values)
 
 
@@ -107,31 +113,31 @@ def remove_expenses(phone: Phone, ids: Collection[int]) -> Phone:
     return remove(phone, EXPENSE, lambda row: row["expense_id"] in ids)
 
 
-def category_of(row: Row) -> str:
+def name_category(row: TableRow) -> str:
     """Name of a record's category; Others for a number the app does not know."""
-    return CATEGORIES.get(whole(row["category"]), CATEGORIES[OTHERS])
+    return CATEGORIES.get(to_whole(row["category"]), CATEGORIES[OTHERS])
 
 
-def dollars(cents: int) -> str:
-    """An amount in words, "$67.41"."""
+def format_dollars(cents: int) -> str:
+    """Return an amount in words, "$67.41"."""
     return f"${cents // 100}.{cents % 100:02d}"
 
 
-def cents(text: str) -> int:
-    """The amount somebody typed, in cents; 0 when it is none. The number field takes only digits and a point."""
+def parse_cents(text: str) -> int:
+    """Parse a typed amount to cents; 0 when it is none. The number field takes only digits and a point."""
     found = re.fullmatch(r"(\d{0,8})(?:\.(\d{0,2})\d*)?", re.sub(r"[^\d.]", "", text))
     return 0 if found is None else int(found[1] or 0) * 100 + int((found[2] or "").ljust(2, "0"))
 
 
 @lru_cache(maxsize=1 << 12)
-def day(milliseconds: int) -> str:
-    """A date as the app writes it, "15 Oct 2023"; years beyond 9999 end there."""
+def format_day(milliseconds: int) -> str:
+    """Return a date as the app writes it, "15 Oct 2023"; years beyond 9999 end there."""
     seconds = min(max(milliseconds // 1000, 0), _LAST_SECOND)
     return f"{datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC):%d %b %Y}"
 
 
-def _age(row: Row) -> tuple[int, int]:
-    return whole(row["created_date"]), whole(row["expense_id"])
+def _sort_key(row: TableRow) -> tuple[int, int]:
+    return to_whole(row["created_date"]), to_whole(row["expense_id"])
 
 
 PACKAGE = "com.arduia.expense"
@@ -141,7 +147,7 @@ _RECENT = 5
 
 
 def entry_key(id: int) -> str:
-    """Key of a record in a list."""
+    """Return the key of a record in a list."""
     return f"{_ID}expense/{id}"
 
 
@@ -149,18 +155,18 @@ def entry_key(id: int) -> str:
 
 
 def home(phone: Phone, page: Page) -> View:
-    """Sums and the latest records."""
-    earned = sum(whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] == INCOME)
-    spent = sum(whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] != INCOME)
-    latest = expenses(phone)[:_RECENT]
+    """Show sums and the latest records."""
+    earned = sum(to_whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] == INCOME)
+    spent = sum(to_whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] != INCOME)
+    latest = list_expenses(phone)[:_RECENT]
     body: list[Item] = [
         line(
-            text("Income", _ID + "tv_income", value=dollars(earned)),
-            text("Outcome", _ID + "tv_outcome", value=dollars(spent)),
+            text("Income", _ID + "tv_income", value=format_dollars(earned)),
+            text("Outcome", _ID + "tv_outcome", value=format_dollars(spent)),
         ),
         line(heading("Recent", _ID + "tv_recent"), button("More", _ID + "btn_more", _open_logs)),
     ]
-    body += [_entry(one, tap=partial(_open, id=_id(one))) for one in latest]
+    body += [_entry(one, tap=partial(_open, id=_read_id(one))) for one in latest]
     if not latest:
         body.append(text("No Items", _ID + "tv_no_data"))
     return View(
@@ -172,11 +178,11 @@ def home(phone: Phone, page: Page) -> View:
 
 
 def logs(phone: Phone, page: Page) -> View:
-    """All records, newest first; a long press starts the selection."""
-    selected = chosen(page)
+    """Show all records, newest first; a long press starts the selection."""
+    selected = list_selected(page)
     body: list[Item] = []
-    for one in expenses(phone):
-        id = _id(one)
+    for one in list_expenses(phone):
+        id = _read_id(one)
         choose = partial(toggle, name=str(id))
         tap = choose if selected else partial(_open, id=id)
         body.append(_entry(one, tap=tap)._replace(hold=choose, flags=("selected",) if str(id) in selected else ()))
@@ -198,18 +204,21 @@ def logs(phone: Phone, page: Page) -> View:
 
 
 def detail(phone: Phone, page: Page) -> View:
-    """One record."""
-    one = expense(phone, int(page.data["id"]))
+    """Show one record."""
+    one = find_expense(phone, int(page.data["id"]))
     if one is None:
         return View(title="Expense Detail", style="sheet", body=[text("No Data", _ID + "tv_no_data")])
-    name, amount, category, note = _said(one)
+    name, amount, category, note = _read_fields(one)
     body: list[Item] = [
-        row(heading(name, _ID + "tv_name_value"), icon("Delete", _ID + "btn_delete", partial(_ask, ids=(_id(one),)))),
+        row(
+            heading(name, _ID + "tv_name_value"),
+            icon("Delete", _ID + "btn_delete", partial(_ask, ids=(_read_id(one),))),
+        ),
         line(
-            text("Amount", _ID + "tv_amount_value", value=dollars(amount)),
+            text("Amount", _ID + "tv_amount_value", value=format_dollars(amount)),
             text("Category", _ID + "tv_category", value=category),
         ),
-        text("Date", _ID + "tv_date_value", value=day(whole(one["created_date"]))),
+        text("Date", _ID + "tv_date_value", value=format_day(to_whole(one["created_date"]))),
     ]
     if note:
         body.append(text("Note", _ID + "tv_note_value", value=note))
@@ -218,7 +227,7 @@ def detail(phone: Phone, page: Page) -> View:
 
 
 def drawer(phone: Phone, page: Page) -> View:
-    """Where one can go."""
+    """Show where one can go."""
     body: list[Item] = [
         item("Home", _ID + "dest_home", partial(pop, count=len(phone.stacks[PACKAGE]) - 1)),
         item("Expense Logs", _ID + "dest_expense_logs", _open_logs),
@@ -228,32 +237,32 @@ def drawer(phone: Phone, page: Page) -> View:
 
 
 def statistics(phone: Phone, page: Page) -> View:
-    """What was spent on each category."""
+    """Show what was spent on each category."""
     sums = dict.fromkeys(CATEGORIES.values(), 0)
     for one in rows(phone, EXPENSE):
-        sums[category_of(one)] += whole(one["amount"])
+        sums[name_category(one)] += to_whole(one["amount"])
     body: list[Item] = [
-        text(name, f"{_ID}sum/{name}", value=dollars(total)) for name, total in sums.items() if total
+        text(name, f"{_ID}sum/{name}", value=format_dollars(total)) for name, total in sums.items() if total
     ] or [text("No Data", _ID + "tv_no_data")]
     return View(title="Statistics", body=body, navigation=_drawer_icon())
 
 
-def _drawer_icon() -> Node:
+def _drawer_icon() -> UiNode:
     return icon("Open navigation drawer", _ID + "drawer", partial(push, page=Page(screen="expense.drawer")))
 
 
-def _entry(one: Row, *, tap: partial[Phone]) -> Node:
-    name, amount, category, _ = _said(one)
-    when = day(whole(one["created_date"]))
-    return item(name, entry_key(_id(one)), tap, value=f"{dollars(amount)} · {category} · {when}")
+def _entry(one: TableRow, *, tap: partial[Phone]) -> UiNode:
+    name, amount, category, _ = _read_fields(one)
+    when = format_day(to_whole(one["created_date"]))
+    return item(name, entry_key(_read_id(one)), tap, value=f"{format_dollars(amount)} · {category} · {when}")
 
 
-def _said(one: Row) -> tuple[str, int, str, str]:
-    return str(one["name"] or ""), whole(one["amount"]), category_of(one), str(one["note"] or "")
+def _read_fields(one: TableRow) -> tuple[str, int, str, str]:
+    return str(one["name"] or ""), to_whole(one["amount"]), name_category(one), str(one["note"] or "")
 
 
-def _id(one: Row) -> int:
-    return whole(one["expense_id"])
+def _read_id(one: TableRow) -> int:
+    return to_whole(one["expense_id"])
 
 
 def _visit(phone: Phone, screen: str) -> Phone:
@@ -270,14 +279,14 @@ def _open(phone: Phone, id: int) -> Phone:
 
 
 def _select_all(phone: Phone) -> Phone:
-    return select(phone, tuple(str(_id(one)) for one in expenses(phone)))
+    return select(phone, tuple(str(_read_id(one)) for one in list_expenses(phone)))
 
 
 # ------------------------------------------------------------------------------------------- deleting and writing
 
 
 def delete(phone: Phone, page: Page) -> View:
-    """The question before records are deleted."""
+    """Show the question before records are deleted."""
     count = len(page.data["ids"])
     words = f"{count} item{'s' * (count > 1)} will be deleted!"
     return View(
@@ -301,10 +310,10 @@ def _delete(phone: Phone) -> Phone:
 
 
 def entry(phone: Phone, page: Page) -> View:
-    """The form of a new or an existing record; nothing is stored before Save."""
+    """Show the form of a new or an existing record; nothing is stored before Save."""
     new = page.data["id"] is None
     chips = [
-        Node(
+        UiNode(
             *("chip", name, f"{_ID}category/{name}", None),
             ("selected",) if number == page.data["category"] else (),
             partial(keep, category=number),
@@ -328,30 +337,31 @@ def _create(phone: Phone) -> Phone:
     return push(phone, Page(screen="expense.entry", data={"id": None, "category": OTHERS}))
 
 
-def _edit(phone: Phone, one: Row) -> Phone:
-    name, amount, _, note = _said(one)
-    fields = {"name": name, "amount": dollars(amount).removeprefix("$"), "note": note}
+def _edit(phone: Phone, one: TableRow) -> Phone:
+    name, amount, _, note = _read_fields(one)
+    fields = {"name": name, "amount": format_dollars(amount).removeprefix("$"), "note": note}
     return swap(
-        phone, Page(screen="expense.entry", data={"id": _id(one), "category": whole(one["category"])}, fields=fields)
+        phone,
+        Page(screen="expense.entry", data={"id": _read_id(one), "category": to_whole(one["category"])}, fields=fields),
     )
 
 
 def _save(phone: Phone) -> Phone:
     page = phone.page
     name, amount, note = (page.fields.get(field, "").strip() for field in ("name", "amount", "note"))
-    if not cents(amount):
+    if not parse_cents(amount):
         return toast(phone, "Cost is Empty")
     category = int(page.data["category"])
     if page.data["id"] is None:
-        return toast(pop(add_expense(phone, name, cents(amount), category, note)), "Data Saved!")
+        return toast(pop(add_expense(phone, name, parse_cents(amount), category, note)), "Data Saved!")
     id = int(page.data["id"])
-    return toast(pop(change_expense(phone, id, name, cents(amount), category, note)), "Data Updated!")
+    return toast(pop(change_expense(phone, id, name, parse_cents(amount), category, note)), "Data Updated!")
 
 
 _NOISE = ((3, "Coffee"), (7, "Bus Ticket"), (4, "Electricity"), (5, "Flowers"), (9, "Pharmacy"), (8, "Wool Socks"))
 
 
-def _noise(phone: Phone, rng: random.Random) -> Phone:
+def _add_noise(phone: Phone, rng: random.Random) -> Phone:
     for category, name in rng.sample(_NOISE, rng.randint(1, 4)):
         phone = add_expense(phone, name, rng.randint(200, 9000), category, "")
     return phone
@@ -372,5 +382,5 @@ APP = App(
         "expense.entry": entry,
     },
     tables=(EXPENSE,),
-    noise=_noise,
+    noise=_add_noise,
 )

@@ -9,14 +9,14 @@ from functools import partial
 from collab.envs.simphone.app import (
     App,
     Item,
-    Line,
-    Node,
+    NodeLine,
+    UiNode,
     View,
     button,
-    chosen,
     icon,
     item,
     line,
+    list_selected,
     select,
     text,
     text_field,
@@ -28,12 +28,12 @@ from collab.envs.simphone.state import (
     ROOT,
     Page,
     Phone,
-    children,
     delete,
     edit_page,
-    folder_of,
+    find_folder,
     is_folder,
     keep,
+    list_children,
     move,
     name_of,
     pop,
@@ -52,16 +52,16 @@ _RECENT = 10
 
 
 def entry_key(path: str) -> str:
-    """Key of a file or folder in a list."""
+    """Return the key of a file or folder in a list."""
     return f"{_ID}item{path.removeprefix(ROOT)}"
 
 
 def recent(phone: Phone, page: Page) -> View:
-    """The files changed last."""
+    """Show the files changed last."""
     files = [(entry.changed_ms, path) for path, entry in phone.files.items() if entry.content is not None]
     files = sorted((one for one in files if one[1].startswith(ROOT)), reverse=True)[:_RECENT]
     body: list[Item] = [
-        item(name_of(path), entry_key(path), _open_file, value=name_of(folder_of(path))) for _, path in files
+        item(name_of(path), entry_key(path), _open_file, value=name_of(find_folder(path))) for _, path in files
     ]
     return View(
         title="Recent",
@@ -71,7 +71,7 @@ def recent(phone: Phone, page: Page) -> View:
 
 
 def roots(phone: Phone, page: Page) -> View:
-    """The drawer with the places files can be in."""
+    """Show the drawer with the places files can be in."""
     places = {"Recent": None, "Downloads": f"{ROOT}/Download", STORAGE: ROOT}
     body: list[Item] = [
         item(name, f"{_ID}root/{name}", partial(_go_to_root, folder=folder)) for name, folder in places.items()
@@ -80,15 +80,15 @@ def roots(phone: Phone, page: Page) -> View:
 
 
 def folder_list(phone: Phone, page: Page) -> View:
-    """One folder; a long press starts the selection."""
+    """Show one folder; a long press starts the selection."""
     folder = str(page.data["folder"])
-    selected = chosen(page)
-    entries = [path for path, _ in children(phone, folder)]
+    selected = list_selected(page)
+    entries = [path for path, _ in list_children(phone, folder)]
     body: list[Item] = [_entry(phone, path, path in selected, bool(selected)) for path in entries]
     if not body:
         body = [text("No items", _ID + "empty")]
     if not selected:
-        return View(title=_title(folder), body=body)
+        return View(title=_choose_title(folder), body=body)
     more = Page(screen="files.menu", data={"folder": folder, "paths": selected})
     return View(
         title=f"{len(selected)} selected",
@@ -102,7 +102,7 @@ def folder_list(phone: Phone, page: Page) -> View:
     )
 
 
-def _entry(phone: Phone, path: str, selected: bool, selecting: bool) -> Node:
+def _entry(phone: Phone, path: str, selected: bool, selecting: bool) -> UiNode:
     folder = is_folder(phone, path)
     choose = partial(toggle, name=path)
     tap = choose if selecting else partial(_enter, path=path) if folder else _open_file
@@ -110,7 +110,7 @@ def _entry(phone: Phone, path: str, selected: bool, selecting: bool) -> Node:
     return item(name_of(path), entry_key(path), tap, value=value, hold=choose, selected=selected)
 
 
-def _title(folder: str) -> str:
+def _choose_title(folder: str) -> str:
     return STORAGE if folder == ROOT else name_of(folder)
 
 
@@ -139,7 +139,7 @@ def _ask(phone: Phone, screen: str, paths: tuple[str, ...]) -> Phone:
 
 
 def menu(phone: Phone, page: Page) -> View:
-    """More that can be done with the selection."""
+    """Show more that can be done with the selection."""
     picker = Page(screen="files.picker", data=page.data)
     body: list[Item] = [
         item("Select all", _ID + "action_menu_select_all", partial(_select_all, folder=str(page.data["folder"]))),
@@ -153,11 +153,11 @@ def menu(phone: Phone, page: Page) -> View:
 
 
 def _select_all(phone: Phone, folder: str) -> Phone:
-    return select(pop(phone), tuple(path for path, _ in children(phone, folder)))
+    return select(pop(phone), tuple(path for path, _ in list_children(phone, folder)))
 
 
 def delete_dialog(phone: Phone, page: Page) -> View:
-    """The question before files are deleted; it names them."""
+    """Show the question before files are deleted; it names them."""
     paths: tuple[str, ...] = page.data["paths"]
     return View(
         title=f"Delete {len(paths)} item{'s' * (len(paths) > 1)}?",
@@ -175,7 +175,7 @@ def _delete(phone: Phone) -> Phone:
 
 
 def rename_dialog(phone: Phone, page: Page) -> View:
-    """The new name of one file."""
+    """Ask for the new name of one file."""
     return View(
         title="Rename",
         style="dialog",
@@ -186,28 +186,30 @@ def rename_dialog(phone: Phone, page: Page) -> View:
 
 def _rename(phone: Phone) -> Phone:
     path, name = str(phone.page.data["path"]), phone.page.fields.get("name", "").strip()
-    moved = move(phone, path, f"{folder_of(path)}/{name}") if name and "/" not in name else phone
+    moved = move(phone, path, f"{find_folder(path)}/{name}") if name and "/" not in name else phone
     return toast(phone, "Choose another name") if moved is phone else unselect(pop(moved))
 
 
 def picker(phone: Phone, page: Page) -> View:
-    """The folder to move to: walk there by folders and the path above them, then confirm."""
+    """Ask for the folder to move to: walk there by folders and the path above them, then confirm."""
     folder = str(page.data["folder"])
     trail = [ROOT]
     for part in folder.removeprefix(ROOT).split("/")[1:]:
         trail.append(f"{trail[-1]}/{part}")
     chips = tuple(
-        Node("chip", _title(path), f"{_ID}breadcrumb{path.removeprefix(ROOT)}", tap=partial(_walk, folder=path))
+        UiNode(
+            "chip", _choose_title(path), f"{_ID}breadcrumb{path.removeprefix(ROOT)}", tap=partial(_walk, folder=path)
+        )
         for path in trail
     )
     body: list[Item] = [
         item(name_of(path), entry_key(path), partial(_walk, folder=path))
-        for path, entry in children(phone, folder)
+        for path, entry in list_children(phone, folder)
         if entry.content is None
     ]
     return View(
-        title=f"Move to: {_title(folder)}",
-        body=[Line(chips, columns=max(3, len(chips))), *body],
+        title=f"Move to: {_choose_title(folder)}",
+        body=[NodeLine(chips, columns=max(3, len(chips))), *body],
         navigation=icon("Cancel", _ID + "close", pop),
         footer=line(button("Cancel", _ID + "cancel", pop), button("Move", _ID + "move", _move)),
     )
@@ -224,10 +226,10 @@ def _move(phone: Phone) -> Phone:
         moved = move(moved, path, f"{folder}/{name_of(path)}")
     if moved is phone:
         return toast(phone, "These items cannot be moved here")
-    return toast(unselect(pop(moved)), f"Moved to {_title(folder)}")
+    return toast(unselect(pop(moved)), f"Moved to {_choose_title(folder)}")
 
 
-def _noise(phone: Phone, rng: random.Random) -> Phone:
+def _add_noise(phone: Phone, rng: random.Random) -> Phone:
     for folder in rng.sample(sorted(FILES_BY_FOLDER), 3):
         for name in rng.sample(FILES_BY_FOLDER[folder], 2):
             phone = write(
@@ -250,5 +252,5 @@ APP = App(
         "files.rename": rename_dialog,
         "files.picker": picker,
     },
-    noise=_noise,
+    noise=_add_noise,
 )

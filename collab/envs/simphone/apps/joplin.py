@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from collab.envs.simphone.app import App, Item, Node, View, button, icon, item, row, text, text_field
-from collab.envs.simphone.state import Page, Phone, Row, Table, pop, push, rows, swap, toast, whole
+from collab.envs.simphone.app import App, Item, UiNode, View, button, icon, item, row, text, text_field
+from collab.envs.simphone.state import Page, Phone, Table, TableRow, pop, push, rows, swap, to_whole, toast
 from collab.types import Scalar
 
 _PATH = "/data/data/net.cozic.joplin/databases/joplin.sqlite"
@@ -60,43 +60,45 @@ NORMALIZED = Table(
 )
 
 
-def _blank(table: Table) -> Row:
+def _make_blank(table: Table) -> TableRow:
     return MappingProxyType({name: "" if kind.startswith("TEXT") else 0 for name, kind in table.columns})
 
 
-_BLANK_NOTE, _BLANK_FOLDER = _blank(NOTES), _blank(FOLDERS)
+_BLANK_NOTE, _BLANK_FOLDER = _make_blank(NOTES), _make_blank(FOLDERS)
 
 
-def folders(phone: Phone) -> list[Row]:
-    """All notebooks by title."""
-    return sorted(rows(phone, FOLDERS), key=lambda row: (said(row, "title").casefold(), said(row, "id")))
+def list_folders(phone: Phone) -> list[TableRow]:
+    """Return all notebooks by title."""
+    return sorted(rows(phone, FOLDERS), key=lambda row: (read_text(row, "title").casefold(), read_text(row, "id")))
 
 
-def notes(phone: Phone, folder: str | None = None) -> list[Row]:
-    """The notes of a notebook, or all when it is None, by title."""
+def list_notes(phone: Phone, folder: str | None = None) -> list[TableRow]:
+    """Return the notes of a notebook, or all when it is None, by title."""
     found = [row for row in rows(phone, NOTES) if folder is None or row["parent_id"] == folder]
-    return sorted(found, key=lambda row: (said(row, "title").casefold(), said(row, "id")))
+    return sorted(found, key=lambda row: (read_text(row, "title").casefold(), read_text(row, "id")))
 
 
-def note(phone: Phone, id: str) -> Row | None:
-    """A note by its id."""
+def note(phone: Phone, id: str) -> TableRow | None:
+    """Return a note by its id."""
     return next((row for row in rows(phone, NOTES) if row["id"] == id), None)
 
 
-def find_notes(phone: Phone, wanted: str) -> list[Row]:
-    """Notes with these words in title or body, those with them in the title first."""
+def find_notes(phone: Phone, wanted: str) -> list[TableRow]:
+    """Return notes with these words in title or body, those with them in the title first."""
     words = wanted.casefold()
-    found = [row for row in notes(phone) if any(words in said(row, name).casefold() for name in ("title", "body"))]
-    return sorted(found, key=lambda row: words not in said(row, "title").casefold())
+    found = [
+        row for row in list_notes(phone) if any(words in read_text(row, name).casefold() for name in ("title", "body"))
+    ]
+    return sorted(found, key=lambda row: words not in read_text(row, "title").casefold())
 
 
-def put_library(phone: Phone, records: Iterable[tuple[str, Row]]) -> Phone:
+def put_library(phone: Phone, records: Iterable[tuple[str, TableRow]]) -> Phone:
     """Replace everything by (title of the notebook, columns of a note), in this order."""
     keys: dict[str, str] = {}
     written = []
     for number, (folder, record) in enumerate(records, 1):
         parent = keys.setdefault(folder, f"{len(keys) + 1:032x}")
-        written.append(_written(phone, {**record, "id": f"{number:032x}", "parent_id": parent}))
+        written.append(_build_note(phone, {**record, "id": f"{number:032x}", "parent_id": parent}))
     titled = tuple(
         {**_BLANK_FOLDER, "id": key, "title": title, "created_time": phone.now_ms} for title, key in keys.items()
     )
@@ -105,9 +107,9 @@ def put_library(phone: Phone, records: Iterable[tuple[str, Row]]) -> Phone:
 
 def add_note(phone: Phone, folder: str, **values: Scalar) -> Phone:
     """Store a new note in a notebook."""
-    taken = {said(row, "id") for row in rows(phone, NOTES)}
+    taken = {read_text(row, "id") for row in rows(phone, NOTES)}
     id = next(id for number in range(1, len(taken) + 2) if (id := f"{number:032x}") not in taken)
-    return _put(phone, (*rows(phone, NOTES), _written(phone, {**values, "id": id, "parent_id": folder})))
+    return _put(phone, (*rows(phone, NOTES), _build_note(phone, {**values, "id": id, "parent_id": folder})))
 
 
 def change_note(phone: Phone, id: str, **values: Scalar) -> Phone:
@@ -121,25 +123,27 @@ def remove_note(phone: Phone, id: str) -> Phone:
     return _put(phone, tuple(row for row in rows(phone, NOTES) if row["id"] != id))
 
 
-def said(row: Row, name: str) -> str:
-    """One of a row's texts; empty when there is none."""
+def read_text(row: TableRow, name: str) -> str:
+    """Return one of a row's texts; empty when there is none."""
     return str(row[name] or "")
 
 
-def is_todo(row: Row) -> bool:
-    """Whether a note is a to-do."""
-    return whole(row["is_todo"]) != 0
+def is_todo(row: TableRow) -> bool:
+    """Return whether a note is a to-do."""
+    return to_whole(row["is_todo"]) != 0
 
 
-def _written(phone: Phone, values: Row) -> Row:
+def _build_note(phone: Phone, values: TableRow) -> TableRow:
     times = dict.fromkeys(("created_time", "updated_time", "user_created_time", "user_updated_time"), phone.now_ms)
     return {**_BLANK_NOTE, "markup_language": 1, **times, **values}
 
 
-def _put(phone: Phone, content: tuple[Row, ...]) -> Phone:
+def _put(phone: Phone, content: tuple[TableRow, ...]) -> Phone:
     """Store the notes, and what the search is kept in: the same with titles in lower case."""
     names = [name for name, _ in NORMALIZED.columns]
-    lowered = tuple({**{name: row[name] for name in names}, "title": said(row, "title").casefold()} for row in content)
+    lowered = tuple(
+        {**{name: row[name] for name in names}, "title": read_text(row, "title").casefold()} for row in content
+    )
     return replace(phone, rows={**phone.rows, (_PATH, NOTES.name): content, (_PATH, NORMALIZED.name): lowered})
 
 
@@ -150,25 +154,25 @@ ALL = "all"
 
 
 def entry_key(id: str) -> str:
-    """Key of a note in a list."""
+    """Return the key of a note in a list."""
     return f"{_ID}note/{id}"
 
 
 def folder_key(id: str) -> str:
-    """Key of a notebook in the sidebar."""
+    """Return the key of a notebook in the sidebar."""
     return f"{_ID}folder/{id}"
 
 
 def line_key(number: int) -> str:
-    """Key of a line of the note that is open."""
+    """Return the key of a line of the note that is open."""
     return f"{_ID}body/{number}"
 
 
 def note_list(phone: Phone, page: Page) -> View:
-    """The notes of a notebook, or all."""
+    """Show the notes of a notebook, or all."""
     shown = str(page.data["page"])
-    title = next((said(one, "title") for one in folders(phone) if one["id"] == shown), "All notes")
-    body: list[Item] = [_entry(one) for one in notes(phone, None if shown == ALL else shown)]
+    title = next((read_text(one, "title") for one in list_folders(phone) if one["id"] == shown), "All notes")
+    body: list[Item] = [_entry(one) for one in list_notes(phone, None if shown == ALL else shown)]
     new = partial(push, page=Page(screen="joplin.new", data={"folder": shown}))
     return View(
         title=title,
@@ -180,17 +184,17 @@ def note_list(phone: Phone, page: Page) -> View:
 
 
 def sidebar(phone: Phone, page: Page) -> View:
-    """All notebooks."""
+    """Show all notebooks."""
     body: list[Item] = [item("All notes", folder_key(ALL), partial(_show, folder=ALL))]
     body += [
-        item(said(one, "title"), folder_key(said(one, "id")), partial(_show, folder=said(one, "id")))
-        for one in folders(phone)
+        item(read_text(one, "title"), folder_key(read_text(one, "id")), partial(_show, folder=read_text(one, "id")))
+        for one in list_folders(phone)
     ]
     return View(title="Notebooks", body=body)
 
 
 def search(phone: Phone, page: Page) -> View:
-    """Notes that hold the words."""
+    """Show notes that hold the words."""
     words = page.fields.get("words", "").strip()
     body: list[Item] = [text_field(page, "words", "Search", _ID + "words")]
     body += [_entry(one) for one in (find_notes(phone, words) if words else ())]
@@ -198,17 +202,17 @@ def search(phone: Phone, page: Page) -> View:
 
 
 def detail(phone: Phone, page: Page) -> View:
-    """One note, line by line."""
+    """Show one note, line by line."""
     one = note(phone, str(page.data["id"]))
     if one is None:
         return View(title="Note", body=[text("This note does not exist.", _ID + "missing")])
-    id = said(one, "id")
-    lines = said(one, "body").split("\n")
+    id = read_text(one, "id")
+    lines = read_text(one, "body").split("\n")
     body: list[Item] = [text(words, line_key(number)) for number, words in enumerate(lines) if words.strip()]
     if is_todo(one):
         body.insert(0, _box(one))
     return View(
-        title=said(one, "title"),
+        title=read_text(one, "title"),
         body=body,
         actions=(
             icon("Edit", _ID + "edit", partial(_edit, one=one)),
@@ -218,7 +222,7 @@ def detail(phone: Phone, page: Page) -> View:
 
 
 def delete(phone: Phone, page: Page) -> View:
-    """The question before a note is deleted."""
+    """Show the question before a note is deleted."""
     ok = button("OK", _ID + "ok", partial(_delete, id=str(page.data["id"])))
     return View(
         title="Delete note?",
@@ -229,7 +233,7 @@ def delete(phone: Phone, page: Page) -> View:
 
 
 def new(phone: Phone, page: Page) -> View:
-    """What to add."""
+    """Show what to add."""
     choices = {"New note": 0, "New to-do": 1}
     body: list[Item] = [
         item(name, f"{_ID}new/{todo}", partial(_create, folder=str(page.data["folder"]), todo=todo))
@@ -239,7 +243,7 @@ def new(phone: Phone, page: Page) -> View:
 
 
 def editor(phone: Phone, page: Page) -> View:
-    """The form of a new or an existing note; nothing is stored before Save."""
+    """Show the form of a new or an existing note; nothing is stored before Save."""
     return View(
         title="To-do" if page.data["todo"] else "Note",
         body=[
@@ -250,16 +254,21 @@ def editor(phone: Phone, page: Page) -> View:
     )
 
 
-def _entry(one: Row) -> Item:
-    entry = item(said(one, "title"), entry_key(said(one, "id")), partial(_open, id=said(one, "id")))
+def _entry(one: TableRow) -> Item:
+    entry = item(read_text(one, "title"), entry_key(read_text(one, "id")), partial(_open, id=read_text(one, "id")))
     return row(entry, _box(one)) if is_todo(one) else entry
 
 
-def _box(one: Row) -> Node:
-    done = whole(one["todo_completed"]) != 0
-    tap = partial(_check, id=said(one, "id"), done=not done)
-    return Node(
-        "checkbox", f"To-do {said(one, 'title')}", f"{_ID}todo/{said(one, 'id')}", None, ("checked",) * done, tap
+def _box(one: TableRow) -> UiNode:
+    done = to_whole(one["todo_completed"]) != 0
+    tap = partial(_check, id=read_text(one, "id"), done=not done)
+    return UiNode(
+        "checkbox",
+        f"To-do {read_text(one, 'title')}",
+        f"{_ID}todo/{read_text(one, 'id')}",
+        None,
+        ("checked",) * done,
+        tap,
     )
 
 
@@ -268,7 +277,7 @@ def _check(phone: Phone, id: str, done: bool) -> Phone:
 
 
 def _show(phone: Phone, folder: str) -> Phone:
-    """The notebook's notes, in place of those that were shown."""
+    """Show the notebook's notes in place of those that were shown."""
     return swap(phone, Page(screen="joplin.list", data={"page": folder}), closing=2)
 
 
@@ -276,15 +285,15 @@ def _open(phone: Phone, id: str) -> Phone:
     return push(phone, Page(screen="joplin.note", data={"id": id}))
 
 
-def _edit(phone: Phone, one: Row) -> Phone:
-    data = {"id": said(one, "id"), "folder": said(one, "parent_id"), "todo": int(is_todo(one))}
-    fields = {name: said(one, name) for name in ("title", "body")}
+def _edit(phone: Phone, one: TableRow) -> Phone:
+    data = {"id": read_text(one, "id"), "folder": read_text(one, "parent_id"), "todo": int(is_todo(one))}
+    fields = {name: read_text(one, name) for name in ("title", "body")}
     return push(phone, Page(screen="joplin.editor", data=data, fields=fields))
 
 
 def _create(phone: Phone, folder: str, todo: int) -> Phone:
-    """The form; a note without a notebook goes into the first one."""
-    parent = said(folders(phone)[0], "id") if folder == ALL else folder
+    """Open the form; a note without a notebook goes into the first one."""
+    parent = read_text(list_folders(phone)[0], "id") if folder == ALL else folder
     return swap(phone, Page(screen="joplin.editor", data={"id": None, "folder": parent, "todo": todo}, focus="title"))
 
 
@@ -300,7 +309,7 @@ def _delete(phone: Phone, id: str) -> Phone:
     return toast(pop(remove_note(phone, id), count=2), "Note deleted")
 
 
-def _noise(phone: Phone, rng: random.Random) -> Phone:
+def _add_noise(phone: Phone, rng: random.Random) -> Phone:
     titles = rng.sample(("Welcome", "Wi-Fi at the cabin", "Shoe sizes", "Bus times", "Films to see"), rng.randint(1, 4))
     return put_library(phone, [("My notebook", {"title": title, "body": "To be written."}) for title in titles])
 
@@ -320,5 +329,5 @@ APP = App(
         "joplin.editor": editor,
     },
     tables=(FOLDERS, NOTES, NORMALIZED),
-    noise=_noise,
+    noise=_add_noise,
 )

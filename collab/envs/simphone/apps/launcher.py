@@ -6,9 +6,9 @@ import datetime
 from collections.abc import Sequence
 from functools import partial
 
-from collab.envs.simphone.app import App, Node, View, grid, line, text, text_field
+from collab.envs.simphone.app import App, UiNode, View, grid, line, text, text_field
 from collab.envs.simphone.apps.system import open_shade
-from collab.envs.simphone.distractions.looks import app_name
+from collab.envs.simphone.distractions.looks import name_app
 from collab.envs.simphone.state import LAUNCHER, Handler, Page, Phone, pop, push, start
 
 _ID = LAUNCHER + ":id/"
@@ -16,7 +16,7 @@ _DOCK = ("Phone", "Simple SMS Messenger", "Contacts", "Camera", "Settings")
 
 
 def launcher(apps: Sequence[App]) -> App:
-    """The launcher of a phone that has `apps`."""
+    """Return the launcher of a phone that has `apps`."""
     in_order = sorted(apps, key=lambda app: app.name.casefold())
     dock = [app for name in _DOCK for app in apps if app.name == name]
 
@@ -32,7 +32,7 @@ def launcher(apps: Sequence[App]) -> App:
 
     def drawer(phone: Phone, page: Page) -> View:
         wanted = page.fields.get("search", "").strip().casefold()
-        shown = (f"{app.name}\n{app_name(app.name, phone.manner)}".casefold() for app in in_order)
+        shown = (f"{app.name}\n{name_app(app.name, phone.manner)}".casefold() for app in in_order)
         found = [app for app, names in zip(in_order, shown, strict=True) if wanted in names]
         first: Handler | None = _launcher_of(found[0]) if found else None
         search = text_field(page, "search", "Search apps", _ID + "search_container_all_apps", enter=first)
@@ -60,5 +60,5 @@ def _launcher_of(app: App) -> Handler:
     return partial(start, package=app.package, pages=app.pages)
 
 
-def _app(app: App, place: str) -> Node:
-    return Node("app", app.name, f"{_ID}{place}/{app.package}", tap=_launcher_of(app))
+def _app(app: App, place: str) -> UiNode:
+    return UiNode("app", app.name, f"{_ID}{place}/{app.package}", tap=_launcher_of(app))

@@ -16,12 +16,12 @@ from functools import partial
 from collab.envs.simphone.app import (
     App,
     Item,
-    Node,
+    UiNode,
     View,
     button,
-    chosen,
     icon,
     item,
+    list_selected,
     radio,
     select,
     spinner,
@@ -35,13 +35,13 @@ from collab.envs.simphone.state import (
     ROOT,
     Page,
     Phone,
-    children,
     delete,
     edit_page,
-    folder_of,
+    find_folder,
     is_file,
     is_folder,
     keep,
+    list_children,
     make_folder,
     move,
     name_of,
@@ -60,7 +60,7 @@ _ID = PACKAGE + ":id/"
 
 
 def editor(phone: Phone, page: Page) -> View:
-    """A note as text; it is stored by Save, and when the editor goes out of sight."""
+    """Show a note as text; it is stored by Save, and when the editor goes out of sight."""
     path = str(page.data["path"])
     return View(
         title=name_of(path),
@@ -78,7 +78,7 @@ def open_note(phone: Phone, path: str) -> Phone:
 
 
 def was_opened(phone: Phone, path: str) -> bool:
-    """Whether a note has been opened in the editor."""
+    """Return whether a note has been opened in the editor."""
     return path in recall(phone, PACKAGE, "recents", ())
 
 
@@ -98,15 +98,15 @@ MARKOR = f"{ROOT}/Documents/Markor"
 
 
 def note_files(phone: Phone) -> dict[str, int]:
-    """Regular files directly in the notebook: path → time of the last change in milliseconds."""
-    return {path: entry.changed_ms for path, entry in children(phone, MARKOR) if entry.content is not None}
+    """Return regular files directly in the notebook: path → time of the last change in milliseconds."""
+    return {path: entry.changed_ms for path, entry in list_children(phone, MARKOR) if entry.content is not None}
 
 
 _TYPES = {"Markdown": ".md", "Plain text": ".txt"}
 
 
 def entry_key(path: str) -> str:
-    """Key of a note or folder in a list."""
+    """Return the key of a note or folder in a list."""
     return f"{_ID}item{path.removeprefix(MARKOR)}"
 
 
@@ -134,7 +134,7 @@ def new_dialog(phone: Phone, page: Page) -> View:
 
 
 def type_menu(phone: Phone, page: Page) -> View:
-    """Kinds of notes; a choice sets the extension."""
+    """Show kinds of notes; a choice sets the extension."""
     body: list[Item] = [
         item(name, f"{_ID}type/{suffix}", partial(_set_type, suffix=suffix)) for name, suffix in _TYPES.items()
     ]
@@ -155,7 +155,7 @@ def _create_note(phone: Phone) -> Phone:
     page = phone.page
     name = page.fields.get("name", "").strip()
     path = f"{page.data['folder']}/{name}{page.fields.get('extension', '').strip()}"
-    problem = _problem(phone, name, path)
+    problem = _find_problem(phone, name, path)
     if problem:
         return toast(phone, problem)
     return open_note(pop(write(phone, path, "")), path)
@@ -164,12 +164,12 @@ def _create_note(phone: Phone) -> Phone:
 def _create_folder(phone: Phone) -> Phone:
     name = phone.page.fields.get("name", "").strip()
     path = f"{phone.page.data['folder']}/{name}"
-    problem = _problem(phone, name, path)
+    problem = _find_problem(phone, name, path)
     return toast(phone, problem) if problem else pop(make_folder(phone, path))
 
 
-def _problem(phone: Phone, name: str, path: str) -> str | None:
-    if not name or "/" in path.removeprefix(folder_of(path) + "/") or "/" in name or name in (".", ".."):
+def _find_problem(phone: Phone, name: str, path: str) -> str | None:
+    if not name or "/" in path.removeprefix(find_folder(path) + "/") or "/" in name or name in (".", ".."):
         return "Enter a valid name"
     return "There is already a file or folder with this name" if path in phone.files else None
 
@@ -178,7 +178,7 @@ def _problem(phone: Phone, name: str, path: str) -> str | None:
 
 
 def rename_dialog(phone: Phone, page: Page) -> View:
-    """The new name of a note or folder, extension included."""
+    """Ask for the new name of a note or folder, extension included."""
     return View(
         title="Rename",
         style="dialog",
@@ -195,15 +195,15 @@ def ask_rename(phone: Phone, path: str) -> Phone:
 
 def _rename(phone: Phone) -> Phone:
     path, name = str(phone.page.data["path"]), phone.page.fields.get("name", "").strip()
-    target = f"{folder_of(path)}/{name}"
+    target = f"{find_folder(path)}/{name}"
     if target == path:
         return unselect(pop(phone))
-    problem = _problem(phone, name, target)
+    problem = _find_problem(phone, name, target)
     return toast(phone, problem) if problem else unselect(pop(move(phone, path, target)))
 
 
 def delete_dialog(phone: Phone, page: Page) -> View:
-    """The question before notes are deleted; it names them."""
+    """Show the question before notes are deleted; it names them."""
     paths: tuple[str, ...] = page.data["paths"]
     return View(
         title="Confirm delete",
@@ -226,15 +226,15 @@ def _delete(phone: Phone) -> Phone:
 
 
 def move_dialog(phone: Phone, page: Page) -> View:
-    """The folder to move to: walk there, then confirm."""
+    """Ask for the folder to move to: walk there, then confirm."""
     folder = str(page.data["folder"])
     body: list[Item] = [
         item(name_of(path), entry_key(path), partial(_walk, folder=path))
-        for path, entry in children(phone, folder)
+        for path, entry in list_children(phone, folder)
         if entry.content is None
     ]
     if folder != MARKOR:
-        body.insert(0, item("..", _ID + "parent", partial(_walk, folder=folder_of(folder))))
+        body.insert(0, item("..", _ID + "parent", partial(_walk, folder=find_folder(folder))))
     if not body:
         body.append(text("No folders here", _ID + "empty"))
     return View(
@@ -269,10 +269,10 @@ _ORDERS = {"name": "Name", "date": "Date, newest first"}
 
 
 def note_list(phone: Phone, page: Page) -> View:
-    """One folder; a long press starts the selection."""
+    """Show one folder; a long press starts the selection."""
     folder = str(page.data["folder"])
-    selected = chosen(page)
-    entries = _ordered(phone, folder)
+    selected = list_selected(page)
+    entries = _sort_entries(phone, folder)
     body: list[Item] = [_entry(phone, path, path in selected, bool(selected)) for path in entries]
     if not body:
         body = [text("This folder is empty", _ID + "empty")]
@@ -292,14 +292,14 @@ def note_list(phone: Phone, page: Page) -> View:
     )
 
 
-def _ordered(phone: Phone, folder: str) -> list[str]:
-    entries = children(phone, folder)
+def _sort_entries(phone: Phone, folder: str) -> list[str]:
+    entries = list_children(phone, folder)
     if recall(phone, PACKAGE, "order", "name") == "date":
         entries = sorted(entries, key=lambda pair: (pair[1].content is not None, -pair[1].changed_ms))
     return [path for path, _ in entries]
 
 
-def _entry(phone: Phone, path: str, selected: bool, selecting: bool) -> Node:
+def _entry(phone: Phone, path: str, selected: bool, selecting: bool) -> UiNode:
     folder = is_folder(phone, path)
     when = datetime.datetime.fromtimestamp(phone.files[path].changed_ms / 1000, tz=datetime.UTC)
     choose = partial(toggle, name=path)
@@ -308,7 +308,7 @@ def _entry(phone: Phone, path: str, selected: bool, selecting: bool) -> Node:
     return item(name_of(path), entry_key(path), tap, value=value, hold=choose, selected=selected)
 
 
-def _selection_actions(folder: str, paths: tuple[str, ...]) -> tuple[Node, ...]:
+def _selection_actions(folder: str, paths: tuple[str, ...]) -> tuple[UiNode, ...]:
     rename = icon("Rename", _ID + "action_rename", partial(ask_rename, path=paths[0]))
     return (
         *((rename,) if len(paths) == 1 else ()),
@@ -323,11 +323,11 @@ def _enter(phone: Phone, path: str) -> Phone:
 
 
 def _select_all(phone: Phone, folder: str) -> Phone:
-    return select(phone, tuple(_ordered(phone, folder)))
+    return select(phone, tuple(_sort_entries(phone, folder)))
 
 
 def sort_menu(phone: Phone, page: Page) -> View:
-    """The order of the list."""
+    """Show the order of the list."""
     now = recall(phone, PACKAGE, "order", "name")
     body: list[Item] = [
         radio(label, f"{_ID}sort/{order}", order == now, partial(_sort, order=order))
@@ -340,7 +340,7 @@ def _sort(phone: Phone, order: str) -> Phone:
     return pop(remember(phone, PACKAGE, order=order))
 
 
-def _noise(phone: Phone, rng: random.Random) -> Phone:
+def _add_noise(phone: Phone, rng: random.Random) -> Phone:
     for _ in range(rng.randint(1, 3)):
         when = phone.now_ms - rng.randint(1, 60) * 86_400_000
         phone = write(phone, f"{MARKOR}/{draw_note_name(rng)}", rng.choice(SENTENCES) + "\n", changed_ms=when)
@@ -362,5 +362,5 @@ APP = App(
         "markor.delete": delete_dialog,
         "markor.move": move_dialog,
     },
-    noise=_noise,
+    noise=_add_noise,
 )

@@ -17,18 +17,18 @@ from collab.envs.simphone.content.messages import (
     THREADS,
     Conversation,
     add_message,
-    conversation_with,
-    conversations,
+    find_conversation,
+    list_conversations,
     mark_read,
     remove_messages,
 )
-from collab.envs.simphone.content.people import digits, name_of, people
+from collab.envs.simphone.content.people import extract_digits, list_people, name_of
 from collab.envs.simphone.content.pools import SENTENCES, draw_number
 from collab.envs.simphone.state import (
     Notification,
     Page,
     Phone,
-    Row,
+    TableRow,
     close_app,
     dismiss,
     keep,
@@ -51,22 +51,24 @@ _END = 1 << 20
 
 
 def conversation_list(phone: Phone, page: Page) -> View:
-    """All conversations, the newest first, each with its latest message."""
-    body: list[Item] = [_conversation(phone, one) for one in conversations(phone)]
+    """Show all conversations, the newest first, each with its latest message."""
+    body: list[Item] = [_conversation(phone, one) for one in list_conversations(phone)]
     if not body:
         body = [text("No stored conversations have been found", _ID + "no_conversations_placeholder")]
     return View(
         title="Messages",
         body=body,
-        fab=icon("New conversation", _ID + "conversations_fab", _new),
+        fab=icon("New conversation", _ID + "conversations_fab", _start_conversation),
     )
 
 
 def new_conversation(phone: Phone, page: Page) -> View:
-    """Whom to write to: a number, or a contact by name."""
+    """Ask for the receiver: a number, or a contact by name."""
     typed = page.fields.get("address", "").strip()
     found = [
-        one for one in people(phone) if one.number and (typed.casefold() in one.name.casefold() or typed in one.number)
+        one
+        for one in list_people(phone)
+        if one.number and (typed.casefold() in one.name.casefold() or typed in one.number)
     ]
     address = text_field(page, "address", "Add Contact or Number…", _ID + "new_conversation_address", enter=_confirm)
     confirm = icon("Confirm recipient", _ID + "new_conversation_confirm", _confirm)
@@ -79,9 +81,9 @@ def new_conversation(phone: Phone, page: Page) -> View:
 
 
 def conversation(phone: Phone, page: Page) -> View:
-    """One conversation: its messages, oldest first, and the line to write on."""
+    """Show one conversation: its messages, oldest first, and the line to write on."""
     address = str(page.data["address"])
-    found = conversation_with(phone, address)
+    found = find_conversation(phone, address)
     messages = found.messages if found else ()
     body: list[Item] = [_bubble(one, page) for one in messages]
     compose = text_field(page, "message", "Type a message…", _ID + "thread_type_message", multiline=True)
@@ -105,7 +107,7 @@ def conversation(phone: Phone, page: Page) -> View:
 
 
 def delete(phone: Phone, page: Page) -> View:
-    """The question before a message is deleted."""
+    """Show the question before a message is deleted."""
     return View(
         title="Delete",
         style="dialog",
@@ -124,9 +126,9 @@ def open_conversation(phone: Phone, address: str) -> Phone:
 
 
 def receive(phone: Phone, address: str, body: str) -> Phone:
-    """A message arrives: it is stored unread, and a notification tells of it unless its conversation is in sight."""
+    """Receive a message: store it unread, and notify unless its conversation is in sight."""
     phone = add_message(phone, address, body, INBOX, read=False)
-    known = conversation_with(phone, address)
+    known = find_conversation(phone, address)
     address = known.address if known else address
     page = Page(screen="messages.conversation", data={"address": address}, scroll=_END)
     if phone.foreground == PACKAGE and phone.page.data.get("address") == address:
@@ -140,7 +142,7 @@ def _key(address: str) -> str:
 
 
 def _read(phone: Phone, address: str) -> Phone:
-    known = conversation_with(phone, address)
+    known = find_conversation(phone, address)
     return mark_read(phone, known.thread) if known is not None else phone
 
 
@@ -148,23 +150,25 @@ def _conversation(phone: Phone, one: Conversation) -> Item:
     title = name_of(phone, one.address) or one.address
     title = f"{title} (unread)" if one.unread else title
     open_it = partial(_start_with, address=one.address, closing=0)
-    return item(title, f"{_ID}conversation/{one.thread}", open_it, value=f"{one.latest['body']} · {_date(phone, one)}")
+    return item(
+        title, f"{_ID}conversation/{one.thread}", open_it, value=f"{one.latest['body']} · {_format_date(phone, one)}"
+    )
 
 
-def _date(phone: Phone, one: Conversation) -> str:
+def _format_date(phone: Phone, one: Conversation) -> str:
     sent_ms = min(max(int(one.latest["date"] or 0), 0), _LATEST_MS)  # another program may have written anything
     when = datetime.datetime.fromtimestamp(sent_ms / 1000, tz=datetime.UTC)
     today = datetime.datetime.fromtimestamp(phone.now_ms / 1000, tz=datetime.UTC).date()
     return f"{when:%H:%M}" if when.date() == today else f"{when:%b} {when.day}"
 
 
-def _bubble(one: Row, page: Page) -> Item:
+def _bubble(one: TableRow, page: Page) -> Item:
     who = "You: " if one["type"] == SENT else ""
     node = text(f"{who}{one['body']}", f"{_ID}message/{one['_id']}", hold=partial(keep, chosen=one["_id"]))
     return node._replace(flags=("selected",)) if page.data.get("chosen") == one["_id"] else node
 
 
-def _new(phone: Phone) -> Phone:
+def _start_conversation(phone: Phone) -> Phone:
     return push(phone, Page(screen="messages.new", focus="address"))
 
 
@@ -172,8 +176,8 @@ def _confirm(phone: Phone) -> Phone:
     address = phone.page.fields.get("address", "").strip()
     if not address:
         return toast(phone, "Enter a contact or number")
-    if not digits(address):
-        match = next((one.number for one in people(phone) if one.name.casefold() == address.casefold()), None)
+    if not extract_digits(address):
+        match = next((one.number for one in list_people(phone) if one.name.casefold() == address.casefold()), None)
         if match is None:
             return toast(phone, "No such contact")
         address = match
@@ -181,7 +185,7 @@ def _confirm(phone: Phone) -> Phone:
 
 
 def _start_with(phone: Phone, address: str, closing: int = 1) -> Phone:
-    known = conversation_with(phone, address)
+    known = find_conversation(phone, address)
     if known is not None:
         phone, address = mark_read(dismiss(phone, _key(known.address)), known.thread), known.address
     page = Page(screen="messages.conversation", data={"address": address}, scroll=_END)
@@ -218,7 +222,7 @@ def _delete(phone: Phone, id: int) -> Phone:
     return _unselect(pop(remove_messages(phone, lambda one: one["_id"] == id)))
 
 
-def _noise(phone: Phone, rng: random.Random) -> Phone:
+def _add_noise(phone: Phone, rng: random.Random) -> Phone:
     for age in range(rng.randint(1, 4), 0, -1):
         when = phone.now_ms - age * 86_400_000 - rng.randrange(40_000_000)
         phone = add_message(phone, draw_number(rng), rng.choice(SENTENCES), INBOX, date=when)
@@ -237,5 +241,5 @@ APP = App(
         "messages.delete": delete,
     },
     tables=(SMS, THREADS, ADDRESSES),
-    noise=_noise,
+    noise=_add_noise,
 )

@@ -9,21 +9,21 @@ import random
 from collections.abc import Mapping
 from functools import partial
 
-from collab.envs.simphone.app import App, Item, Node, View, button, heading, icon, item, line, text, text_field
+from collab.envs.simphone.app import App, Item, UiNode, View, button, heading, icon, item, line, text, text_field
 from collab.envs.simphone.state import (
     Page,
     Phone,
-    Row,
     Table,
+    TableRow,
     insert,
     pop,
     push,
     remove,
     rows,
     swap,
+    to_whole,
     toast,
     update,
-    whole,
 )
 from collab.envs.simphone.ui.layout import CHARACTERS
 
@@ -48,20 +48,20 @@ TEXTS = ("title", "description", "servings", "preparationTime", "source", "ingre
 _SEARCHED = ("title", "description", "source", "ingredients")
 
 
-def recipes(phone: Phone) -> list[Row]:
-    """All recipes by title."""
-    return sorted(rows(phone, RECIPES), key=lambda row: (said(row, "title").casefold(), whole(row["recipeId"])))
+def list_recipes(phone: Phone) -> list[TableRow]:
+    """Return all recipes by title."""
+    return sorted(rows(phone, RECIPES), key=lambda row: (read_text(row, "title").casefold(), to_whole(row["recipeId"])))
 
 
-def recipe(phone: Phone, id: int) -> Row | None:
-    """A recipe by its id."""
+def find_recipe(phone: Phone, id: int) -> TableRow | None:
+    """Return a recipe by its id."""
     return next((row for row in rows(phone, RECIPES) if row["recipeId"] == id), None)
 
 
-def find_recipes(phone: Phone, wanted: str) -> list[Row]:
-    """Recipes with these words in what the app's search looks through: everything but the directions."""
+def find_recipes(phone: Phone, wanted: str) -> list[TableRow]:
+    """Return recipes with these words in what the app's search looks through: everything but the directions."""
     wanted = wanted.casefold()
-    return [row for row in recipes(phone) if any(wanted in said(row, name).casefold() for name in _SEARCHED)]
+    return [row for row in list_recipes(phone) if any(wanted in read_text(row, name).casefold() for name in _SEARCHED)]
 
 
 def add_recipe(phone: Phone, texts: Mapping[str, str]) -> Phone:
@@ -84,8 +84,8 @@ def remove_recipe(phone: Phone, id: int) -> Phone:
     return remove(phone, RECIPES, lambda row: row["recipeId"] == id)
 
 
-def said(row: Row, name: str) -> str:
-    """One of a recipe's texts; empty when there is none."""
+def read_text(row: TableRow, name: str) -> str:
+    """Return one of a recipe's texts; empty when there is none."""
     return str(row[name] or "")
 
 
@@ -107,7 +107,7 @@ _LABELS = dict(
 
 
 def entry_key(id: int) -> str:
-    """Key of a recipe in a list."""
+    """Return the key of a recipe in a list."""
     return f"{_ID}recipe/{id}"
 
 
@@ -115,8 +115,8 @@ def entry_key(id: int) -> str:
 
 
 def recipe_list(phone: Phone, page: Page) -> View:
-    """All recipes."""
-    body: list[Item] = [_entry(one) for one in recipes(phone)]
+    """Show all recipes."""
+    body: list[Item] = [_entry(one) for one in list_recipes(phone)]
     return View(
         title="Recipes",
         body=body or [text("No recipes found.", _ID + "message")],
@@ -128,7 +128,7 @@ def recipe_list(phone: Phone, page: Page) -> View:
 
 
 def search(phone: Phone, page: Page) -> View:
-    """Recipes that hold the words; the app does not look into directions."""
+    """Show recipes that hold the words; the app does not look into directions."""
     words = page.fields.get("words", "").strip()
     found = find_recipes(phone, words) if words else []
     body: list[Item] = [text_field(page, "words", "Search", _ID + "search_src_text")]
@@ -138,46 +138,50 @@ def search(phone: Phone, page: Page) -> View:
     return View(title="Search", body=body)
 
 
-def _entry(one: Row) -> Node:
-    id = _id(one)
-    return item(said(one, "title"), entry_key(id), partial(_open, id=id), value=said(one, "description") or None)
+def _entry(one: TableRow) -> UiNode:
+    id = _read_id(one)
+    return item(
+        read_text(one, "title"), entry_key(id), partial(_open, id=id), value=read_text(one, "description") or None
+    )
 
 
 def detail(phone: Phone, page: Page) -> View:
-    """One recipe."""
-    one = recipe(phone, int(page.data["id"]))
+    """Show one recipe."""
+    one = find_recipe(phone, int(page.data["id"]))
     if one is None:
         return View(title="Recipe", body=[text("No recipes found.", _ID + "message")])
     favorite = bool(one["favorite"])
     like = "Remove from favorites" if favorite else "Mark as favorite"
     return View(
-        title=said(one, "title"),
+        title=read_text(one, "title"),
         body=_paragraphs(one),
         actions=(
-            icon(like, _ID + "action_details_like", partial(set_favorite, id=_id(one), favorite=not favorite)),
+            icon(like, _ID + "action_details_like", partial(set_favorite, id=_read_id(one), favorite=not favorite)),
             icon("More options", _ID + "more", partial(push, page=Page(screen="recipe.menu", data=page.data))),
         ),
     )
 
 
-def _paragraphs(one: Row) -> list[Item]:
-    """What a recipe says, without what is empty."""
+def _paragraphs(one: TableRow) -> list[Item]:
+    """Show what a recipe says, without what is empty."""
     facts = [
-        text(label, f"{_ID}details_{name}", value=said(one, name))
+        text(label, f"{_ID}details_{name}", value=read_text(one, name))
         for name, label in (("servings", "Servings"), ("preparationTime", "Time"))
-        if said(one, name)
+        if read_text(one, name)
     ]
     body: list[Item] = [line(*facts)] if facts else []
-    body += [text(said(one, name), f"{_ID}details_{name}") for name in ("description", "source") if said(one, name)]
+    body += [
+        text(read_text(one, name), f"{_ID}details_{name}") for name in ("description", "source") if read_text(one, name)
+    ]
     for name in ("ingredients", "directions"):
-        if said(one, name):
+        if read_text(one, name):
             body.append(heading(_LABELS[name], f"{_ID}details_{name}_title"))
-            body.append(text(said(one, name), f"{_ID}details_{name}"))
+            body.append(text(read_text(one, name), f"{_ID}details_{name}"))
     return body
 
 
 def menu(phone: Phone, page: Page) -> View:
-    """More that can be done with a recipe."""
+    """Show more that can be done with a recipe."""
     edit, ask = partial(_edit, id=int(page.data["id"])), Page(screen="recipe.delete", data=page.data)
     body: list[Item] = [
         item("Edit", _ID + "action_details_edit", edit),
@@ -187,7 +191,7 @@ def menu(phone: Phone, page: Page) -> View:
 
 
 def delete(phone: Phone, page: Page) -> View:
-    """The question before a recipe is deleted."""
+    """Show the question before a recipe is deleted."""
     return View(
         title="Delete this recipe?",
         style="dialog",
@@ -207,15 +211,15 @@ def _delete(phone: Phone, id: int) -> Phone:
     return toast(pop(remove_recipe(phone, id), count=2), "The recipe has been deleted.")
 
 
-def _id(one: Row) -> int:
-    return whole(one["recipeId"])
+def _read_id(one: TableRow) -> int:
+    return to_whole(one["recipeId"])
 
 
 # --------------------------------------------------------------------------------------------------------- writing
 
 
 def editor(phone: Phone, page: Page) -> View:
-    """The form of a new or an existing recipe; nothing is stored before Save."""
+    """Show the form of a new or an existing recipe; nothing is stored before Save."""
     return View(
         title="New Recipe" if page.data["id"] is None else "Edit",
         navigation=icon("Close", _ID + "close", _close_editor),
@@ -234,14 +238,14 @@ def editor(phone: Phone, page: Page) -> View:
     )
 
 
-def _area(page: Page, name: str) -> Node:
-    """A field of several lines, as high as its text."""
+def _area(page: Page, name: str) -> UiNode:
+    """Show a field of several lines, as high as its text."""
     lines = sum(1 + len(part) // CHARACTERS for part in page.fields.get(name, "").rstrip("\n").split("\n"))
     return text_field(page, name, _LABELS[name], _ID + FIELDS[name], multiline=True)._replace(height=130 + 60 * lines)
 
 
 def discard(phone: Phone, page: Page) -> View:
-    """What the form asks when it is closed with changes in it."""
+    """Show what the form asks when it is closed with changes in it."""
     return View(
         title="Discard changes?",
         style="dialog",
@@ -255,26 +259,26 @@ def _create(phone: Phone) -> Phone:
 
 
 def _edit(phone: Phone, id: int) -> Phone:
-    return swap(phone, Page(screen="recipe.editor", data={"id": id}, fields=_stored(phone, id)))
+    return swap(phone, Page(screen="recipe.editor", data={"id": id}, fields=_read_stored(phone, id)))
 
 
-def _stored(phone: Phone, id: int | None) -> dict[str, str]:
-    """What the form of a recipe starts with."""
-    one = None if id is None else recipe(phone, id)
-    return {name: "" if one is None else said(one, name) for name in TEXTS}
+def _read_stored(phone: Phone, id: int | None) -> dict[str, str]:
+    """Return what the form of a recipe starts with."""
+    one = None if id is None else find_recipe(phone, id)
+    return {name: "" if one is None else read_text(one, name) for name in TEXTS}
 
 
-def _written(page: Page) -> dict[str, str]:
+def _read_form(page: Page) -> dict[str, str]:
     return {name: page.fields.get(name, "").strip() for name in TEXTS}
 
 
 def _close_editor(phone: Phone) -> Phone:
-    changed = _written(phone.page) != _stored(phone, phone.page.data["id"])
+    changed = _read_form(phone.page) != _read_stored(phone, phone.page.data["id"])
     return push(phone, Page(screen="recipe.discard")) if changed else pop(phone)
 
 
 def _save(phone: Phone) -> Phone:
-    id, texts = phone.page.data["id"], _written(phone.page)
+    id, texts = phone.page.data["id"], _read_form(phone.page)
     if not texts["title"]:
         return toast(phone, "Please add a title.")
     phone = add_recipe(phone, texts) if id is None else change_recipe(phone, id, texts)
@@ -284,7 +288,7 @@ def _save(phone: Phone) -> Phone:
 _NOISE = ("Apple Crumble", "Corn Chowder", "Focaccia", "Herb Omelette", "Plum Jam", "Radish Salad")
 
 
-def _noise(phone: Phone, rng: random.Random) -> Phone:
+def _add_noise(phone: Phone, rng: random.Random) -> Phone:
     for title in rng.sample(_NOISE, rng.randint(1, 3)):
         phone = add_recipe(phone, {"title": title, "servings": f"{rng.randint(2, 6)}"})
     return phone
@@ -305,5 +309,5 @@ APP = App(
         "recipe.discard": discard,
     },
     tables=(RECIPES,),
-    noise=_noise,
+    noise=_add_noise,
 )

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from collab.envs.simphone.app import (
     App,
     Item,
-    Node,
+    UiNode,
     View,
     button,
     heading,
@@ -26,7 +26,7 @@ from collab.envs.simphone.app import (
     text,
     text_field,
 )
-from collab.envs.simphone.distractions.looks import said
+from collab.envs.simphone.distractions.looks import reword
 from collab.envs.simphone.state import Page, Phone, pop, push, put_setting
 
 WIFI, BLUETOOTH, BRIGHTNESS = "global/wifi_on", "global/bluetooth_on", "system/screen_brightness"
@@ -36,7 +36,7 @@ DARKEST, BRIGHTEST = 1, 255
 """Android's range of screen_brightness."""
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     """One row of a page."""
 
     label: str
@@ -47,135 +47,135 @@ class Row(NamedTuple):
     """Second line; those that change are made in `settings`."""
 
 
-PAGES: dict[str, tuple[str, tuple[Row, ...]]] = {
+PAGES: dict[str, tuple[str, tuple[SettingRow, ...]]] = {
     "main": (
         "Settings",
         (
-            Row("Network & internet", "page", "network", "Mobile, Wi-Fi, hotspot"),
-            Row("Connected devices", "page", "devices", "Bluetooth, pairing"),
-            Row("Apps", "page", "apps", "Recent apps, default apps"),
-            Row("Notifications", "page", "notifications", "Notification history, conversations"),
-            Row("Battery", "page", "battery", "100%"),
-            Row("Storage", "page", "storage", "41% used, 9.4 GB free"),
-            Row("Sound & vibration", "page", "sound", "Volume, haptics, Do Not Disturb"),
-            Row("Display", "page", "display", "Dark theme, font size, brightness"),
-            Row("Accessibility", "page", "accessibility", "Display, interaction, audio"),
-            Row("Security & privacy", "page", "security", "App security, device lock, permissions"),
-            Row("Location", "page", "location", "On, 3 apps have access"),
-            Row("Passwords & accounts", "page", "accounts", "Saved passwords, autofill"),
-            Row("System", "page", "system", "Languages, gestures, time, backup"),
-            Row("About phone", "page", "about", "sdk_gphone_x86_64"),
+            SettingRow("Network & internet", "page", "network", "Mobile, Wi-Fi, hotspot"),
+            SettingRow("Connected devices", "page", "devices", "Bluetooth, pairing"),
+            SettingRow("Apps", "page", "apps", "Recent apps, default apps"),
+            SettingRow("Notifications", "page", "notifications", "Notification history, conversations"),
+            SettingRow("Battery", "page", "battery", "100%"),
+            SettingRow("Storage", "page", "storage", "41% used, 9.4 GB free"),
+            SettingRow("Sound & vibration", "page", "sound", "Volume, haptics, Do Not Disturb"),
+            SettingRow("Display", "page", "display", "Dark theme, font size, brightness"),
+            SettingRow("Accessibility", "page", "accessibility", "Display, interaction, audio"),
+            SettingRow("Security & privacy", "page", "security", "App security, device lock, permissions"),
+            SettingRow("Location", "page", "location", "On, 3 apps have access"),
+            SettingRow("Passwords & accounts", "page", "accounts", "Saved passwords, autofill"),
+            SettingRow("System", "page", "system", "Languages, gestures, time, backup"),
+            SettingRow("About phone", "page", "about", "sdk_gphone_x86_64"),
         ),
     ),
     "network": (
         "Network & internet",
         (
-            Row("Internet", "page", "internet"),
-            Row("Calls & SMS", "text", "", "T-Mobile"),
-            Row("SIMs", "text", "", "T-Mobile"),
-            Row("Airplane mode", "switch", "global/airplane_mode_on"),
-            Row("Hotspot & tethering", "switch", "global/tether_enabled", "Share the connection"),
-            Row("Data Saver", "switch", "global/data_saver"),
-            Row("VPN", "text", "", "None"),
-            Row("Private DNS", "text", "", "Automatic"),
+            SettingRow("Internet", "page", "internet"),
+            SettingRow("Calls & SMS", "text", "", "T-Mobile"),
+            SettingRow("SIMs", "text", "", "T-Mobile"),
+            SettingRow("Airplane mode", "switch", "global/airplane_mode_on"),
+            SettingRow("Hotspot & tethering", "switch", "global/tether_enabled", "Share the connection"),
+            SettingRow("Data Saver", "switch", "global/data_saver"),
+            SettingRow("VPN", "text", "", "None"),
+            SettingRow("Private DNS", "text", "", "Automatic"),
         ),
     ),
     "devices": (
         "Connected devices",
         (
-            Row("Pair new device", "text"),
-            Row("Connection preferences", "page", "connection", "Bluetooth, Android Auto, NFC"),
+            SettingRow("Pair new device", "text"),
+            SettingRow("Connection preferences", "page", "connection", "Bluetooth, Android Auto, NFC"),
         ),
     ),
     "connection": (
         "Connection preferences",
         (
-            Row("Bluetooth", "page", "bluetooth"),
-            Row("NFC", "switch", "global/nfc_on"),
-            Row("Cast", "text", "", "Not connected"),
-            Row("Printing", "text", "", "1 print service on"),
+            SettingRow("Bluetooth", "page", "bluetooth"),
+            SettingRow("NFC", "switch", "global/nfc_on"),
+            SettingRow("Cast", "text", "", "Not connected"),
+            SettingRow("Printing", "text", "", "1 print service on"),
         ),
     ),
     "bluetooth": (
         "Bluetooth",
         (
-            Row("Use Bluetooth", "switch", BLUETOOTH),
-            Row("When Bluetooth is on, the phone can find devices nearby", "text"),
+            SettingRow("Use Bluetooth", "switch", BLUETOOTH),
+            SettingRow("When Bluetooth is on, the phone can find devices nearby", "text"),
         ),
     ),
-    "apps": ("Apps", (Row("Default apps", "text"), Row("Unused apps", "switch", "global/unused_apps"))),
+    "apps": ("Apps", (SettingRow("Default apps", "text"), SettingRow("Unused apps", "switch", "global/unused_apps"))),
     "notifications": (
         "Notifications",
         (
-            Row("Notification history", "switch", "secure/notification_history_enabled"),
-            Row("Notification dot on app icon", "switch", "secure/notification_badging"),
-            Row("Do Not Disturb", "switch", "global/zen_mode"),
+            SettingRow("Notification history", "switch", "secure/notification_history_enabled"),
+            SettingRow("Notification dot on app icon", "switch", "secure/notification_badging"),
+            SettingRow("Do Not Disturb", "switch", "global/zen_mode"),
         ),
     ),
     "battery": (
         "Battery",
         (
-            Row("Battery Saver", "switch", "global/low_power"),
-            Row("Adaptive Battery", "switch", "global/adaptive_battery"),
-            Row("Battery percentage", "switch", "system/status_bar_show_battery_percent"),
+            SettingRow("Battery Saver", "switch", "global/low_power"),
+            SettingRow("Adaptive Battery", "switch", "global/adaptive_battery"),
+            SettingRow("Battery percentage", "switch", "system/status_bar_show_battery_percent"),
         ),
     ),
-    "storage": ("Storage", (Row("Storage manager", "switch", "secure/automatic_storage_manager_enabled"),)),
+    "storage": ("Storage", (SettingRow("Storage manager", "switch", "secure/automatic_storage_manager_enabled"),)),
     "sound": (
         "Sound & vibration",
         (
-            Row("Media volume", "slider", "system/volume_music"),
-            Row("Call volume", "slider", "system/volume_voice"),
-            Row("Ring & notification volume", "slider", "system/volume_ring"),
-            Row("Alarm volume", "slider", "system/volume_alarm"),
-            Row("Dial pad tones", "switch", "system/dtmf_tone"),
-            Row("Screen locking sound", "switch", "system/lockscreen_sounds_enabled"),
-            Row("Touch sounds", "switch", "system/sound_effects_enabled"),
+            SettingRow("Media volume", "slider", "system/volume_music"),
+            SettingRow("Call volume", "slider", "system/volume_voice"),
+            SettingRow("Ring & notification volume", "slider", "system/volume_ring"),
+            SettingRow("Alarm volume", "slider", "system/volume_alarm"),
+            SettingRow("Dial pad tones", "switch", "system/dtmf_tone"),
+            SettingRow("Screen locking sound", "switch", "system/lockscreen_sounds_enabled"),
+            SettingRow("Touch sounds", "switch", "system/sound_effects_enabled"),
         ),
     ),
     "display": (
         "Display",
         (
-            Row("Brightness level", "page", "brightness"),
-            Row("Adaptive brightness", "switch", "system/screen_brightness_mode"),
-            Row("Screen timeout", "page", "timeout"),
-            Row("Dark theme", "switch", "secure/dark_theme"),
-            Row("Display size and text", "text"),
-            Row("Night Light", "switch", "secure/night_display_activated"),
-            Row("Auto-rotate screen", "switch", "system/accelerometer_rotation"),
-            Row("Screen saver", "switch", "secure/screensaver_enabled"),
+            SettingRow("Brightness level", "page", "brightness"),
+            SettingRow("Adaptive brightness", "switch", "system/screen_brightness_mode"),
+            SettingRow("Screen timeout", "page", "timeout"),
+            SettingRow("Dark theme", "switch", "secure/dark_theme"),
+            SettingRow("Display size and text", "text"),
+            SettingRow("Night Light", "switch", "secure/night_display_activated"),
+            SettingRow("Auto-rotate screen", "switch", "system/accelerometer_rotation"),
+            SettingRow("Screen saver", "switch", "secure/screensaver_enabled"),
         ),
     ),
     "accessibility": (
         "Accessibility",
         (
-            Row("Magnification", "switch", "secure/accessibility_display_magnification_enabled"),
-            Row("Color inversion", "switch", "secure/accessibility_display_inversion_enabled"),
-            Row("Remove animations", "switch", "global/remove_animations"),
-            Row("Mono audio", "switch", "system/master_mono"),
+            SettingRow("Magnification", "switch", "secure/accessibility_display_magnification_enabled"),
+            SettingRow("Color inversion", "switch", "secure/accessibility_display_inversion_enabled"),
+            SettingRow("Remove animations", "switch", "global/remove_animations"),
+            SettingRow("Mono audio", "switch", "system/master_mono"),
         ),
     ),
     "security": (
         "Security & privacy",
         (
-            Row("Camera access", "switch", "secure/camera_access"),
-            Row("Microphone access", "switch", "secure/mic_access"),
+            SettingRow("Camera access", "switch", "secure/camera_access"),
+            SettingRow("Microphone access", "switch", "secure/mic_access"),
         ),
     ),
-    "location": ("Location", (Row("Use location", "switch", "secure/location_mode"),)),
-    "accounts": ("Passwords & accounts", (Row("Automatically sync app data", "switch", "global/auto_sync"),)),
+    "location": ("Location", (SettingRow("Use location", "switch", "secure/location_mode"),)),
+    "accounts": ("Passwords & accounts", (SettingRow("Automatically sync app data", "switch", "global/auto_sync"),)),
     "system": (
         "System",
         (
-            Row("Languages & input", "text", "", "English (United States)"),
-            Row("Gestures", "text"),
-            Row("Use 24-hour format", "switch", "system/time_12_24"),
-            Row("Backup", "switch", "secure/backup_enabled"),
+            SettingRow("Languages & input", "text", "", "English (United States)"),
+            SettingRow("Gestures", "text"),
+            SettingRow("Use 24-hour format", "switch", "system/time_12_24"),
+            SettingRow("Backup", "switch", "secure/backup_enabled"),
         ),
     ),
     "about": (
         "About phone",
-        (Row("Device name", "text", "", "sdk_gphone_x86_64"), Row("Android version", "text", "", "13")),
+        (SettingRow("Device name", "text", "", "sdk_gphone_x86_64"), SettingRow("Android version", "text", "", "13")),
     ),
 }
 
@@ -213,7 +213,7 @@ _NETWORKS = ("Coffee Corner", "Elm Street 12", "Guest-5G")
 
 
 def page(phone: Phone, page: Page) -> View:
-    """A page of rows."""
+    """Show a page of rows."""
     name = str(page.data["page"])
     title, rows = PAGES[name]
     body = [_row(phone, row) for row in rows]
@@ -223,13 +223,13 @@ def page(phone: Phone, page: Page) -> View:
 
 
 def search(phone: Phone, page: Page) -> View:
-    """Rows of all pages whose label, as it is shown, holds the words; each with the page it stands on."""
+    """Show the rows of all pages whose label, as it is shown, holds the words; each with the page it stands on."""
     words = page.fields.get("words", "").strip().casefold()
     body: list[Item] = [text_field(page, "words", "Search settings", _ID + "search_src_text")]
     for name, (title, rows) in PAGES.items():
         for row in rows:
             key = f"{_ID}result/{name}/{row.label}"
-            shown = f"{row.label}\n{said(row.label, key, phone.manner)}".casefold()
+            shown = f"{row.label}\n{reword(row.label, key, phone.manner)}".casefold()
             if words and words in shown:
                 target = row.target if row.kind == "page" else name
                 body.append(item(row.label, key, partial(open_page, name=target), value=title))
@@ -243,12 +243,12 @@ def _open_search(phone: Phone) -> Phone:
 
 
 def internet(phone: Phone, page: Page) -> View:
-    """Wi-Fi and the networks in reach."""
+    """Show Wi-Fi and the networks in reach."""
     return View(title="Internet", body=networks(phone))
 
 
 def networks(phone: Phone) -> list[Item]:
-    """The switch of Wi-Fi, and the networks in reach when it is on."""
+    """Show the switch of Wi-Fi, and the networks in reach when it is on."""
     on = is_on(phone, WIFI)
     body: list[Item] = [
         heading("T-Mobile", _ID + "carrier"),
@@ -264,7 +264,7 @@ def networks(phone: Phone) -> list[Item]:
 
 
 def brightness(phone: Phone, page: Page) -> View:
-    """The brightness slider."""
+    """Show the brightness slider."""
     return View(
         title="Brightness level",
         style="sheet",
@@ -273,13 +273,13 @@ def brightness(phone: Phone, page: Page) -> View:
     )
 
 
-def brightness_slider(phone: Phone, key: str) -> Node:
-    """The slider of the display's brightness."""
-    return slider("Display brightness", key, _brightness(phone), _set_brightness)
+def brightness_slider(phone: Phone, key: str) -> UiNode:
+    """Show the slider of the display's brightness."""
+    return slider("Display brightness", key, _read_brightness(phone), _set_brightness)
 
 
 def timeout(phone: Phone, page: Page) -> View:
-    """How long the screen stays on."""
+    """Show how long the screen stays on."""
     now = number(phone, TIMEOUT)
     choices: list[Item] = [
         radio(label, f"{_ID}timeout/{value}", value == now, partial(_choose_timeout, value=str(value)))
@@ -295,7 +295,7 @@ def open_page(phone: Phone, name: str) -> Phone:
     return push(phone, Page(screen=f"settings.{name}"))
 
 
-def _row(phone: Phone, row: Row) -> Item:
+def _row(phone: Phone, row: SettingRow) -> Item:
     key = _ID + (row.target or row.label)
     if row.kind == "page":
         return item(row.label, key, partial(open_page, name=row.target), value=_note(phone, row))
@@ -307,13 +307,13 @@ def _row(phone: Phone, row: Row) -> Item:
     return text(row.label, key, value=row.note)
 
 
-def _note(phone: Phone, row: Row) -> str | None:
+def _note(phone: Phone, row: SettingRow) -> str | None:
     if row.target == "internet":
         return "AndroidWifi" if is_on(phone, WIFI) else "T-Mobile"
     if row.target == "bluetooth":
         return "On" if is_on(phone, BLUETOOTH) else "Off"
     if row.target == "brightness":
-        return f"{round(100 * _brightness(phone))}%"
+        return f"{round(100 * _read_brightness(phone))}%"
     if row.target == "timeout":
         now = number(phone, TIMEOUT)
         return next((label for label, value in reversed(_TIMEOUTS.items()) if value <= now), next(iter(_TIMEOUTS)))
@@ -321,14 +321,14 @@ def _note(phone: Phone, row: Row) -> str | None:
 
 
 def number(phone: Phone, name: str) -> int:
-    """An entry of the settings tables as a number: its default when it is none, as Android reads it."""
+    """Read a setting as a number; its default when it is none, as Android does."""
     value = phone.settings.get(name, "")
     found = int(value) if _INTEGER.fullmatch(value) else None
     return found if found is not None and -_LARGEST <= found <= _LARGEST else int(DEFAULTS[name])
 
 
 def is_on(phone: Phone, name: str) -> bool:
-    """Whether a switch of the settings tables is on."""
+    """Return whether a switch of the settings tables is on."""
     return number(phone, name) != 0
 
 
@@ -348,8 +348,8 @@ def _slide(name: str, phone: Phone, position: float) -> Phone:
     return put_setting(phone, name, str(round(100 * min(1.0, max(0.0, position)))))
 
 
-def _brightness(phone: Phone) -> float:
-    """In [0, 1]."""
+def _read_brightness(phone: Phone) -> float:
+    """Return the brightness in [0, 1]."""
     return (min(BRIGHTEST, max(DARKEST, number(phone, BRIGHTNESS))) - DARKEST) / (BRIGHTEST - DARKEST)
 
 

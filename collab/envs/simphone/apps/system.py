@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from collab.envs.simphone.app import (
     Item,
-    Node,
+    UiNode,
     View,
     button,
     grid,
@@ -40,15 +40,15 @@ from collab.envs.simphone.state import (
     focus_on,
     go_home,
     keep,
+    list_recent_apps,
     open_panel,
     pop,
     push,
     put_field,
-    recent_apps,
     start,
     toast,
 )
-from collab.envs.simphone.ui.screen import leave, view_of
+from collab.envs.simphone.ui.screen import build_view, leave
 
 RECENTS = "system.recents"
 _LAUNCHER_ID = LAUNCHER + ":id/"
@@ -60,7 +60,7 @@ _CARD_HEIGHT = 1000
 def open_recents(phone: Phone) -> Phone:
     """Show the overview; when it shows already, the app used before the present one."""
     if phone.panel is None and phone.page.screen == RECENTS:
-        others = [package for package in recent_apps(phone) if package != phone.page.data["came_from"]]
+        others = [package for package in list_recent_apps(phone) if package != phone.page.data["came_from"]]
         return _resume(phone, others[0]) if others else _back(phone)
     came_from = phone.foreground if phone.foreground != LAUNCHER else None
     page = Page(screen=RECENTS, data={"came_from": came_from, "first": 0})
@@ -68,8 +68,8 @@ def open_recents(phone: Phone) -> Phone:
 
 
 def recents(phone: Phone, page: Page) -> View:
-    """Four cards at a time; a finger to the right brings older ones, one upwards closes a card's app."""
-    running, first = recent_apps(phone), int(page.data["first"])
+    """Show four cards; a swipe to the right brings older ones, one upwards closes a card's app."""
+    running, first = list_recent_apps(phone), int(page.data["first"])
     if not running:
         return View(
             title="Recent apps", style="overview", body=[text("No recent items", _LAUNCHER_ID + "empty")], back=_back
@@ -91,9 +91,9 @@ def recents(phone: Phone, page: Page) -> View:
     )
 
 
-def _card(phone: Phone, package: str) -> Node:
-    name, title = phone.apps.by_package[package].name, view_of(replace(phone, foreground=package)).title
-    return Node(
+def _card(phone: Phone, package: str) -> UiNode:
+    name, title = phone.apps.by_package[package].name, build_view(replace(phone, foreground=package)).title
+    return UiNode(
         "app",
         name,
         f"{_LAUNCHER_ID}task/{package}",
@@ -109,21 +109,21 @@ def _resume(phone: Phone, package: str) -> Phone:
 
 
 def _back(phone: Phone) -> Phone:
-    """Where one came from: the app, unless it has been closed here."""
+    """Go back to the app, unless it has been closed here."""
     came_from = phone.page.data["came_from"]
     return _resume(phone, came_from) if came_from in phone.stacks else pop(phone)
 
 
 def _close_app(phone: Phone, package: str) -> Phone:
     phone = close_app(phone, package)
-    left = len(recent_apps(phone))
+    left = len(list_recent_apps(phone))
     if not left:
         return go_home(phone)
     return keep(phone, first=min(int(phone.page.data["first"]), (left - 1) // _CARDS * _CARDS))
 
 
 def _close_all_apps(phone: Phone) -> Phone:
-    for package in recent_apps(phone):
+    for package in list_recent_apps(phone):
         phone = close_app(phone, package)
     return go_home(phone)
 
@@ -176,7 +176,7 @@ def open_quick_settings(phone: Phone) -> Phone:
 
 
 def pull_down(phone: Phone) -> Phone:
-    """A finger from the status bar downwards: the notifications first, the second time all tiles."""
+    """Swipe down from the status bar: the notifications first, the second time all tiles."""
     if phone.panel is None:
         return open_shade(phone)
     return open_quick_settings(phone) if phone.panel.screen == _SHADE else phone
@@ -186,14 +186,14 @@ def pull_down(phone: Phone) -> Phone:
 
 
 def shade(phone: Phone, page: Page) -> View:
-    """The notifications, the newest first, below the first tiles."""
+    """Show the notifications, the newest first, below the first tiles."""
     entries: list[Item] = [_entry(phone, one) for one in phone.notifications]
     manage = button("Manage", _SHADE_ID + "manage_text", partial(_open_settings, name="notifications"))
     return View(
         title="Notification shade",
         style="shade",
         body=[
-            text(_date(phone), _SHADE_ID + "date"),
+            text(_format_date(phone), _SHADE_ID + "date"),
             *grid([_tile(phone, tile) for tile in TILES[:_FIRST]], _TILE_COLUMNS),
             *(entries or [text("No notifications", _SHADE_ID + "no_notifications")]),
             line(manage, button("Clear all", _SHADE_ID + "dismiss_text", _clear_all)) if entries else line(manage),
@@ -205,7 +205,7 @@ def shade(phone: Phone, page: Page) -> View:
 
 
 def quick_settings(phone: Phone, page: Page) -> View:
-    """Brightness and all tiles."""
+    """Show brightness and all tiles."""
     gear = icon("Open settings", _SHADE_ID + "settings_button_container", partial(_open_settings, name="main"))
     return View(
         title="Quick settings",
@@ -213,7 +213,7 @@ def quick_settings(phone: Phone, page: Page) -> View:
         body=[
             settings.brightness_slider(phone, _SHADE_ID + "slider"),
             *grid([_tile(phone, tile) for tile in TILES], _TILE_COLUMNS),
-            row(text(_date(phone), _SHADE_ID + "date"), gear),
+            row(text(_format_date(phone), _SHADE_ID + "date"), gear),
         ],
         back=open_shade,
         swipes={"up": open_shade},
@@ -222,7 +222,7 @@ def quick_settings(phone: Phone, page: Page) -> View:
 
 
 def internet(phone: Phone, page: Page) -> View:
-    """What the Internet tile opens."""
+    """Show what the Internet tile opens."""
     return View(
         title="Internet",
         style="dialog",
@@ -233,12 +233,12 @@ def internet(phone: Phone, page: Page) -> View:
     )
 
 
-def _date(phone: Phone) -> str:
+def _format_date(phone: Phone) -> str:
     now = datetime.datetime.fromtimestamp(phone.now_ms / 1000, tz=datetime.UTC)
     return f"{now:%a}, {now:%b} {now.day}"
 
 
-def _tile(phone: Phone, tile: Tile) -> Node:
+def _tile(phone: Phone, tile: Tile) -> UiNode:
     on = settings.is_on(phone, tile.setting)
     if tile.setting == WIFI:
         tap, state = partial(open_panel, screen=_INTERNET), "AndroidWifi" if on else "T-Mobile"
@@ -248,17 +248,17 @@ def _tile(phone: Phone, tile: Tile) -> Node:
     return node._replace(hold=partial(_open_settings, name=tile.page))
 
 
-def _entry(phone: Phone, one: Notification) -> Node:
+def _entry(phone: Phone, one: Notification) -> UiNode:
     app = phone.apps.by_package.get(one.package)
     label = f"{app.name if app else 'Android System'}: {one.title}"
     away = partial(dismiss, key=one.key)
     open_it = partial(open_notification, key=one.key)
     node = item(label, f"{_SHADE_ID}notification/{one.key}", open_it, value=one.text or None)
-    return node._replace(height=_height(one.text), swipes={"left": away, "right": away})
+    return node._replace(height=_measure_height(one.text), swipes={"left": away, "right": away})
 
 
-def _height(words: str) -> int:
-    """Of a notification: app and title, and up to two lines of text."""
+def _measure_height(words: str) -> int:
+    """Measure a notification: app and title, and up to two lines of text."""
     return 150 if not words else 205 if len(words) < _CHARACTERS else 255
 
 
@@ -266,10 +266,7 @@ def _height(words: str) -> int:
 
 
 def open_notification(phone: Phone, key: str) -> Phone:
-    """What a tap on a notification does: it goes away, and its app shows what it is about.
-
-    Nothing but the shade changes when no notification has this key.
-    """
+    """Remove a notification and show in its app what it is about; without one, close the shade."""
     found = next((one for one in phone.notifications if one.key == key), None)
     phone = dismiss(close_panel(phone), key)
     app = phone.apps.by_package.get(found.package) if found is not None else None
@@ -298,7 +295,7 @@ _MENU_ID = "android:id/"
 
 
 def text_menu(phone: Phone, page: Page) -> View:
-    """What a long press on a text field offers; it acts on the field's whole text."""
+    """Show what a long press on a text field offers; it acts on the field's whole text."""
     text = str(page.data["text"])
     body: list[Item] = []
     if text:

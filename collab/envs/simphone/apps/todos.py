@@ -9,14 +9,14 @@ import random
 from functools import partial
 from types import MappingProxyType
 
-from collab.envs.simphone.app import App, Item, Node, View, button, grid, icon, item, row, text, text_field
-from collab.envs.simphone.content.calendar import DAY, day_name, day_of, time_name
+from collab.envs.simphone.app import App, Item, UiNode, View, button, grid, icon, item, row, text, text_field
+from collab.envs.simphone.content.calendar import DAY, compute_day, format_day, format_time
 from collab.envs.simphone.state import (
     Handler,
     Page,
     Phone,
-    Row,
     Table,
+    TableRow,
     insert,
     keep,
     pop,
@@ -25,9 +25,9 @@ from collab.envs.simphone.state import (
     remember,
     remove,
     rows,
+    to_whole,
     toast,
     update,
-    whole,
 )
 from collab.types import Scalar
 
@@ -51,24 +51,27 @@ HIGH, LOW = 0, 2
 NONE = "None"
 PRIORITIES = {HIGH: "High", 1: "Medium", LOW: "Low", 3: NONE}
 """Names of the column `importance`."""
-BLANK: Row = MappingProxyType({name: 0 if kind == _NUMBER else None for name, kind in TODOS.columns[1:]})
-"""What the app writes where nobody chose anything."""
+BLANK: TableRow = MappingProxyType({name: 0 if kind == _NUMBER else None for name, kind in TODOS.columns[1:]})
+"""What the app writes by default."""
 
 
-def todos(phone: Phone, *, completed: bool, unstarted: bool) -> list[Row]:
-    """What is to do, by due date, what is never due last; with or without what is done, or hidden until later."""
+def list_todos(phone: Phone, *, completed: bool, unstarted: bool) -> list[TableRow]:
+    """Return the tasks by due date, those never due last.
+
+    With or without what is done, or hidden until later.
+    """
     found = [
         row
         for row in rows(phone, TODOS)
-        if not whole(row["deleted"])
-        and (completed or not whole(row["completed"]))
-        and (unstarted or whole(row["hideUntil"]) <= phone.now_ms)
+        if not to_whole(row["deleted"])
+        and (completed or not to_whole(row["completed"]))
+        and (unstarted or to_whole(row["hideUntil"]) <= phone.now_ms)
     ]
-    return sorted(found, key=lambda row: (not due(row), due(row), whole(row["_id"])))
+    return sorted(found, key=lambda row: (not find_due_time(row), find_due_time(row), to_whole(row["_id"])))
 
 
-def todo(phone: Phone, id: int) -> Row | None:
-    """One of them by its id."""
+def find_todo(phone: Phone, id: int) -> TableRow | None:
+    """Return a task by its id."""
     return next((row for row in rows(phone, TODOS) if row["_id"] == id), None)
 
 
@@ -87,23 +90,26 @@ def remove_todo(phone: Phone, id: int) -> Phone:
     return remove(phone, TODOS, lambda row: row["_id"] == id)
 
 
-def due(row: Row) -> int:
-    """When it is due."""
-    return whole(row["dueDate"])
+def find_due_time(row: TableRow) -> int:
+    """Return when a task is due."""
+    return to_whole(row["dueDate"])
 
 
-def due_day(row: Row) -> int | None:
-    """The day on which it is due, counted from 1970; None when it is never due."""
-    return day_of(due(row) // 1000) if due(row) else None
+def find_due_day(row: TableRow) -> int | None:
+    """Return the day on which a task is due, counted from 1970; None when it is never due."""
+    return compute_day(find_due_time(row) // 1000) if find_due_time(row) else None
 
 
-def moment_name(milliseconds: int) -> str:
-    """A time in words, "Mon, 16 October 2023, 17:00"; without the hour at midnight, which stands for the whole day."""
+def format_moment(milliseconds: int) -> str:
+    """Return a time in words, "Mon, 16 October 2023, 17:00".
+
+    Without the hour at midnight, which stands for the whole day.
+    """
     if not milliseconds:
         return "No due date"
     seconds = milliseconds // 1000
-    hour = time_name(seconds)
-    return day_name(day_of(seconds)) + ("" if hour == "00:00" else f", {hour}")
+    hour = format_time(seconds)
+    return format_day(compute_day(seconds)) + ("" if hour == "00:00" else f", {hour}")
 
 
 PACKAGE = "org.tasks"
@@ -114,18 +120,18 @@ _DATES = {"Today": 0, "Tomorrow": 1, "Next week": 7}
 
 
 def entry_key(id: int) -> str:
-    """Key of a task in the list."""
+    """Return the key of a task in the list."""
     return f"{_ID}task/{id}"
 
 
 def shows(phone: Phone, what: str) -> bool:
-    """Whether the list shows what is "completed" or "unstarted"."""
+    """Return whether the list shows what is "completed" or "unstarted"."""
     return bool(recall(phone, PACKAGE, what, False))
 
 
 def task_list(phone: Phone, page: Page) -> View:
-    """What is to do."""
-    found = todos(phone, completed=shows(phone, "completed"), unstarted=shows(phone, "unstarted"))
+    """Show the list of tasks."""
+    found = list_todos(phone, completed=shows(phone, "completed"), unstarted=shows(phone, "unstarted"))
     body: list[Item] = [row(_entry(one), _box(one)) for one in found]
     return View(
         title="My Tasks",
@@ -136,7 +142,7 @@ def task_list(phone: Phone, page: Page) -> View:
 
 
 def menu(phone: Phone, page: Page) -> View:
-    """What the list hides otherwise."""
+    """Show what the list hides otherwise."""
     body: list[Item] = [
         item(
             f"{'Hide' if shows(phone, what) else 'Show'} {what}",
@@ -149,28 +155,28 @@ def menu(phone: Phone, page: Page) -> View:
 
 
 def editor(phone: Phone, page: Page) -> View:
-    """The form of a new or an existing task; nothing is stored before Save."""
+    """Show the form of a new or an existing task; nothing is stored before Save."""
     id, chosen = page.data["id"], int(page.data["dueDate"])
-    one = None if id is None else todo(phone, id)
-    priorities: list[Node] = [
+    one = None if id is None else find_todo(phone, id)
+    priorities: list[UiNode] = [
         _chip(name, f"{_ID}priority/{name}", number == page.data["importance"], partial(keep, importance=number))
         for number, name in PRIORITIES.items()
     ]
-    midnight = day_of(phone.now_ms // 1000) * _DAY_MS
+    midnight = compute_day(phone.now_ms // 1000) * _DAY_MS
     dates = {"None": 0, **{name: midnight + days * _DAY_MS for name, days in _DATES.items()}}
     choices = [
         _chip(name, f"{_ID}due/{name}", when == chosen, partial(keep, dueDate=when)) for name, when in dates.items()
     ]
     body: list[Item] = [
         text_field(page, "title", "Task name", _ID + "title"),
-        text("Due", _ID + "due_date", value=moment_name(chosen)),
+        text("Due", _ID + "due_date", value=format_moment(chosen)),
         *grid(choices, 4),
         text("Priority", _ID + "priority", value=PRIORITIES.get(int(page.data["importance"]), NONE)),
         *grid(priorities, 4),
         text_field(page, "notes", "Description", _ID + "notes", multiline=True),
     ]
-    if one is not None and whole(one["completed"]):
-        body.append(text("Completed", _ID + "completed", value=moment_name(whole(one["completed"]))))
+    if one is not None and to_whole(one["completed"]):
+        body.append(text("Completed", _ID + "completed", value=format_moment(to_whole(one["completed"]))))
     return View(
         title="New task" if id is None else "Task",
         body=body,
@@ -183,7 +189,7 @@ def editor(phone: Phone, page: Page) -> View:
 
 
 def delete(phone: Phone, page: Page) -> View:
-    """The question before a task is deleted."""
+    """Show the question before a task is deleted."""
     return View(
         title="Delete task?",
         style="dialog",
@@ -192,33 +198,35 @@ def delete(phone: Phone, page: Page) -> View:
     )
 
 
-def _entry(one: Row) -> Node:
-    priority = PRIORITIES.get(whole(one["importance"]), NONE)
-    details = [moment_name(due(one)), f"{'No' if priority == NONE else priority} priority"]
-    return item(_title(one), entry_key(_id(one)), partial(_open, one=one), value=" · ".join(details))
+def _entry(one: TableRow) -> UiNode:
+    priority = PRIORITIES.get(to_whole(one["importance"]), NONE)
+    details = [format_moment(find_due_time(one)), f"{'No' if priority == NONE else priority} priority"]
+    return item(_read_title(one), entry_key(_read_id(one)), partial(_open, one=one), value=" · ".join(details))
 
 
-def _box(one: Row) -> Node:
-    done = bool(whole(one["completed"]))
+def _box(one: TableRow) -> UiNode:
+    done = bool(to_whole(one["completed"]))
     flags = ("checked",) if done else ()
-    label = f"{'Completed' if done else 'Complete'} {_title(one)}"
-    return Node("checkbox", label, f"{_ID}complete/{_id(one)}", None, flags, partial(_complete, id=_id(one)))
+    label = f"{'Completed' if done else 'Complete'} {_read_title(one)}"
+    return UiNode(
+        "checkbox", label, f"{_ID}complete/{_read_id(one)}", None, flags, partial(_complete, id=_read_id(one))
+    )
 
 
-def _chip(name: str, key: str, on: bool, choose: Handler) -> Node:
-    return Node("chip", name, key, None, ("selected",) if on else (), choose)
+def _chip(name: str, key: str, on: bool, choose: Handler) -> UiNode:
+    return UiNode("chip", name, key, None, ("selected",) if on else (), choose)
 
 
 def _question(id: int) -> Page:
     return Page(screen="todos.delete", data={"id": id})
 
 
-def _title(one: Row) -> str:
+def _read_title(one: TableRow) -> str:
     return str(one["title"] or "")
 
 
-def _id(one: Row) -> int:
-    return whole(one["_id"])
+def _read_id(one: TableRow) -> int:
+    return to_whole(one["_id"])
 
 
 def _toggle_shown(phone: Phone, what: str) -> Phone:
@@ -227,8 +235,8 @@ def _toggle_shown(phone: Phone, what: str) -> Phone:
 
 def _complete(phone: Phone, id: int) -> Phone:
     """Check it off, or take the check away."""
-    one = todo(phone, id)
-    done = one is not None and bool(whole(one["completed"]))
+    one = find_todo(phone, id)
+    done = one is not None and bool(to_whole(one["completed"]))
     phone = change_todo(phone, id, completed=0 if done else phone.now_ms)
     return phone if done else toast(phone, "Task completed")
 
@@ -237,9 +245,9 @@ def _create(phone: Phone) -> Phone:
     return push(phone, Page(screen="todos.editor", data={"id": None, "importance": LOW, "dueDate": 0}, focus="title"))
 
 
-def _open(phone: Phone, one: Row) -> Phone:
-    data = {"id": _id(one), "importance": whole(one["importance"]), "dueDate": due(one)}
-    fields = {"title": _title(one), "notes": str(one["notes"] or "")}
+def _open(phone: Phone, one: TableRow) -> Phone:
+    data = {"id": _read_id(one), "importance": to_whole(one["importance"]), "dueDate": find_due_time(one)}
+    fields = {"title": _read_title(one), "notes": str(one["notes"] or "")}
     return push(phone, Page(screen="todos.editor", data=data, fields=fields))
 
 
@@ -260,9 +268,9 @@ def _delete(phone: Phone, id: int) -> Phone:
 _NOISE = ("Buy stamps", "Return the ladder", "Wash the curtains", "Sort old photos", "Oil the bike", "Descale kettle")
 
 
-def _noise(phone: Phone, rng: random.Random) -> Phone:
+def _add_noise(phone: Phone, rng: random.Random) -> Phone:
     for title in rng.sample(_NOISE, rng.randint(1, 4)):
-        day = day_of(phone.now_ms // 1000) + rng.randint(-3, 10)
+        day = compute_day(phone.now_ms // 1000) + rng.randint(-3, 10)
         phone = add_todo(phone, title=title, importance=rng.randint(0, 3), dueDate=day * _DAY_MS)
     return phone
 
@@ -274,5 +282,5 @@ APP = App(
     pages=(Page(screen="todos.list"),),
     screens={"todos.list": task_list, "todos.menu": menu, "todos.editor": editor, "todos.delete": delete},
     tables=(TODOS,),
-    noise=_noise,
+    noise=_add_noise,
 )

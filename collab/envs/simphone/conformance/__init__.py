@@ -4,7 +4,7 @@ client/        android_env's interface over the adb server, and AndroidWorld's t
                AndroidWorld's interpreter, started by path, and imports nothing of this package
 judge          the process that runs it
 fidelity       a task instance set up, solved and judged: their score beside ours
-hands          who executes our solution: SimPhone's engine, or AndroidWorld through adb
+hands          what executes our solution: SimPhone's engine, or AndroidWorld through adb
 spoil          solved phones with one thing changed
 table          all instances as a page of text
 """

@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from collab.envs.simphone.conformance.fidelity import MAY_SAMPLE_NOTHING, VERIFY, State, Verdict
+from collab.envs.simphone.conformance.fidelity import MAY_SAMPLE_NOTHING, VERIFY, FidelityVerdict, JudgedState
 
-_STATES: tuple[State, ...] = ("untouched", "solved", "spoilt")
-_AGREED: tuple[State, ...] = ("blurred", "disturbed")
+_STATES: tuple[JudgedState, ...] = ("untouched", "solved", "spoilt")
+_AGREED: tuple[JudgedState, ...] = ("blurred", "disturbed")
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
-    """One line: tasks and instances without a miss, and how often the two judges agree."""
-    tasks = by_task(verdicts)
+def format_summary(verdicts: Sequence[FidelityVerdict]) -> str:
+    """Format one line: tasks and instances without a miss, and how often the two judges agree."""
+    tasks = group_by_task(verdicts)
     right = sum(not any(verdict.misses for verdict in of_task) for of_task in tasks.values())
     marks = [mark for verdict in verdicts for mark in verdict.marks.values()]
     agreed = sum(mark.agreed for mark in marks)
@@ -25,16 +25,16 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def by_task(verdicts: Sequence[Verdict]) -> Mapping[str, list[Verdict]]:
-    """Verdicts by task, in the order in which tasks come first."""
-    tasks: dict[str, list[Verdict]] = {}
+def group_by_task(verdicts: Sequence[FidelityVerdict]) -> Mapping[str, list[FidelityVerdict]]:
+    """Return verdicts by task, in the order in which tasks come first."""
+    tasks: dict[str, list[FidelityVerdict]] = {}
     for verdict in verdicts:
         tasks.setdefault(verdict.task, []).append(verdict)
     return tasks
 
 
-def misses(verdicts: Sequence[Verdict]) -> list[str]:
-    """What is not as it should be, one line for each instance that has something."""
+def list_misses(verdicts: Sequence[FidelityVerdict]) -> list[str]:
+    """Return what is not as it should be, one line for each instance that has something."""
     return [
         f"{verdict.task}, suite seed {verdict.suite_seed}: {'; '.join(verdict.misses)}"
         for verdict in verdicts
@@ -42,8 +42,8 @@ def misses(verdicts: Sequence[Verdict]) -> list[str]:
     ]
 
 
-def flawed(verdicts: Sequence[Verdict]) -> list[str]:
-    """Instances in which AndroidWorld drew no target, so that nothing has to be done."""
+def list_flawed(verdicts: Sequence[FidelityVerdict]) -> list[str]:
+    """Return instances in which AndroidWorld drew no target, so that nothing has to be done."""
     return [
         f"{verdict.task}, suite seed {verdict.suite_seed}"
         for verdict in verdicts
@@ -51,19 +51,19 @@ def flawed(verdicts: Sequence[Verdict]) -> list[str]:
     ]
 
 
-def plain(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """Verdicts for a JSON file, each with its misses."""
+def to_json(verdicts: Sequence[FidelityVerdict]) -> list[dict[str, Any]]:
+    """Return verdicts for a JSON file, each with its misses."""
     return [{**dataclasses.asdict(verdict), "misses": verdict.misses} for verdict in verdicts]
 
 
-def table(verdicts: Sequence[Verdict]) -> str:
-    """A Markdown table with a row for each task: AndroidWorld's scores by state, suite seed after suite seed."""
+def format_table(verdicts: Sequence[FidelityVerdict]) -> str:
+    """Return a Markdown table with a row for each task: AndroidWorld's scores by state, suite seed after suite seed."""
     lines = [
         "| Task | untouched | solved | spoilt | by changing | blurred | disturbed | steps | budget |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for task, of_task in by_task(verdicts).items():
-        scores, agreed = (_scores(of_task, states) for states in (_STATES, _AGREED))
+    for task, of_task in group_by_task(verdicts).items():
+        scores, agreed = (_format_scores(of_task, states) for states in (_STATES, _AGREED))
         changed = ", ".join(dict.fromkeys(one.changed for one in of_task if one.changed)) or "–"
         steps = " ".join("–" if one.steps is None else str(one.steps) for one in of_task)
         budget = next((str(one.max_steps) for one in of_task if one.max_steps is not None), "–")
@@ -71,11 +71,11 @@ def table(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _scores(of_task: Sequence[Verdict], states: tuple[State, ...]) -> str:
+def _format_scores(of_task: Sequence[FidelityVerdict], states: tuple[JudgedState, ...]) -> str:
     return " | ".join(" ".join(_score(verdict, state) for verdict in of_task) for state in states)
 
 
-def _score(verdict: Verdict, state: State) -> str:
+def _score(verdict: FidelityVerdict, state: JudgedState) -> str:
     mark = verdict.marks.get(state)
     if mark is None:
         return "–"
@@ -86,8 +86,10 @@ def _mark(task: str) -> str:
     return " ¹" if task in VERIFY else " ²" if task in MAY_SAMPLE_NOTHING else ""
 
 
-def page(verdicts: Sequence[Verdict], *, command: str, commit: str, by_their_hands: Sequence[Verdict] = ()) -> str:
-    """The whole result as a page of Markdown.
+def format_page(
+    verdicts: Sequence[FidelityVerdict], *, command: str, commit: str, by_their_hands: Sequence[FidelityVerdict] = ()
+) -> str:
+    """Return the whole result as a page of Markdown.
 
     Args:
         command: that made it.
@@ -95,20 +97,20 @@ def page(verdicts: Sequence[Verdict], *, command: str, commit: str, by_their_han
         by_their_hands: the same instances solved by AndroidWorld's execution of our actions.
     """
     return _PAGE.format(
-        summary=summary(verdicts),
+        summary=format_summary(verdicts),
         command=command,
         commit=commit,
         seeds=", ".join(dict.fromkeys(str(verdict.suite_seed) for verdict in verdicts)),
-        table=table(verdicts),
-        misses=_listed(misses(verdicts)),
-        empty="; ".join(flawed(verdicts)) or "none",
-        hands=_HANDS.format(summary=summary(by_their_hands), misses=_listed(misses(by_their_hands)))
+        table=format_table(verdicts),
+        misses=_format_list(list_misses(verdicts)),
+        empty="; ".join(list_flawed(verdicts)) or "none",
+        hands=_HANDS.format(summary=format_summary(by_their_hands), misses=_format_list(list_misses(by_their_hands)))
         if by_their_hands
         else "",
     )
 
 
-def _listed(lines: Sequence[str]) -> str:
+def _format_list(lines: Sequence[str]) -> str:
     return "".join(f"- {line}\n" for line in lines) or "None.\n"
 
 

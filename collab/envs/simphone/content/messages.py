@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from collab.envs.simphone.content.people import digits
-from collab.envs.simphone.state import Phone, Row, Table, insert, remove, rows, update, whole
+from collab.envs.simphone.content.people import extract_digits
+from collab.envs.simphone.state import Phone, Table, TableRow, insert, remove, rows, to_whole, update
 from collab.types import Scalar
 
 SMS_DATABASE = "/data/data/com.android.providers.telephony/databases/mmssms.db"
@@ -74,11 +74,11 @@ class Conversation:
 
     thread: int
     address: str
-    messages: tuple[Row, ...]
+    messages: tuple[TableRow, ...]
     """Oldest first."""
 
     @property
-    def latest(self) -> Row:
+    def latest(self) -> TableRow:
         """The newest message."""
         return self.messages[-1]
 
@@ -88,27 +88,29 @@ class Conversation:
         return any(not row["read"] for row in self.messages)
 
 
-def conversations(phone: Phone) -> list[Conversation]:
-    """All conversations, the one with the newest message first."""
-    threads: dict[int, list[Row]] = {}
-    for row in sorted(rows(phone, SMS), key=_age):
-        threads.setdefault(whole(row["thread_id"]), []).append(row)
+def list_conversations(phone: Phone) -> list[Conversation]:
+    """Return all conversations, the one with the newest message first."""
+    threads: dict[int, list[TableRow]] = {}
+    for row in sorted(rows(phone, SMS), key=_sort_key):
+        threads.setdefault(to_whole(row["thread_id"]), []).append(row)
     found = [
         Conversation(thread=thread, address=str(messages[0]["address"]), messages=tuple(messages))
         for thread, messages in threads.items()
     ]
-    return sorted(found, key=lambda one: _age(one.latest), reverse=True)
+    return sorted(found, key=lambda one: _sort_key(one.latest), reverse=True)
 
 
-def conversation_with(phone: Phone, address: str) -> Conversation | None:
-    """The conversation with a number; None when there is none yet."""
-    wanted = digits(address) or address
-    return next((one for one in conversations(phone) if (digits(one.address) or one.address) == wanted), None)
+def find_conversation(phone: Phone, address: str) -> Conversation | None:
+    """Return the conversation with a number; None when there is none yet."""
+    wanted = extract_digits(address) or address
+    return next(
+        (one for one in list_conversations(phone) if (extract_digits(one.address) or one.address) == wanted), None
+    )
 
 
-def sent(phone: Phone) -> list[Row]:
-    """Messages sent from this phone, oldest first."""
-    return sorted((row for row in rows(phone, SMS) if row["type"] == SENT), key=_age)
+def list_sent(phone: Phone) -> list[TableRow]:
+    """Return messages sent from this phone, oldest first."""
+    return sorted((row for row in rows(phone, SMS) if row["type"] == SENT), key=_sort_key)
 
 
 def add_message(
@@ -116,9 +118,9 @@ def add_message(
 ) -> Phone:
     """Store a message; the date is now unless given (milliseconds)."""
     date = phone.now_ms if date is None else date
-    known = conversation_with(phone, address)
+    known = find_conversation(phone, address)
     message: dict[str, Scalar] = {"date": date, "body": body, "read": int(read)}
-    summary = _summary([*known.messages, message] if known else [message])
+    summary = _summarise([*known.messages, message] if known else [message])
     if known is None:
         phone, recipient = insert(phone, ADDRESSES, address=address)
         phone, thread = insert(phone, THREADS, recipient_ids=str(recipient), **summary)
@@ -129,17 +131,17 @@ def add_message(
     return insert(phone, SMS, sub_id=_SIM, creator=MESSENGER, **message)[0]
 
 
-def change_messages(phone: Phone, matches: Callable[[Row], bool], **values: Scalar) -> Phone:
+def change_messages(phone: Phone, matches: Callable[[TableRow], bool], **values: Scalar) -> Phone:
     """Change columns of all messages that match."""
-    threads = _threads_of(phone, matches)
+    threads = _find_threads(phone, matches)
     phone = update(phone, SMS, matches, **values)
-    return _summed_up(phone, threads | _threads_of(phone, matches))
+    return _update_summaries(phone, threads | _find_threads(phone, matches))
 
 
-def remove_messages(phone: Phone, matches: Callable[[Row], bool]) -> Phone:
+def remove_messages(phone: Phone, matches: Callable[[TableRow], bool]) -> Phone:
     """Delete all messages that match; a conversation goes with its last one."""
-    threads = _threads_of(phone, matches)
-    return _summed_up(remove(phone, SMS, matches), threads)
+    threads = _find_threads(phone, matches)
+    return _update_summaries(remove(phone, SMS, matches), threads)
 
 
 def mark_read(phone: Phone, thread: int) -> Phone:
@@ -149,24 +151,24 @@ def mark_read(phone: Phone, thread: int) -> Phone:
     return change_messages(phone, lambda row: row["thread_id"] == thread, read=1, seen=1)
 
 
-def _threads_of(phone: Phone, matches: Callable[[Row], bool]) -> set[Scalar]:
+def _find_threads(phone: Phone, matches: Callable[[TableRow], bool]) -> set[Scalar]:
     return {row["thread_id"] for row in rows(phone, SMS) if matches(row)}
 
 
-def _summed_up(phone: Phone, threads: set[Scalar]) -> Phone:
+def _update_summaries(phone: Phone, threads: set[Scalar]) -> Phone:
     """Note in the rows of conversations what is in them, as Android's triggers do."""
     for thread in threads:
         messages = [row for row in rows(phone, SMS) if row["thread_id"] == thread]
         if messages:
-            phone = update(phone, THREADS, partial(_is, thread), **_summary(messages))
+            phone = update(phone, THREADS, partial(_is, thread), **_summarise(messages))
         else:
             phone = remove(phone, THREADS, partial(_is, thread))
     return phone
 
 
-def _summary(messages: list[Row]) -> dict[str, Scalar]:
-    """What the row of a conversation says of its messages; of two at the same time the later one is the newest."""
-    newest = sorted(messages, key=lambda row: whole(row["date"]))[-1]
+def _summarise(messages: list[TableRow]) -> dict[str, Scalar]:
+    """Summarise a conversation's messages for its row; of two at the same time the later one is the newest."""
+    newest = sorted(messages, key=lambda row: to_whole(row["date"]))[-1]
     return {
         "date": newest["date"],
         "message_count": len(messages),
@@ -175,9 +177,9 @@ def _summary(messages: list[Row]) -> dict[str, Scalar]:
     }
 
 
-def _is(id: Scalar, row: Row) -> bool:
+def _is(id: Scalar, row: TableRow) -> bool:
     return row["_id"] == id
 
 
-def _age(row: Row) -> tuple[int, int]:
-    return whole(row["date"]), whole(row["_id"])
+def _sort_key(row: TableRow) -> tuple[int, int]:
+    return to_whole(row["date"]), to_whole(row["_id"])

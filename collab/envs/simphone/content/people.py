@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from collab.envs.simphone.state import Phone, Table, insert, next_key, remove, rows, update
+from collab.envs.simphone.state import Phone, Table, find_next_key, insert, remove, rows, update
 from collab.types import Scalar
 
 CONTACTS_DATABASE = "/data/data/com.android.providers.contacts/databases/contacts2.db"
@@ -155,14 +155,14 @@ class Person:
     """Kind of the number: a key of `LABELS`."""
 
 
-def digits(number: str) -> str:
-    """A number without everything that is not a digit."""
+def extract_digits(number: str) -> str:
+    """Return a number without everything that is not a digit."""
     return re.sub(r"\D", "", number)
 
 
-def people(phone: Phone) -> list[Person]:
-    """All contacts by name."""
-    name_kind, phone_kind = mimetype_id(phone, NAME), mimetype_id(phone, PHONE)
+def list_people(phone: Phone) -> list[Person]:
+    """Return all contacts by name."""
+    name_kind, phone_kind = find_mimetype(phone, NAME), find_mimetype(phone, PHONE)
     names = {row["raw_contact_id"]: row for row in rows(phone, DATA) if row["mimetype_id"] == name_kind}
     numbers = {row["raw_contact_id"]: row for row in rows(phone, DATA) if row["mimetype_id"] == phone_kind}
     found = []
@@ -181,29 +181,29 @@ def people(phone: Phone) -> list[Person]:
     return sorted(found, key=lambda person: (person.name.casefold(), person.id))
 
 
-def person(phone: Phone, id: int) -> Person | None:
-    """A contact by its id."""
-    return next((one for one in people(phone) if one.id == id), None)
+def find_person(phone: Phone, id: int) -> Person | None:
+    """Return a contact by its id."""
+    return next((one for one in list_people(phone) if one.id == id), None)
 
 
 def name_of(phone: Phone, number: str) -> str | None:
     """Name of the contact with this number; None for a stranger."""
-    wanted, kind = digits(number), mimetype_id(phone, PHONE)
+    wanted, kind = extract_digits(number), find_mimetype(phone, PHONE)
     for row in rows(phone, DATA):
-        if row["mimetype_id"] == kind and digits(str(row["data1"])) == wanted:
+        if row["mimetype_id"] == kind and extract_digits(str(row["data1"])) == wanted:
             owner = row["raw_contact_id"]
             return next((str(raw["display_name"]) for raw in rows(phone, RAW_CONTACTS) if raw["_id"] == owner), None)
     return None
 
 
-def mimetype_id(phone: Phone, mimetype: str) -> Scalar:
-    """Key of a kind of data; -1 when the database does not know it."""
+def find_mimetype(phone: Phone, mimetype: str) -> Scalar:
+    """Return the key of a kind of data; -1 when the database does not know it."""
     return next((row["_id"] for row in rows(phone, MIMETYPES) if row["mimetype"] == mimetype), -1)
 
 
-def known_mimetype(phone: Phone, mimetype: str) -> tuple[Phone, Scalar]:
-    """A kind of data and its key, made known where it is not yet."""
-    id = mimetype_id(phone, mimetype)
+def ensure_mimetype(phone: Phone, mimetype: str) -> tuple[Phone, Scalar]:
+    """Return a kind of data and its key, made known where it is not yet."""
+    id = find_mimetype(phone, mimetype)
     return insert(phone, MIMETYPES, mimetype=mimetype) if id == -1 else (phone, id)
 
 
@@ -215,7 +215,7 @@ def add_raw_contact(phone: Phone, name: str, other: str, *, numbered: bool = Fal
         other: the last name first.
         numbered: whether a number follows.
     """
-    id = next_key(phone, RAW_CONTACTS)
+    id = find_next_key(phone, RAW_CONTACTS)
     phone, contact = insert(
         phone,
         CONTACTS,
@@ -224,31 +224,31 @@ def add_raw_contact(phone: Phone, name: str, other: str, *, numbered: bool = Fal
         has_phone_number=int(numbered),
         contact_last_updated_timestamp=phone.now_ms,
     )
-    return insert(phone, RAW_CONTACTS, account_id=1, contact_id=contact, **_naming(name, other))
+    return insert(phone, RAW_CONTACTS, account_id=1, contact_id=contact, **_build_naming(name, other))
 
 
 def rename_raw_contact(phone: Phone, id: int, name: str, other: str) -> Phone:
     """Change the name of a contact; see `add_raw_contact`."""
-    return update(phone, RAW_CONTACTS, lambda row: row["_id"] == id, **_naming(name, other))
+    return update(phone, RAW_CONTACTS, lambda row: row["_id"] == id, **_build_naming(name, other))
 
 
 def count_number(phone: Phone, id: int) -> Phone:
     """Note of a contact whether it has a number, and that it changed now."""
-    kind = mimetype_id(phone, PHONE)
+    kind = find_mimetype(phone, PHONE)
     known = any(row["raw_contact_id"] == id and row["mimetype_id"] == kind for row in rows(phone, DATA))
     values: dict[str, Scalar] = {"has_phone_number": int(known), "contact_last_updated_timestamp": phone.now_ms}
     return update(phone, CONTACTS, lambda row: row["name_raw_contact_id"] == id, **values)
 
 
-def last_first(first: str, last: str) -> str:
-    """A name with the last name first."""
+def format_last_first(first: str, last: str) -> str:
+    """Return a name with the last name first."""
     return f"{last}, {first}" if first and last else first or last
 
 
 def add_person(phone: Phone, first: str, last: str, number: str, label: str = "Mobile") -> tuple[Phone, int]:
     """Store a new contact; returns the phone and the contact's id."""
     name = f"{first} {last}".strip() or number
-    phone, id = add_raw_contact(phone, name, last_first(first, last) or name, numbered=bool(number))
+    phone, id = add_raw_contact(phone, name, format_last_first(first, last) or name, numbered=bool(number))
     phone = _put_data(phone, id, name, first, last, number, label)
     return phone, id
 
@@ -256,7 +256,7 @@ def add_person(phone: Phone, first: str, last: str, number: str, label: str = "M
 def change_person(phone: Phone, id: int, first: str, last: str, number: str, label: str) -> Phone:
     """Replace what is known of a contact."""
     name = f"{first} {last}".strip() or number
-    phone = rename_raw_contact(phone, id, name, last_first(first, last) or name)
+    phone = rename_raw_contact(phone, id, name, format_last_first(first, last) or name)
     phone = remove(phone, DATA, lambda row: row["raw_contact_id"] == id)
     return count_number(_put_data(phone, id, name, first, last, number, label), id)
 
@@ -269,15 +269,15 @@ def remove_person(phone: Phone, id: int) -> Phone:
 
 
 def _put_data(phone: Phone, id: int, name: str, first: str, last: str, number: str, label: str) -> Phone:
-    phone, kind = known_mimetype(phone, NAME)
+    phone, kind = ensure_mimetype(phone, NAME)
     phone, _ = insert(phone, DATA, raw_contact_id=id, mimetype_id=kind, data1=name, data2=first, data3=last)
     if number:
-        phone, kind = known_mimetype(phone, PHONE)
+        phone, kind = ensure_mimetype(phone, PHONE)
         phone, _ = insert(phone, DATA, raw_contact_id=id, mimetype_id=kind, data1=number, data2=LABELS[label])
     return phone
 
 
-def _naming(name: str, other: str) -> dict[str, Scalar]:
+def _build_naming(name: str, other: str) -> dict[str, Scalar]:
     return {
         "display_name": name,
         "display_name_alt": other,

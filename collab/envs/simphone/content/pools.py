@@ -102,22 +102,22 @@ _MARKS = ("backup", "copy", "final", "draft")
 
 
 def draw_name(rng: random.Random) -> str:
-    """A person's name: given name, blank, family name."""
+    """Draw a person's name: given name, blank, family name."""
     return f"{rng.choice(_GIVEN)} {rng.choice(_FAMILY).replace('_', ' ')}"
 
 
 def draw_number(rng: random.Random) -> str:
-    """A North American phone number with country code."""
+    """Draw a North American phone number with country code."""
     return "+1" + "".join(rng.choice(string.digits) for _ in range(10))
 
 
 def draw_word(rng: random.Random, length: int) -> str:
-    """Letters and digits without sense."""
+    """Draw letters and digits without sense."""
     return "".join(rng.choices(string.ascii_letters + string.digits, k=length))
 
 
 def draw_variant(rng: random.Random, name: str) -> str:
-    """The name with a date, a word or random characters before or after its stem."""
+    """Return the name with a date, a word or random characters before or after its stem."""
     stem, dot, extension = name.rpartition(".") if "." in name else (name, "", "")
     day = datetime.date(2023, 1, 1) + datetime.timedelta(days=rng.randint(0, 286))
     mark = rng.choice((day.strftime("%Y_%m_%d"), draw_word(rng, 4), rng.choice(_MARKS)))
@@ -125,15 +125,15 @@ def draw_variant(rng: random.Random, name: str) -> str:
 
 
 def draw_file_name(rng: random.Random) -> str:
-    """A file name without extension."""
+    """Draw a file name without extension."""
     return draw_variant(rng, f"{rng.choice(_ADJECTIVES)}_{rng.choice(_NOUNS)}")
 
 
 def draw_note_name(rng: random.Random) -> str:
-    """A note's file name with extension."""
+    """Draw a note's file name with extension."""
     return draw_file_name(rng) + rng.choice((".md", ".txt"))
 
 
 def draw_other(rng: random.Random, choices: Sequence[str], *taken: str) -> str:
-    """One of the choices that is not taken."""
+    """Return one of the choices that is not taken."""
     return rng.choice([choice for choice in choices if choice not in taken])

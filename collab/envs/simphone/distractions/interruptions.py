@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
-from collab.envs.simphone.app import Item, Node, View, button, line, text
+from collab.envs.simphone.app import Item, UiNode, View, button, line, text
 from collab.envs.simphone.content.pools import draw_name
 from collab.envs.simphone.state import LAUNCHER, Cover, Notification, Phone, dismiss, notify
 from collab.seeds import generator
@@ -29,7 +29,7 @@ class Button(NamedTuple):
     """Stage it leads to; None: the interruption is over."""
 
 
-class Stage(NamedTuple):
+class InterruptionStage(NamedTuple):
     """One screen of an interruption."""
 
     style: Literal["screen", "dialog", "sheet", "banner"]
@@ -47,54 +47,54 @@ class Stage(NamedTuple):
     """Stage that follows when patience is over; None: nothing."""
 
 
-STAGES: Mapping[tuple[str, str], Stage] = {
-    ("call", "first"): Stage(
+STAGES: Mapping[tuple[str, str], InterruptionStage] = {
+    ("call", "first"): InterruptionStage(
         "screen", "Incoming call", ("{about}",), Button("Decline", "decline"), Button("Answer", "answer", "talking")
     ),
-    ("call", "talking"): Stage("screen", "Ongoing call", ("{about}",), Button("End call", "end_call")),
-    ("battery", "first"): Stage(
+    ("call", "talking"): InterruptionStage("screen", "Ongoing call", ("{about}",), Button("End call", "end_call")),
+    ("battery", "first"): InterruptionStage(
         "dialog",
         "Battery is low",
         ("15% left. Battery Saver makes it last longer.",),
         Button("No thanks", "battery_dismiss"),
         Button("Battery Saver", "battery_saver", "saver"),
     ),
-    ("battery", "saver"): Stage(
+    ("battery", "saver"): InterruptionStage(
         "screen",
         "Battery Saver",
         ("Battery Saver restricts background activity and some animations.", "Turns on by itself at 10%"),
         Button("Go back", "battery_back"),
     ),
-    ("update", "first"): Stage(
+    ("update", "first"): InterruptionStage(
         "dialog",
         "System update available",
         ("Your phone has to restart to install it.",),
         Button("Later", "update_later"),
         Button("Install now", "update_install", "installing"),
     ),
-    ("update", "installing"): Stage(
+    ("update", "installing"): InterruptionStage(
         "screen",
         "Installing system update…",
         ("Step 1 of 2. Do not turn off your phone.",),
         Button("Cancel update", "update_cancel"),
     ),
-    ("rating", "first"): Stage(
+    ("rating", "first"): InterruptionStage(
         "sheet",
         "Do you like {app}?",
         ("Rate it in the app store. It takes only a moment.",),
         Button("Not now", "rating_dismiss"),
         Button("Rate now", "rating_open", "store"),
     ),
-    ("rating", "store"): Stage(
+    ("rating", "store"): InterruptionStage(
         "screen", "App store", ("{app}", "Tap the stars to rate this app."), Button("Leave the store", "store_close")
     ),
-    ("alarm", "first"): Stage(
+    ("alarm", "first"): InterruptionStage(
         "screen", "Alarm", ("15:34",), Button("Stop", "alarm_stop"), Button("Snooze", "alarm_snooze", "snoozed")
     ),
-    ("alarm", "snoozed"): Stage(
+    ("alarm", "snoozed"): InterruptionStage(
         "banner", "Alarm", ("Snoozed",), Button("Dismiss alarm", "alarm_dismiss"), patience=3, then="first"
     ),
-    ("banner", "first"): Stage(
+    ("banner", "first"): InterruptionStage(
         "banner",
         "{about}",
         (),
@@ -102,13 +102,13 @@ STAGES: Mapping[tuple[str, str], Stage] = {
         Button("Read more", "heads_up_open", "opened"),
         patience=4,
     ),
-    ("banner", "opened"): Stage(
+    ("banner", "opened"): InterruptionStage(
         "screen", "{about}", ("There is nothing more to read here yet.",), Button("Close", "heads_up_close")
     ),
 }
 KINDS = tuple(dict.fromkeys(kind for kind, _ in STAGES))
 _HEADS_UP = "heads_up"
-"""Key of the notification that a banner shows; it stays in the shade when nobody touches the banner."""
+"""Key of the notification that a banner shows; it stays in the shade unless the banner is touched."""
 _STICKY = ("call", "alarm")
 """Back does not get rid of these, and going elsewhere only shrinks them."""
 _TAPS = ("click", "double_tap", "long_press")
@@ -131,50 +131,50 @@ def begin(phone: Phone, kind: str, seed: int) -> Phone:
     about = {"call": draw_name(rng), "banner": rng.choice(_BANNERS)}.get(kind, "")
     if kind == "banner":
         phone = notify(phone, Notification(key=_HEADS_UP, package="android", title=about))
-    return replace(phone, cover=_at(Cover(kind=kind, about=about), "first"))
+    return replace(phone, cover=_make_cover(Cover(kind=kind, about=about), "first"))
 
 
 def is_banner(cover: Cover) -> bool:
-    """Whether it leaves the screen below it in use."""
+    """Return whether it leaves the screen below it in use."""
     return cover.small or STAGES[cover.kind, cover.stage].style == "banner"
 
 
-def way_out(cover: Cover) -> str:
-    """Key of the button that gets rid of it."""
+def find_way_out(cover: Cover) -> str:
+    """Return the key of the button that gets rid of it."""
     return _ID + STAGES[cover.kind, cover.stage].out.id
 
 
 # ------------------------------------------------------------------------------------------------------- on the screen
 
 
-def covering(phone: Phone, cover: Cover) -> View:
-    """The screen of an interruption that is no banner."""
+def build_covering(phone: Phone, cover: Cover) -> View:
+    """Return the screen of an interruption that is no banner."""
     stage = STAGES[cover.kind, cover.stage]
-    title, lines = _words(phone, cover, stage)
+    title, lines = _choose_words(phone, cover, stage)
     keys = ("cover_about" if words == "{about}" else f"cover_text_{place}" for place, words in enumerate(stage.lines))
     texts: list[Item] = [text(words, _ID + key) for words, key in zip(lines, keys, strict=True)]
-    buttons = tuple(_buttons(stage))
+    buttons = tuple(_build_buttons(stage))
     if stage.style == "screen":
         return View(title=title, body=texts, footer=line(*buttons))
     style: Literal["dialog", "sheet"] = "sheet" if stage.style == "sheet" else "dialog"
     return View(title=title, style=style, body=texts, actions=buttons)
 
 
-def banner(phone: Phone, cover: Cover) -> tuple[Node, ...]:
-    """A banner's text, then its buttons."""
+def build_banner(phone: Phone, cover: Cover) -> tuple[UiNode, ...]:
+    """Return a banner's text, then its buttons."""
     stage = STAGES[cover.kind, cover.stage]
-    title, lines = _words(phone, cover, stage)
+    title, lines = _choose_words(phone, cover, stage)
     said = text(title, _ID + "heads_up_text", value=lines[0] if lines else None)
-    return said, *_buttons(stage)
+    return said, *_build_buttons(stage)
 
 
-def _words(phone: Phone, cover: Cover, stage: Stage) -> tuple[str, list[str]]:
+def _choose_words(phone: Phone, cover: Cover, stage: InterruptionStage) -> tuple[str, list[str]]:
     app = phone.apps.by_package[phone.foreground].name
     said = [words.format(app=app, about=cover.about) for words in (stage.title, *stage.lines)]
     return said[0], said[1:]
 
 
-def _buttons(stage: Stage) -> list[Node]:
+def _build_buttons(stage: InterruptionStage) -> list[UiNode]:
     buttons = (stage.out, stage.on) if stage.on is not None else (stage.out,)
     return [button(one.label, _ID + one.id, partial(_press, to=one.to)) for one in buttons]
 
@@ -184,25 +184,25 @@ def _press(phone: Phone, to: str | None) -> Phone:
         phone = dismiss(phone, _HEADS_UP)
     if phone.cover is None or to is None:
         return replace(phone, cover=None)
-    return replace(phone, cover=_at(phone.cover, to))
+    return replace(phone, cover=_make_cover(phone.cover, to))
 
 
-def _at(cover: Cover, stage: str) -> Cover:
+def _make_cover(cover: Cover, stage: str) -> Cover:
     return replace(cover, stage=stage, small=False, left=STAGES[cover.kind, stage].patience)
 
 
 # ----------------------------------------------------------------------------------------------------------- touching
 
 
-def act_on(phone: Phone, cover: Cover, node: Node | None, action: Action, below: Callable[[Phone], Phone]) -> Phone:
-    """What an action does while an interruption is going on.
+def act_on(phone: Phone, cover: Cover, node: UiNode | None, action: Action, below: Callable[[Phone], Phone]) -> Phone:
+    """Act on an interruption that is going on.
 
     Args:
         node: what the action is aimed at; None for no target.
         below: does the action on the phone as if nothing were over it; the cover itself is left as it is.
     """
     if is_banner(cover):
-        return _aged(cover, below(phone))
+        return _age_banner(cover, below(phone))
     if action.type in ("wait", "answer"):
         return below(phone)
     if action.type in ("navigate_home", "open_app"):
@@ -215,11 +215,11 @@ def act_on(phone: Phone, cover: Cover, node: Node | None, action: Action, below:
     return phone
 
 
-def _aged(cover: Cover, phone: Phone) -> Phone:
-    """A banner goes by itself after a while, or makes way for what it announced."""
+def _age_banner(cover: Cover, phone: Phone) -> Phone:
+    """Let a banner go by itself after a while, or make way for what it announced."""
     if phone.cover != cover or not cover.left:
         return phone
     if cover.left > 1:
         return replace(phone, cover=replace(cover, left=cover.left - 1))
     then = STAGES[cover.kind, cover.stage].then
-    return replace(phone, cover=None if then is None else _at(cover, then))
+    return replace(phone, cover=None if then is None else _make_cover(cover, then))

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 import yaml
 
-from collab.envs.simphone.app import Item, Line, Node, View, grid
+from collab.envs.simphone.app import Item, NodeLine, UiNode, View, grid
 from collab.envs.simphone.distractions.presets import Distractions
 from collab.envs.simphone.state import ACCENTS, USUAL, Language, Manner, Phone, put_setting
 from collab.seeds import derive, generator
@@ -43,8 +43,8 @@ _RENAMED = 0.5
 
 
 @cache
-def table(name: Literal["data", "german", "synonyms"]) -> Mapping[str, Any]:
-    """One of the tables; read when it is first needed."""
+def load_table(name: Literal["data", "german", "synonyms"]) -> Mapping[str, Any]:
+    """Return one of the tables; read when it is first needed."""
     read: Mapping[str, Any] = yaml.safe_load((_TABLES / f"{name}.yaml").read_text(encoding="utf-8"))
     return read
 
@@ -53,47 +53,50 @@ def table(name: Literal["data", "german", "synonyms"]) -> Mapping[str, Any]:
 
 
 def place_of(key: str) -> str:
-    """Where a node stands, without what makes it one of many: "org.tasks:id/task/7" → "org.tasks:id/task/*"."""
+    """Return where a node stands, without what makes it one of many: "org.tasks:id/task/7" → "org.tasks:id/task/*"."""
     package, mark, name = key.partition(":id/")
     head, slash, _ = name.partition("/")
     return f"{package}{mark}{head}/*" if slash else key
 
 
 @lru_cache(maxsize=1 << 13)
-def german(text: str) -> str | None:
-    """The German for a label; None when the table has none. A text without letters is its own translation."""
-    known = table("german")
+def translate(text: str) -> str | None:
+    """Return the German for a label; None when the table has none. A text without letters is its own translation."""
+    known = load_table("german")
     exact = known["texts"].get(text) or known["apps"].get(text)
     if exact is not None:
         return str(exact)
     if not _LETTER.search(text):
         return text
-    return next((found for one in _templates() if (found := _filled(one, known["texts"][one], text)) is not None), None)
+    return next(
+        (found for one in _load_templates() if (found := _fill_template(one, known["texts"][one], text)) is not None),
+        None,
+    )
 
 
 @lru_cache(maxsize=1 << 13)
-def german_at(text: str, place: str) -> str | None:
-    """The German for what stands at a place; None when there is none, as for all that is a user's own."""
-    known = table("german")
+def translate_at(text: str, place: str) -> str | None:
+    """Return the German for what stands at a place; None when there is none, as for all that is a user's own."""
+    known = load_table("german")
     special = known["there"].get(place, {}).get(text)
     if special is not None:
         return str(special)
-    allowed = table("data").get(place)
+    allowed = load_table("data").get(place)
     if allowed is None:
-        return german(text)
+        return translate(text)
     own = known["beside_data"] | known["texts"]
-    return next((found for one in allowed if (found := _filled(one, own[one], text)) is not None), None)
+    return next((found for one in allowed if (found := _fill_template(one, own[one], text)) is not None), None)
 
 
 @lru_cache(maxsize=1 << 14)
-def said(text: str, place: str, manner: Manner) -> str:
-    """How a text is said in an episode's manner.
+def reword(text: str, place: str, manner: Manner) -> str:
+    """Return a text in the words of an episode's manner.
 
     Args:
         place: where it stands, as in data.yaml.
     """
-    shown = (german_at(text, place) or text) if manner.language == "german" else text
-    others = table("synonyms")[manner.language].get(shown)
+    shown = (translate_at(text, place) or text) if manner.language == "german" else text
+    others = load_table("synonyms")[manner.language].get(shown)
     if manner.wording is None or not others or not is_label(text, place):
         return shown
     rng = generator(derive(manner.wording, "word", shown))
@@ -101,32 +104,32 @@ def said(text: str, place: str, manner: Manner) -> str:
 
 
 def is_label(text: str, place: str) -> bool:
-    """Whether a text at a place is the phone's own and therefore needs a translation."""
-    allowed = table("data").get(place)
-    ours = allowed is None or any(_pattern(one).fullmatch(text) for one in allowed)
+    """Return whether a text at a place is the phone's own and therefore needs a translation."""
+    allowed = load_table("data").get(place)
+    ours = allowed is None or any(_compile_pattern(one).fullmatch(text) for one in allowed)
     return ours and bool(_LETTER.search(text))
 
 
 @cache
-def _templates() -> tuple[str, ...]:
-    """The translated texts that have holes, in the order of the file."""
-    return tuple(text for text in table("german")["texts"] if _HOLE.search(text))
+def _load_templates() -> tuple[str, ...]:
+    """Return the translated texts that have holes, in the order of the file."""
+    return tuple(text for text in load_table("german")["texts"] if _HOLE.search(text))
 
 
 @cache
-def _pattern(template: str) -> re.Pattern[str]:
+def _compile_pattern(template: str) -> re.Pattern[str]:
     pieces = _HOLE.split(template)  # text, name of a hole, text, …
     holes = (f"(?P<{name}>{_HOLES[name.rstrip('0123456789')]})" for name in pieces[1::2])
     parts = itertools.chain.from_iterable(itertools.zip_longest(map(re.escape, pieces[::2]), holes, fillvalue=""))
     return re.compile("".join(parts), re.DOTALL)
 
 
-def _filled(template: str, translation: str, text: str) -> str | None:
-    """The translation of a text that fits a template; None when it does not fit, or a part of it has no German."""
-    found = _pattern(template).fullmatch(text)
+def _fill_template(template: str, translation: str, text: str) -> str | None:
+    """Translate a text that fits a template; None when it does not, or a part has no German."""
+    found = _compile_pattern(template).fullmatch(text)
     if found is None:
         return None
-    parts = {name: german(part) if name.startswith("said") else part for name, part in found.groupdict().items()}
+    parts = {name: translate(part) if name.startswith("said") else part for name, part in found.groupdict().items()}
     if None in parts.values():
         return None
     return _HOLE.sub(lambda hole: str(parts[hole[1]]), translation)
@@ -135,61 +138,61 @@ def _filled(template: str, translation: str, text: str) -> str | None:
 # -------------------------------------------------------------------------------------------------------------- apps
 
 
-def app_name(name: str, manner: Manner) -> str:
-    """An app's name on this phone; apps from elsewhere keep theirs."""
-    return str(table("german")["apps"].get(name, name)) if manner.language == "german" else name
+def name_app(name: str, manner: Manner) -> str:
+    """Return an app's name on this phone; apps from elsewhere keep theirs."""
+    return str(load_table("german")["apps"].get(name, name)) if manner.language == "german" else name
 
 
 @cache
-def english_names() -> Mapping[str, str]:
-    """German names of apps, in lower case → the English ones, in lower case."""
-    return {german.casefold(): english.casefold() for english, german in table("german")["apps"].items()}
+def load_english_names() -> Mapping[str, str]:
+    """Return German names of apps, in lower case → the English ones, in lower case."""
+    return {german.casefold(): english.casefold() for english, german in load_table("german")["apps"].items()}
 
 
 # ------------------------------------------------------------------------------------------------------ whole screens
 
 
 def is_usual(manner: Manner) -> bool:
-    """Whether everything is said as the apps say it."""
+    """Return whether everything is said as the apps say it."""
     return manner is USUAL or (manner.language == "english" and manner.wording is None)
 
 
-def worded(view: View, screen: str, manner: Manner) -> View:
-    """The view with its labels in the episode's words."""
+def reword_view(view: View, screen: str, manner: Manner) -> View:
+    """Return the view with its labels in the episode's words."""
     if is_usual(manner):
         return view
     return replace(
         view,
-        title=said(view.title, f"title/{screen}", manner),
-        body=[_item(item, manner) for item in view.body],
-        actions=tuple(_node(node, manner) for node in view.actions),
-        navigation=_optional(view.navigation, manner),
-        footer=None if view.footer is None else _item(view.footer, manner),
-        fab=_optional(view.fab, manner),
+        title=reword(view.title, f"title/{screen}", manner),
+        body=[_reword_item(item, manner) for item in view.body],
+        actions=tuple(_reword_single(node, manner) for node in view.actions),
+        navigation=_reword_optional(view.navigation, manner),
+        footer=None if view.footer is None else _reword_item(view.footer, manner),
+        fab=_reword_optional(view.fab, manner),
     )
 
 
-def worded_node(node: Node, manner: Manner) -> Node:
-    """One node in the episode's words."""
-    return node if is_usual(manner) else _node(node, manner)
+def reword_node(node: UiNode, manner: Manner) -> UiNode:
+    """Return one node in the episode's words."""
+    return node if is_usual(manner) else _reword_single(node, manner)
 
 
-def _item(item: Item, manner: Manner) -> Item:
-    if isinstance(item, Line):
-        return item._replace(nodes=tuple(_node(node, manner) for node in item.nodes))
-    return _node(item, manner)
+def _reword_item(item: Item, manner: Manner) -> Item:
+    if isinstance(item, NodeLine):
+        return item._replace(nodes=tuple(_reword_single(node, manner) for node in item.nodes))
+    return _reword_single(item, manner)
 
 
-def _optional(node: Node | None, manner: Manner) -> Node | None:
-    return None if node is None else _node(node, manner)
+def _reword_optional(node: UiNode | None, manner: Manner) -> UiNode | None:
+    return None if node is None else _reword_single(node, manner)
 
 
-def _node(node: Node, manner: Manner) -> Node:
+def _reword_single(node: UiNode, manner: Manner) -> UiNode:
     place = place_of(node.key)
-    label = said(node.label, place, manner)
+    label = reword(node.label, place, manner)
     value = node.value
     if value and node.field is None:
-        value = said(value, f"{place}=", manner)
+        value = reword(value, f"{place}=", manner)
     if label is node.label and value is node.value:
         return node
     picture = node.label if node.role in ("icon", "app", "switch") else ""
@@ -202,8 +205,8 @@ _TOP = frozenset({"com.android.settings:id/search_action_bar"})
 """What stands above such rows all the same."""
 
 
-def drawn(distractions: Distractions, seed: int, task: str) -> Manner:
-    """The manner of an episode.
+def draw_manner(distractions: Distractions, seed: int, task: str) -> Manner:
+    """Return the manner of an episode.
 
     Args:
         seed: of the task instance.
@@ -229,9 +232,9 @@ def drawn(distractions: Distractions, seed: int, task: str) -> Manner:
     )
 
 
-def dressed(phone: Phone, distractions: Distractions, seed: int, task: str) -> Phone:
-    """The phone of an instance in the episode's manner; half of all restyled phones are dark."""
-    manner = drawn(distractions, seed, task)
+def apply_manner(phone: Phone, distractions: Distractions, seed: int, task: str) -> Phone:
+    """Return the phone of an instance in the episode's manner; half of all restyled phones are dark."""
+    manner = draw_manner(distractions, seed, task)
     phone = phone if manner == phone.manner else replace(phone, manner=manner)
     if distractions.restyle and generator(derive(seed, "dark", task)).random() < 0.5:
         phone = put_setting(phone, "secure/dark_theme", "1")
@@ -241,34 +244,36 @@ def dressed(phone: Phone, distractions: Distractions, seed: int, task: str) -> P
 # --------------------------------------------------------------------------------------------------------------- order
 
 
-def shuffled(view: View, screen: str, manner: Manner) -> View:
-    """The view in the order of the episode; the view itself where order has a meaning."""
+def shuffle_view(view: View, screen: str, manner: Manner) -> View:
+    """Shuffle the view as the episode does; keep its order where that has a meaning."""
     seed = manner.order
     if seed is None:
         return view
     if view.style == "menu" or screen in _SHUFFLED:
-        return replace(view, body=sorted(view.body, key=lambda item: (_key(item) not in _TOP, _rank(seed, _key(item)))))
-    if screen == "launcher.home" and isinstance(view.footer, Line):
-        return replace(view, footer=view.footer._replace(nodes=_mixed(view.footer.nodes, seed)))
+        return replace(
+            view, body=sorted(view.body, key=lambda item: (_find_key(item) not in _TOP, _rank(seed, _find_key(item))))
+        )
+    if screen == "launcher.home" and isinstance(view.footer, NodeLine):
+        return replace(view, footer=view.footer._replace(nodes=_mix_nodes(view.footer.nodes, seed)))
     if screen == "launcher.drawer":
-        return replace(view, body=_drawer(view.body, seed))
+        return replace(view, body=_shuffle_drawer(view.body, seed))
     return view
 
 
-def _drawer(body: list[Item], seed: int) -> list[Item]:
-    """Whatever stands above the apps, then the apps."""
-    above = [item for item in body if not isinstance(item, Line)]
-    lines = [item for item in body if isinstance(item, Line)]
+def _shuffle_drawer(body: list[Item], seed: int) -> list[Item]:
+    """Return whatever stands above the apps, then the apps."""
+    above = [item for item in body if not isinstance(item, NodeLine)]
+    lines = [item for item in body if isinstance(item, NodeLine)]
     apps = tuple(node for one in lines for node in one.nodes)
-    return [*above, *grid(list(_mixed(apps, seed)), columns=lines[0].columns)] if lines else body
+    return [*above, *grid(list(_mix_nodes(apps, seed)), columns=lines[0].columns)] if lines else body
 
 
-def _mixed(nodes: tuple[Node, ...], seed: int) -> tuple[Node, ...]:
+def _mix_nodes(nodes: tuple[UiNode, ...], seed: int) -> tuple[UiNode, ...]:
     return tuple(sorted(nodes, key=lambda node: _rank(seed, node.key)))
 
 
-def _key(item: Item) -> str:
-    return item.nodes[0].key if isinstance(item, Line) else item.key
+def _find_key(item: Item) -> str:
+    return item.nodes[0].key if isinstance(item, NodeLine) else item.key
 
 
 @lru_cache(maxsize=1 << 13)

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from collab.envs.simphone.app import Node, View
+from collab.envs.simphone.app import UiNode, View
 from collab.envs.simphone.distractions.interruptions import begin
 from collab.envs.simphone.state import Phone
 from collab.errors import ConfigError
 from collab.seeds import derive, generator
 from collab.types import Action
 
-Preset: TypeAlias = Literal["calm", "daily", "hostile"]
+DistractionPreset: TypeAlias = Literal["calm", "daily", "hostile"]
 Noise: TypeAlias = Literal["none", "some", "plenty"]
 Tongue: TypeAlias = Literal["english", "german", "either"]
 
@@ -60,7 +60,7 @@ class Distractions:
             raise ConfigError(f"simphone: longest_wait is {self.longest_wait}; it must be at least 1")
 
 
-PRESETS: Mapping[Preset, Distractions] = {
+PRESETS: Mapping[DistractionPreset, Distractions] = {
     "calm": Distractions(),
     "daily": Distractions(interruptions=0.06, slowness=0.08, longest_wait=2, share=0.4, shuffle=True, restyle=True),
     "hostile": Distractions(
@@ -77,8 +77,8 @@ PRESETS: Mapping[Preset, Distractions] = {
 }
 
 
-def chosen(preset: Preset, changes: Mapping[str, Any]) -> Distractions:
-    """A preset with some knobs set otherwise; a change to None keeps the preset's value.
+def adjust_preset(preset: DistractionPreset, changes: Mapping[str, Any]) -> Distractions:
+    """Return a preset with some knobs set otherwise; a change to None keeps the preset's value.
 
     Raises:
         ConfigError: a value is out of range.
@@ -86,8 +86,8 @@ def chosen(preset: Preset, changes: Mapping[str, Any]) -> Distractions:
     return replace(PRESETS[preset], **{name: value for name, value in changes.items() if value is not None})
 
 
-def told(preset: Preset, distractions: Distractions) -> list[str]:
-    """The preset and whatever differs from it: ["hostile", "language=german"]; nothing for a calm phone."""
+def describe_distractions(preset: DistractionPreset, distractions: Distractions) -> list[str]:
+    """Return the preset and whatever differs from it: ["hostile", "language=german"]; nothing for a calm phone."""
     usual = PRESETS[preset]
     changed = [
         f"{field.name}={getattr(distractions, field.name)}"
@@ -97,9 +97,9 @@ def told(preset: Preset, distractions: Distractions) -> list[str]:
     return [*([] if preset == "calm" else [preset]), *changed]
 
 
-def loading(phone: Phone) -> View:
-    """The screen while it loads: a turning wheel and nothing else."""
-    return View(title="", style="plain", body=[Node("progress", "Loading…", "android:id/progress", height=1600)])
+def build_loading(phone: Phone) -> View:
+    """Return the screen while it loads: a turning wheel and nothing else."""
+    return View(title="", style="plain", body=[UiNode("progress", "Loading…", "android:id/progress", height=1600)])
 
 
 def hold(phone: Phone, steps: int) -> Phone:
@@ -108,7 +108,7 @@ def hold(phone: Phone, steps: int) -> Phone:
 
 
 def act_while_loading(phone: Phone, action: Action, below: Callable[[Phone], Phone]) -> Phone:
-    """Any action lets a step pass; only waiting and answering do what they always do.
+    """Let a step pass with any action; only waiting and answering do what they always do.
 
     Args:
         below: does the action on the phone as if it did not load.
@@ -123,9 +123,9 @@ class Disturbance(NamedTuple):
     kind: str
     """One of `interruptions.KINDS`, or "slow"."""
     cost: int
-    """Steps that it takes from whoever deals with it at once."""
+    """Steps that it takes from an agent that deals with it at once."""
     seed: int
-    """For whatever else there is to draw: who calls, what the banner says."""
+    """For whatever else there is to draw: the caller, what the banner says."""
 
 
 Schedule = Mapping[int, Disturbance]
@@ -162,8 +162,8 @@ def schedule(
     return found
 
 
-def disturbed(phone: Phone, before: Phone, disturbance: Disturbance | None) -> Phone:
-    """The phone after a step, and after what then comes up.
+def disturb(phone: Phone, before: Phone, disturbance: Disturbance | None) -> Phone:
+    """Return the phone after a step, and after what then comes up.
 
     Args:
         before: the phone as it was; a screen on which nothing happened does not load.

@@ -16,7 +16,7 @@ from collab.envs.simphone.apps.system import PACKAGE as SYSTEM_UI
 from collab.envs.simphone.content.messages import SMS_DATABASE
 from collab.envs.simphone.content.people import CONTACTS_DATABASE
 from collab.envs.simphone.shell import input
-from collab.envs.simphone.shell.session import Done, Session, split_flags
+from collab.envs.simphone.shell.session import Output, ShellSession, split_flags
 from collab.envs.simphone.state import (
     LAUNCHER,
     Page,
@@ -24,33 +24,33 @@ from collab.envs.simphone.state import (
     close_app,
     close_panel,
     go_home,
+    list_recent_apps,
     push,
     put_field,
-    recent_apps,
     remember,
     start,
 )
-from collab.envs.simphone.ui.screen import foreground_package, leave
+from collab.envs.simphone.ui.screen import find_foreground_package, leave
 
 ADB_KEYBOARD = "com.github.uiautomator/.AdbKeyboard"
 
 
-def task_id(phone: Phone, package: str) -> int:
-    """The number by which the activity manager knows an app."""
+def compute_task_id(phone: Phone, package: str) -> int:
+    """Return the number by which the activity manager knows an app."""
     return 10 + list(phone.apps.by_package).index(package)
 
 
-def activity_of(app: App) -> str:
+def name_activity(app: App) -> str:
     """Complete class name of an app's main activity."""
     return app.package + app.activity if app.activity.startswith(".") else app.activity
 
 
-def front(phone: Phone) -> tuple[str, str]:
-    """(package, activity) in front: a permission dialog is the system's; the shade is no activity."""
-    package = foreground_package(close_panel(phone))
+def find_front(phone: Phone) -> tuple[str, str]:
+    """Return (package, activity) in front: a permission dialog is the system's; the shade is no activity."""
+    package = find_foreground_package(close_panel(phone))
     if package != phone.foreground:
         return package, f"{package}.ui.GrantPermissionsActivity"
-    return package, activity_of(phone.apps.by_package[package])
+    return package, name_activity(phone.apps.by_package[package])
 
 
 def launch(phone: Phone, package: str) -> Phone:
@@ -65,27 +65,27 @@ def launch(phone: Phone, package: str) -> Phone:
 # ------------------------------------------------------------------------------------------------------------- am
 
 
-def am(session: Session, args: list[str], stdin: str) -> Done:
+def am(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Talk to the activity manager."""
     verb, rest = (args[0], args[1:]) if args else ("", [])
     if verb in ("start", "start-activity"):
         return _start(session, rest)
     if verb == "broadcast":
-        return _broadcast(session, _intent(rest))
+        return _broadcast(session, _parse_intent(rest))
     if verb in ("force-stop", "kill", "stop-app"):
         packages = [arg for arg in rest if not arg.startswith("-")]
         for package in packages:
-            session.phone = _stopped(session.phone, package)
-        return Done() if packages else Done(err='Error: Argument expected after "force-stop"\n', code=255)
+            session.phone = _stop_app(session.phone, package)
+        return Output() if packages else Output(err='Error: Argument expected after "force-stop"\n', code=255)
     if verb in ("stack", "task"):
         return _stack(session, rest)
     if verb in ("startservice", "start-service", "start-foreground-service", "stopservice", "stop-service"):
-        return Done(f"Starting service: Intent {{ {_intent(rest).component or ''} }}\n")
+        return Output(f"Starting service: Intent {{ {_parse_intent(rest).component or ''} }}\n")
     if verb in ("kill-all", "idle-maintenance", "wait-for-broadcast-idle", "set-debug-app", "clear-debug-app"):
-        return Done()
+        return Output()
     if verb == "get-current-user":
-        return Done("0\n")
-    return Done(err=f"Error: unknown command '{verb}'\n", code=255)
+        return Output("0\n")
+    return Output(err=f"Error: unknown command '{verb}'\n", code=255)
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class _Intent:
         return "Intent { " + " ".join(f"{name}={value}" for name, value in parts.items() if value) + " }"
 
 
-def _intent(args: list[str]) -> _Intent:
+def _parse_intent(args: list[str]) -> _Intent:
     intent = _Intent()
     waiting = iter(args)
     for arg in waiting:
@@ -126,35 +126,35 @@ def _intent(args: list[str]) -> _Intent:
     return intent
 
 
-def _start(session: Session, args: list[str]) -> Done:
-    intent = _intent(args)
+def _start(session: ShellSession, args: list[str]) -> Output:
+    intent = _parse_intent(args)
     starting = f"Starting: {intent}\n"
     if intent.component:
         return _start_component(session, intent, starting)
     if intent.package and not intent.action:
         if intent.package not in session.phone.apps.by_package:
-            return Done(starting, f"Error: Activity not started, unable to resolve {intent}\n", 1)
+            return Output(starting, f"Error: Activity not started, unable to resolve {intent}\n", 1)
         session.phone = launch(session.phone, intent.package)
-        return Done(starting)
-    opened = _resolved(session.phone, intent)
+        return Output(starting)
+    opened = _resolve_intent(session.phone, intent)
     if opened is None:
-        return Done(starting, f"Error: Activity not started, unable to resolve {intent}\n", 1)
+        return Output(starting, f"Error: Activity not started, unable to resolve {intent}\n", 1)
     session.phone = opened
-    return Done(starting)
+    return Output(starting)
 
 
-def _start_component(session: Session, intent: _Intent, starting: str) -> Done:
+def _start_component(session: ShellSession, intent: _Intent, starting: str) -> Output:
     package, _, activity = intent.component.partition("/")
     app = session.phone.apps.by_package.get(package)
     activity = package + activity if activity.startswith(".") else activity
-    if app is None or activity != activity_of(app):
-        return Done(
+    if app is None or activity != name_activity(app):
+        return Output(
             starting,
             f"Error type 3\nError: Activity class {{{package}/{activity}}} does not exist.\n",
             1,
         )
     if "-S" in intent.flags:
-        session.phone = _stopped(session.phone, package)
+        session.phone = _stop_app(session.phone, package)
     running = session.phone.foreground == package
     session.phone = launch(session.phone, package)
     if "-W" in intent.flags:
@@ -162,8 +162,8 @@ def _start_component(session: Session, intent: _Intent, starting: str) -> Done:
             f"Status: ok\nLaunchState: WARM\nActivity: {package}/{activity}\nTotalTime: 0\nWaitTime: 0\nComplete\n"
         )
     if running:
-        return Done(starting, "Warning: Activity not started, its current task has been brought to the front\n")
-    return Done(starting)
+        return Output(starting, "Warning: Activity not started, its current task has been brought to the front\n")
+    return Output(starting)
 
 
 _VIEWERS = {
@@ -175,14 +175,14 @@ _VIEWERS = {
 }
 
 
-def _resolved(phone: Phone, intent: _Intent) -> Phone | None:
-    """The phone after an implicit intent; None when no app takes it."""
+def _resolve_intent(phone: Phone, intent: _Intent) -> Phone | None:
+    """Return the phone after an implicit intent; None when no app takes it."""
     kind, data = intent.action.rpartition(".")[2], intent.data
     if kind == "MAIN":
         package = intent.package or LAUNCHER
         return launch(phone, package) if package in phone.apps.by_package else None
     if kind == "INSERT" and "contact" in intent.type + data:
-        return _new_contact(phone, intent.extras)
+        return _open_contact_form(phone, intent.extras)
     if kind in ("CALL", "DIAL") and data.startswith("tel:"):
         return _dial(phone, unquote(data[4:]))
     if kind in ("SENDTO", "VIEW") and data.startswith(("sms:", "smsto:")):
@@ -193,7 +193,7 @@ def _resolved(phone: Phone, intent: _Intent) -> Phone | None:
     return launch(phone, "com.android.settings") if wanted else None
 
 
-def _new_contact(phone: Phone, extras: dict[str, str]) -> Phone:
+def _open_contact_form(phone: Phone, extras: dict[str, str]) -> Phone:
     first, _, last = extras.get("name", "").strip().partition(" ")
     fields = {"first": first, "last": last.strip(), "phone": extras.get("phone", ""), "email": extras.get("email", "")}
     phone = launch(phone, contacts.PACKAGE)
@@ -212,40 +212,40 @@ def _write_message(phone: Phone, number: str, body: str) -> Phone:
     return put_field(phone, "message", body) if body else phone
 
 
-def _stopped(phone: Phone, package: str) -> Phone:
+def _stop_app(phone: Phone, package: str) -> Phone:
     return close_app(phone, package) if package != LAUNCHER else phone
 
 
-def _stack(session: Session, args: list[str]) -> Done:
+def _stack(session: ShellSession, args: list[str]) -> Output:
     apps = session.phone.apps.by_package
     if args[:1] == ["list"]:
         lines = []
-        for package in _recent(session.phone):
+        for package in _list_recent(session.phone):
             shown = package == session.phone.foreground
-            owner, activity = front(session.phone) if shown else (package, activity_of(apps[package]))
+            owner, activity = find_front(session.phone) if shown else (package, name_activity(apps[package]))
             lines.append(
-                f"  taskId={task_id(session.phone, package)}: {package}/{activity_of(apps[package])} "
+                f"  taskId={compute_task_id(session.phone, package)}: {package}/{name_activity(apps[package])} "
                 f"bounds=[0,0][1080,2400] userId=0 visible={str(shown).lower()} "
                 f"topActivity=ComponentInfo{{{owner}/{activity}}}\n"
             )
-        return Done("RootTask id=1 bounds=[0,0][1080,2400] displayId=0 userId=0\n" + "".join(lines))
+        return Output("RootTask id=1 bounds=[0,0][1080,2400] displayId=0 userId=0\n" + "".join(lines))
     if args[:1] == ["remove"] and len(args) == 2:
         for package in apps:
-            if str(task_id(session.phone, package)) == args[1]:
-                session.phone = _stopped(session.phone, package)
-        return Done()
-    return Done(err="Error: unknown command for stack\n", code=255)
+            if str(compute_task_id(session.phone, package)) == args[1]:
+                session.phone = _stop_app(session.phone, package)
+        return Output()
+    return Output(err="Error: unknown command for stack\n", code=255)
 
 
-def _recent(phone: Phone) -> list[str]:
-    """Running apps, the one in front first."""
-    packages = (*recent_apps(phone), LAUNCHER)
+def _list_recent(phone: Phone) -> list[str]:
+    """Return running apps, the one in front first."""
+    packages = (*list_recent_apps(phone), LAUNCHER)
     return [phone.foreground, *(package for package in packages if package != phone.foreground)]
 
 
-def recents(phone: Phone) -> str:
-    """What `dumpsys activity recents` says."""
-    recent = [(task_id(phone, package), package) for package in _recent(phone) if package != LAUNCHER]
+def format_recents(phone: Phone) -> str:
+    """Return what `dumpsys activity recents` says."""
+    recent = [(compute_task_id(phone, package), package) for package in _list_recent(phone) if package != LAUNCHER]
     lines = [
         f"  * Recent #{place}: Task{{{0x5C0FFEE + place:x} #{number} type=standard A={package}}}\n"
         f"    mRootProcess=null taskAffinity={package} id={number} stackId={number}\n"
@@ -257,22 +257,22 @@ def recents(phone: Phone) -> str:
 # ----------------------------------------------------------------------------------------------------- broadcasts
 
 
-def _broadcast(session: Session, intent: _Intent) -> Done:
+def _broadcast(session: ShellSession, intent: _Intent) -> Output:
     """Send a broadcast; the clipboard app and the keyboard of uiautomator2 listen."""
     begun = f"Broadcasting: Intent {{ act={intent.action} flg=0x400000 (has extras) }}\n"
     phone = session.phone
     text = intent.extras.get("text", "")
     if intent.action in ("clipper.get", "clipper.set"):
         if phone.foreground != clipper.PACKAGE:
-            return Done(begun + "Broadcast completed: result=0\n")
+            return Output(begun + "Broadcast completed: result=0\n")
         if intent.action == "clipper.set":
             session.phone = replace(phone, clipboard=text)
         data = "Text is copied into clipboard." if intent.action == "clipper.set" else phone.clipboard
-        return Done(begun + f'Broadcast completed: result=-1, data="{data}"\n')
+        return Output(begun + f'Broadcast completed: result=-1, data="{data}"\n')
     if intent.action.startswith("ADB_KEYBOARD_"):
         session.phone = _keyboard(phone, intent.action.removeprefix("ADB_KEYBOARD_"), text)
-        return Done(begun + "Broadcast completed: result=-1\n")
-    return Done(begun + "Broadcast completed: result=0\n")
+        return Output(begun + "Broadcast completed: result=-1\n")
+    return Output(begun + "Broadcast completed: result=0\n")
 
 
 def _keyboard(phone: Phone, order: str, text: str) -> Phone:
@@ -291,13 +291,13 @@ def _keyboard(phone: Phone, order: str, text: str) -> Phone:
 # --------------------------------------------------------------------------------------------------------- monkey
 
 
-def monkey(session: Session, args: list[str], stdin: str) -> Done:
+def monkey(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Start an app by its package: `monkey -p PACKAGE 1`; no random events are made."""
     packages = [args[place + 1] for place, arg in enumerate(args[:-1]) if arg == "-p"]
     if not packages or packages[0] not in session.phone.apps.by_package:
-        return Done("", "** No activities found to run, monkey aborted.\n", 252)
+        return Output("", "** No activities found to run, monkey aborted.\n", 252)
     session.phone = launch(session.phone, packages[0])
-    return Done("Events injected: 1\n## Network stats: elapsed time=0ms (0ms mobile, 0ms wifi, 0ms not connected)\n")
+    return Output("Events injected: 1\n## Network stats: elapsed time=0ms (0ms mobile, 0ms wifi, 0ms not connected)\n")
 
 
 _PROVIDERS = {
@@ -316,7 +316,7 @@ _PERMISSIONS = {
 """(package, permission) → under which name the app remembers the answer."""
 
 
-def pm(session: Session, args: list[str], stdin: str) -> Done:
+def pm(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Talk to the package manager."""
     verb, rest = (args[0], args[1:]) if args else ("", [])
     _, names = split_flags(rest, "u")
@@ -325,19 +325,19 @@ def pm(session: Session, args: list[str], stdin: str) -> Done:
         return _list(session.phone, rest)
     if verb == "path":
         known = names and (names[0] in session.phone.apps.by_package or names[0] in _WITHOUT_SCREENS)
-        return Done(f"package:/data/app/{names[0]}/base.apk\n") if known else Done(code=1)
+        return Output(f"package:/data/app/{names[0]}/base.apk\n") if known else Output(code=1)
     if verb == "clear":
         return _clear(session, names)
     if verb in ("grant", "revoke"):
         return _grant(session, names, granted=verb == "grant")
     if verb in ("install", "install-create", "uninstall"):
-        return Done("Failure [INSTALL_FAILED_USER_RESTRICTED: apps are part of SimPhone]\n", code=1)
-    return Done(err=f"Error: Unknown command: {verb}\n", code=255)
+        return Output("Failure [INSTALL_FAILED_USER_RESTRICTED: apps are part of SimPhone]\n", code=1)
+    return Output(err=f"Error: Unknown command: {verb}\n", code=255)
 
 
-def _list(phone: Phone, args: list[str]) -> Done:
+def _list(phone: Phone, args: list[str]) -> Output:
     if args[:1] != ["packages"]:
-        return Done(err=f"Error: unknown list type '{' '.join(args[:1])}'\n", code=1)
+        return Output(err=f"Error: unknown list type '{' '.join(args[:1])}'\n", code=1)
     flags, words = split_flags(args[1:], "u")
     names = sorted([*(app.package for app in phone.apps.all), *_WITHOUT_SCREENS])
     if "3" in flags:
@@ -348,18 +348,18 @@ def _list(phone: Phone, args: list[str]) -> Done:
         names = [name for name in names if words[0] in name]
     if "f" in flags:
         names = [f"/data/app/{name}/base.apk={name}" for name in names]
-    return Done("".join(f"package:{name}\n" for name in names))
+    return Output("".join(f"package:{name}\n" for name in names))
 
 
-def _clear(session: Session, names: list[str]) -> Done:
+def _clear(session: ShellSession, names: list[str]) -> Output:
     if not names or (names[0] not in session.phone.apps.by_package and names[0] not in _PROVIDERS):
-        return Done("Failed\n", code=1)
-    session.phone = cleared(session.phone, names[0])
-    return Done("Success\n")
+        return Output("Failed\n", code=1)
+    session.phone = clear_data(session.phone, names[0])
+    return Output("Success\n")
 
 
-def cleared(phone: Phone, package: str) -> Phone:
-    """The phone after a package has lost all its data; the app is stopped."""
+def clear_data(phone: Phone, package: str) -> Phone:
+    """Return the phone after a package has lost all its data; the app is stopped."""
     bases = (
         *_PROVIDERS.get(package, ()),
         *(path for path in phone.apps.tables if path.startswith(f"/data/data/{package}/")),
@@ -372,13 +372,13 @@ def cleared(phone: Phone, package: str) -> Phone:
     return close_app(phone, package) if package in phone.stacks and package != LAUNCHER else phone
 
 
-def _grant(session: Session, names: list[str], *, granted: bool) -> Done:
+def _grant(session: ShellSession, names: list[str], *, granted: bool) -> Output:
     if len(names) < 2:
-        return Done(err="Error: no permission specified\n", code=255)
+        return Output(err="Error: no permission specified\n", code=255)
     package, permission = names[0], names[1].rpartition(".")[2]
     if package not in session.phone.apps.by_package and package not in _PROVIDERS:
-        return Done(err=f"Error: java.lang.IllegalArgumentException: Unknown package: {package}\n", code=255)
+        return Output(err=f"Error: java.lang.IllegalArgumentException: Unknown package: {package}\n", code=255)
     name = _PERMISSIONS.get((package, permission))
     if name is not None:
         session.phone = remember(session.phone, package, **{name: granted or None})
-    return Done()
+    return Output()

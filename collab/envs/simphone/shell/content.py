@@ -25,7 +25,7 @@ from collab.envs.simphone.content.messages import (
     SMS,
     add_message,
     change_messages,
-    conversations,
+    list_conversations,
     remove_messages,
 )
 from collab.envs.simphone.content.people import (
@@ -36,17 +36,17 @@ from collab.envs.simphone.content.people import (
     RAW_CONTACTS,
     add_raw_contact,
     count_number,
-    digits,
-    known_mimetype,
-    last_first,
-    people,
+    ensure_mimetype,
+    extract_digits,
+    format_last_first,
+    list_people,
     remove_person,
     rename_raw_contact,
 )
 from collab.envs.simphone.shell import tree
-from collab.envs.simphone.shell.session import Done, Session, split_flags
-from collab.envs.simphone.shell.tree import database, statements
-from collab.envs.simphone.state import ROOT, Phone, Row, insert, put_setting, remove, rows, whole
+from collab.envs.simphone.shell.session import Output, ShellSession, split_flags
+from collab.envs.simphone.shell.tree import open_database, split_statements
+from collab.envs.simphone.state import ROOT, Phone, TableRow, insert, put_setting, remove, rows, to_whole
 from collab.types import Scalar
 
 CONTACT_COLUMNS = (
@@ -71,33 +71,33 @@ _STRUCTURED = 40
 """display_name_source of a name."""
 
 
-def contacts(phone: Phone) -> list[Row]:
-    """Everybody, by name."""
+def list_contacts(phone: Phone) -> list[TableRow]:
+    """List all contacts, by name."""
     return [
         {
             **dict.fromkeys(CONTACT_COLUMNS),
             **{"last_time_contacted": 0, "pinned": 0, "in_visible_group": 1, "starred": 0, "times_contacted": 0},
-            "display_name_alt": last_first(one.first, one.last) or one.name,
+            "display_name_alt": format_last_first(one.first, one.last) or one.name,
             "has_phone_number": int(bool(one.number)),
             "display_name_source": _STRUCTURED,
-            "lookup": _lookup(one.id),
+            "lookup": _build_lookup(one.id),
             "contact_last_updated_timestamp": phone.now_ms,
             "display_name": one.name,
             "sort_key": one.name,
             "_id": one.id,
             "name_raw_contact_id": one.id,
         }
-        for one in people(phone)
+        for one in list_people(phone)
     ]
 
 
-def raw_contacts(phone: Phone) -> list[Row]:
-    """The rows that contacts are made of, one each here."""
+def list_raw_contacts(phone: Phone) -> list[TableRow]:
+    """Return the rows that contacts are made of, one each here."""
     return [{**RAW_CONTACTS.defaults, **row} for row in rows(phone, RAW_CONTACTS)]
 
 
-def data(phone: Phone) -> list[Row]:
-    """Names and numbers."""
+def list_data(phone: Phone) -> list[TableRow]:
+    """Return names and numbers."""
     names = {row["_id"]: row["display_name"] for row in rows(phone, RAW_CONTACTS)}
     kinds = {row["_id"]: row["mimetype"] for row in rows(phone, MIMETYPES)}
     return [
@@ -112,30 +112,34 @@ def data(phone: Phone) -> list[Row]:
     ]
 
 
-def phones(phone: Phone) -> list[Row]:
-    """Numbers, by the name of their owner."""
+def list_phones(phone: Phone) -> list[TableRow]:
+    """List numbers, by the name of their owner."""
     found = [
-        {**row, "lookup": _lookup(row["raw_contact_id"]), "starred": 0}
-        for row in data(phone)
+        {**row, "lookup": _build_lookup(row["raw_contact_id"]), "starred": 0}
+        for row in list_data(phone)
         if row["mimetype"] == PHONE
     ]
     return sorted(found, key=lambda row: str(row["display_name"]).casefold())
 
 
-def legacy_phones(phone: Phone) -> list[Row]:
-    """Numbers in the columns of the provider before ContactsContract, which AndroidWorld reads."""
+def list_legacy_phones(phone: Phone) -> list[TableRow]:
+    """Return numbers in the columns of the provider before ContactsContract, which AndroidWorld reads."""
     return [
         {
             **{"_id": row["_id"], "person": row["contact_id"], "contact_id": row["contact_id"]},
             **{"display_name": row["display_name"], "name": row["display_name"]},
-            **{"number": row["data1"], "data1": row["data1"], "number_key": digits(str(row["data1"] or ""))[::-1]},
+            **{
+                "number": row["data1"],
+                "data1": row["data1"],
+                "number_key": extract_digits(str(row["data1"] or ""))[::-1],
+            },
             **{"type": row["data2"], "label": row["data3"], "isprimary": row["is_primary"]},
         }
-        for row in phones(phone)
+        for row in list_phones(phone)
     ]
 
 
-def _lookup(id: Scalar) -> str:
+def _build_lookup(id: Scalar) -> str:
     return f"0r{id}"
 
 
@@ -143,16 +147,16 @@ def _lookup(id: Scalar) -> str:
 
 
 def insert_raw_contact(phone: Phone, values: dict[str, Scalar]) -> Phone:
-    """A contact without a name yet; the account it is for does not matter here."""
+    """Add a contact without a name yet; the account it is for does not matter here."""
     name = str(values.get("display_name") or "")
     return add_raw_contact(phone, name, name)[0]
 
 
 def insert_data(phone: Phone, values: dict[str, Scalar]) -> Phone:
-    """A name or a number; a whole name is split, parts of one are put together.
+    """Add a name or a number; a whole name is split, parts of one are put together.
 
     Raises:
-        sqlite3.IntegrityError: nobody said whose it is, or what.
+        sqlite3.IntegrityError: its contact or its kind is missing.
     """
     owner, kind = values.get("raw_contact_id"), values.get("mimetype")
     if not isinstance(owner, int) or not kind:
@@ -161,23 +165,23 @@ def insert_data(phone: Phone, values: dict[str, Scalar]) -> Phone:
         name: value for name, value in values.items() if name in DATA.names and value is not None
     }
     if kind == NAME:
-        known |= _named(known)
-        phone = rename_raw_contact(phone, owner, str(known["data1"]), _other(known))
-    phone, known["mimetype_id"] = known_mimetype(phone, str(kind))
+        known |= _split_name(known)
+        phone = rename_raw_contact(phone, owner, str(known["data1"]), _swap_kind(known))
+    phone, known["mimetype_id"] = ensure_mimetype(phone, str(kind))
     phone, _ = insert(phone, DATA, **known)
     return count_number(phone, owner)
 
 
-def _named(known: Row) -> dict[str, Scalar]:
-    """A name as a whole and in parts."""
+def _split_name(known: TableRow) -> dict[str, Scalar]:
+    """Return a name as a whole and in parts."""
     parts = (str(known.get("data2") or ""), str(known.get("data3") or ""))
     full = str(known.get("data1") or "") or " ".join(filter(None, parts))
     first, _, last = full.partition(" ")
     return {"data1": full, "data2": parts[0] or first, "data3": parts[1] or ("" if parts[0] else last)}
 
 
-def _other(named: Row) -> str:
-    return last_first(str(named["data2"]), str(named["data3"])) or str(named["data1"])
+def _swap_kind(named: TableRow) -> str:
+    return format_last_first(str(named["data2"]), str(named["data3"])) or str(named["data1"])
 
 
 def delete_data(phone: Phone, ids: set[int]) -> Phone:
@@ -185,7 +189,7 @@ def delete_data(phone: Phone, ids: set[int]) -> Phone:
     owners = {row["raw_contact_id"] for row in rows(phone, DATA) if row["_id"] in ids}
     phone = remove(phone, DATA, lambda row: row["_id"] in ids)
     for owner in owners:
-        phone = count_number(phone, whole(owner))
+        phone = count_number(phone, to_whole(owner))
     return phone
 
 
@@ -200,7 +204,7 @@ def delete_contacts(phone: Phone, ids: set[int]) -> Phone:
 class Provider:
     """What a content URI shows."""
 
-    rows: Callable[[Phone], list[Row]]
+    rows: Callable[[Phone], list[TableRow]]
     columns: tuple[str, ...]
     """In the order in which they are printed."""
     order: str = ""
@@ -223,14 +227,14 @@ _SMS_BOXES: dict[str, tuple[int, ...]] = {
 }
 
 
-def _messages(phone: Phone, types: tuple[int, ...]) -> list[Row]:
+def _list_messages(phone: Phone, types: tuple[int, ...]) -> list[TableRow]:
     return [{**SMS.defaults, **row} for row in rows(phone, SMS) if not types or row["type"] in types]
 
 
-def _threads(phone: Phone) -> list[Row]:
+def _list_threads(phone: Phone) -> list[TableRow]:
     return [
         {"thread_id": one.thread, "msg_count": len(one.messages), "snippet": one.latest["body"]}
-        for one in conversations(phone)
+        for one in list_conversations(phone)
     ]
 
 
@@ -248,20 +252,20 @@ def _insert_message(phone: Phone, values: dict[str, Scalar]) -> Phone:
         phone,
         str(values.get("address") or ""),
         str(values.get("body") or ""),
-        _int(values.get("type"), INBOX),
-        date=_int(values.get("date"), phone.now_ms),
-        read=bool(_int(values.get("read"), 0)),
+        _parse_int(values.get("type"), INBOX),
+        date=_parse_int(values.get("date"), phone.now_ms),
+        read=bool(_parse_int(values.get("read"), 0)),
     )
 
 
-def _int(value: Scalar, default: int) -> int:
+def _parse_int(value: Scalar, default: int) -> int:
     return value if isinstance(value, int) else default
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
 
 
-def _settings(phone: Phone, table: str) -> list[Row]:
+def _list_settings(phone: Phone, table: str) -> list[TableRow]:
     names = sorted(name for name in phone.settings if name.startswith(table))
     return [
         {"_id": place, "name": name.removeprefix(table), "value": phone.settings[name]}
@@ -275,7 +279,7 @@ def _put_setting(phone: Phone, values: dict[str, Scalar], table: str) -> Phone:
 
 
 def _delete_settings(phone: Phone, ids: set[int], table: str) -> Phone:
-    for row in _settings(phone, table):
+    for row in _list_settings(phone, table):
         if row["_id"] in ids:
             phone = forget(phone, f"{table}{row['name']}")
     return phone
@@ -284,7 +288,7 @@ def _delete_settings(phone: Phone, ids: set[int], table: str) -> Phone:
 # ----------------------------------------------------------------------------------------------------------- downloads
 
 
-def _downloads(phone: Phone) -> list[Row]:
+def _list_downloads(phone: Phone) -> list[TableRow]:
     return [
         {"_id": place, "_data": path, "_display_name": path.rpartition("/")[2]}
         for place, (path, entry) in enumerate(sorted(phone.files.items()), 1)
@@ -293,7 +297,7 @@ def _downloads(phone: Phone) -> list[Row]:
 
 
 def _delete_downloads(phone: Phone, ids: set[int]) -> Phone:
-    for row in _downloads(phone):
+    for row in _list_downloads(phone):
         if row["_id"] in ids:
             phone = tree.delete(phone, str(row["_data"]))
     return phone
@@ -302,13 +306,13 @@ def _delete_downloads(phone: Phone, ids: set[int]) -> Phone:
 # ------------------------------------------------------------------------------------------------------ all of them
 
 
-_PHONES = Provider(rows=phones, columns=PHONE_COLUMNS, delete=delete_data)
-_LEGACY_PHONES = Provider(rows=legacy_phones, columns=LEGACY_PHONE_COLUMNS, delete=delete_data)
-_PEOPLE = Provider(rows=contacts, columns=CONTACT_COLUMNS, delete=delete_contacts)
+_PHONES = Provider(rows=list_phones, columns=PHONE_COLUMNS, delete=delete_data)
+_LEGACY_PHONES = Provider(rows=list_legacy_phones, columns=LEGACY_PHONE_COLUMNS, delete=delete_data)
+_PEOPLE = Provider(rows=list_contacts, columns=CONTACT_COLUMNS, delete=delete_contacts)
 PROVIDERS: dict[str, Provider] = {
     **{
         f"sms/{box}".rstrip("/"): Provider(
-            rows=partial(_messages, types=types),
+            rows=partial(_list_messages, types=types),
             columns=SMS.names,
             order="date DESC",
             delete=_delete_messages,
@@ -317,21 +321,21 @@ PROVIDERS: dict[str, Provider] = {
         )
         for box, types in _SMS_BOXES.items()
     },
-    "sms/conversations": Provider(rows=_threads, columns=("thread_id", "msg_count", "snippet")),
+    "sms/conversations": Provider(rows=_list_threads, columns=("thread_id", "msg_count", "snippet")),
     "contacts/phones": _LEGACY_PHONES,
     "com.android.contacts/data/phones": _PHONES,
     "contacts/people": _PEOPLE,
     "com.android.contacts/contacts": _PEOPLE,
     "com.android.contacts/raw_contacts": Provider(
-        rows=raw_contacts,
+        rows=list_raw_contacts,
         columns=RAW_COLUMNS,
         delete=delete_contacts,
         insert=insert_raw_contact,
     ),
-    "com.android.contacts/data": Provider(rows=data, columns=DATA_COLUMNS, delete=delete_data, insert=insert_data),
+    "com.android.contacts/data": Provider(rows=list_data, columns=DATA_COLUMNS, delete=delete_data, insert=insert_data),
     **{
         f"settings/{name}": Provider(
-            rows=partial(_settings, table=f"{name}/"),
+            rows=partial(_list_settings, table=f"{name}/"),
             columns=("_id", "name", "value"),
             delete=partial(_delete_settings, table=f"{name}/"),
             insert=partial(_put_setting, table=f"{name}/"),
@@ -340,7 +344,7 @@ PROVIDERS: dict[str, Provider] = {
     },
     "call_log/calls": Provider(rows=lambda phone: [], columns=("_id", "number", "date", "duration", "type", "name")),
     "media/external/downloads": Provider(
-        rows=_downloads, columns=("_id", "_data", "_display_name"), delete=_delete_downloads
+        rows=_list_downloads, columns=("_id", "_data", "_display_name"), delete=_delete_downloads
     ),
 }
 """By URI without its scheme."""
@@ -350,52 +354,52 @@ _COMMANDS = {".tables": "name", ".schema": "sql || ';'"}
 """Commands that list tables, and what they say of each."""
 
 
-def sqlite(session: Session, args: list[str], stdin: str) -> Done:
+def sqlite(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Run SQL on a database file of the phone; a file that is not there is a new database."""
     flags, rest = split_flags(args)
     if not rest:
-        return Done(err="sqlite3: no database given\n", code=1)
+        return Output(err="sqlite3: no database given\n", code=1)
     path, sql = session.path(rest[0]), " ".join(rest[1:]) or stdin
-    found = tree.info(session.phone, path)
+    found = tree.find_info(session.phone, path)
     before = tree.read_bytes(session.phone, path) if found is not None else b""
     out: list[str] = []
     err = ""
-    with database(before) as connection:
+    with open_database(before) as connection:
         changes = connection.total_changes
-        schema = _schema_version(connection)
+        schema = _read_schema_version(connection)
         try:
-            for statement in statements(sql):
-                out += _answers(connection, statement.strip(), header="header" in flags)
+            for statement in split_statements(sql):
+                out += _format_answers(connection, statement.strip(), header="header" in flags)
         except (sqlite3.Error, OverflowError, UnicodeError, sqlite3.Warning) as problem:
             err = f"Error: {problem}\n"
-        if connection.total_changes != changes or _schema_version(connection) != schema:
+        if connection.total_changes != changes or _read_schema_version(connection) != schema:
             session.phone = tree.write_bytes(session.phone, path, connection.serialize())
-    return Done("".join(out), err, int(bool(err)))
+    return Output("".join(out), err, int(bool(err)))
 
 
-def _schema_version(connection: sqlite3.Connection) -> int:
+def _read_schema_version(connection: sqlite3.Connection) -> int:
     try:
         return int(connection.execute("PRAGMA schema_version").fetchone()[0])
     except sqlite3.Error:  # no database: the first real statement says so
         return -1
 
 
-def _answers(connection: sqlite3.Connection, statement: str, *, header: bool) -> Iterable[str]:
-    """Lines as the command-line tool prints them: columns joined by a bar, null as nothing."""
+def _format_answers(connection: sqlite3.Connection, statement: str, *, header: bool) -> Iterable[str]:
+    """Return lines as the command-line tool prints them: columns joined by a bar, null as nothing."""
     if statement.startswith("."):
         if statement == ".dump":
             yield from (f"{line}\n" for line in connection.iterdump())
             return
-        statement = _in_sql(statement)
+        statement = _translate_to_sql(statement)
     cursor = connection.execute(statement)
     if header and cursor.description:
         yield "|".join(column[0] for column in cursor.description) + "\n"
     for values in cursor:
-        yield "|".join(printed(value, "") for value in values) + "\n"
+        yield "|".join(format_value(value, "") for value in values) + "\n"
 
 
-def _in_sql(command: str) -> str:
-    """The statement behind a command of the tool itself; sqlite3.OperationalError for one that is not here."""
+def _translate_to_sql(command: str) -> str:
+    """Return the statement behind a command of the tool itself; sqlite3.OperationalError for one that is not here."""
     name, *rest = command.split()
     if name not in _COMMANDS or len(rest) > 1:
         raise sqlite3.OperationalError(f'unknown command or invalid arguments:  "{name[1:]}"')
@@ -406,15 +410,15 @@ def _in_sql(command: str) -> str:
     )
 
 
-def printed(value: object, null: str) -> str:
-    """A value as text; `null` for none."""
+def format_value(value: object, null: str) -> str:
+    """Return a value as text; `null` for none."""
     if value is None:
         return null
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 @dataclass(slots=True)
-class _Request:
+class _ProviderRequest:
     uri: str = ""
     projection: list[str] = field(default_factory=list)
     where: str = ""
@@ -422,7 +426,7 @@ class _Request:
     values: dict[str, Scalar] = field(default_factory=dict)
 
 
-def content(session: Session, args: list[str], stdin: str) -> Done:
+def content(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Query, insert, update and delete rows of content providers."""
     verb, rest = (args[0], args[1:]) if args else ("", [])
     request = _request(rest)
@@ -432,15 +436,15 @@ def content(session: Session, args: list[str], stdin: str) -> Done:
         name, request.where = base, f"_id = {last}" + (f" AND ({request.where})" if request.where else "")
     provider = PROVIDERS.get(name)
     if provider is None:
-        return Done(err=f"Error while accessing provider:{name.partition('/')[0]}\nCould not find provider\n", code=1)
+        return Output(err=f"Error while accessing provider:{name.partition('/')[0]}\nCould not find provider\n", code=1)
     try:
         return _perform(session, verb, provider, request)
     except (sqlite3.Error, OverflowError, UnicodeError) as problem:
-        return Done(err=f"Error while accessing provider:{name.partition('/')[0]}\n{problem}\n", code=1)
+        return Output(err=f"Error while accessing provider:{name.partition('/')[0]}\n{problem}\n", code=1)
 
 
-def _request(args: list[str]) -> _Request:
-    request = _Request()
+def _request(args: list[str]) -> _ProviderRequest:
+    request = _ProviderRequest()
     waiting = iter(args)
     for arg in waiting:
         value = next(waiting, "")
@@ -455,11 +459,11 @@ def _request(args: list[str]) -> _Request:
         elif arg == "--bind":
             name, _, typed = value.partition(":")
             kind, _, text = typed.partition(":")
-            request.values[name] = _bound(kind, text)
+            request.values[name] = _convert_bound(kind, text)
     return request
 
 
-def _bound(kind: str, text: str) -> Scalar:
+def _convert_bound(kind: str, text: str) -> Scalar:
     if kind in ("i", "l"):
         return int(text) if text.lstrip("-").isdecimal() and text.isascii() and len(text) < 19 else 0
     if kind == "b":
@@ -467,44 +471,46 @@ def _bound(kind: str, text: str) -> Scalar:
     return None if kind == "n" else text
 
 
-def _perform(session: Session, verb: str, provider: Provider, request: _Request) -> Done:
+def _perform(session: ShellSession, verb: str, provider: Provider, request: _ProviderRequest) -> Output:
     phone = session.phone
     if verb == "query":
-        return Done(_queried(provider, phone, request))
+        return Output(_run_query(provider, phone, request))
     if verb == "insert" and provider.insert is not None:
         session.phone = provider.insert(phone, request.values)
     elif verb == "update" and provider.update is not None:
-        session.phone = provider.update(phone, _ids(provider, phone, request), request.values)
+        session.phone = provider.update(phone, _select_ids(provider, phone, request), request.values)
     elif verb == "delete":
-        ids = _ids(provider, phone, request)
+        ids = _select_ids(provider, phone, request)
         if ids and provider.delete is None:
-            return Done(err="Error while accessing provider\njava.lang.UnsupportedOperationException\n", code=1)
+            return Output(err="Error while accessing provider\njava.lang.UnsupportedOperationException\n", code=1)
         session.phone = provider.delete(phone, ids) if provider.delete is not None else phone
     else:
-        return Done(err=f"[ERROR] Unsupported operation: {verb or 'none'}\n", code=1)
-    return Done()
+        return Output(err=f"[ERROR] Unsupported operation: {verb or 'none'}\n", code=1)
+    return Output()
 
 
-def _queried(provider: Provider, phone: Phone, request: _Request) -> str:
+def _run_query(provider: Provider, phone: Phone, request: _ProviderRequest) -> str:
     names = [name for name in request.projection or provider.columns if name]
     chosen = ", ".join(f'"{name}"' if name in provider.columns else name for name in names)
-    found = _selected(provider, phone, request, chosen, request.sort or provider.order)
+    found = _select_rows(provider, phone, request, chosen, request.sort or provider.order)
     lines = [
         f"Row: {place} "
-        + ", ".join(f"{name}={printed(value, 'NULL')}" for name, value in zip(names, values, strict=True))
+        + ", ".join(f"{name}={format_value(value, 'NULL')}" for name, value in zip(names, values, strict=True))
         for place, values in enumerate(found)
     ]
     return "".join(line + "\n" for line in lines) or "No result found.\n"
 
 
-def _ids(provider: Provider, phone: Phone, request: _Request) -> set[int]:
-    return {int(str(values[0])) for values in _selected(provider, phone, request, '"_id"', "")}
+def _select_ids(provider: Provider, phone: Phone, request: _ProviderRequest) -> set[int]:
+    return {int(str(values[0])) for values in _select_rows(provider, phone, request, '"_id"', "")}
 
 
-def _selected(provider: Provider, phone: Phone, request: _Request, chosen: str, order: str) -> list[tuple[object, ...]]:
-    """Rows of a SELECT over what the provider shows; all that comes from outside is SQL on this table only."""
+def _select_rows(
+    provider: Provider, phone: Phone, request: _ProviderRequest, chosen: str, order: str
+) -> list[tuple[object, ...]]:
+    """Select rows from what the provider shows; foreign SQL runs on this table only."""
     columns = ", ".join(f'"{name}"' for name in provider.columns)
-    with database() as connection:
+    with open_database() as connection:
         connection.execute(f"CREATE TABLE shown ({columns})")
         marks = ", ".join("?" * len(provider.columns))
         values = [[row.get(name) for name in provider.columns] for row in provider.rows(phone)]

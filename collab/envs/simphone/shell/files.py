@@ -14,11 +14,11 @@ from dataclasses import replace
 from functools import partial
 
 from collab.envs.simphone.shell import tree
-from collab.envs.simphone.shell.session import Command, Done, Session, split_flags, whole
+from collab.envs.simphone.shell.session import CommandFunction, Output, ShellSession, parse_whole, split_flags
 from collab.envs.simphone.state import Phone
 
 
-def ls(session: Session, args: list[str], stdin: str) -> Done:
+def ls(session: ShellSession, args: list[str], stdin: str) -> Output:
     """List files and folders."""
     flags, paths = split_flags(args)
     if any(arg.startswith("-") and not arg.startswith("--") and arg.count("l") > 1 for arg in args):
@@ -28,39 +28,39 @@ def ls(session: Session, args: list[str], stdin: str) -> Done:
     paths = paths or ["."]
     shown = sorted(paths, key=lambda path: "d" not in flags and tree.is_folder(session.phone, session.path(path)))
     for path in shown:
-        found = tree.info(session.phone, session.path(path))
+        found = tree.find_info(session.phone, session.path(path))
         if found is None:
             err.append(f"ls: {path}: No such file or directory\n")
         elif not found.folder or "d" in flags:
-            out.append(_entry(found, path, flags))
+            out.append(_format_entry(found, path, flags))
         else:
             if len(paths) > 1 or "R" in flags:
                 out.append(f"{'' if not out else chr(10)}{path}:\n")
-            out.append(_listing(session, found.path, flags))
+            out.append(_format_listing(session, found.path, flags))
             if "R" in flags:
                 below = [one for one in tree.walk(session.phone, found.path)[1:] if tree.is_folder(session.phone, one)]
-                out += [f"\n{one}:\n{_listing(session, one, flags)}" for one in below]
-    return Done("".join(out), "".join(err), int(bool(err)))
+                out += [f"\n{one}:\n{_format_listing(session, one, flags)}" for one in below]
+    return Output("".join(out), "".join(err), int(bool(err)))
 
 
-def _listing(session: Session, folder: str, flags: dict[str, str]) -> str:
-    names = tree.names(session.phone, folder)
+def _format_listing(session: ShellSession, folder: str, flags: dict[str, str]) -> str:
+    names = tree.list_names(session.phone, folder)
     if "a" not in flags and "A" not in flags:
         names = [name for name in names if not name.startswith(".")]
-    found = [(name, tree.info(session.phone, posixpath.join(folder, name))) for name in names]
+    found = [(name, tree.find_info(session.phone, posixpath.join(folder, name))) for name in names]
     if "a" in flags:
-        itself, above = tree.info(session.phone, folder), tree.info(session.phone, posixpath.dirname(folder))
+        itself, above = tree.find_info(session.phone, folder), tree.find_info(session.phone, posixpath.dirname(folder))
         found = [(".", itself), ("..", above), *found]
     if "t" in flags:
         found.sort(key=lambda pair: -(pair[1].changed_ms if pair[1] else 0))
     if "r" in flags:
         found.reverse()
-    lines = [_entry(info, name, flags) for name, info in found if info is not None]
+    lines = [_format_entry(info, name, flags) for name, info in found if info is not None]
     total = sum(-(-info.size // 1024) for _, info in found if info is not None)
     return (f"total {total}\n" if "l" in flags else "") + "".join(lines)
 
 
-def _entry(info: tree.Info, name: str, flags: dict[str, str]) -> str:
+def _format_entry(info: tree.Info, name: str, flags: dict[str, str]) -> str:
     mark = "/" if info.folder and ("p" in flags or "F" in flags) else ""
     if "l" not in flags:
         return f"{info.size // 512 + 1} {name}{mark}\n" if "s" in flags else f"{name}{mark}\n"
@@ -74,7 +74,7 @@ def _entry(info: tree.Info, name: str, flags: dict[str, str]) -> str:
     )
 
 
-def cat(session: Session, args: list[str], stdin: str) -> Done:
+def cat(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Write files one after the other."""
     _, paths = split_flags(args)
     out: list[str] = []
@@ -87,45 +87,45 @@ def cat(session: Session, args: list[str], stdin: str) -> Done:
             out.append(tree.decode(tree.read_bytes(session.phone, session.path(path))))
         except tree.TreeProblem as problem:
             err.append(f"cat: {path}: {problem}\n")
-    return Done("".join(out), "".join(err), int(bool(err)))
+    return Output("".join(out), "".join(err), int(bool(err)))
 
 
-def rm(session: Session, args: list[str], stdin: str) -> Done:
+def rm(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Remove files, and with -r folders."""
     flags, paths = split_flags(args)
     err: list[str] = []
     for path in paths:
-        found = tree.info(session.phone, session.path(path))
+        found = tree.find_info(session.phone, session.path(path))
         if found is None:
             err += [] if "f" in flags else [f"rm: {path}: No such file or directory\n"]
         elif found.folder and not {"r", "R"} & flags.keys():
             err.append(f"rm: {path}: is directory\n")
         else:
-            err += _attempt(session, f"rm: {path}", tree.delete, found.path)
+            err += _change_files(session, f"rm: {path}", tree.delete, found.path)
     if not paths and "f" not in flags:
-        return Done(err="rm: Needs 1 argument\n", code=1)
-    return Done(err="".join(err), code=int(bool(err)))
+        return Output(err="rm: Needs 1 argument\n", code=1)
+    return Output(err="".join(err), code=int(bool(err)))
 
 
-def rmdir(session: Session, args: list[str], stdin: str) -> Done:
+def rmdir(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Remove empty folders."""
     _, paths = split_flags(args)
     err: list[str] = []
     for path in paths:
         place = session.path(path)
         if not tree.is_folder(session.phone, place):
-            err.append(f"rmdir: {path}: {'Not a directory' if tree.info(session.phone, place) else _MISSING}\n")
-        elif tree.names(session.phone, place):
+            err.append(f"rmdir: {path}: {'Not a directory' if tree.find_info(session.phone, place) else _MISSING}\n")
+        elif tree.list_names(session.phone, place):
             err.append(f"rmdir: {path}: Directory not empty\n")
         else:
-            err += _attempt(session, f"rmdir: {path}", tree.delete, place)
-    return Done(err="".join(err), code=int(bool(err)))
+            err += _change_files(session, f"rmdir: {path}", tree.delete, place)
+    return Output(err="".join(err), code=int(bool(err)))
 
 
 _MISSING = "No such file or directory"
 
 
-def _attempt(session: Session, what: str, change: Callable[[Phone, str], Phone], path: str) -> list[str]:
+def _change_files(session: ShellSession, what: str, change: Callable[[Phone, str], Phone], path: str) -> list[str]:
     """Change the session's phone at a path; what went wrong as one line."""
     try:
         session.phone = change(session.phone, path)
@@ -134,26 +134,26 @@ def _attempt(session: Session, what: str, change: Callable[[Phone, str], Phone],
     return []
 
 
-def _empty_file(phone: Phone, path: str) -> Phone:
+def _create_empty(phone: Phone, path: str) -> Phone:
     return tree.write_bytes(phone, path, b"")
 
 
-def mkdir(session: Session, args: list[str], stdin: str) -> Done:
+def mkdir(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Create folders."""
     flags, paths = split_flags(args, "m")
     err: list[str] = []
     for path in paths:
         place = session.path(path)
-        if "p" not in flags and tree.info(session.phone, place) is not None:
+        if "p" not in flags and tree.find_info(session.phone, place) is not None:
             err.append(f"mkdir: '{path}': File exists\n")
         elif "p" not in flags and not tree.is_folder(session.phone, posixpath.dirname(place)):
             err.append(f"mkdir: '{path}': {_MISSING}\n")
         else:
-            err += _attempt(session, f"mkdir: '{path}'", tree.make_folder, place)
-    return Done(err="".join(err), code=int(bool(err)))
+            err += _change_files(session, f"mkdir: '{path}'", tree.make_folder, place)
+    return Output(err="".join(err), code=int(bool(err)))
 
 
-def touch(session: Session, args: list[str], stdin: str) -> Done:
+def touch(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Create empty files, or set the time of change to now."""
     _, paths = split_flags(args, "dtr")
     err: list[str] = []
@@ -163,34 +163,34 @@ def touch(session: Session, args: list[str], stdin: str) -> Done:
         if entry is not None:
             files = {**session.phone.files, place: replace(entry, changed_ms=session.phone.now_ms)}
             session.phone = replace(session.phone, files=files)
-        elif tree.info(session.phone, place) is None:
-            err += _attempt(session, f"touch: '{path}'", _empty_file, place)
-    return Done(err="".join(err), code=int(bool(err)))
+        elif tree.find_info(session.phone, place) is None:
+            err += _change_files(session, f"touch: '{path}'", _create_empty, place)
+    return Output(err="".join(err), code=int(bool(err)))
 
 
-def cp(session: Session, args: list[str], stdin: str) -> Done:
+def cp(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Copy files, and with -r or -a folders; `cp -a from/. to/` copies what is in a folder."""
     return _transfer(session, args, "cp")
 
 
-def mv(session: Session, args: list[str], stdin: str) -> Done:
+def mv(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Move or rename files and folders."""
     return _transfer(session, args, "mv")
 
 
-def _transfer(session: Session, args: list[str], verb: str) -> Done:
+def _transfer(session: ShellSession, args: list[str], verb: str) -> Output:
     flags, paths = split_flags(args)
     if len(paths) < 2:
-        return Done(err=f"{verb}: Needs 2 arguments\n", code=1)
+        return Output(err=f"{verb}: Needs 2 arguments\n", code=1)
     *sources, target = paths
     goal = session.path(target)
     into = tree.is_folder(session.phone, goal)
     if len(sources) > 1 and not into:
-        return Done(err=f"{verb}: '{target}' not directory\n", code=1)
+        return Output(err=f"{verb}: '{target}' not directory\n", code=1)
     err: list[str] = []
     for source in sources:
         start = session.path(source)
-        found = tree.info(session.phone, start)
+        found = tree.find_info(session.phone, start)
         inside = source.endswith("/.")
         place = posixpath.join(goal, posixpath.basename(start)) if into and not inside else goal
         if found is None:
@@ -200,12 +200,12 @@ def _transfer(session: Session, args: list[str], verb: str) -> Done:
         elif place == start or place.startswith(start + "/"):
             err.append(f"{verb}: '{source}' is '{target}'\n")
         else:
-            change = partial(_transferred, start=start, keep=verb == "cp")
-            err += _attempt(session, f"{verb}: '{target}'", change, place)
-    return Done(err="".join(err), code=int(bool(err)))
+            change = partial(_copy_tree, start=start, keep=verb == "cp")
+            err += _change_files(session, f"{verb}: '{target}'", change, place)
+    return Output(err="".join(err), code=int(bool(err)))
 
 
-def _transferred(phone: Phone, place: str, *, start: str, keep: bool) -> Phone:
+def _copy_tree(phone: Phone, place: str, *, start: str, keep: bool) -> Phone:
     """Copy what lies at `start` to `place`; unless `keep`, take it away there."""
     for path in tree.walk(phone, start):
         goal = place + path[len(start) :]
@@ -219,26 +219,26 @@ def _transferred(phone: Phone, place: str, *, start: str, keep: bool) -> Phone:
     return phone if keep else tree.delete(phone, start)
 
 
-def chmod(session: Session, args: list[str], stdin: str) -> Done:
+def chmod(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Change permissions: there is one user, so this only checks that the files are there."""
     _, operands = split_flags([arg for arg in args if not arg.startswith(("-x", "-w", "-r"))])
-    missing = [path for path in operands[1:] if tree.info(session.phone, session.path(path)) is None]
+    missing = [path for path in operands[1:] if tree.find_info(session.phone, session.path(path)) is None]
     err = "".join(f"chmod: {path}: {_MISSING}\n" for path in missing)
-    return Done(err=err, code=int(bool(missing)))
+    return Output(err=err, code=int(bool(missing)))
 
 
-def restorecon(session: Session, args: list[str], stdin: str) -> Done:
+def restorecon(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Restore security labels, of which there are none."""
-    return Done()
+    return Output()
 
 
-def stat(session: Session, args: list[str], stdin: str) -> Done:
+def stat(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Say what is known of files; -c understands %n %s %Y %F."""
     flags, paths = split_flags(args, "c")
     out: list[str] = []
     err: list[str] = []
     for path in paths:
-        found = tree.info(session.phone, session.path(path))
+        found = tree.find_info(session.phone, session.path(path))
         if found is None:
             err.append(f"stat: '{path}': {_MISSING}\n")
             continue
@@ -248,13 +248,13 @@ def stat(session: Session, args: list[str], stdin: str) -> Done:
         for name, value in values.items():
             line = line.replace(name, value)
         out.append(line + "\n")
-    return Done("".join(out), "".join(err), int(bool(err)))
+    return Output("".join(out), "".join(err), int(bool(err)))
 
 
-def digest(algorithm: str) -> Command:
-    """md5sum, sha1sum or sha256sum."""
+def make_digest(algorithm: str) -> CommandFunction:
+    """Build md5sum, sha1sum or sha256sum."""
 
-    def command(session: Session, args: list[str], stdin: str) -> Done:
+    def command(session: ShellSession, args: list[str], stdin: str) -> Output:
         _, paths = split_flags(args)
         out: list[str] = []
         err: list[str] = []
@@ -264,24 +264,24 @@ def digest(algorithm: str) -> Command:
                 out.append(f"{hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()}  {path}\n")
             except tree.TreeProblem as problem:
                 err.append(f"{algorithm}sum: {path}: {problem}\n")
-        return Done("".join(out), "".join(err), int(bool(err)))
+        return Output("".join(out), "".join(err), int(bool(err)))
 
     return command
 
 
-def find(session: Session, args: list[str], stdin: str) -> Done:
+def find(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Find files by name, kind and depth; prints or deletes them."""
     first = next((place for place, arg in enumerate(args) if arg.startswith(("-", "(", "!"))), len(args))
     starts, rules = args[:first] or ["."], args[first:]
     try:
-        test, delete = _rules(rules)
+        test, delete = _parse_rules(rules)
     except ValueError as problem:
-        return Done(err=f"find: {problem}\n", code=1)
+        return Output(err=f"find: {problem}\n", code=1)
     out: list[str] = []
     err: list[str] = []
     for start in starts:
         base = session.path(start)
-        if tree.info(session.phone, base) is None:
+        if tree.find_info(session.phone, base) is None:
             err.append(f"find: {start}: No such file or directory\n")
             continue
         paths = tree.walk(session.phone, base)
@@ -294,14 +294,14 @@ def find(session: Session, args: list[str], stdin: str) -> Done:
             else:
                 shown = start if path == base else start.rstrip("/") + path[len(base.rstrip("/")) :]
                 out.append(shown + "\n")
-    return Done("".join(out), "".join(err), int(bool(err)))
+    return Output("".join(out), "".join(err), int(bool(err)))
 
 
 _Test = Callable[[str, int, bool], bool]
 
 
-def _rules(rules: list[str]) -> tuple[_Test, bool]:
-    """The expression as one test of (path, depth, is folder); -o binds weaker than what stands side by side."""
+def _parse_rules(rules: list[str]) -> tuple[_Test, bool]:
+    """Parse the expression into one test of (path, depth, is folder); -o binds weaker than "and"."""
     alternatives: list[list[_Test]] = [[]]
     limits: list[_Test] = []
     delete, negate = False, False
@@ -316,9 +316,9 @@ def _rules(rules: list[str]) -> tuple[_Test, bool]:
         elif rule in ("-print", "-a", "-and", "(", ")"):
             continue
         elif rule in ("-mindepth", "-maxdepth"):
-            limits.append(_depth_rule(rule, whole(next(waiting, "")) or 0))
+            limits.append(_parse_depth_rule(rule, parse_whole(next(waiting, "")) or 0))
         else:
-            alternatives[-1].append(_rule(rule, next(waiting, None), negate=negate))
+            alternatives[-1].append(_parse_rule(rule, next(waiting, None), negate=negate))
             negate = False
 
     def test(path: str, depth: int, folder: bool) -> bool:
@@ -329,13 +329,13 @@ def _rules(rules: list[str]) -> tuple[_Test, bool]:
     return test, delete
 
 
-def _depth_rule(rule: str, depth_limit: int) -> _Test:
+def _parse_depth_rule(rule: str, depth_limit: int) -> _Test:
     if rule == "-mindepth":
         return lambda path, depth, folder: depth >= depth_limit
     return lambda path, depth, folder: depth <= depth_limit
 
 
-def _rule(rule: str, value: str | None, *, negate: bool) -> _Test:
+def _parse_rule(rule: str, value: str | None, *, negate: bool) -> _Test:
     if value is None:
         raise ValueError(f"{rule}: missing argument")
     wanted = value
@@ -351,18 +351,18 @@ def _rule(rule: str, value: str | None, *, negate: bool) -> _Test:
     raise ValueError(f"bad arg '{rule}'")
 
 
-def test(session: Session, args: list[str], stdin: str) -> Done:
+def test(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Compare strings and numbers, look for files."""
     try:
-        return Done(code=0 if _holds(session, args) else 1)
+        return Output(code=0 if _holds(session, args) else 1)
     except ValueError as problem:
-        return Done(err=f"/system/bin/sh: test: {problem}\n", code=2)
+        return Output(err=f"/system/bin/sh: test: {problem}\n", code=2)
 
 
-def bracket(session: Session, args: list[str], stdin: str) -> Done:
-    """`[ … ]`, the other name of test."""
+def bracket(session: ShellSession, args: list[str], stdin: str) -> Output:
+    """Evaluate `[ … ]`, the other name of test."""
     if not args or args[-1] not in ("]", "]]"):
-        return Done(err="/system/bin/sh: [: missing ]\n", code=2)
+        return Output(err="/system/bin/sh: [: missing ]\n", code=2)
     return test(session, args[:-1], stdin)
 
 
@@ -376,7 +376,7 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-def _holds(session: Session, args: list[str]) -> bool:
+def _holds(session: ShellSession, args: list[str]) -> bool:
     for joint, meaning in (("-o", any), ("-a", all)):
         if joint in args[1:-1]:
             place = args.index(joint, 1)
@@ -386,21 +386,21 @@ def _holds(session: Session, args: list[str]) -> bool:
     if len(args) < 2:
         return bool(args and args[0])
     if len(args) == 2:
-        return _unary(session, *args)
+        return _test_unary(session, *args)
     if len(args) == 3 and args[1] in ("=", "==", "!="):
         return (args[0] == args[2]) == (args[1] != "!=")
     if len(args) == 3 and args[1] in _NUMBERS:
-        first, second = whole(args[0]), whole(args[2])
+        first, second = parse_whole(args[0]), parse_whole(args[2])
         if first is None or second is None:
             raise ValueError(f"{args[0] if first is None else args[2]}: bad number")
         return _NUMBERS[args[1]](first, second)
     raise ValueError(f"{args[-1]}: unexpected operator/operand")
 
 
-def _unary(session: Session, operator: str, value: str) -> bool:
+def _test_unary(session: ShellSession, operator: str, value: str) -> bool:
     if operator in ("-z", "-n"):
         return bool(value) == (operator == "-n")
-    found = tree.info(session.phone, session.path(value)) if value else None
+    found = tree.find_info(session.phone, session.path(value)) if value else None
     if operator in ("-e", "-r", "-w", "-x"):
         return found is not None
     if operator in ("-f", "-d", "-s"):

@@ -13,12 +13,12 @@ from math import hypot
 
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.apps.system import open_recents, open_shade
-from collab.envs.simphone.shell.session import Done, Session
+from collab.envs.simphone.shell.session import Output, ShellSession
 from collab.envs.simphone.state import HEIGHT, WIDTH, Phone, put_field
-from collab.envs.simphone.touch import act, focus, focused_input, press_enter
+from collab.envs.simphone.touch import act, find_focused_input, focus, press_enter
 from collab.envs.simphone.ui.layout import KEYBOARD_TOP
-from collab.envs.simphone.ui.screen import input_nodes, look, view_of
-from collab.envs.text import element_at
+from collab.envs.simphone.ui.screen import build_view, list_inputs, look
+from collab.envs.text import find_element_at
 
 SLOP = 24
 """A finger that moves less than this, in pixels, does not drag."""
@@ -45,8 +45,8 @@ _LETTERS = {
 }
 
 
-def key_code(name: str) -> int | None:
-    """A key by number or name ("66", "ENTER", "KEYCODE_ENTER"); None when there is no such key."""
+def parse_key(name: str) -> int | None:
+    """Return a key by number or name ("66", "ENTER", "KEYCODE_ENTER"); None when there is no such key."""
     if name.isascii() and name.isdecimal() and len(name) <= 3:
         return int(name)
     return KEYS.get(name.upper().removeprefix("KEYCODE_"))
@@ -89,12 +89,12 @@ def _touch(phone: Phone, type: str, x: float, y: float) -> Phone:
 def _slide(phone: Phone, start: tuple[float, float], to: float) -> Phone | None:
     """Move the slider under the start; None when there is none."""
     frame = look(phone)
-    element = element_at(frame.observation, *start)
+    element = find_element_at(frame.observation, *start)
     slide = frame.placed.nodes[element.index].slide if element is not None else None
     if slide is None or element is None or element.box is None:
         return None
     share = (to - element.box.left) / max(1, element.box.right - 1 - element.box.left)
-    return slide(_quiet(phone), min(1.0, max(0.0, share)))
+    return slide(_clear_toast(phone), min(1.0, max(0.0, share)))
 
 
 # ----------------------------------------------------------------------------------------------------------- keys
@@ -111,17 +111,17 @@ def press(phone: Phone, code: int) -> Phone:
     }
     if code in actions:
         return act(look(phone), MOBILE.make(actions[code]))
-    phone = _quiet(phone)
+    phone = _clear_toast(phone)
     if code in _SYSTEM:
         return _SYSTEM[code](phone)
     if code in _LETTERS:
         return type_text(phone, _LETTERS[code])
     if code == KEYS["DEL"]:
-        return put_text(phone, typed(phone)[:-1])
+        return put_text(phone, read_typed(phone)[:-1])
     if code == KEYS["TAB"]:
-        return _next_field(phone)
-    if code in (KEYS["COPY"], KEYS["CUT"]) and focused_input(phone) is not None:
-        copied = replace(phone, clipboard=typed(phone))
+        return _focus_next_field(phone)
+    if code in (KEYS["COPY"], KEYS["CUT"]) and find_focused_input(phone) is not None:
+        copied = replace(phone, clipboard=read_typed(phone))
         return put_text(copied, "") if code == KEYS["CUT"] else copied
     return type_text(phone, phone.clipboard) if code == KEYS["PASTE"] else phone
 
@@ -132,31 +132,31 @@ def type_text(phone: Phone, text: str) -> Phone:
         if place:
             phone = press_enter(phone)
         if line:
-            phone = put_text(phone, typed(phone) + line)
+            phone = put_text(phone, read_typed(phone) + line)
     return phone
 
 
-def typed(phone: Phone) -> str:
-    """Text of the focused field; empty without one."""
-    node = focused_input(phone)
+def read_typed(phone: Phone) -> str:
+    """Return the text of the focused field; empty without one."""
+    node = find_focused_input(phone)
     return "" if node is None or node.field is None else phone.page.fields.get(node.field, "")
 
 
 def put_text(phone: Phone, text: str) -> Phone:
     """Replace the text of the focused field; without a focus nothing happens."""
-    node = focused_input(phone)
+    node = find_focused_input(phone)
     return phone if node is None or node.field is None else put_field(phone, node.field, text)
 
 
-def _next_field(phone: Phone) -> Phone:
-    fields = [node.field for node in input_nodes(view_of(phone))]
+def _focus_next_field(phone: Phone) -> Phone:
+    fields = [node.field for node in list_inputs(build_view(phone))]
     if phone.page.focus not in fields:
         return phone
     return focus(phone, fields[(fields.index(phone.page.focus) + 1) % len(fields)])
 
 
-def _quiet(phone: Phone) -> Phone:
-    """The phone without the message of the last action."""
+def _clear_toast(phone: Phone) -> Phone:
+    """Return the phone without the message of the last action."""
     return replace(phone, notice=None) if phone.notice is not None else phone
 
 
@@ -165,23 +165,23 @@ _SOURCES = frozenset(
 )
 
 
-def input_command(session: Session, args: list[str], stdin: str) -> Done:
+def input_command(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Tap, swipe, type and press keys."""
     args = args[1:] if args[:1] and args[0] in _SOURCES else args
     args = args[2:] if args[:1] == ["-d"] else args
     if not args:
-        return Done(err="Error: No command\nUsage: input [<source>] [-d DISPLAY_ID] <command> [<arg>...]\n", code=255)
+        return Output(err="Error: No command\nUsage: input [<source>] [-d DISPLAY_ID] <command> [<arg>...]\n", code=255)
     verb, *rest = args
     handler = _VERBS.get(verb)
     if handler is None:
-        return Done(err=f"Error: Unknown command: {verb}\n", code=255)
+        return Output(err=f"Error: Unknown command: {verb}\n", code=255)
     if not handler(session, rest):
-        return Done(err=f"Error: Invalid arguments for command: {verb}\n", code=255)
-    return Done()
+        return Output(err=f"Error: Invalid arguments for command: {verb}\n", code=255)
+    return Output()
 
 
-def _numbers(args: list[str], *counts: int) -> list[float] | None:
-    """The arguments as numbers; None when one is none or there are not so many."""
+def _parse_numbers(args: list[str], *counts: int) -> list[float] | None:
+    """Return the arguments as numbers; None when one is none or there are not so many."""
     if len(args) not in counts:
         return None
     try:
@@ -191,16 +191,16 @@ def _numbers(args: list[str], *counts: int) -> list[float] | None:
     return numbers if all(abs(number) < 1e7 for number in numbers) else None
 
 
-def _tap(session: Session, args: list[str]) -> bool:
-    point = _numbers(args, 2)
+def _tap(session: ShellSession, args: list[str]) -> bool:
+    point = _parse_numbers(args, 2)
     if point is None:
         return False
     session.phone = tap(session.phone, point[0], point[1])
     return True
 
 
-def _swipe(session: Session, args: list[str]) -> bool:
-    numbers = _numbers(args, 4, 5)
+def _swipe(session: ShellSession, args: list[str]) -> bool:
+    numbers = _parse_numbers(args, 4, 5)
     if numbers is None:
         return False
     duration_ms = int(numbers[4]) if len(numbers) == 5 else 300
@@ -208,7 +208,7 @@ def _swipe(session: Session, args: list[str]) -> bool:
     return True
 
 
-def _text(session: Session, args: list[str]) -> bool:
+def _type_words(session: ShellSession, args: list[str]) -> bool:
     if not args or not " ".join(args).isascii():  # the tool knows only letters that a keyboard map has
         return False
     if session.selected:
@@ -218,9 +218,9 @@ def _text(session: Session, args: list[str]) -> bool:
     return True
 
 
-def _keyevent(session: Session, args: list[str]) -> bool:
+def _press_keys(session: ShellSession, args: list[str]) -> bool:
     names = [arg for arg in args if not arg.startswith("--")]
-    codes = [key_code(name) for name in names]
+    codes = [parse_key(name) for name in names]
     if not codes or None in codes:
         return False
     for code in codes:
@@ -232,9 +232,9 @@ def _keyevent(session: Session, args: list[str]) -> bool:
     return True
 
 
-def _combination(session: Session, args: list[str]) -> bool:
-    """Keys held together: only Ctrl with A, C, X or V means something."""
-    codes = [key_code(arg) for arg in args if not arg.startswith("-")]
+def _press_combination(session: ShellSession, args: list[str]) -> bool:
+    """Press keys together; only Ctrl with A, C, X or V means something."""
+    codes = [parse_key(arg) for arg in args if not arg.startswith("-")]
     if len(codes) < 2 or None in codes:
         return False
     if codes[0] in (KEYS["CTRL_LEFT"], KEYS["CTRL_RIGHT"]):
@@ -255,7 +255,7 @@ _VERBS = {
     "tap": _tap,
     "swipe": _swipe,
     "draganddrop": _swipe,
-    "text": _text,
-    "keyevent": _keyevent,
-    "keycombination": _combination,
+    "text": _type_words,
+    "keyevent": _press_keys,
+    "keycombination": _press_combination,
 }

@@ -37,7 +37,7 @@ class ShellResult:
         return tree.encode(self.output)
 
 
-class Done(NamedTuple):
+class Output(NamedTuple):
     """What one command wrote and its exit code."""
 
     out: str = ""
@@ -46,7 +46,7 @@ class Done(NamedTuple):
 
 
 @dataclass(slots=True)
-class Session:
+class ShellSession:
     """One shell while it runs."""
 
     phone: Phone
@@ -61,11 +61,11 @@ class Session:
     log: list[tuple[Literal["out", "err"], str]] = field(default_factory=list)
 
     def path(self, path: str) -> str:
-        """A path as given, made normal."""
-        return tree.normal(path, self.cwd)
+        """Return a path as given, made normal."""
+        return tree.normalise(path, self.cwd)
 
 
-Command: TypeAlias = Callable[[Session, list[str], str], Done]
+CommandFunction: TypeAlias = Callable[[ShellSession, list[str], str], Output]
 """(session, arguments without the name, standard input) → what it did."""
 
 
@@ -78,7 +78,7 @@ class Stop(Exception):
 
 
 def split_flags(args: Iterable[str], with_value: str = "") -> tuple[dict[str, str], list[str]]:
-    """Short flags and the rest: `-rf -n 5 x` with `with_value="n"` → ({"r": "", "f": "", "n": "5"}, ["x"]).
+    """Split off short flags: `-rf -n 5 x` with `with_value="n"` → ({"r": "", "f": "", "n": "5"}, ["x"]).
 
     Flags may stand anywhere; what follows `--` is no flag. Long options keep their name without the dashes.
     """
@@ -102,7 +102,7 @@ def split_flags(args: Iterable[str], with_value: str = "") -> tuple[dict[str, st
     return flags, rest
 
 
-def whole(text: str) -> int | None:
-    """A whole number of sensible size; None for anything else."""
+def parse_whole(text: str) -> int | None:
+    """Return a whole number of sensible size; None for anything else."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdecimal() and len(digits) < 16 else None

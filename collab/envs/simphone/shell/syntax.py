@@ -24,7 +24,7 @@ class SyntaxProblem(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class WordPiece:
     """A part of a word."""
 
     kind: Literal["text", "variable", "command"]
@@ -33,7 +33,7 @@ class Piece:
     """Quoted text is neither split nor globbed."""
 
 
-Word: TypeAlias = tuple[Piece, ...]
+ShellWord: TypeAlias = tuple[WordPiece, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Token:
 
     kind: Literal["word", "operator", "redirect", "end"]
     text: str = ""
-    word: Word = ()
+    word: ShellWord = ()
 
 
-def tokens(text: str) -> list[Token]:
+def tokenize(text: str) -> list[Token]:
     """Cut a command line into tokens; SyntaxProblem when a quote or a bracket does not close."""
     found: list[Token] = []
     place = 0
@@ -63,87 +63,87 @@ def tokens(text: str) -> list[Token]:
             found.append(Token("operator", operator))
             place += len(operator)
         else:
-            end, word = _word(text, place)
+            end, word = _read_word(text, place)
             found.append(Token("word", text[place:end], word))
             place = end
     return [*found, Token("end")]
 
 
-def _word(text: str, place: int) -> tuple[int, Word]:
+def _read_word(text: str, place: int) -> tuple[int, ShellWord]:
     """Read one word; returns where it ends."""
-    pieces: list[Piece] = []
+    pieces: list[WordPiece] = []
     while place < len(text) and text[place] not in _END_OF_WORD:
         letter = text[place]
         if letter == "'":
             end = text.find("'", place + 1)
             if end < 0:
                 raise SyntaxProblem("no closing quote")
-            pieces.append(Piece("text", text[place + 1 : end], True))
+            pieces.append(WordPiece("text", text[place + 1 : end], True))
             place = end + 1
         elif letter == '"':
             place = _double_quoted(text, place + 1, pieces)
         elif letter == "\\":
-            pieces.append(Piece("text", text[place + 1 : place + 2], True))
+            pieces.append(WordPiece("text", text[place + 1 : place + 2], True))
             place += 2
         elif letter in "$`":
-            place = _expansion(text, place, pieces, quoted=False)
+            place = _read_expansion(text, place, pieces, quoted=False)
         else:
             end = place
             while end < len(text) and text[end] not in _END_OF_WORD and text[end] not in "'\"\\$`":
                 end += 1
-            pieces.append(Piece("text", text[place:end], False))
+            pieces.append(WordPiece("text", text[place:end], False))
             place = end
     return place, tuple(pieces)
 
 
-def _double_quoted(text: str, place: int, pieces: list[Piece]) -> int:
-    pieces.append(Piece("text", "", True))  # "" is a word too
+def _double_quoted(text: str, place: int, pieces: list[WordPiece]) -> int:
+    pieces.append(WordPiece("text", "", True))  # "" is a word too
     while place < len(text):
         letter = text[place]
         if letter == '"':
             return place + 1
         if letter == "\\" and text[place + 1 : place + 2] in tuple('"\\$`\n'):
-            pieces.append(Piece("text", text[place + 1].replace("\n", ""), True))
+            pieces.append(WordPiece("text", text[place + 1].replace("\n", ""), True))
             place += 2
         elif letter in "$`":
-            place = _expansion(text, place, pieces, quoted=True)
+            place = _read_expansion(text, place, pieces, quoted=True)
         else:
             end = place + 1
             while end < len(text) and text[end] not in '"\\$`':
                 end += 1
-            pieces.append(Piece("text", text[place:end], True))
+            pieces.append(WordPiece("text", text[place:end], True))
             place = end
     raise SyntaxProblem("no closing quote")
 
 
-def _expansion(text: str, place: int, pieces: list[Piece], *, quoted: bool) -> int:
+def _read_expansion(text: str, place: int, pieces: list[WordPiece], *, quoted: bool) -> int:
     """Read what begins with a dollar sign or a backquote."""
     if text[place] == "`":
         end = text.find("`", place + 1)
         if end < 0:
             raise SyntaxProblem("no closing quote")
-        pieces.append(Piece("command", text[place + 1 : end], quoted))
+        pieces.append(WordPiece("command", text[place + 1 : end], quoted))
         return end + 1
     if text.startswith("$(", place):
-        end = _closing(text, place + 2)
-        pieces.append(Piece("command", text[place + 2 : end], quoted))
+        end = _find_closing(text, place + 2)
+        pieces.append(WordPiece("command", text[place + 2 : end], quoted))
         return end + 1
     if text.startswith("${", place):
         end = text.find("}", place)
         if end < 0 or not NAME.fullmatch(text[place + 2 : end]):
             raise SyntaxProblem("bad substitution")
-        pieces.append(Piece("variable", text[place + 2 : end], quoted))
+        pieces.append(WordPiece("variable", text[place + 2 : end], quoted))
         return end + 1
     match = NAME.match(text, place + 1)
     if match is None:
-        pieces.append(Piece("text", "$", quoted))
+        pieces.append(WordPiece("text", "$", quoted))
         return place + 1
-    pieces.append(Piece("variable", match.group(), quoted))
+    pieces.append(WordPiece("variable", match.group(), quoted))
     return match.end()
 
 
-def _closing(text: str, place: int) -> int:
-    """Where the parenthesis opened just before `place` closes; quotes hide parentheses."""
+def _find_closing(text: str, place: int) -> int:
+    """Return where the parenthesis opened just before `place` closes; quotes hide parentheses."""
     depth, quote = 1, ""
     while place < len(text):
         letter = text[place]
@@ -174,15 +174,15 @@ class Redirect:
 
     stream: str
     operator: str
-    target: Word
+    target: ShellWord
 
 
 @dataclass(frozen=True, slots=True)
 class Simple:
     """A command with its arguments."""
 
-    assignments: tuple[tuple[str, Word], ...]
-    words: tuple[Word, ...]
+    assignments: tuple[tuple[str, ShellWord], ...]
+    words: tuple[ShellWord, ...]
     redirects: tuple[Redirect, ...]
 
 
@@ -201,14 +201,14 @@ class Loop:
 
     kind: Literal["for", "while", "until"]
     variable: str
-    words: tuple[Word, ...]
+    words: tuple[ShellWord, ...]
     condition: Sequence | None
     body: Sequence
     redirects: tuple[Redirect, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """Commands in braces, or in parentheses (whose variables and folder are forgotten afterwards)."""
 
     body: Sequence
@@ -216,14 +216,14 @@ class Group:
     redirects: tuple[Redirect, ...]
 
 
-Command: TypeAlias = Simple | If | Loop | Group
+CommandNode: TypeAlias = Simple | If | Loop | CommandGroup
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """Commands joined by `|`."""
 
-    commands: tuple[Command, ...]
+    commands: tuple[CommandNode, ...]
     negated: bool
 
 
@@ -240,8 +240,8 @@ def parse(text: str) -> Sequence:
     Raises:
         SyntaxProblem: it is none.
     """
-    parser = _Parser(tokens(text))
-    found = parser.sequence(())
+    parser = _Parser(tokenize(text))
+    found = parser.parse_sequence(())
     if parser.now.kind != "end":
         raise SyntaxProblem(f"'{parser.now.text or 'word'}' unexpected")
     return found
@@ -260,13 +260,13 @@ class _Parser:
     def now(self) -> Token:
         return self._tokens[self._place]
 
-    def _next(self) -> Token:
+    def _take_next(self) -> Token:
         token = self.now
         self._place += 1
         return token
 
     def _is(self, *texts: str) -> bool:
-        """Whether an operator or a reserved word comes now."""
+        """Return whether an operator or a reserved word comes now."""
         token = self.now
         plain = len(token.word) == 1 and token.word[0].kind == "text" and not token.word[0].quoted
         return token.text in texts and (token.kind == "operator" or (token.kind == "word" and plain))
@@ -274,9 +274,9 @@ class _Parser:
     def _expect(self, text: str, opened: str) -> None:
         if not self._is(text):
             raise SyntaxProblem(f"'{opened}' unmatched")
-        self._next()
+        self._take_next()
 
-    def sequence(self, ends: tuple[str, ...]) -> Sequence:
+    def parse_sequence(self, ends: tuple[str, ...]) -> Sequence:
         """Read pipelines up to one of the reserved words in `ends`."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -285,119 +285,119 @@ class _Parser:
         operator = ""
         while True:
             while not operator and self._is(";", "\n", "&"):
-                self._next()
+                self._take_next()
             while operator and self._is("\n"):
-                self._next()
+                self._take_next()
             if self.now.kind == "end" or self._is(*ends, ")"):
                 if operator:
                     raise SyntaxProblem(f"'{operator}' unexpected")
                 break
-            parts.append((operator, self._pipeline()))
+            parts.append((operator, self._parse_pipeline()))
             operator = ""
             if self._is("&&", "||"):
-                operator = self._next().text
+                operator = self._take_next().text
             elif not self._is(";", "\n", "&"):
                 break
         self._depth -= 1
         return Sequence(tuple(parts))
 
-    def _pipeline(self) -> Pipeline:
+    def _parse_pipeline(self) -> Pipeline:
         negated = False
         while self._is("!"):
-            self._next()
+            self._take_next()
             negated = not negated
-        commands = [self._command()]
+        commands = [self._parse_command()]
         while self._is("|"):
-            self._next()
+            self._take_next()
             while self._is("\n"):
-                self._next()
-            commands.append(self._command())
+                self._take_next()
+            commands.append(self._parse_command())
         return Pipeline(tuple(commands), negated)
 
-    def _command(self) -> Command:
+    def _parse_command(self) -> CommandNode:
         if self._is("if"):
-            return self._if()
+            return self._parse_if()
         if self._is("for"):
-            return self._for()
+            return self._parse_for()
         if self._is("while", "until"):
-            return self._while()
+            return self._parse_while()
         if self._is("(", "{"):
-            opened = self._next().text
+            opened = self._take_next().text
             closing = ")" if opened == "(" else "}"
-            body = self.sequence((closing,))
+            body = self.parse_sequence((closing,))
             self._expect(closing, opened)
-            return Group(body, opened == "(", self._redirects())
-        return self._simple()
+            return CommandGroup(body, opened == "(", self._parse_redirects())
+        return self._parse_simple()
 
-    def _if(self) -> If:
-        self._next()
+    def _parse_if(self) -> If:
+        self._take_next()
         branches: list[tuple[Sequence, Sequence]] = []
         otherwise: Sequence | None = None
         while True:
-            condition = self.sequence(("then",))
+            condition = self.parse_sequence(("then",))
             self._expect("then", "if")
-            branches.append((condition, self.sequence(("elif", "else", "fi"))))
+            branches.append((condition, self.parse_sequence(("elif", "else", "fi"))))
             if not self._is("elif"):
                 break
-            self._next()
+            self._take_next()
         if self._is("else"):
-            self._next()
-            otherwise = self.sequence(("fi",))
+            self._take_next()
+            otherwise = self.parse_sequence(("fi",))
         self._expect("fi", "if")
-        return If(tuple(branches), otherwise, self._redirects())
+        return If(tuple(branches), otherwise, self._parse_redirects())
 
-    def _for(self) -> Loop:
-        self._next()
-        name = self._next()
-        words: list[Word] = []
+    def _parse_for(self) -> Loop:
+        self._take_next()
+        name = self._take_next()
+        words: list[ShellWord] = []
         if name.kind != "word" or not NAME.fullmatch(name.text):
             raise SyntaxProblem("'for' unmatched")
         if self._is("in"):
-            self._next()
+            self._take_next()
             while self.now.kind == "word":
-                words.append(self._next().word)
+                words.append(self._take_next().word)
         while self._is(";", "\n"):
-            self._next()
+            self._take_next()
         self._expect("do", "for")
-        body = self.sequence(("done",))
+        body = self.parse_sequence(("done",))
         self._expect("done", "do")
-        return Loop("for", name.text, tuple(words), None, body, self._redirects())
+        return Loop("for", name.text, tuple(words), None, body, self._parse_redirects())
 
-    def _while(self) -> Loop:
-        kind: Literal["while", "until"] = "while" if self._next().text == "while" else "until"
-        condition = self.sequence(("do",))
+    def _parse_while(self) -> Loop:
+        kind: Literal["while", "until"] = "while" if self._take_next().text == "while" else "until"
+        condition = self.parse_sequence(("do",))
         self._expect("do", kind)
-        body = self.sequence(("done",))
+        body = self.parse_sequence(("done",))
         self._expect("done", "do")
-        return Loop(kind, "", (), condition, body, self._redirects())
+        return Loop(kind, "", (), condition, body, self._parse_redirects())
 
-    def _redirects(self) -> tuple[Redirect, ...]:
+    def _parse_redirects(self) -> tuple[Redirect, ...]:
         found: list[Redirect] = []
         while self.now.kind == "redirect":
-            found.append(self._redirect())
+            found.append(self._parse_redirect())
         return tuple(found)
 
-    def _redirect(self) -> Redirect:
-        text = self._next().text
+    def _parse_redirect(self) -> Redirect:
+        text = self._take_next().text
         if self.now.kind != "word":
             raise SyntaxProblem(f"'{self.now.text or 'newline'}' unexpected")
         stream = "&" if text == "&>" else text.rstrip("<>&") or ("0" if "<" in text else "1")
-        return Redirect(stream, text.lstrip("0123456789&"), self._next().word)
+        return Redirect(stream, text.lstrip("0123456789&"), self._take_next().word)
 
-    def _simple(self) -> Simple:
-        assignments: list[tuple[str, Word]] = []
-        words: list[Word] = []
+    def _parse_simple(self) -> Simple:
+        assignments: list[tuple[str, ShellWord]] = []
+        words: list[ShellWord] = []
         redirects: list[Redirect] = []
         if self._is(*_RESERVED):
             raise SyntaxProblem(f"'{self.now.text}' unexpected")
         while self.now.kind in ("word", "redirect"):
             if self.now.kind == "redirect":
-                redirects.append(self._redirect())
+                redirects.append(self._parse_redirect())
                 continue
-            word = self._next().word
+            word = self._take_next().word
             match = _ASSIGNMENT.match(word[0].value) if word and not words and not word[0].quoted else None
             if match is not None:
-                rest = (Piece("text", word[0].value[match.end() :], False), *word[1:])
+                rest = (WordPiece("text", word[0].value[match.end() :], False), *word[1:])
                 assignments.append((match.group(1), rest))
             else:
                 words.append(word)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from collab.envs.simphone.app import Apps
-from collab.envs.simphone.state import ROOT, START_MS, Phone, Row, Table, compact, dump
+from collab.envs.simphone.state import ROOT, START_MS, Phone, Table, TableRow, compact_row, dump
 from collab.envs.simphone.state import delete as delete_entry
 from collab.envs.simphone.state import make_folder as make_entry
 from collab.envs.simphone.state import write as write_entry
@@ -35,15 +35,15 @@ _PRAGMAS = frozenset(
 
 
 @contextmanager
-def database(data: bytes = b"") -> Iterator[sqlite3.Connection]:
-    """A connection to the database with these bytes (an empty one for none); every statement commits by itself.
+def open_database(data: bytes = b"") -> Iterator[sqlite3.Connection]:
+    """Yield a connection to the database with these bytes (an empty one for none); every statement commits by itself.
 
     Raises:
         sqlite3.DatabaseError: on the first statement, when the bytes are no database.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         if data:
-            connection.deserialize(without_wal(data))
+            connection.deserialize(disable_wal(data))
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 32 * 1024 * 1024)
@@ -54,8 +54,8 @@ def database(data: bytes = b"") -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def statements(sql: str) -> Iterator[str]:
-    """The single statements of a text."""
+def split_statements(sql: str) -> Iterator[str]:
+    """Yield the single statements of a text."""
     start = 0
     for place, letter in enumerate(sql):
         if letter == ";" and sqlite3.complete_statement(sql[start : place + 1]):
@@ -65,8 +65,8 @@ def statements(sql: str) -> Iterator[str]:
         yield sql[start:]
 
 
-def without_wal(data: bytes) -> bytes:
-    """The same database in journal mode: one in memory cannot have a write-ahead log."""
+def disable_wal(data: bytes) -> bytes:
+    """Return the same database in journal mode: one in memory cannot have a write-ahead log."""
     return data[:18] + b"\x01\x01" + data[20:] if data[18:20] == b"\x02\x02" else data
 
 
@@ -92,8 +92,8 @@ _WRITABLE = (ROOT, "/data/data", "/data/local/tmp")
 
 
 @lru_cache(maxsize=16)
-def _folders(apps: Apps) -> frozenset[str]:
-    """Folders that are always there."""
+def _list_folders(apps: Apps) -> frozenset[str]:
+    """Return folders that are always there."""
     paths = {"/", "/dev", "/proc", "/system/bin", "/data/local/tmp", "/storage/emulated/0"}
     paths |= {f"/data/data/{app.package}/{name}" for app in apps.all for name in ("cache", "files", "databases")}
     paths |= {posixpath.dirname(path) for path in apps.tables}
@@ -119,8 +119,8 @@ class Info:
     changed_ms: int
 
 
-def normal(path: str, cwd: str = "/") -> str:
-    """The absolute path, without aliases; `..` ends at the root."""
+def normalise(path: str, cwd: str = "/") -> str:
+    """Return the absolute path, without aliases; `..` ends at the root."""
     path = posixpath.normpath("/" + posixpath.join(cwd, path).lstrip("/"))
     for alias, real in _ALIASES.items():
         if path == alias or path.startswith(alias + "/"):
@@ -128,51 +128,51 @@ def normal(path: str, cwd: str = "/") -> str:
     return path
 
 
-def info(phone: Phone, path: str) -> Info | None:
-    """What lies at a normal path; None when there is nothing."""
+def find_info(phone: Phone, path: str) -> Info | None:
+    """Return what lies at a normal path; None when there is nothing."""
     if path in phone.apps.tables:
-        return Info(path=path, folder=False, size=len(_dumped(phone, path)), changed_ms=phone.now_ms)
+        return Info(path=path, folder=False, size=len(_dump_tables(phone, path)), changed_ms=phone.now_ms)
     entry = phone.files.get(path)
     if entry is not None:
         size = 4096 if entry.content is None else len(encode(entry.content))
         return Info(path=path, folder=entry.content is None, size=size, changed_ms=entry.changed_ms)
-    if path in _folders(phone.apps) or any(name.startswith(path.rstrip("/") + "/") for name in phone.files):
+    if path in _list_folders(phone.apps) or any(name.startswith(path.rstrip("/") + "/") for name in phone.files):
         return Info(path=path, folder=True, size=4096, changed_ms=START_MS)
     return None
 
 
 def is_folder(phone: Phone, path: str) -> bool:
-    """Whether there is a folder at a normal path."""
-    found = info(phone, path)
+    """Return whether there is a folder at a normal path."""
+    found = find_info(phone, path)
     return found is not None and found.folder
 
 
-def names(phone: Phone, folder: str) -> list[str]:
-    """Names of what lies directly in a folder, sorted."""
+def list_names(phone: Phone, folder: str) -> list[str]:
+    """Return the names of what lies directly in a folder, sorted."""
     prefix = folder.rstrip("/") + "/"
-    known = (*phone.files, *_folders(phone.apps), *phone.apps.tables)
+    known = (*phone.files, *_list_folders(phone.apps), *phone.apps.tables)
     return sorted({path[len(prefix) :].partition("/")[0] for path in known if path.startswith(prefix)} - {""})
 
 
 def walk(phone: Phone, path: str) -> list[str]:
-    """The path and everything below it, folders before what is in them."""
+    """Return the path and everything below it, folders before what is in them."""
     if not is_folder(phone, path):
         return [path]
-    return [path, *(below for name in names(phone, path) for below in walk(phone, posixpath.join(path, name)))]
+    return [path, *(below for name in list_names(phone, path) for below in walk(phone, posixpath.join(path, name)))]
 
 
 def read_bytes(phone: Phone, path: str) -> bytes:
-    """Content of a file.
+    """Return the content of a file.
 
     Raises:
         TreeProblem: it is missing or a folder.
     """
-    found = info(phone, path)
+    found = find_info(phone, path)
     if found is None:
         raise TreeProblem("No such file or directory")
     if found.folder:
         raise TreeProblem("Is a directory")
-    return _dumped(phone, path) if path in phone.apps.tables else encode(phone.files[path].content or "")
+    return _dump_tables(phone, path) if path in phone.apps.tables else encode(phone.files[path].content or "")
 
 
 def write_bytes(phone: Phone, path: str, data: bytes, *, parents: bool = False) -> Phone:
@@ -206,7 +206,7 @@ def make_folder(phone: Phone, path: str) -> Phone:
     _check_writable(path)
     above = path
     while above != "/":
-        found = info(phone, above)
+        found = find_info(phone, above)
         if found is not None and not found.folder:
             raise TreeProblem("Not a directory" if above != path else "File exists")
         above = posixpath.dirname(above)
@@ -236,17 +236,17 @@ def load_database(phone: Phone, path: str, data: bytes) -> Phone:
     is as new afterwards, and a missing column at its default, where it has one that apps can do with; values are read
     as the column's type, as apps would read them.
     """
-    tables = {(path, table.name): _rows(table, data) for table in phone.apps.tables[path]}
+    tables = {(path, table.name): _load_rows(table, data) for table in phone.apps.tables[path]}
     return replace(phone, rows={**phone.rows, **tables})
 
 
-def _rows(table: Table, data: bytes) -> tuple[Row, ...]:
+def _load_rows(table: Table, data: bytes) -> tuple[TableRow, ...]:
     defaults = table.defaults
     optional = {
         name for name, value in defaults.items() if name not in (table.used or table.names) or value is not None
     }
     try:
-        with database(data) as connection:
+        with open_database(data) as connection:
             there = {str(column[1]) for column in connection.execute(f'PRAGMA table_info("{table.name}")')}
             known = [(name, kind) for name, kind in table.columns if name in there or name not in optional]
             columns = [f"`{name}`" for name, _ in known]  # double quotes would read a missing one as its own name
@@ -256,7 +256,7 @@ def _rows(table: Table, data: bytes) -> tuple[Row, ...]:
         return table.initial
     first = {values[0]: values for values in reversed(rows)}  # one row per key, as the real table has
     return tuple(
-        compact({**defaults, **dict(zip((name for name, _ in known), first[key], strict=True))}, table)
+        compact_row({**defaults, **dict(zip((name for name, _ in known), first[key], strict=True))}, table)
         for key in sorted(first, key=lambda key: (str(type(key)), key))
     )
 
@@ -266,7 +266,7 @@ _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
 
 def _read_as(value: object, kind: str) -> Scalar:
-    """A value as an app's cursor returns it: text of a number column counts as its leading digits, or as 0."""
+    """Return a value as an app's cursor returns it: text of a number column counts as its leading digits, or as 0."""
     kind = kind.upper()
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
@@ -284,7 +284,7 @@ def _read_as(value: object, kind: str) -> Scalar:
     return value if isinstance(value, (str, int, float)) else None
 
 
-def _dumped(phone: Phone, path: str) -> bytes:
+def _dump_tables(phone: Phone, path: str) -> bytes:
     return dump(phone, path, phone.apps.tables[path])
 
 
@@ -292,7 +292,7 @@ def _dumped(phone: Phone, path: str) -> bytes:
 
 
 def encode(text: str) -> bytes:
-    """Text of a file as bytes; half characters that stand for no byte become question marks."""
+    """Return the text of a file as bytes; half characters that stand for no byte become question marks."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -300,5 +300,5 @@ def encode(text: str) -> bytes:
 
 
 def decode(data: bytes) -> str:
-    """Bytes as text that `encode` turns back into the same bytes."""
+    """Decode bytes to text that `encode` turns back into the same bytes."""
     return data.decode("utf-8", "surrogateescape")

@@ -17,23 +17,32 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from collab.envs.simphone.apps.calendar import entry_key
-from collab.envs.simphone.content.calendar import DAY, EVENTS, date_of, day_of, draw_event, put_events, span, time_name
+from collab.envs.simphone.content.calendar import (
+    DAY,
+    EVENTS,
+    compute_day,
+    compute_span,
+    draw_event,
+    format_time,
+    put_events,
+    to_date,
+)
 from collab.envs.simphone.content.pools import draw_other
-from collab.envs.simphone.state import Phone, Row, rows
+from collab.envs.simphone.state import Phone, TableRow, rows
 from collab.envs.simphone.tasks import plans
 from collab.envs.simphone.tasks.calendar import ID, leave, to_day, to_search, to_view
 from collab.envs.simphone.tasks.dates import (
     TODAY,
-    day_named,
+    compute_day_span,
+    compute_moment,
     draw_date,
     draw_time,
-    goal_with_date,
-    moment,
-    seconds_of,
+    make_dated_goal,
+    parse_day_words,
+    parse_time,
     start_of,
-    whole_day,
 )
-from collab.envs.simphone.tasks.spec import Draw, Params, TaskSpec, said, say, told
+from collab.envs.simphone.tasks.spec import Draw, Params, TaskSpec, say, score_answers, split_answer
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
 
@@ -80,64 +89,67 @@ Span: TypeAlias = Callable[[Params], tuple[int, int]]
 # ------------------------------------------------------------------------------------------- what parameters mean
 
 
-def _length(text: str) -> int:
-    """Seconds in "45 min", "90 minutes" or "1.5 hours"."""
+def _parse_length(text: str) -> int:
+    """Return seconds in "45 min", "90 minutes" or "1.5 hours"."""
     return int(float(re.sub(r"[^\d.]", "", text)) * (3600 if "h" in text else 60))
 
 
-def _event(start: int, title: str, duration: str = "30 m", location: str = "") -> dict[str, Any]:
-    return {"start_ts": start, "end_ts": start + _length(duration), "title": title, "location": location}
+def _build_event(start: int, title: str, duration: str = "30 m", location: str = "") -> dict[str, Any]:
+    return {"start_ts": start, "end_ts": start + _parse_length(duration), "title": title, "location": location}
 
 
-def one_event(params: Params, rng: random.Random) -> list[Row]:
-    """The event that the parameters describe."""
+def draw_one_event(params: Params, rng: random.Random) -> list[TableRow]:
+    """Draw the event that the parameters describe."""
     title = str(params["title"]).replace("{person}", str(params.get("person")))
     more = {name: str(params[name]) for name in ("duration", "location") if name in params}
-    return [_event(start_of(params), title, **more)]
+    return [_build_event(start_of(params), title, **more)]
 
 
-def three_on_a_day(params: Params, rng: random.Random) -> list[Row]:
-    """The one of the parameters, and two at other hours of the same day."""
-    (first,) = one_event({**params, "duration": "1 h"}, rng)
-    midnight = whole_day(params)[0]
+def draw_three_on_a_day(params: Params, rng: random.Random) -> list[TableRow]:
+    """Draw the event of the parameters, and two at other hours of the same day."""
+    (first,) = draw_one_event({**params, "duration": "1 h"}, rng)
+    midnight = compute_day_span(params)[0]
     hours = rng.sample([hour for hour in range(6, 23) if abs(midnight + 3600 * hour - start_of(params)) >= 3600], 2)
     titles = rng.sample([title for title in _TITLES if title != first["title"]], 2)
-    return [first, *(_event(midnight + 3600 * hour, title, "1 h") for hour, title in zip(hours, titles, strict=True))]
+    return [
+        first,
+        *(_build_event(midnight + 3600 * hour, title, "1 h") for hour, title in zip(hours, titles, strict=True)),
+    ]
 
 
-def two_in_a_week(params: Params, rng: random.Random) -> list[Row]:
-    """The one of the parameters, and one on another day of the coming week."""
-    (first,) = one_event(params, rng)
-    day = rng.choice([day for day in range(TODAY + 1, TODAY + 8) if day != day_named(params["date"])])
-    return [first, _event(day * DAY + 3600 * rng.randint(6, 22), draw_other(rng, _TITLES, str(first["title"])))]
+def draw_two_in_a_week(params: Params, rng: random.Random) -> list[TableRow]:
+    """Draw the event of the parameters, and one on another day of the coming week."""
+    (first,) = draw_one_event(params, rng)
+    day = rng.choice([day for day in range(TODAY + 1, TODAY + 8) if day != parse_day_words(params["date"])])
+    return [first, _build_event(day * DAY + 3600 * rng.randint(6, 22), draw_other(rng, _TITLES, str(first["title"])))]
 
 
-def meeting(params: Params, rng: random.Random) -> list[Row]:
-    """A meeting with the person of the parameters."""
-    return [_event(start_of(params), f"Coffee with {params['person']}")]
+def draw_meeting(params: Params, rng: random.Random) -> list[TableRow]:
+    """Draw a meeting with the person of the parameters."""
+    return [_build_event(start_of(params), f"Coffee with {params['person']}")]
 
 
 # ----------------------------------------------------------------------------------------------------------- spans
 
 
 def rest_of_day(params: Params) -> tuple[int, int]:
-    """From that time to midnight."""
-    return start_of(params), whole_day(params)[1]
+    """Return the span from that time to midnight."""
+    return start_of(params), compute_day_span(params)[1]
 
 
 def until_eight(params: Params) -> tuple[int, int]:
-    """From that time to eight in the evening."""
-    return start_of(params), whole_day(params)[0] + seconds_of("8pm")
+    """Return the span from that time to eight in the evening."""
+    return start_of(params), compute_day_span(params)[0] + parse_time("8pm")
 
 
 def until_next(params: Params) -> tuple[int, int]:
-    """From now to the event; the event alone when its time is over, which AndroidWorld draws now and then."""
-    now, start = TODAY * DAY + seconds_of("15:30"), start_of(params)
+    """Return the span from now to the event; only the event when it is over, as AndroidWorld may draw."""
+    now, start = TODAY * DAY + parse_time("15:30"), start_of(params)
     return min(now, start), start
 
 
 def coming_week(params: Params) -> tuple[int, int]:
-    """From today to the Sunday of next week."""
+    """Return the span from today to the Sunday of next week."""
     return TODAY * DAY, (TODAY + 8) * DAY - 1
 
 
@@ -147,7 +159,7 @@ def coming_week(params: Params) -> tuple[int, int]:
 def draw(
     rng: random.Random, *, names: str, days: tuple[int, int] = (0, 14), hours: tuple[int, int] = (6, 22)
 ) -> dict[str, Any]:
-    """The named parameters; days are counted from today."""
+    """Draw the named parameters; days are counted from today."""
     time = draw_time(rng, *hours)
     drawn = {
         **{"date": draw_date(rng, *days), "time": time, "start_time": time},
@@ -158,32 +170,34 @@ def draw(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class EventQuestion:
     """What is asked, and where the answer can be seen."""
 
     within: Span
     """The first and the last second at which an event that is asked for may start."""
-    put: Callable[[Params, random.Random], list[Row]]
+    put: Callable[[Params, random.Random], list[TableRow]]
     """These events, from the parameters."""
-    find: Callable[[Frame, Params, Sequence[Row]], Action | None]
+    find: Callable[[Frame, Params, Sequence[TableRow]], Action | None]
     """The next step towards a screen that shows them; None when they are in sight."""
-    tell: Callable[[Row], str]
+    tell: Callable[[TableRow], str]
     """What to answer about one of them."""
-    judge: Callable[[Phone, Sequence[str]], float] = told
+    judge: Callable[[Phone, Sequence[str]], float] = score_answers
     named: str | None = None
     """Parameter whose words are in the titles; None when the span alone tells which events are meant."""
 
-    def asked(self, start: Phone, params: Params) -> list[Row]:
-        """The events that are asked for, by time."""
+    def find_events(self, start: Phone, params: Params) -> list[TableRow]:
+        """Return the events that are asked for, by time."""
         first, last = self.within(params)
         words = "" if self.named is None else str(params[self.named]).casefold()
         found = [
-            row for row in rows(start, EVENTS) if first <= span(row)[0] <= last and words in _title(row).casefold()
+            row
+            for row in rows(start, EVENTS)
+            if first <= compute_span(row)[0] <= last and words in _read_title(row).casefold()
         ]
-        return sorted(found, key=span)
+        return sorted(found, key=compute_span)
 
     def prepare(self, phone: Phone, params: Params, rng: random.Random) -> Phone:
-        """No events but these and others that are not meant."""
+        """Store only these events and others that are not meant."""
         first, last = self.within(params)
         events = self.put(params, rng)
         for _ in range(rng.randint(30, 75)):
@@ -195,72 +209,72 @@ class Question:
         return put_events(phone, events)
 
     def score(self, start: Phone, end: Phone, params: Params) -> float:
-        """1 when the answer names what is asked for, else 0."""
-        return self.judge(end, [self.tell(row) for row in self.asked(start, params)])
+        """Return 1 when the answer names what is asked for, else 0."""
+        return self.judge(end, [self.tell(row) for row in self.find_events(start, params)])
 
     def plan(self, frame: Frame, params: Params, start: Phone) -> Action:
         """Look it up, say it, and say that it is done."""
         if self.score(start, frame.phone, params) == 1.0:
-            return plans.done()
-        asked = self.asked(start, params)
+            return plans.finish()
+        asked = self.find_events(start, params)
         if not asked:
-            raise plans.Lost("the calendar had no event that the question is about")
+            raise plans.PlanError("the calendar had no event that the question is about")
         return self.find(frame, params, asked) or say([self.tell(row) for row in asked])
 
 
 # -------------------------------------------------------------------------------------------------------- planning
 
 
-def _in_sight(frame: Frame, asked: Sequence[Row]) -> Action | None:
+def _scroll_into_sight(frame: Frame, asked: Sequence[TableRow]) -> Action | None:
     """Scroll to the events on the list in front; None when all are in sight."""
     for row in asked:
-        key = entry_key(int(row["id"] or 0), day_of(span(row)[0]))
+        key = entry_key(int(row["id"] or 0), compute_day(compute_span(row)[0]))
         if frame.index(key) is None:
-            return plans.aim(frame, key)
+            return plans.aim_at(frame, key)
     return None
 
 
-def _on_its_day(frame: Frame, params: Params, asked: Sequence[Row]) -> Action | None:
-    return to_day(frame, day_of(span(asked[0])[0])) or _in_sight(frame, asked)
+def _show_its_day(frame: Frame, params: Params, asked: Sequence[TableRow]) -> Action | None:
+    return to_day(frame, compute_day(compute_span(asked[0])[0])) or _scroll_into_sight(frame, asked)
 
 
-def _in_the_list(frame: Frame, params: Params, asked: Sequence[Row]) -> Action | None:
-    return to_view(frame, "list") or _in_sight(frame, asked)
+def _show_in_list(frame: Frame, params: Params, asked: Sequence[TableRow]) -> Action | None:
+    return to_view(frame, "list") or _scroll_into_sight(frame, asked)
 
 
-def _by_search(frame: Frame, params: Params, asked: Sequence[Row], *, name: str) -> Action | None:
-    return to_search(frame, str(params[name])) or _in_sight(frame, asked)
+def _search_event(frame: Frame, params: Params, asked: Sequence[TableRow], *, name: str) -> Action | None:
+    return to_search(frame, str(params[name])) or _scroll_into_sight(frame, asked)
 
 
-def _in_its_form(frame: Frame, params: Params, asked: Sequence[Row]) -> Action | None:
+def _open_form(frame: Frame, params: Params, asked: Sequence[TableRow]) -> Action | None:
     """Search for the event and open it."""
     id, key = int(asked[0]["id"] or 0), ID + "event_location"
     if frame.page.screen == "calendar.editor" and frame.page.data["id"] == id:
         if frame.page.fields["location"] != asked[0]["location"]:
             return leave(frame)
-        return None if frame.index(key) is not None else plans.aim(frame, key)
-    step = _by_search(frame, params, asked, name="title")
-    return step or plans.aim(frame, entry_key(id, day_of(span(asked[0])[0])))
+        return None if frame.index(key) is not None else plans.aim_at(frame, key)
+    step = _search_event(frame, params, asked, name="title")
+    return step or plans.aim_at(frame, entry_key(id, compute_day(compute_span(asked[0])[0])))
 
 
 # ------------------------------------------------------------------------------------------------------- answering
 
 
-def _title(row: Row) -> str:
+def _read_title(row: TableRow) -> str:
     return str(row["title"])
 
 
-def _time(row: Row) -> str:
-    start = span(row)[0]
-    date = date_of(day_of(start))
-    return f"{date:%B} {date.day} {date.year} {time_name(start)}"
+def _format_time(row: TableRow) -> str:
+    start = compute_span(row)[0]
+    date = to_date(compute_day(start))
+    return f"{date:%B} {date.day} {date.year} {format_time(start)}"
 
 
-def _same_times(phone: Phone, expected: Sequence[str]) -> float:
-    """1 when the answers name the same points in time, in the one format that counts, else 0."""
+def _score_times(phone: Phone, expected: Sequence[str]) -> float:
+    """Return 1 when the answers name the same points in time, in the one format that counts, else 0."""
     form = "%B %d %Y %H:%M"
     try:
-        times = [datetime.datetime.strptime(answer, form) for answer in said(phone)]
+        times = [datetime.datetime.strptime(answer, form) for answer in split_answer(phone)]
     except ValueError:
         return 0.0
     wanted = [datetime.datetime.strptime(one, form) for one in expected]
@@ -272,14 +286,14 @@ def _same_times(phone: Phone, expected: Sequence[str]) -> float:
 _LIST = "Answer with the titles, separated by commas."
 
 
-def _task(name: str, question: Question, drawn: Draw, *goals: str, difficulty: str = "easy") -> TaskSpec:
+def _build_task(name: str, question: EventQuestion, drawn: Draw, *goals: str, difficulty: str = "easy") -> TaskSpec:
     return TaskSpec(
         name=name,
         apps=("simple calendar pro",),
         complexity=1,
         difficulty=difficulty,
         wave=2,
-        goal=goal_with_date(*goals),
+        goal=make_dated_goal(*goals),
         draw=drawn,
         prepare=question.prepare,
         score=question.score,
@@ -287,35 +301,35 @@ def _task(name: str, question: Question, drawn: Draw, *goals: str, difficulty: s
     )
 
 
-_titles = partial(Question, put=one_event, find=_on_its_day, tell=_title)
+_titles = partial(EventQuestion, put=draw_one_event, find=_show_its_day, tell=_read_title)
 
 TASKS: tuple[TaskSpec, ...] = (
-    _task(
+    _build_task(
         "SimpleCalendarAnyEventsOnDate",
-        _titles(within=whole_day, put=three_on_a_day),
+        _titles(within=compute_day_span, put=draw_three_on_a_day),
         partial(draw, names="date title time"),
         f"Is there anything in Simple Calendar Pro {{date}}? {_LIST}",
         f"Have I planned something {{date}}? Look into Simple Calendar Pro. {_LIST}",
         f"Tell me what, if anything, takes place {{date}} according to Simple Calendar Pro. {_LIST}",
     ),
-    _task(
+    _build_task(
         "SimpleCalendarEventOnDateAtTime",
-        _titles(within=moment),
+        _titles(within=compute_moment),
         partial(draw, names="date time duration title"),
         f"What does Simple Calendar Pro say I do {{date}} at {{time}}? {_LIST}",
         f"Something begins {{date}} at {{time}} in Simple Calendar Pro. What? {_LIST}",
         f"According to Simple Calendar Pro, what is planned {{date}} for {{time}}? {_LIST}",
         difficulty="medium",
     ),
-    _task(
+    _build_task(
         "SimpleCalendarEventsInNextWeek",
-        _titles(within=coming_week, put=two_in_a_week, find=_in_the_list),
+        _titles(within=coming_week, put=draw_two_in_a_week, find=_show_in_list),
         partial(draw, names="date duration title person time", days=(1, 7)),
         f"What does next week, Monday to Sunday, bring in Simple Calendar Pro? {_LIST}",
         f"Tell me my events of the coming week (it starts on Monday) in Simple Calendar Pro. {_LIST}",
         f"Which events are in Simple Calendar Pro from tomorrow, Monday, to the Sunday after? {_LIST}",
     ),
-    _task(
+    _build_task(
         "SimpleCalendarEventsInTimeRange",
         _titles(within=until_eight),
         partial(draw, names="start_time date title duration", hours=(6, 19)),
@@ -323,16 +337,16 @@ TASKS: tuple[TaskSpec, ...] = (
         f"Which events begin {{date}} from {{start_time}} to 8pm in Simple Calendar Pro? {_LIST}",
         f"Am I busy {{date}} between {{start_time}} and 8pm? See Simple Calendar Pro. {_LIST}",
     ),
-    _task(
+    _build_task(
         "SimpleCalendarEventsOnDate",
-        _titles(within=whole_day),
+        _titles(within=compute_day_span),
         partial(draw, names="time date duration title"),
         f"Which events does Simple Calendar Pro list {{date}}? {_LIST}",
         f"Look up in Simple Calendar Pro what happens {{date}}. {_LIST}",
         f"What have I got in Simple Calendar Pro {{date}}? {_LIST}",
         difficulty="medium",
     ),
-    _task(
+    _build_task(
         "SimpleCalendarFirstEventAfterStartTime",
         _titles(within=rest_of_day),
         partial(draw, names="date title time duration"),
@@ -340,15 +354,15 @@ TASKS: tuple[TaskSpec, ...] = (
         f"What is the first thing at or after {{time}} {{date}} in Simple Calendar Pro? {_LIST}",
         f"See in Simple Calendar Pro what I do first {{date}}, counting from {{time}}. {_LIST}",
     ),
-    _task(
+    _build_task(
         "SimpleCalendarLocationOfEvent",
-        _titles(within=whole_day, find=_in_its_form, tell=lambda row: str(row["location"]), named="title"),
+        _titles(within=compute_day_span, find=_open_form, tell=lambda row: str(row["location"]), named="title"),
         partial(draw, names="title location date time"),
         "Where does {title} take place, according to Simple Calendar Pro? Answer with nothing but the place.",
         "Look up the place of the event {title} in Simple Calendar Pro and answer with it alone.",
         "Which location does Simple Calendar Pro give for {title}? Only the location, please.",
     ),
-    _task(
+    _build_task(
         "SimpleCalendarNextEvent",
         _titles(within=until_next),
         partial(draw, names="time duration title", hours=(16, 22)),
@@ -356,14 +370,14 @@ TASKS: tuple[TaskSpec, ...] = (
         f"Look into Simple Calendar Pro: which event is next? {_LIST}",
         f"Which event in Simple Calendar Pro is the next to begin? {_LIST}",
     ),
-    _task(
+    _build_task(
         "SimpleCalendarNextMeetingWithPerson",
         _titles(
-            within=whole_day,
-            put=meeting,
-            find=partial(_by_search, name="person"),
-            tell=_time,
-            judge=_same_times,
+            within=compute_day_span,
+            put=draw_meeting,
+            find=partial(_search_event, name="person"),
+            tell=_format_time,
+            judge=_score_times,
             named="person",
         ),
         partial(draw, names="person date time", days=(1, 14)),

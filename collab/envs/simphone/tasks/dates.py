@@ -9,30 +9,30 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from collab.envs.simphone.apps.calendar_pickers import WEEKDAY_NAMES
-from collab.envs.simphone.content.calendar import DAY, date_of, day_at, day_of
+from collab.envs.simphone.content.calendar import DAY, compute_day, parse_day, to_date
 from collab.envs.simphone.state import START_MS
 from collab.envs.simphone.tasks.spec import Params
 
-TODAY = day_of(START_MS // 1000)
+TODAY = compute_day(START_MS // 1000)
 """The day on which every task begins, in days since 1970."""
 
 
 @lru_cache(maxsize=1 << 8)
-def day_named(text: str) -> int:
-    """The day that a date like "October 28 2023" names, or the words that AndroidWorld puts in its place."""
+def parse_day_words(text: str) -> int:
+    """Return the day that a date like "October 28 2023" names, or the words that AndroidWorld puts in its place."""
     if text in ("today", "tomorrow"):
         return TODAY + (text == "tomorrow")
     weekday = re.fullmatch(r"(?:this |the )?(\w+day)( after next)?", text)
     if weekday is not None:
-        ahead = (WEEKDAY_NAMES.index(weekday[1]) - date_of(TODAY).weekday() - 1) % 7 + 1
+        ahead = (WEEKDAY_NAMES.index(weekday[1]) - to_date(TODAY).weekday() - 1) % 7 + 1
         return TODAY + ahead + 7 * (weekday[2] is not None)
-    full = text if text[-4:].isdecimal() else f"{text} {date_of(TODAY).year}"
-    return day_at(datetime.datetime.strptime(full, "%B %d %Y").date())
+    full = text if text[-4:].isdecimal() else f"{text} {to_date(TODAY).year}"
+    return parse_day(datetime.datetime.strptime(full, "%B %d %Y").date())
 
 
 @lru_cache(maxsize=1 << 8)
-def seconds_of(text: str) -> int:
-    """Seconds since midnight of "16:15", "4:15pm" or "4pm"."""
+def parse_time(text: str) -> int:
+    """Return seconds since midnight of "16:15", "4:15pm" or "4pm"."""
     found = re.fullmatch(r"(\d{1,2})(?::(\d\d))?(am|pm)?", text)
     if found is None:
         raise ValueError(f"time: expected one like 16:15, 4:15pm or 4pm, got {text!r}")
@@ -41,48 +41,48 @@ def seconds_of(text: str) -> int:
 
 
 def start_of(params: Params) -> int:
-    """The second, since 1970, that `date` (today without one) and `time` or `start_time` name."""
-    day = day_named(params["date"]) if "date" in params else TODAY
-    return day * DAY + seconds_of(params["time"] if "time" in params else params["start_time"])
+    """Return the second, since 1970, that `date` (today without one) and `time` or `start_time` name."""
+    day = parse_day_words(params["date"]) if "date" in params else TODAY
+    return day * DAY + parse_time(params["time"] if "time" in params else params["start_time"])
 
 
-def whole_day(params: Params) -> tuple[int, int]:
-    """The day named by `date`."""
-    first = day_named(params["date"]) * DAY
+def compute_day_span(params: Params) -> tuple[int, int]:
+    """Return the day named by `date`."""
+    first = parse_day_words(params["date"]) * DAY
     return first, first + DAY - 1
 
 
-def moment(params: Params) -> tuple[int, int]:
-    """Just the time of that day."""
+def compute_moment(params: Params) -> tuple[int, int]:
+    """Return just the time of that day."""
     return start_of(params), start_of(params)
 
 
-def goal_with_date(*templates: str) -> Callable[[Params, random.Random], str]:
-    """Goals in which the date may be said in other words."""
+def make_dated_goal(*templates: str) -> Callable[[Params, random.Random], str]:
+    """Return goals in which the date may be said in other words."""
 
     def goal(params: Params, rng: random.Random) -> str:
-        words = {**params, "date": _reworded(rng, str(params["date"]))} if "date" in params else params
+        words = {**params, "date": _reword_date(rng, str(params["date"]))} if "date" in params else params
         return rng.choice(templates).format(**words)
 
     return goal
 
 
-def _reworded(rng: random.Random, text: str) -> str:
-    day = day_named(text)
-    date, ahead = date_of(day), day - TODAY
+def _reword_date(rng: random.Random, text: str) -> str:
+    day = parse_day_words(text)
+    date, ahead = to_date(day), day - TODAY
     options = [f"on {text}", f"on {date:%B} {date.day}"]
     options += {0: ["today"], 1: ["tomorrow"]}.get(ahead, [])
     return rng.choice([*options, f"this {date:%A}"] if 0 < ahead < 7 else options)
 
 
 def draw_date(rng: random.Random, first: int, last: int) -> str:
-    """A date, not before `first` and not after `last` days from today."""
-    date = date_of(TODAY + rng.randint(first, last))
+    """Draw a date, not before `first` and not after `last` days from today."""
+    date = to_date(TODAY + rng.randint(first, last))
     return f"{date:%B} {date.day} {date.year}"
 
 
 def draw_time(rng: random.Random, first: int = 6, last: int = 22) -> str:
-    """A quarter of an hour, not before and not at the end of the given hours, in one of two ways to write it."""
+    """Draw a quarter of an hour within the given hours, in one of two ways to write it."""
     hour, minute = rng.randint(first, last), rng.choice((0, 15, 30, 45))
     if rng.random() < 0.5:
         return f"{hour}:{minute:02d}"

@@ -6,13 +6,19 @@ import random
 from functools import partial
 from typing import Any
 
-from collab.envs.simphone.app import chosen
-from collab.envs.simphone.apps.expense import CATEGORIES, EXPENSE, PACKAGE, dollars, entry_key, expenses
-from collab.envs.simphone.apps.markor import MARKOR, was_opened
-from collab.envs.simphone.state import START_MS, Phone, whole, write
+from collab.envs.simphone.app import list_selected
+from collab.envs.simphone.apps.expense import CATEGORIES, EXPENSE, PACKAGE, entry_key, format_dollars, list_expenses
+from collab.envs.simphone.apps.markor import MARKOR
+from collab.envs.simphone.state import START_MS, Phone, to_whole, write
 from collab.envs.simphone.tasks import plans
-from collab.envs.simphone.tasks.markor_writing import empty, open_note
-from collab.envs.simphone.tasks.records import Ledger, Record, Target, about, distinct, listed
+from collab.envs.simphone.tasks.markor_writing import empty_notebook
+from collab.envs.simphone.tasks.records import (
+    RecordTable,
+    TaskRecord,
+    draw_distinct,
+    format_records,
+    make_goal,
+)
 from collab.envs.simphone.tasks.spec import Params, TaskSpec
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
@@ -21,7 +27,6 @@ _ID = PACKAGE + ":id/"
 _NOTE = f"{MARKOR}/my_expenses.txt"
 _MARK = "Reimbursable."
 _HOUR_MS = 3_600_000
-_LEDGER = Ledger(table=EXPENSE, text=("name", "note"), exact=("amount", "category"))
 _NAMES = {
     1: ("Dog Food", "Printer Ink", "Locksmith", "Parcel Postage", "Passport Photos", "Plant Pots"),
     2: ("Monthly Wage", "Flat Sublet", "Stock Payout", "Tax Refund", "Weekend Gig", "Sold Bicycle"),
@@ -42,80 +47,68 @@ _NOTES = ("From savings", "Pay back Lena", "Every quarter", "Check receipt", "Ca
 # -------------------------------------------------------------------------------------------------------- planning
 
 
-def _plan(frame: Frame, params: Params, start: Phone, *, target: Target) -> Action:
-    missing, surplus = _LEDGER.left(target, start, frame.phone, params)
-    if surplus:
-        return _delete(frame, surplus)
-    return _add(frame, missing[0]) if missing else plans.done()
-
-
-def _note_plan(frame: Frame, params: Params, start: Phone) -> Action:
-    """First read the note, then copy from it."""
-    step = None if was_opened(frame.phone, _NOTE) else open_note(frame, _NOTE)
-    return step or _plan(frame, params, start, target=_LEDGER.added)
-
-
-def _add(frame: Frame, record: Record) -> Action:
-    if not plans.in_app(frame, PACKAGE):
+def _add(frame: Frame, record: TaskRecord) -> Action:
+    if not plans.is_in_app(frame, PACKAGE):
         return plans.open_app("Pro Expense")
     if frame.page.screen == "expense.home":
-        return plans.aim(frame, _ID + "fb_add")
+        return plans.aim_at(frame, _ID + "fb_add")
     if frame.page.screen != "expense.entry" or frame.page.data["id"] is not None:
-        return plans.back()
+        return plans.press_back()
     step = plans.fill(frame, _ID + "edt_name", str(record["name"]))
-    step = step or plans.fill(frame, _ID + "edt_amount", dollars(record["amount"]).removeprefix("$"))
+    step = step or plans.fill(frame, _ID + "edt_amount", format_dollars(record["amount"]).removeprefix("$"))
     if step is None and frame.page.data["category"] != record["category"]:
-        step = plans.aim(frame, f"{_ID}category/{CATEGORIES[record['category']]}")
+        step = plans.aim_at(frame, f"{_ID}category/{CATEGORIES[record['category']]}")
     step = step or plans.fill(frame, _ID + "edt_note", str(record["note"]))
-    return step or plans.aim(frame, _ID + "btn_save")
+    return step or plans.aim_at(frame, _ID + "btn_save")
 
 
 def _delete(frame: Frame, ids: set[int]) -> Action:
     """Select all of them in the log, then delete them together."""
-    if not plans.in_app(frame, PACKAGE):
+    if not plans.is_in_app(frame, PACKAGE):
         return plans.open_app("Pro Expense")
     if frame.page.screen == "expense.delete" and set(frame.page.data["ids"]) <= ids:
-        return plans.aim(frame, _ID + "btn_confirm")
+        return plans.aim_at(frame, _ID + "btn_confirm")
     if frame.page.screen == "expense.home":
-        return plans.aim(frame, _ID + "btn_more")
+        return plans.aim_at(frame, _ID + "btn_more")
     if frame.page.screen != "expense.logs":
-        return plans.back()
-    selected = {int(name) for name in chosen(frame.page)}
+        return plans.press_back()
+    selected = {int(name) for name in list_selected(frame.page)}
     if selected - ids:
-        return plans.back()
+        return plans.press_back()
     if selected == ids:
-        return plans.aim(frame, _ID + "delete")
-    keys = [entry_key(id) for one in expenses(frame.phone) if (id := whole(one["expense_id"])) in ids - selected]
+        return plans.aim_at(frame, _ID + "delete")
+    keys = [
+        entry_key(id) for one in list_expenses(frame.phone) if (id := to_whole(one["expense_id"])) in ids - selected
+    ]
     nearest = next((key for key in keys if frame.index(key) is not None), keys[0])
-    return plans.aim(frame, nearest, "click" if selected else "long_press")
+    return plans.aim_at(frame, nearest, "click" if selected else "long_press")
+
+
+_LEDGER = RecordTable(table=EXPENSE, text=("name", "note"), exact=("amount", "category"), add=_add, delete=_delete)
 
 
 # --------------------------------------------------------------------------------------------- preparing and drawing
 
 
-def _prepare(phone: Phone, params: Params, rng: random.Random, *, targets: bool) -> Phone:
-    return _LEDGER.prepare(phone, params, targets=targets)
-
-
 def _prepare_note(phone: Phone, params: Params, rng: random.Random) -> Phone:
-    phone = empty(_LEDGER.prepare(phone, params, targets=False))
+    phone = empty_notebook(_LEDGER.prepare(phone, params, rng, targets=False))
     marked = [{**record, "note": f"{record['note']}. {_MARK}"} for record in params["row_objects"]]
     transactions = [*marked, *params["noise_row_objects"]]
     rng.shuffle(transactions)
-    return write(phone, _NOTE, listed([_words(record) for record in transactions], "csv") + "\n")
+    return write(phone, _NOTE, format_records([_describe_expense(record) for record in transactions], "csv") + "\n")
 
 
-def _words(record: Record) -> dict[str, str]:
+def _describe_expense(record: TaskRecord) -> dict[str, str]:
     category = CATEGORIES[record["category"]]
     name, note = str(record["name"]), str(record["note"])
-    return {"Expense": name, "amount": dollars(record["amount"]), "category": category, "note": note}
+    return {"Expense": name, "amount": format_dollars(record["amount"]), "category": category, "note": note}
 
 
 def _describe(params: Params) -> dict[str, str]:
-    words = [_words(record) for record in params["row_objects"]]
+    words = [_describe_expense(record) for record in params["row_objects"]]
     return {
         "names": ", ".join(str(record["name"]) for record in params["row_objects"]),
-        "records": listed(words, params.get("text_representation_type", "csv")),
+        "records": format_records(words, params.get("text_representation_type", "csv")),
     }
 
 
@@ -136,21 +129,21 @@ def _draw_record(rng: random.Random) -> dict[str, Any]:
 
 
 def _draw_added(rng: random.Random, *, count: int, noise: int) -> dict[str, Any]:
-    wanted = distinct(rng, _draw_record, count, "name")
+    wanted = draw_distinct(rng, _draw_record, count, "name")
     names = {record["name"] for record in wanted}
-    others = [record for record in distinct(rng, _draw_record, 2 * noise) if record["name"] not in names]
+    others = [record for record in draw_distinct(rng, _draw_record, 2 * noise) if record["name"] not in names]
     form = rng.choice(("csv", "text_block"))
     return {"row_objects": wanted, "noise_row_objects": others[:noise], "text_representation_type": form}
 
 
 def _draw_removed(rng: random.Random, *, count: int, noise: int) -> dict[str, Any]:
-    drawn = distinct(rng, _draw_record, count + noise, "name")
+    drawn = draw_distinct(rng, _draw_record, count + noise, "name")
     return {"row_objects": drawn[:count], **({"noise_row_objects": drawn[count:]} if noise else {})}
 
 
 def _draw_twins(rng: random.Random, *, noise: int, variants: int) -> dict[str, Any]:
-    """One record twice, among others, some of which differ from it only in amount and date."""
-    twin, *others = distinct(rng, _draw_record, 1 + noise, "name")
+    """Draw one record twice, among others, some of which differ from it only in amount and date."""
+    twin, *others = draw_distinct(rng, _draw_record, 1 + noise, "name")
     for surcharge in rng.sample(range(50, 1000), variants):
         when = _draw_time(rng)
         changes = {"amount": twin["amount"] + surcharge, "created_date": when, "modified_date": when}
@@ -160,43 +153,39 @@ def _draw_twins(rng: random.Random, *, noise: int, variants: int) -> dict[str, A
 
 # ----------------------------------------------------------------------------------------------------------- tasks
 
-_add_task = partial(
-    TaskSpec,
+_add_task = _LEDGER.build_form(
+    _LEDGER.expect_added,
+    targets=False,
     apps=("pro expense",),
-    goal=about(
+    goal=make_goal(
         _describe,
         "Put these expenses into Pro Expense:\n{records}",
         "Please record in Pro Expense what is listed here.\n{records}",
         "Pro Expense does not have the following entries yet; add them.\n{records}",
     ),
-    prepare=partial(_prepare, targets=False),
-    score=_LEDGER.score(_LEDGER.added),
-    plan=partial(_plan, target=_LEDGER.added),
 )
-_delete_task = partial(
-    TaskSpec,
+_delete_task = _LEDGER.build_form(
+    _LEDGER.expect_removed,
+    targets=True,
     apps=("pro expense",),
-    goal=about(
+    goal=make_goal(
         _describe,
         "Remove from Pro Expense: {names}.",
         "I do not want these entries in Pro Expense any more: {names}. Delete them.",
         "Pro Expense should not list the following any longer: {names}. Delete that and nothing else.",
     ),
-    prepare=partial(_prepare, targets=True),
-    score=_LEDGER.score(_LEDGER.removed),
-    plan=partial(_plan, target=_LEDGER.removed),
 )
-_twin_task = partial(
-    _delete_task,
+_twin_task = _LEDGER.build_form(
+    _LEDGER.expect_thinned,
+    targets=True,
+    apps=("pro expense",),
     difficulty="medium",
-    goal=about(
+    goal=make_goal(
         _describe,
         "Some expense is in Pro Expense twice, with everything the same. Delete the copy and keep one.",
         "Clean up Pro Expense: of entries that agree in every detail, only one may stay. Keep all others.",
         "Look for entries in Pro Expense that are exact copies of each other and delete all but one of them.",
     ),
-    score=_LEDGER.score(_LEDGER.thinned),
-    plan=partial(_plan, target=_LEDGER.thinned),
 )
 
 TASKS: tuple[TaskSpec, ...] = (
@@ -209,7 +198,7 @@ TASKS: tuple[TaskSpec, ...] = (
         apps=("pro expense", "markor"),
         complexity=6,
         difficulty="hard",
-        goal=about(
+        goal=make_goal(
             _describe,
             "The Markor note my_expenses.txt says which transactions are reimbursable. Enter those in Pro Expense; "
             "the remark itself does not belong into their notes.",
@@ -220,7 +209,7 @@ TASKS: tuple[TaskSpec, ...] = (
         ),
         draw=partial(_draw_added, count=2, noise=100),
         prepare=_prepare_note,
-        plan=_note_plan,
+        plan=partial(_LEDGER.plan, target=_LEDGER.expect_added, note=_NOTE),
     ),
     _delete_task(
         name="ExpenseDeleteSingle", complexity=1, difficulty="easy", draw=partial(_draw_removed, count=1, noise=0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from collab.envs.simphone.app import chosen
+from collab.envs.simphone.app import list_selected
 from collab.envs.simphone.apps.files import PACKAGE, STORAGE, entry_key
 from collab.envs.simphone.content.pools import FILES_BY_FOLDER, draw_file_name, draw_other, draw_variant
-from collab.envs.simphone.state import ROOT, STANDARD_FOLDERS, Phone, delete, folder_of, make_folder, write
+from collab.envs.simphone.state import ROOT, STANDARD_FOLDERS, Phone, delete, find_folder, make_folder, write
 from collab.envs.simphone.tasks import plans
-from collab.envs.simphone.tasks.spec import Params, TaskSpec, phrasings
+from collab.envs.simphone.tasks.spec import Params, TaskSpec, make_phrasings
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
 
@@ -22,80 +22,80 @@ _ID = PACKAGE + ":id/"
 
 def _to_folder(frame: Frame, folder: str) -> Action | None:
     """Walk from the drawer of places down to a folder's list."""
-    if not plans.in_app(frame, PACKAGE):
+    if not plans.is_in_app(frame, PACKAGE):
         return plans.open_app("Files")
     if frame.page.screen == "files.recent":
-        return plans.aim(frame, _ID + "roots")
+        return plans.aim_at(frame, _ID + "roots")
     if frame.page.screen == "files.roots":
-        return plans.aim(frame, f"{_ID}root/{STORAGE}")
-    if frame.page.screen != "files.folder" or chosen(frame.page):
-        return plans.back()
+        return plans.aim_at(frame, f"{_ID}root/{STORAGE}")
+    if frame.page.screen != "files.folder" or list_selected(frame.page):
+        return plans.press_back()
     here = str(frame.page.data["folder"])
     if here == folder:
         return None
     if not folder.startswith(here + "/"):
-        return plans.back()
+        return plans.press_back()
     child = folder[len(here) + 1 :].partition("/")[0]
-    return plans.aim(frame, entry_key(f"{here}/{child}"))
+    return plans.aim_at(frame, entry_key(f"{here}/{child}"))
 
 
 def _select(frame: Frame, path: str) -> Action | None:
     """Select exactly one file; None when it is selected."""
-    on_list = plans.in_app(frame, PACKAGE) and frame.page.screen == "files.folder"
-    if on_list and chosen(frame.page) == (path,):
+    on_list = plans.is_in_app(frame, PACKAGE) and frame.page.screen == "files.folder"
+    if on_list and list_selected(frame.page) == (path,):
         return None
     if path not in frame.phone.files:
-        raise plans.Lost(f"{path} does not exist any more")
-    return _to_folder(frame, folder_of(path)) or plans.aim(frame, entry_key(path), "long_press")
+        raise plans.PlanError(f"{path} does not exist any more")
+    return _to_folder(frame, find_folder(path)) or plans.aim_at(frame, entry_key(path), "long_press")
 
 
 def _delete_plan(frame: Frame, params: Params, start: Phone) -> Action:
-    path = _deleted(params)
+    path = _find_deleted_path(params)
     if path not in frame.phone.files:
-        return plans.done()
+        return plans.finish()
     if frame.page.screen == "files.delete" and frame.page.data["paths"] == (path,):
-        return plans.aim(frame, _ID + "ok")
-    return _select(frame, path) or plans.aim(frame, _ID + "action_menu_delete")
+        return plans.aim_at(frame, _ID + "ok")
+    return _select(frame, path) or plans.aim_at(frame, _ID + "action_menu_delete")
 
 
 def _move_plan(frame: Frame, params: Params, start: Phone) -> Action:
-    source, target = _moved(params)
+    source, target = _find_move_paths(params)
     if source not in frame.phone.files and target in frame.phone.files:
-        return plans.done()
-    about_it = plans.in_app(frame, PACKAGE) and frame.page.data.get("paths") == (source,)
+        return plans.finish()
+    about_it = plans.is_in_app(frame, PACKAGE) and frame.page.data.get("paths") == (source,)
     if about_it and frame.page.screen == "files.menu":
-        return plans.aim(frame, _ID + "action_menu_move_to")
+        return plans.aim_at(frame, _ID + "action_menu_move_to")
     if not (about_it and frame.page.screen == "files.picker"):
-        return _select(frame, source) or plans.aim(frame, _ID + "more")
-    here, wanted = str(frame.page.data["folder"]), folder_of(target)
+        return _select(frame, source) or plans.aim_at(frame, _ID + "more")
+    here, wanted = str(frame.page.data["folder"]), find_folder(target)
     if here == wanted:
-        return plans.aim(frame, _ID + "move")
-    return plans.aim(frame, entry_key(wanted) if here == ROOT else _ID + "breadcrumb")
+        return plans.aim_at(frame, _ID + "move")
+    return plans.aim_at(frame, entry_key(wanted) if here == ROOT else _ID + "breadcrumb")
 
 
 # ------------------------------------------------------------------------------------------- judging and preparing
 
 
-def _deleted(params: Params) -> str:
+def _find_deleted_path(params: Params) -> str:
     return "/".join(part for part in (ROOT, str(params.get("subfolder", "")), str(params["file_name"])) if part)
 
 
-def _moved(params: Params) -> tuple[str, str]:
+def _find_move_paths(params: Params) -> tuple[str, str]:
     name = params["file_name"]
     return f"{ROOT}/{params['source_folder']}/{name}", f"{ROOT}/{params['destination_folder']}/{name}"
 
 
 def _delete_score(start: Phone, end: Phone, params: Params) -> float:
-    return float(_deleted(params) not in end.files)
+    return float(_find_deleted_path(params) not in end.files)
 
 
 def _move_score(start: Phone, end: Phone, params: Params) -> float:
-    source, target = _moved(params)
+    source, target = _find_move_paths(params)
     return float(source not in end.files and target in end.files)
 
 
 def _prepare(phone: Phone, params: Params, rng: random.Random, *, folder: str) -> Phone:
-    """Standard folders without files, then the file among up to 20 others in its folder."""
+    """Prepare empty standard folders, then the file among up to 20 others in its folder."""
     for name in STANDARD_FOLDERS:
         phone = make_folder(delete(phone, f"{ROOT}/{name}"), f"{ROOT}/{name}")
     directory = "/".join(part for part in (ROOT, str(params.get(folder, ""))) if part)
@@ -134,7 +134,7 @@ TASKS: tuple[TaskSpec, ...] = (
         apps=("files",),
         complexity=2.2,
         difficulty="medium",
-        goal=phrasings(
+        goal=make_phrasings(
             "Remove {file_name} from the folder {subfolder} of the storage sdk_gphone_x86_64.",
             "The storage sdk_gphone_x86_64 has a file {file_name} in {subfolder}. Delete it.",
             "Use Files to delete {file_name}; it is in sdk_gphone_x86_64, folder {subfolder}.",
@@ -149,7 +149,7 @@ TASKS: tuple[TaskSpec, ...] = (
         apps=("files",),
         complexity=2,
         difficulty="medium",
-        goal=phrasings(
+        goal=make_phrasings(
             "In the storage sdk_gphone_x86_64, move {file_name} from {source_folder} to {destination_folder}.",
             "Take {file_name} out of {source_folder} and put it into {destination_folder} (storage sdk_gphone_x86_64).",
             "The file {file_name} in {source_folder} belongs into {destination_folder}. Both are folders of "

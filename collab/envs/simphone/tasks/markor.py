@@ -8,24 +8,24 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from collab.envs.simphone.app import chosen
+from collab.envs.simphone.app import list_selected
 from collab.envs.simphone.apps.markor import MARKOR, PACKAGE, entry_key, note_files
 from collab.envs.simphone.content.pools import NOTE_FOLDERS, SENTENCES, draw_note_name, draw_other, draw_word
-from collab.envs.simphone.state import Phone, folder_of, is_file, make_folder, read, write
+from collab.envs.simphone.state import Phone, find_folder, is_file, make_folder, read, write
 from collab.envs.simphone.tasks import plans
 from collab.envs.simphone.tasks.markor_writing import (
     TITLES,
-    empty,
-    noise,
+    add_noise_notes,
+    empty_notebook,
+    normalise_newlines,
     note,
     open_note,
     prepare_note,
+    read_note,
     select,
-    text_of,
     to_folder,
-    unix,
 )
-from collab.envs.simphone.tasks.spec import Params, TaskSpec, nothing_drawn, phrasings, similar
+from collab.envs.simphone.tasks.spec import Params, TaskSpec, draw_nothing, is_similar, make_phrasings
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
 
@@ -41,40 +41,40 @@ def _edit(frame: Frame, path: str, content: str) -> Action | None:
 def _rename(frame: Frame, path: str, name: str) -> Action:
     """Rename by the dialog, whose field takes Enter as OK."""
     if frame.page.screen == "markor.rename" and frame.page.data["path"] == path:
-        return plans.fill(frame, _ID + "rename__name", name) or plans.aim(frame, _ID + "rename__ok")
-    return select(frame, path) or plans.aim(frame, _ID + "action_rename")
+        return plans.fill(frame, _ID + "rename__name", name) or plans.aim_at(frame, _ID + "rename__ok")
+    return select(frame, path) or plans.aim_at(frame, _ID + "action_rename")
 
 
 def _edit_plan(frame: Frame, params: Params, start: Phone) -> Action:
     path = note(params)
-    wanted = _edited(params, read(start, path))
-    if text_of(frame.phone, path) == wanted:
-        return plans.done()
+    wanted = _edit_text(params, read(start, path))
+    if read_note(frame.phone, path) == wanted:
+        return plans.finish()
     if params["edit_type"] != "footer":
-        return _edit(frame, path, wanted) or plans.aim(frame, _ID + "action_save")
+        return _edit(frame, path, wanted) or plans.aim_at(frame, _ID + "action_save")
     step = open_note(frame, path)
     if step is None and frame.page.fields["content"] == read(start, path):
-        step = plans.aim(frame, _ID + "document__edit", "input_text", text=str(params["footer"]))
-    return step or _edit(frame, path, wanted) or plans.aim(frame, _ID + "action_save")
+        step = plans.aim_at(frame, _ID + "document__edit", "input_text", text=str(params["footer"]))
+    return step or _edit(frame, path, wanted) or plans.aim_at(frame, _ID + "action_save")
 
 
 def _rewrite_plan(frame: Frame, params: Params, start: Phone, *, header: bool) -> Action:
     """Change the content, then the name; with a header the content must be exact."""
     old, new = note(params, "original_name"), note(params, "new_name")
-    content = _with_header(params) if header else str(params["updated_content"])
+    content = _add_header(params) if header else str(params["updated_content"])
     path = new if is_file(frame.phone, new) and not is_file(frame.phone, old) else old
     stored = read(frame.phone, path)
-    if not (unix(stored) == content + "\n" if header else unix(stored).strip() == content):
+    if not (normalise_newlines(stored) == content + "\n" if header else normalise_newlines(stored).strip() == content):
         step = _edit(frame, path, content)
         if step is None and header and frame.page.fields["content"] != content + "\n":
-            step = plans.aim(frame, _ID + "document__edit", "input_text", text=content, clear_text=True)
+            step = plans.aim_at(frame, _ID + "document__edit", "input_text", text=content, clear_text=True)
         if step is not None:
             return step
-        return plans.aim(frame, "android:id/up")
-    return plans.done() if path == new else _rename(frame, old, str(params["new_name"]))
+        return plans.aim_at(frame, "android:id/up")
+    return plans.finish() if path == new else _rename(frame, old, str(params["new_name"]))
 
 
-def _edited(params: Params, original: str) -> str:
+def _edit_text(params: Params, original: str) -> str:
     original = original.strip()
     if params["edit_type"] == "header":
         return f"{params['header']}\n{original}"
@@ -83,26 +83,26 @@ def _edited(params: Params, original: str) -> str:
 
 def _edit_score(start: Phone, end: Phone, params: Params) -> float:
     path = note(params)
-    return float(is_file(end, path) and similar(text_of(end, path), _edited(params, read(start, path))))
+    return float(is_file(end, path) and is_similar(read_note(end, path), _edit_text(params, read(start, path))))
 
 
-def _with_header(params: Params) -> str:
+def _add_header(params: Params) -> str:
     return f"{params['header']}\n\n{params['original_content']}"
 
 
-def _renamed(end: Phone, params: Params) -> bool:
+def _is_renamed(end: Phone, params: Params) -> bool:
     old, new = note(params, "original_name"), note(params, "new_name")
     return old not in end.files and is_file(end, new)
 
 
-def _header_score(start: Phone, end: Phone, params: Params) -> float:
-    exact = unix(read(end, note(params, "new_name"))) == _with_header(params) + "\n"
-    return float(_renamed(end, params) and exact)
+def _score_header(start: Phone, end: Phone, params: Params) -> float:
+    exact = normalise_newlines(read(end, note(params, "new_name"))) == _add_header(params) + "\n"
+    return float(_is_renamed(end, params) and exact)
 
 
 def _change_score(start: Phone, end: Phone, params: Params) -> float:
-    content = text_of(end, note(params, "new_name"))
-    return float(_renamed(end, params) and similar(content, str(params["updated_content"])))
+    content = read_note(end, note(params, "new_name"))
+    return float(_is_renamed(end, params) and is_similar(content, str(params["updated_content"])))
 
 
 def _draw_edit(rng: random.Random) -> dict[str, str]:
@@ -150,7 +150,7 @@ def _edit_goal(params: Params, rng: random.Random) -> str:
             'Clear {file_name} in Markor and type "{replace_text}" in place of the old text.',
         ),
     }
-    return phrasings(*words[str(params["edit_type"])])(params, rng)
+    return make_phrasings(*words[str(params["edit_type"])])(params, rng)
 
 
 _task = partial(TaskSpec, apps=("markor",))
@@ -170,7 +170,7 @@ EDITING_TASKS: tuple[TaskSpec, ...] = (
         name="MarkorAddNoteHeader",
         complexity=1.2,
         difficulty="medium",
-        goal=phrasings(
+        goal=make_phrasings(
             'In the Markor note {original_name}, write "{header}" and an empty line above the text, then rename the '
             "note to {new_name}.",
             'The Markor note {original_name} needs "{header}" on top, an empty line, then its old text; its new name '
@@ -180,14 +180,14 @@ EDITING_TASKS: tuple[TaskSpec, ...] = (
         ),
         draw=_draw_header,
         prepare=partial(prepare_note, name="original_name", content="original_content"),
-        score=_header_score,
+        score=_score_header,
         plan=partial(_rewrite_plan, header=True),
     ),
     _task(
         name="MarkorChangeNoteContent",
         complexity=1.2,
         difficulty="medium",
-        goal=phrasings(
+        goal=make_phrasings(
             'Replace the text of the Markor note {original_name} by "{updated_content}" and rename it to {new_name}.',
             "In Markor, {original_name} should say {updated_content} and be called {new_name}.",
             'Markor: overwrite {original_name} with "{updated_content}", then give it the name {new_name}.',
@@ -202,71 +202,71 @@ EDITING_TASKS: tuple[TaskSpec, ...] = (
 
 def _delete(frame: Frame, path: str) -> Action:
     if frame.page.screen == "markor.delete" and frame.page.data["paths"] == (path,):
-        return plans.aim(frame, _ID + "delete__ok")
-    return select(frame, path) or plans.aim(frame, _ID + "action_delete")
+        return plans.aim_at(frame, _ID + "delete__ok")
+    return select(frame, path) or plans.aim_at(frame, _ID + "action_delete")
 
 
 def _delete_plan(frame: Frame, params: Params, start: Phone) -> Action:
     path = note(params)
-    return _delete(frame, path) if path in frame.phone.files else plans.done()
+    return _delete(frame, path) if path in frame.phone.files else plans.finish()
 
 
 def _delete_newest_plan(frame: Frame, params: Params, start: Phone) -> Action:
     added = sorted(note_files(frame.phone).keys() - note_files(start).keys())
-    path = added[0] if added else _newest(start)
-    return _delete(frame, path) if path in frame.phone.files else plans.done()
+    path = added[0] if added else _find_newest(start)
+    return _delete(frame, path) if path in frame.phone.files else plans.finish()
 
 
 def _delete_all_plan(frame: Frame, params: Params, start: Phone) -> Action:
     left = note_files(frame.phone)
     if not left:
-        return plans.done()
+        return plans.finish()
     if frame.page.screen == "markor.delete" and set(left) <= set(frame.page.data["paths"]):
-        return plans.aim(frame, _ID + "delete__ok")
+        return plans.aim_at(frame, _ID + "delete__ok")
     step = to_folder(frame, MARKOR, keep_selection=True)
     if step is not None:
         return step
-    selected = chosen(frame.page)
+    selected = list_selected(frame.page)
     if not selected:
         first = next((key for key in map(entry_key, left) if frame.index(key) is not None), entry_key(min(left)))
-        return plans.aim(frame, first, "long_press")
-    return plans.aim(frame, _ID + ("action_delete" if set(left) <= set(selected) else "action_select_all"))
+        return plans.aim_at(frame, first, "long_press")
+    return plans.aim_at(frame, _ID + ("action_delete" if set(left) <= set(selected) else "action_select_all"))
 
 
 def _move_plan(frame: Frame, params: Params, start: Phone) -> Action:
-    source, target = _moved(params)
+    source, target = _find_move_paths(params)
     if source not in frame.phone.files and target in frame.phone.files:
-        return plans.done()
+        return plans.finish()
     if not (frame.page.screen == "markor.move" and frame.page.data["paths"] == (source,)):
-        return select(frame, source) or plans.aim(frame, _ID + "action_move")
-    here, wanted = str(frame.page.data["folder"]), folder_of(target)
+        return select(frame, source) or plans.aim_at(frame, _ID + "action_move")
+    here, wanted = str(frame.page.data["folder"]), find_folder(target)
     if here == wanted:
-        return plans.aim(frame, _ID + "move__ok")
-    return plans.aim(frame, entry_key(wanted) if here == MARKOR else _ID + "parent")
+        return plans.aim_at(frame, _ID + "move__ok")
+    return plans.aim_at(frame, entry_key(wanted) if here == MARKOR else _ID + "parent")
 
 
-def _folder_plan(frame: Frame, params: Params, start: Phone) -> Action:
+def _plan_folder(frame: Frame, params: Params, start: Phone) -> Action:
     name = str(params["folder_name"])
     if f"{MARKOR}/{name}" in frame.phone.files:
-        return plans.done()
+        return plans.finish()
     if frame.page.screen == "markor.new" and frame.page.data["folder"] == MARKOR:
         step = plans.fill(frame, _ID + "new_file_dialog__name", name)
-        return step or plans.aim(frame, _ID + "new_file_dialog__folder")
-    return to_folder(frame, MARKOR) or plans.aim(frame, _ID + "fab_add_new_item")
+        return step or plans.aim_at(frame, _ID + "new_file_dialog__folder")
+    return to_folder(frame, MARKOR) or plans.aim_at(frame, _ID + "fab_add_new_item")
 
 
 def _delete_score(start: Phone, end: Phone, params: Params) -> float:
     return float(note(params) not in end.files)
 
 
-def _newest(phone: Phone) -> str:
+def _find_newest(phone: Phone) -> str:
     notes = note_files(phone)
     return max(notes, key=lambda path: (notes[path], path))
 
 
 def _delete_newest_score(start: Phone, end: Phone, params: Params) -> float:
     notes = note_files(start)
-    del notes[_newest(start)]
+    del notes[_find_newest(start)]
     return float(note_files(end) == notes)
 
 
@@ -274,30 +274,30 @@ def _delete_all_score(start: Phone, end: Phone, params: Params) -> float:
     return float(not note_files(end))
 
 
-def _folder_score(start: Phone, end: Phone, params: Params) -> float:
+def _score_folder(start: Phone, end: Phone, params: Params) -> float:
     return float(note(params, "folder_name") in end.files)
 
 
-def _moved(params: Params) -> tuple[str, str]:
+def _find_move_paths(params: Params) -> tuple[str, str]:
     name = params["file_name"]
     return f"{MARKOR}/{params['source_folder']}/{name}", f"{MARKOR}/{params['destination_folder']}/{name}"
 
 
 def _move_score(start: Phone, end: Phone, params: Params) -> float:
-    source, target = _moved(params)
+    source, target = _find_move_paths(params)
     return float(source not in end.files and target in end.files)
 
 
 def _prepare_folder(phone: Phone, params: Params, rng: random.Random) -> Phone:
-    return noise(empty(phone), rng, MARKOR, "file.md", count=rng.randint(1, 20))
+    return add_noise_notes(empty_notebook(phone), rng, MARKOR, "file.md", count=rng.randint(1, 20))
 
 
 def _prepare_few(phone: Phone, params: Params, rng: random.Random) -> Phone:
-    return noise(empty(phone), rng, MARKOR, draw_word(rng, 5), count=rng.randint(2, 6))
+    return add_noise_notes(empty_notebook(phone), rng, MARKOR, draw_word(rng, 5), count=rng.randint(2, 6))
 
 
 def _prepare_newest(phone: Phone, params: Params, rng: random.Random) -> Phone:
-    phone = empty(phone)
+    phone = empty_notebook(phone)
     minutes = rng.sample(range(1, 1500), rng.randint(2, 6))
     for age in minutes:
         name = draw_note_name(rng)
@@ -308,12 +308,12 @@ def _prepare_newest(phone: Phone, params: Params, rng: random.Random) -> Phone:
 
 
 def _prepare_move(phone: Phone, params: Params, rng: random.Random) -> Phone:
-    source, target = _moved(params)
-    phone = write(empty(phone), source, draw_word(rng, 20) + "\n")
+    source, target = _find_move_paths(params)
+    phone = write(empty_notebook(phone), source, draw_word(rng, 20) + "\n")
     for name in (str(params["destination_folder"]), *rng.sample(NOTE_FOLDERS, 2)):
         phone = make_folder(phone, f"{MARKOR}/{name}")
-    phone = noise(phone, rng, folder_of(source), str(params["file_name"]), count=rng.randint(1, 20))
-    return make_folder(phone, folder_of(target))
+    phone = add_noise_notes(phone, rng, find_folder(source), str(params["file_name"]), count=rng.randint(1, 20))
+    return make_folder(phone, find_folder(target))
 
 
 def _draw_folder(rng: random.Random) -> dict[str, str]:
@@ -339,21 +339,21 @@ TIDYING_TASKS: tuple[TaskSpec, ...] = (
         name="MarkorCreateFolder",
         complexity=1,
         difficulty="easy",
-        goal=phrasings(
+        goal=make_phrasings(
             "Make a folder {folder_name} in Markor.",
             "I need a new Markor folder with the name {folder_name}.",
             "Add the folder {folder_name} to my Markor notebook.",
         ),
         draw=_draw_folder,
         prepare=_prepare_folder,
-        score=_folder_score,
-        plan=_folder_plan,
+        score=_score_folder,
+        plan=_plan_folder,
     ),
     _task(
         name="MarkorDeleteNote",
         complexity=1,
         difficulty="easy",
-        goal=phrasings(
+        goal=make_phrasings(
             "Remove the note {file_name} from Markor.",
             "I do not need the Markor note {file_name} any more. Delete it.",
             "Delete {file_name} in Markor.",
@@ -367,12 +367,12 @@ TIDYING_TASKS: tuple[TaskSpec, ...] = (
         name="MarkorDeleteNewestNote",
         complexity=1,
         difficulty="easy",
-        goal=phrasings(
+        goal=make_phrasings(
             "Remove the most recently changed note from Markor.",
             "Of my Markor notes, delete the latest one.",
             "The newest Markor note can go. Delete it.",
         ),
-        draw=nothing_drawn,
+        draw=draw_nothing,
         prepare=_prepare_newest,
         score=_delete_newest_score,
         plan=_delete_newest_plan,
@@ -381,12 +381,12 @@ TIDYING_TASKS: tuple[TaskSpec, ...] = (
         name="MarkorDeleteAllNotes",
         complexity=1.4,
         difficulty="easy",
-        goal=phrasings(
+        goal=make_phrasings(
             "Empty my Markor notebook: delete every note.",
             "Remove all notes from Markor.",
             "None of my Markor notes is needed any longer. Delete them all.",
         ),
-        draw=nothing_drawn,
+        draw=draw_nothing,
         prepare=_prepare_few,
         score=_delete_all_score,
         plan=_delete_all_plan,
@@ -395,7 +395,7 @@ TIDYING_TASKS: tuple[TaskSpec, ...] = (
         name="MarkorMoveNote",
         complexity=1.4,
         difficulty="medium",
-        goal=phrasings(
+        goal=make_phrasings(
             "The Markor note {file_name} is in {source_folder}; move it to {destination_folder}.",
             "Markor: take {file_name} out of the folder {source_folder} and put it into {destination_folder}.",
             "Move {file_name} in Markor. From: {source_folder}. To: {destination_folder}.",

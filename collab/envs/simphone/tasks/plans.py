@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from collab.envs.grammar import MOBILE
-from collab.envs.simphone.app import Node
+from collab.envs.simphone.app import UiNode
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
 
 
-class Lost(Exception):
+class PlanError(Exception):
     """The plan knows no way from here: what it needs is not there any more."""
 
 
-def done() -> Action:
+def finish() -> Action:
     """Say that the task is complete."""
     return MOBILE.make("status", goal_status="complete")
 
 
-def back() -> Action:
+def press_back() -> Action:
     """Press back."""
     return MOBILE.make("navigate_back")
 
@@ -34,69 +34,69 @@ def open_app(name: str) -> Action:
     return MOBILE.make("open_app", app_name=name)
 
 
-def in_app(frame: Frame, package: str) -> bool:
-    """Whether an app is in front."""
+def is_in_app(frame: Frame, package: str) -> bool:
+    """Return whether an app is in front."""
     return frame.phone.foreground == package
 
 
-def node(frame: Frame, key: str) -> Node | None:
-    """The visible node with this key."""
+def find_node(frame: Frame, key: str) -> UiNode | None:
+    """Return the visible node with this key."""
     index = frame.index(key)
     return None if index is None else frame.placed.nodes[index]
 
 
-def aim(frame: Frame, key: str, type: str = "click", **fields: Any) -> Action:
-    """An action on the element with this key; scrolls first when it is out of sight.
+def aim_at(frame: Frame, key: str, type: str = "click", **fields: Any) -> Action:
+    """Return an action on the element with this key; scrolls first when it is out of sight.
 
     Raises:
-        Lost: the screen has no such element.
+        PlanError: the screen has no such element.
     """
     index = frame.index(key)
     if index is not None:
         return MOBILE.make(type, index=index, **fields)
     if key in frame.placed.hidden:
         return MOBILE.make("scroll", direction=frame.placed.hidden[key])
-    raise Lost(f"no element {key} on {frame.observation.title!r}")
+    raise PlanError(f"no element {key} on {frame.observation.title!r}")
 
 
 def fill(frame: Frame, key: str, text: str) -> Action | None:
     """Make a field hold `text`; None when it does already (a line break at its end does not count)."""
-    found = node(frame, key)
+    found = find_node(frame, key)
     if found is None:
-        return aim(frame, key)
+        return aim_at(frame, key)
     if (found.value or "").rstrip("\n") == text:
         return None
-    return aim(frame, key, "input_text", text=text, clear_text=bool(found.value))
+    return aim_at(frame, key, "input_text", text=text, clear_text=bool(found.value))
 
 
 def paste(frame: Frame, key: str) -> Action | None:
     """Make a field hold the clipboard's text by its long-press menu; None when it does already."""
-    found = node(frame, key)
+    found = find_node(frame, key)
     if found is None:
-        return aim(frame, key)
+        return aim_at(frame, key)
     if (found.value or "").rstrip("\n") == frame.phone.clipboard:
         return None
-    return aim(frame, key, "long_press")
+    return aim_at(frame, key, "long_press")
 
 
 def follow(frame: Frame, app: str, package: str, route: Mapping[str, str]) -> Action | None:
     """Walk through an app's pages: on each page of the route tap its key.
 
     Args:
-        route: page (see `here`) → key of the element that leads on; the last page leads nowhere: "".
+        route: page (see `name_page`) → key of the element that leads on; the last page leads nowhere: "".
 
     Returns:
         None on the last page; back from any page that is not on the route.
     """
-    if not in_app(frame, package):
+    if not is_in_app(frame, package):
         return open_app(app)
-    key = route.get(here(frame))
+    key = route.get(name_page(frame))
     if key is None:
-        return back()
-    return aim(frame, key) if key else None
+        return press_back()
+    return aim_at(frame, key) if key else None
 
 
-def here(frame: Frame) -> str:
-    """Which page is in front: its screen, and what it is about where one screen serves many pages."""
+def name_page(frame: Frame) -> str:
+    """Return which page is in front: its screen, and what it is about where one screen serves many pages."""
     about = frame.page.data.get("page")
     return f"{frame.page.screen}/{about}" if about else frame.page.screen

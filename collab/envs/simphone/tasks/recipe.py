@@ -10,12 +10,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from collab.envs.simphone.apps.markor import MARKOR, was_opened
-from collab.envs.simphone.apps.recipe import FIELDS, PACKAGE, RECIPES, TEXTS, entry_key, recipes
-from collab.envs.simphone.state import Phone, whole, write
+from collab.envs.simphone.apps.markor import MARKOR
+from collab.envs.simphone.apps.recipe import FIELDS, PACKAGE, RECIPES, TEXTS, entry_key, list_recipes
+from collab.envs.simphone.state import Phone, to_whole, write
 from collab.envs.simphone.tasks import plans
-from collab.envs.simphone.tasks.markor_writing import empty, open_note
-from collab.envs.simphone.tasks.records import Ledger, Record, Target, about, distinct, listed
+from collab.envs.simphone.tasks.markor_writing import empty_notebook
+from collab.envs.simphone.tasks.records import (
+    RecordTable,
+    TaskRecord,
+    draw_distinct,
+    format_records,
+    make_goal,
+)
 from collab.envs.simphone.tasks.spec import Params, TaskSpec
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
@@ -87,7 +93,7 @@ TITLES = tuple(DIRECTIONS)
 
 
 def draw_recipe(rng: random.Random, titles: Sequence[str] = TITLES) -> dict[str, str | int]:
-    """A recipe as a row without its key; it has all texts but a source."""
+    """Return a recipe as a row without its key; it has all texts but a source."""
     title = rng.choice(titles)
     return {
         "title": title,
@@ -104,107 +110,92 @@ def draw_recipe(rng: random.Random, titles: Sequence[str] = TITLES) -> dict[str,
 
 _ID = PACKAGE + ":id/"
 _NOTE = f"{MARKOR}/recipes.txt"
-_LEDGER = Ledger(table=RECIPES, text=TEXTS, exact=("favorite",))
 
 
 # -------------------------------------------------------------------------------------------------------- planning
 
 
-def _plan(frame: Frame, params: Params, start: Phone, *, target: Target) -> Action:
-    missing, surplus = _LEDGER.left(target, start, frame.phone, params)
-    if surplus:
-        return _delete(frame, surplus)
-    return _add(frame, missing[0]) if missing else plans.done()
-
-
-def _note_plan(frame: Frame, params: Params, start: Phone) -> Action:
-    """First read the note, then copy from it."""
-    step = None if was_opened(frame.phone, _NOTE) else open_note(frame, _NOTE)
-    return step or _plan(frame, params, start, target=_LEDGER.added)
-
-
-def _add(frame: Frame, record: Record) -> Action:
-    if not plans.in_app(frame, PACKAGE):
+def _add(frame: Frame, record: TaskRecord) -> Action:
+    if not plans.is_in_app(frame, PACKAGE):
         return plans.open_app("Broccoli")
     if frame.page.screen == "recipe.list":
-        return plans.aim(frame, _ID + "fab_recipes")
+        return plans.aim_at(frame, _ID + "fab_recipes")
     if frame.page.screen == "recipe.discard":
         new = frame.phone.stacks[PACKAGE][-2].data["id"] is None
-        return plans.aim(frame, _ID + ("cancel" if new else "discard"))
+        return plans.aim_at(frame, _ID + ("cancel" if new else "discard"))
     if frame.page.screen == "system.text_menu":
         unwanted = record.get(frame.page.data["field"]) == ""
-        return plans.aim(frame, f"android:id/{'cut' if unwanted else 'done'}")
+        return plans.aim_at(frame, f"android:id/{'cut' if unwanted else 'done'}")
     if frame.page.screen != "recipe.editor" or frame.page.data["id"] is not None:
-        return plans.back()
-    return _fill_form(frame, record) or plans.aim(frame, _ID + "button_save_recipe")
+        return plans.press_back()
+    return _fill_form(frame, record) or plans.aim_at(frame, _ID + "button_save_recipe")
 
 
-def _fill_form(frame: Frame, record: Record) -> Action | None:
+def _fill_form(frame: Frame, record: TaskRecord) -> Action | None:
     """Write what the record says; a field it leaves empty is cut empty by its long-press menu."""
     for name, key in FIELDS.items():
         wanted, written = str(record[name]).strip(), frame.page.fields.get(name, "").strip()
         if wanted != written:
-            return plans.fill(frame, _ID + key, wanted) if wanted else plans.aim(frame, _ID + key, "long_press")
+            return plans.fill(frame, _ID + key, wanted) if wanted else plans.aim_at(frame, _ID + key, "long_press")
     return None
 
 
 def _delete(frame: Frame, ids: set[int]) -> Action:
     """Open one of them after the other and delete it by its menu."""
-    if not plans.in_app(frame, PACKAGE):
+    if not plans.is_in_app(frame, PACKAGE):
         return plans.open_app("Broccoli")
     if frame.page.screen == "recipe.discard":
-        return plans.aim(frame, _ID + "discard")
+        return plans.aim_at(frame, _ID + "discard")
     if frame.page.screen == "recipe.list":
-        keys = [entry_key(id) for one in recipes(frame.phone) if (id := whole(one["recipeId"])) in ids]
-        return plans.aim(frame, next((key for key in keys if frame.index(key) is not None), keys[0]))
+        keys = [entry_key(id) for one in list_recipes(frame.phone) if (id := to_whole(one["recipeId"])) in ids]
+        return plans.aim_at(frame, next((key for key in keys if frame.index(key) is not None), keys[0]))
     steps = {"recipe.detail": "more", "recipe.menu": "action_details_delete", "recipe.delete": "delete"}
     if frame.page.screen in steps and frame.page.data["id"] in ids:
-        return plans.aim(frame, _ID + steps[frame.page.screen])
-    return plans.back()
+        return plans.aim_at(frame, _ID + steps[frame.page.screen])
+    return plans.press_back()
+
+
+_LEDGER = RecordTable(table=RECIPES, text=TEXTS, exact=("favorite",), add=_add, delete=_delete)
 
 
 # --------------------------------------------------------------------------------------------- preparing and drawing
 
 
-def _prepare(phone: Phone, params: Params, rng: random.Random, *, targets: bool) -> Phone:
-    return _LEDGER.prepare(phone, params, targets=targets)
-
-
 def _prepare_note(phone: Phone, params: Params, rng: random.Random, *, noise: bool) -> Phone:
-    phone = empty(_LEDGER.prepare(phone, params, targets=False))
+    phone = empty_notebook(_LEDGER.prepare(phone, params, rng, targets=False))
     noted = [*params["row_objects"], *(params["noise_row_objects"] if noise else ())]
     if noise:
         rng.shuffle(noted)
-    return write(phone, _NOTE, _text(noted, params) + "\n")
+    return write(phone, _NOTE, _format_text(noted, params) + "\n")
 
 
-def _text(records: list[Record], params: Params) -> str:
+def _format_text(records: list[TaskRecord], params: Params) -> str:
     names = {"title": "Recipe", "preparationTime": "time"}
     words = [{names.get(name, name): str(record[name]) for name in TEXTS if name != "source"} for record in records]
-    return listed(words, params.get("text_representation_type", "csv"))
+    return format_records(words, params.get("text_representation_type", "csv"))
 
 
 def _describe(params: Params) -> dict[str, str]:
     return {
         "titles": ", ".join(str(record["title"]) for record in params["row_objects"]),
-        "records": _text(params["row_objects"], params),
+        "records": _format_text(params["row_objects"], params),
         "ingredient": str(params.get("ingredient", "")),
         "time": str(params.get("prep_time", "")),
     }
 
 
 def _draw_added(rng: random.Random, *, count: int, noise: int) -> dict[str, Any]:
-    wanted = distinct(rng, draw_recipe, count, "title")
+    wanted = draw_distinct(rng, draw_recipe, count, "title")
     titles = [title for title in TITLES if all(title != record["title"] for record in wanted)]
-    others = distinct(rng, partial(draw_recipe, titles=titles), noise)
+    others = draw_distinct(rng, partial(draw_recipe, titles=titles), noise)
     return {"row_objects": wanted, "noise_row_objects": others, "text_representation_type": _draw_form(rng)}
 
 
 def _draw_timed(rng: random.Random, *, count: int, noise: int) -> dict[str, Any]:
-    """Recipes that take a certain time are wanted; no other takes as long."""
+    """Return recipes that take a certain time are wanted; no other takes as long."""
     time, *times = rng.sample(TIMES, len(TIMES))
-    wanted = distinct(rng, lambda rng: {**draw_recipe(rng), "preparationTime": time}, count, "title")
-    others = distinct(rng, lambda rng: {**draw_recipe(rng), "preparationTime": rng.choice(times)}, noise)
+    wanted = draw_distinct(rng, lambda rng: {**draw_recipe(rng), "preparationTime": time}, count, "title")
+    others = draw_distinct(rng, lambda rng: {**draw_recipe(rng), "preparationTime": rng.choice(times)}, noise)
     form = _draw_form(rng)
     return {"row_objects": wanted, "noise_row_objects": others, "text_representation_type": form, "prep_time": time}
 
@@ -214,24 +205,24 @@ def _draw_form(rng: random.Random) -> str:
 
 
 def _draw_removed(rng: random.Random, *, count: int, noise: int) -> dict[str, Any]:
-    drawn = distinct(rng, draw_recipe, count + noise, "title")
+    drawn = draw_distinct(rng, draw_recipe, count + noise, "title")
     return {"row_objects": drawn[noise:], **({"noise_row_objects": drawn[:noise]} if noise else {})}
 
 
 def _draw_using(rng: random.Random, *, count: int, noise: int) -> dict[str, Any]:
-    """Recipes that use an ingredient are to go: as many as there are, at most `count`, and one at least."""
+    """Return recipes that use an ingredient are to go: as many as there are, at most `count`, and one at least."""
     ingredient = rng.choice(INGREDIENTS).replace("_", " ")
     using = [title for title, directions in DIRECTIONS.items() if ingredient in directions.lower()]
     without = [title for title in TITLES if title not in using]
-    wanted = distinct(rng, partial(draw_recipe, titles=using), min(count, len(using)), "title")
-    others = distinct(rng, partial(draw_recipe, titles=without), noise)
+    wanted = draw_distinct(rng, partial(draw_recipe, titles=using), min(count, len(using)), "title")
+    others = draw_distinct(rng, partial(draw_recipe, titles=without), noise)
     return {"row_objects": wanted, "noise_row_objects": others, "ingredient": ingredient}
 
 
 def _draw_twins(rng: random.Random, *, noise: int, first: int, variants: int, alike: tuple[str, ...]) -> dict[str, Any]:
-    """One recipe twice, among others: `first` at the top of the list, and `variants` that share the columns `alike`."""
-    twin, *others = distinct(rng, partial(draw_recipe, titles=TITLES[1:]), 1 + noise)
-    others += distinct(rng, partial(draw_recipe, titles=TITLES[:1]), first)
+    """Draw a recipe twice among others: `first` tops the list, `variants` share the columns `alike`."""
+    twin, *others = draw_distinct(rng, partial(draw_recipe, titles=TITLES[1:]), 1 + noise)
+    others += draw_distinct(rng, partial(draw_recipe, titles=TITLES[:1]), first)
     while len(others) < noise + first + variants:
         record = {**draw_recipe(rng, (str(twin["title"]),)), **{name: twin[name] for name in alike}}
         if record not in (twin, *others):
@@ -241,46 +232,48 @@ def _draw_twins(rng: random.Random, *, noise: int, first: int, variants: int, al
 
 # ----------------------------------------------------------------------------------------------------------- tasks
 
-_add_task = partial(
-    TaskSpec,
+_add_task = _LEDGER.build_form(
+    _LEDGER.expect_added,
+    targets=False,
     apps=("broccoli app",),
     complexity=6,
     wave=2,
-    prepare=partial(_prepare, targets=False),
-    goal=about(
+    goal=make_goal(
         _describe,
         "Put these recipes into Broccoli:\n{records}",
         "Please type the following into Broccoli as new recipes.\n{records}",
         "Broccoli does not have these recipes yet; add them.\n{records}",
     ),
-    score=_LEDGER.score(_LEDGER.added),
-    plan=partial(_plan, target=_LEDGER.added),
 )
-_note_task = partial(_add_task, apps=("broccoli app", "markor"), difficulty="hard", plan=_note_plan)
-_delete_task = partial(
-    TaskSpec,
+_note_task = partial(
+    _add_task,
+    apps=("broccoli app", "markor"),
+    difficulty="hard",
+    plan=partial(_LEDGER.plan, target=_LEDGER.expect_added, note=_NOTE),
+)
+_delete_task = _LEDGER.build_form(
+    _LEDGER.expect_removed,
+    targets=True,
     apps=("broccoli app",),
     wave=2,
-    goal=about(
+    goal=make_goal(
         _describe,
         "Remove from Broccoli: {titles}.",
         "I will not cook this again, so delete it in Broccoli: {titles}.",
         "Broccoli should not list the following any longer: {titles}. Delete that and nothing else.",
     ),
-    prepare=partial(_prepare, targets=True),
-    score=_LEDGER.score(_LEDGER.removed),
-    plan=partial(_plan, target=_LEDGER.removed),
 )
-_twin_task = partial(
-    _delete_task,
-    goal=about(
+_twin_task = _LEDGER.build_form(
+    _LEDGER.expect_thinned,
+    targets=True,
+    apps=("broccoli app",),
+    wave=2,
+    goal=make_goal(
         _describe,
         "Some recipe is in Broccoli twice, with everything the same. Delete the copy and keep one.",
         "Clean up Broccoli: of recipes that agree in every detail, only one may stay. Keep all others.",
         "Look for recipes in Broccoli that are exact copies of each other and delete all but one of them.",
     ),
-    score=_LEDGER.score(_LEDGER.thinned),
-    plan=partial(_plan, target=_LEDGER.thinned),
 )
 
 TASKS: tuple[TaskSpec, ...] = (
@@ -290,7 +283,7 @@ TASKS: tuple[TaskSpec, ...] = (
     _add_task(name="RecipeAddMultipleRecipes", difficulty="medium", draw=partial(_draw_added, count=3, noise=10)),
     _note_task(
         name="RecipeAddMultipleRecipesFromMarkor",
-        goal=about(
+        goal=make_goal(
             _describe,
             "The Markor note recipes.txt holds recipes. Add all of them to Broccoli.",
             "Copy every recipe from recipes.txt in Markor into Broccoli.",
@@ -301,7 +294,7 @@ TASKS: tuple[TaskSpec, ...] = (
     ),
     _note_task(
         name="RecipeAddMultipleRecipesFromMarkor2",
-        goal=about(
+        goal=make_goal(
             _describe,
             "Of the recipes in the Markor note recipes.txt, add those to Broccoli that take {time}.",
             "Look through recipes.txt in Markor and copy what takes {time} to prepare into Broccoli.",
@@ -335,7 +328,7 @@ TASKS: tuple[TaskSpec, ...] = (
         name="RecipeDeleteMultipleRecipesWithConstraint",
         complexity=4,
         difficulty="hard",
-        goal=about(
+        goal=make_goal(
             _describe,
             "Remove every recipe from Broccoli whose directions call for {ingredient}.",
             "I cannot eat {ingredient}. Delete the Broccoli recipes that have it in their directions.",

@@ -9,60 +9,87 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
-from collab.envs.simphone.state import Phone, Row, Table, fill, rows, whole
-from collab.envs.simphone.tasks.plans import Lost
-from collab.envs.simphone.tasks.spec import Params, similar
+from collab.envs.simphone.apps.markor import was_opened
+from collab.envs.simphone.state import Phone, Table, TableRow, fill, rows, to_whole
+from collab.envs.simphone.tasks import plans
+from collab.envs.simphone.tasks.markor_writing import open_note
+from collab.envs.simphone.tasks.spec import Params, TaskSpec, is_similar
+from collab.envs.simphone.ui.screen import Frame
+from collab.types import Action
 
-Record: TypeAlias = Mapping[str, Any]
+TaskRecord: TypeAlias = Mapping[str, Any]
 """A row as a task's parameters name it: AndroidWorld's columns, in AndroidWorld's units."""
-Target: TypeAlias = Callable[[Phone, Phone, Params], tuple[Sequence[Row], Sequence[Record]]]
-"""(phone at the start, phone now, parameters) → (rows that must be there unaltered, rows that must come besides)."""
+Expected: TypeAlias = tuple[Sequence[TableRow], Sequence[TaskRecord]]
+"""(rows that must be there unaltered, rows that must come besides)."""
+RecordTarget: TypeAlias = Callable[[Phone, Phone, Params], Expected]
+"""Of the phone at the start, the phone now, and the parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
-    """A table, and how its rows are compared with the rows a task asks for."""
+class RecordTable:
+    """A table, how its rows are compared with the rows a task asks for, and how its app adds and deletes them."""
 
     table: Table
     text: tuple[str, ...]
     """Columns in which similar words are enough."""
     exact: tuple[str, ...]
+    add: Callable[[Frame, TaskRecord], Action]
+    """The next step towards a missing row."""
+    delete: Callable[[Frame, set[int]], Action]
+    """The next step towards deleting the rows with these keys."""
 
     @property
     def key(self) -> str:
         """The primary key's column."""
         return self.table.columns[0][0]
 
-    def matches(self, row: Row, wanted: Record) -> bool:
-        """Whether a row says what a task asked for."""
+    def matches(self, row: TableRow, wanted: TaskRecord) -> bool:
+        """Return whether a row says what a task asked for."""
         return all(row[name] == wanted[name] for name in self.exact) and all(
-            similar(str(wanted[name] or ""), str(row[name] or "")) for name in self.text
+            is_similar(str(wanted[name] or ""), str(row[name] or "")) for name in self.text
         )
 
-    def prepare(self, phone: Phone, params: Params, *, targets: bool) -> Phone:
-        """The table with nothing but the task's rows: noise first, then the rows to be deleted, if `targets`."""
-        return fill(
-            phone, self.table, [*params.get("noise_row_objects", ()), *(params["row_objects"] if targets else ())]
-        )
+    def build_form(self, target: RecordTarget, *, targets: bool, **fields: Any) -> partial[TaskSpec]:
+        """Return what tasks of one target share; `targets` as in `prepare`."""
+        prepare, plan = partial(self.prepare, targets=targets), partial(self.plan, target=target)
+        return partial(TaskSpec, prepare=prepare, score=self.score(target), plan=plan, **fields)
 
-    def added(self, start: Phone, now: Phone, params: Params) -> tuple[Sequence[Row], Sequence[Record]]:
-        """Target: the rows asked for come to those that were there."""
+    def prepare(self, phone: Phone, params: Params, rng: random.Random, *, targets: bool) -> Phone:
+        """Return the table with nothing but the task's rows: noise first, then the rows to be deleted, if `targets`."""
+        records = [*params.get("noise_row_objects", ()), *(params["row_objects"] if targets else ())]
+        return fill(phone, self.table, records)
+
+    def plan(
+        self, frame: Frame, params: Params, start: Phone, *, target: RecordTarget, note: str | None = None
+    ) -> Action:
+        """Plan the next step towards the target; a note that names the rows is read first."""
+        step = None if note is None or was_opened(frame.phone, note) else open_note(frame, note)
+        if step is not None:
+            return step
+        missing, surplus = self.find_remaining(target, start, frame.phone, params)
+        if surplus:
+            return self.delete(frame, surplus)
+        return self.add(frame, missing[0]) if missing else plans.finish()
+
+    def expect_added(self, start: Phone, now: Phone, params: Params) -> Expected:
+        """Expect that the rows asked for come to those that were there."""
         return rows(start, self.table), params["row_objects"]
 
-    def removed(self, start: Phone, now: Phone, params: Params) -> tuple[Sequence[Row], Sequence[Record]]:
-        """Target: the rows asked for, last in the table at the start, are gone."""
+    def expect_removed(self, start: Phone, now: Phone, params: Params) -> Expected:
+        """Expect that the rows asked for, last in the table at the start, are gone."""
         before = rows(start, self.table)
         return before[: len(before) - len(params["row_objects"])], ()
 
-    def thinned(self, start: Phone, now: Phone, params: Params) -> tuple[Sequence[Row], Sequence[Record]]:
-        """Target: one of the two equal rows, last in the table at the start, is gone; the one that is left stays."""
+    def expect_thinned(self, start: Phone, now: Phone, params: Params) -> Expected:
+        """Expect that one of the two equal rows, last in the table at the start, is gone."""
         *others, first, second = rows(start, self.table)
         return (*others, second if first not in rows(now, self.table) else first), ()
 
-    def score(self, target: Target) -> Callable[[Phone, Phone, Params], float]:
-        """1 when exactly the target is in the table, else 0."""
+    def score(self, target: RecordTarget) -> Callable[[Phone, Phone, Params], float]:
+        """Return 1 when exactly the target is in the table, else 0."""
 
         def score(start: Phone, end: Phone, params: Params) -> float:
             kept, wanted = target(start, end, params)
@@ -74,36 +101,40 @@ class Ledger:
 
         return score
 
-    def left(self, target: Target, start: Phone, now: Phone, params: Params) -> tuple[list[Record], set[int]]:
-        """What is still to be done: (records to add, keys of rows to delete).
+    def find_remaining(
+        self, target: RecordTarget, start: Phone, now: Phone, params: Params
+    ) -> tuple[list[TaskRecord], set[int]]:
+        """Return what is still to be done: (records to add, keys of rows to delete).
 
         Raises:
-            Lost: a row that should have stayed was altered or deleted.
+            PlanError: a row that should have stayed was altered or deleted.
         """
         kept, wanted = target(start, now, params)
         by_key = {row[self.key]: row for row in rows(now, self.table)}
         if any(by_key.pop(row[self.key], None) != row for row in kept):
-            raise Lost(f"a row of {self.table.name} that should have stayed is not as it was")
+            raise plans.PlanError(f"a row of {self.table.name} that should have stayed is not as it was")
         missing, surplus = list(wanted), set[int]()
         for row in by_key.values():
             match = next((record for record in missing if self.matches(row, record)), None)
             if match is None:
-                surplus.add(whole(row[self.key]))
+                surplus.add(to_whole(row[self.key]))
             else:
                 missing.remove(match)
         return missing, surplus
 
 
-def listed(records: Sequence[Mapping[str, str]], form: str) -> str:
-    """Records as text: for "csv" a header and a line each, with bars between the fields; else a block each."""
+def format_records(records: Sequence[Mapping[str, str]], form: str) -> str:
+    """Format records: for "csv" a header and a line each, with bars between the fields; else blocks."""
     if form == "csv":
         return "\n".join("|".join(line) for line in (records[0], *(record.values() for record in records)))
     blocks = ("\n ".join(f"{name}: {value}" for name, value in record.items()) for record in records)
     return "\n\n".join(blocks)
 
 
-def about(describe: Callable[[Params], Mapping[str, str]], *templates: str) -> Callable[[Params, random.Random], str]:
-    """Goals from templates whose parts in braces are told from the parameters."""
+def make_goal(
+    describe: Callable[[Params], Mapping[str, str]], *templates: str
+) -> Callable[[Params, random.Random], str]:
+    """Return goals from templates whose parts in braces are told from the parameters."""
 
     def goal(params: Params, rng: random.Random) -> str:
         return rng.choice(templates).format(**describe(params))
@@ -111,8 +142,10 @@ def about(describe: Callable[[Params], Mapping[str, str]], *templates: str) -> C
     return goal
 
 
-def distinct(rng: random.Random, draw: Callable[[random.Random], dict[str, Any]], count: int, *by: str) -> list[Any]:
-    """`count` drawn records, no two equal in the columns `by` (all columns when none is named)."""
+def draw_distinct(
+    rng: random.Random, draw: Callable[[random.Random], dict[str, Any]], count: int, *by: str
+) -> list[Any]:
+    """Draw `count` records, no two equal in the columns `by` (all columns when none is named)."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     while len(found) < count:
         record = draw(rng)

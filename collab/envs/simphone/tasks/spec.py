@@ -19,8 +19,8 @@ from collab.types import Action
 Params: TypeAlias = Mapping[str, Any]
 Draw: TypeAlias = Callable[[random.Random], dict[str, Any]]
 Prepare: TypeAlias = Callable[[Phone, Params, random.Random], Phone]
-Score: TypeAlias = Callable[[Phone, Phone, Params], float]
-Plan: TypeAlias = Callable[[Frame, Params, Phone], Action]
+ScoreFunction: TypeAlias = Callable[[Phone, Phone, Params], float]
+PlanFunction: TypeAlias = Callable[[Frame, Params, Phone], Action]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,10 @@ class TaskSpec:
     """Parameters of an instance, under AndroidWorld's names."""
     prepare: Prepare
     """The initial state, from a fresh phone."""
-    score: Score
+    score: ScoreFunction
     """(phone at the start, phone at the end, parameters) → [0, 1]."""
-    plan: Plan
-    """(what is on the screen, parameters, phone at the start) → the next best action; raises `Lost` when there is
+    plan: PlanFunction
+    """(what is on the screen, parameters, phone at the start) → the next best action; raises `PlanError` when there is
     none."""
     verify: bool = False
     """Whether the goal already holds at the start and only has to be confirmed."""
@@ -54,8 +54,8 @@ class TaskSpec:
         return int(10 * self.complexity)
 
 
-def phrasings(*templates: str) -> Callable[[Params, random.Random], str]:
-    """Goals from templates with parameters in braces."""
+def make_phrasings(*templates: str) -> Callable[[Params, random.Random], str]:
+    """Return goals from templates with parameters in braces."""
 
     def goal(params: Params, rng: random.Random) -> str:
         return rng.choice(templates).format(**params)
@@ -63,18 +63,18 @@ def phrasings(*templates: str) -> Callable[[Params, random.Random], str]:
     return goal
 
 
-def nothing_drawn(rng: random.Random) -> dict[str, Any]:
-    """For tasks without parameters."""
+def draw_nothing(rng: random.Random) -> dict[str, Any]:
+    """Draw nothing, for tasks without parameters."""
     return {}
 
 
 def as_it_is(phone: Phone, params: Params, rng: random.Random) -> Phone:
-    """For tasks that start from a fresh phone."""
+    """Return the phone as it is, for tasks that start from a fresh phone."""
     return phone
 
 
-def similar(first: str, second: str) -> bool:
-    """AndroidWorld's fuzzy rule: difflib ratio ≥ 0.9, regardless of case."""
+def is_similar(first: str, second: str) -> bool:
+    """Return AndroidWorld's fuzzy rule: difflib ratio ≥ 0.9, regardless of case."""
     return difflib.SequenceMatcher(None, first.lower(), second.lower()).ratio() >= 0.9
 
 
@@ -83,22 +83,22 @@ def say(texts: Sequence[str]) -> Action:
     return MOBILE.make("answer", text=", ".join(texts))
 
 
-def said(phone: Phone) -> list[str]:
-    """What the agent answered last, split at the commas; [] when it has not answered."""
+def split_answer(phone: Phone) -> list[str]:
+    """Return what the agent answered last, split at the commas; [] when it has not answered."""
     return [] if phone.answer is None else [part.strip() for part in phone.answer.split(",")]
 
 
-def told(phone: Phone, expected: Sequence[str]) -> float:
-    """AndroidWorld's rule: 1 when there are as many answers as expected and each is similar to one of them, else 0."""
-    answers = said(phone)
-    found = all(any(similar(answer, one) for one in expected) for answer in answers)
+def score_answers(phone: Phone, expected: Sequence[str]) -> float:
+    """Return 1 when there are as many answers as expected, each similar to one (AndroidWorld's rule), else 0."""
+    answers = split_answer(phone)
+    found = all(any(is_similar(answer, one) for one in expected) for answer in answers)
     return float(bool(answers) and len(answers) == len(expected) and found)
 
 
-def counted(phone: Phone, expected: int) -> float:
-    """1 when the answer is this one number, else 0."""
+def score_number(phone: Phone, expected: int) -> float:
+    """Return 1 when the answer is this one number, else 0."""
     try:
-        numbers = [float(answer) for answer in said(phone)]
+        numbers = [float(answer) for answer in split_answer(phone)]
     except ValueError:
         return 0.0
     return float(numbers == [expected])

@@ -1,6 +1,6 @@
 """The screen as UiAutomator sees it: a tree of Android views, and its XML.
 
-One view per element in the same order, so that whoever reads the dump finds what the phone's own observation says:
+One view per element in the same order, so that a reader of the dump finds what the phone's own observation says:
 
     list item, text with two lines   a layout that holds text views
     switch                           a layout that holds its text and a checkable Switch
@@ -75,7 +75,7 @@ class ViewNode:
     parent: ViewNode | None = field(default=None, repr=False)
 
     def walk(self) -> Iterator[ViewNode]:
-        """The view and all below it, in reading order."""
+        """Yield the view and all below it, in reading order."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -87,27 +87,27 @@ class ViewNode:
         return child
 
 
-def hierarchy(phone: Phone) -> list[ViewNode]:
-    """The windows on the screen, each as its root view; the app's first."""
+def build_hierarchy(phone: Phone) -> list[ViewNode]:
+    """Return the windows on the screen, each as its root view; the app's first."""
     frame = look(phone)
     package = frame.view.package or phone.foreground
     root = ViewNode(kind="android.widget.FrameLayout", package=package, box=frame.placed.window)
     scroller = root
     if frame.placed.room > 0:
-        scroller = _scroller(frame, package)
+        scroller = _build_scroller(frame, package)
     for index, element in enumerate(frame.elements):
-        inside = scroller is not root and _in_body(frame, index, element)
+        inside = scroller is not root and _is_in_body(frame, index, element)
         if inside and scroller.parent is None:
             root.add(scroller)
-        view = _view(element, package)
+        view = _build_view(element, package)
         view.element = index
         (scroller if inside else root).add(view)
     if not phone.keyboard:
         return [root]
-    return [root, _keyboard()]
+    return [root, _build_keyboard()]
 
 
-def _scroller(frame: Frame, package: str) -> ViewNode:
+def _build_scroller(frame: Frame, package: str) -> ViewNode:
     return ViewNode(
         kind="android.widget.ScrollView",
         package=package,
@@ -116,19 +116,19 @@ def _scroller(frame: Frame, package: str) -> ViewNode:
     )
 
 
-def _in_body(frame: Frame, index: int, element: Element) -> bool:
+def _is_in_body(frame: Frame, index: int, element: Element) -> bool:
     body, box = frame.placed.body, element.box
     if box is None or frame.placed.nodes[index] is frame.view.fab:
         return False
     return body.top <= box.top and box.bottom <= body.bottom and body.left <= box.left and box.right <= body.right
 
 
-def _keyboard() -> ViewNode:
+def _build_keyboard() -> ViewNode:
     box = Box(0, KEYBOARD_TOP, WIDTH, HEIGHT)
     return ViewNode(kind="android.widget.FrameLayout", package=INPUT_METHOD, box=box, id=INPUT_METHOD + ":id/keyboard")
 
 
-def _view(element: Element, package: str) -> ViewNode:
+def _build_view(element: Element, package: str) -> ViewNode:
     role, flags = element.role, set(element.flags)
     view = ViewNode(
         kind=CLASSES.get(role, "android.view.View"), package=package, box=element.box or Box(0, 0, 0, 0), id=element.key
@@ -159,21 +159,21 @@ def _fill(view: ViewNode, element: Element) -> None:
     middle = (box.top + box.bottom) // 2
     lower = middle if element.value is not None else box.bottom
     label = Box(box.left, box.top, box.right, lower)
-    view.add(_part(view, "android.widget.TextView", label, text=element.label, id="android:id/title"))
+    view.add(_build_part(view, "android.widget.TextView", label, text=element.label, id="android:id/title"))
     if element.value is not None:
         value = Box(box.left, middle, box.right, box.bottom)
-        view.add(_part(view, "android.widget.TextView", value, text=element.value, id="android:id/summary"))
+        view.add(_build_part(view, "android.widget.TextView", value, text=element.value, id="android:id/summary"))
     if element.role in _CHECKABLE:
         flags = frozenset({"checkable"} | (set(view.flags) & {"checked"}))
         view.flags -= {"checkable", "checked"}
         place = Box(max(box.left, box.right - 166), middle - 36, box.right - 42, middle + 36)
         kind = {"checkbox": "CheckBox", "radio": "RadioButton"}.get(element.role, "Switch")
-        part = _part(view, f"android.widget.{kind}", place, id=f"android:id/{kind.lower()}_widget")
+        part = _build_part(view, f"android.widget.{kind}", place, id=f"android:id/{kind.lower()}_widget")
         part.flags |= flags
         view.add(part)
 
 
-def _part(view: ViewNode, kind: str, box: Box, *, text: str = "", id: str = "") -> ViewNode:
+def _build_part(view: ViewNode, kind: str, box: Box, *, text: str = "", id: str = "") -> ViewNode:
     return ViewNode(kind=kind, package=view.package, box=box, text=text, id=id, flags=view.flags & {"disabled"})
 
 
@@ -181,7 +181,7 @@ def _part(view: ViewNode, kind: str, box: Box, *, text: str = "", id: str = "") 
 
 
 def dump(roots: list[ViewNode], max_depth: int = 50) -> str:
-    """The XML that `uiautomator dump` writes; `max_depth` counts levels of views."""
+    """Return the XML that `uiautomator dump` writes; `max_depth` counts levels of views."""
     parts = ["<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>\n", '<hierarchy rotation="0">\n']
     for index, root in enumerate(roots):
         _write(root, index, parts, max_depth)
@@ -195,11 +195,12 @@ def _write(view: ViewNode, index: int, parts: list[str], depth: int) -> None:
     box = view.box
     flags = "".join(f' {name}="{str(name in view.flags).lower()}"' for name in _WRITTEN)
     bounds = f"[{box.left},{box.top}][{box.right},{box.bottom}]"
-    hint = f" hint={xml(view.hint)}" if view.hint else ""
+    hint = f" hint={quote_xml(view.hint)}" if view.hint else ""
     heading = ' heading="true"' if "heading" in view.flags else ""
     parts.append(
-        f'<node index="{index}" text={xml(view.text)} resource-id={xml(view.id)} class={xml(view.kind)} '
-        f"package={xml(view.package)} content-desc={xml(view.description)}{flags} "
+        f'<node index="{index}" text={quote_xml(view.text)} resource-id={quote_xml(view.id)} '
+        f"class={quote_xml(view.kind)} package={quote_xml(view.package)} "
+        f"content-desc={quote_xml(view.description)}{flags} "
         f'enabled="{str("disabled" not in view.flags).lower()}" visible-to-user="true" bounds="{bounds}"{hint}{heading}'
     )
     if not view.children:
@@ -217,7 +218,7 @@ _WRITTEN = (
 )
 
 
-def xml(text: str) -> str:
-    """An attribute value with its quotes; what XML cannot hold becomes a question mark."""
+def quote_xml(text: str) -> str:
+    """Return an attribute value with its quotes; what XML cannot hold becomes a question mark."""
     cleaned = _FORBIDDEN.sub("?", text)
     return quoteattr(cleaned, {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"})

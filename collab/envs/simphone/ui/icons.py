@@ -1,6 +1,6 @@
 """Glyphs for icon buttons and app icons, drawn from lines and discs on a 24 × 24 grid.
 
-`sketch_of` finds the glyph for a content description by the words in it; a description that no glyph fits gets its
+`find_sketch` finds the glyph for a content description by the words in it; a description that no glyph fits gets its
 first letter from the renderer.
 """
 
@@ -13,12 +13,12 @@ from PIL import ImageDraw
 
 from collab.envs.simphone.ui.paint import Sketch
 
-Shape = tuple[str, tuple[float, ...]]
+GlyphShape = tuple[str, tuple[float, ...]]
 """("line" | "fill" | "ring" | "disc" | "erase", numbers on the grid)."""
 
 GRID = 24
 
-_GLYPHS: dict[str, tuple[Shape, ...]] = {
+_GLYPHS: dict[str, tuple[GlyphShape, ...]] = {
     "back": (("line", (20, 12, 4, 12)), ("line", (11, 5, 4, 12, 11, 19))),
     "forward": (("line", (4, 12, 20, 12)), ("line", (13, 5, 20, 12, 13, 19))),
     "down": (("line", (5, 9, 12, 16, 19, 9)),),
@@ -225,25 +225,25 @@ _PATTERNS = tuple((re.compile(rf"\b(?:{words})\b"), name) for words, name in _WO
 
 
 @cache
-def named(name: str) -> Sketch:
-    """The glyph of that name; KeyError when there is none."""
+def load_sketch(name: str) -> Sketch:
+    """Return the glyph of that name; KeyError when there is none."""
     shapes = _GLYPHS[name]
 
     def sketch(draw: ImageDraw.ImageDraw, side: float) -> None:
         for shape in shapes:
-            _stroke(draw, shape, side / GRID)
+            _draw_shape(draw, shape, side / GRID)
 
     return sketch
 
 
 @lru_cache(maxsize=1024)
-def sketch_of(description: str) -> Sketch | None:
-    """The glyph for a content description or an app's name; None when no word in it is known."""
+def find_sketch(description: str) -> Sketch | None:
+    """Return the glyph for a content description or an app's name; None when no word in it is known."""
     words = description.casefold()
-    return next((named(name) for pattern, name in _PATTERNS if pattern.search(words)), None)
+    return next((load_sketch(name) for pattern, name in _PATTERNS if pattern.search(words)), None)
 
 
-def _stroke(draw: ImageDraw.ImageDraw, shape: Shape, unit: float) -> None:
+def _draw_shape(draw: ImageDraw.ImageDraw, shape: GlyphShape, unit: float) -> None:
     kind, numbers = shape
     scaled = [number * unit for number in numbers]
     width = round(2.2 * unit)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from collab.envs.simphone.app import Item, Line, Node, View, heading
+from collab.envs.simphone.app import Item, NodeLine, UiNode, View, heading
 from collab.envs.simphone.state import HEIGHT, USUAL, WIDTH, Manner, Page
 from collab.types import Box
 
@@ -62,8 +62,8 @@ class Measures(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def measures(manner: Manner) -> Measures:
-    """The measures of a manner."""
+def scale_measures(manner: Manner) -> Measures:
+    """Return the measures of a manner."""
     return Measures(
         {role: round(height * manner.rows) for role, height in _HEIGHTS.items()},
         int(CHARACTERS / manner.font),
@@ -77,7 +77,7 @@ class Placed:
     """A view with places."""
 
     sizes: Measures
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[UiNode] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
     hidden: dict[str, str] = field(default_factory=dict)
     """Key → "up" or "down" for what scrolling would bring into sight."""
@@ -90,13 +90,13 @@ class Placed:
     banner: Box | None = None
     """What a heads-up notification covers; None when there is none."""
 
-    def add(self, node: Node, left: int, top: int, right: int, bottom: int) -> None:
+    def add(self, node: UiNode, left: int, top: int, right: int, bottom: int) -> None:
         """Put a node on the screen."""
         self.nodes.append(node)
         self.boxes.append(Box(left, top, right, bottom))
 
 
-def place(view: View, page: Page, *, keyboard: bool, back_icon: Node | None, manner: Manner = USUAL) -> Placed:
+def place(view: View, page: Page, *, keyboard: bool, back_icon: UiNode | None, manner: Manner = USUAL) -> Placed:
     """Give every visible node its box, in reading order.
 
     Args:
@@ -104,7 +104,7 @@ def place(view: View, page: Page, *, keyboard: bool, back_icon: Node | None, man
         back_icon: the usual arrow for pages that are not their app's first.
         manner: makes rows and text larger or smaller.
     """
-    placed = Placed(sizes=measures(manner))
+    placed = Placed(sizes=scale_measures(manner))
     bottom = KEYBOARD_TOP if keyboard else HEIGHT - NAVIGATION_BAR
     if view.style in ("screen", "plain", "shade", "overview"):
         _place_screen(placed, view, page, bottom, back_icon)
@@ -113,29 +113,29 @@ def place(view: View, page: Page, *, keyboard: bool, back_icon: Node | None, man
     return placed
 
 
-def lay_over(placed: Placed, nodes: list[Node]) -> None:
+def lay_over(placed: Placed, nodes: list[UiNode]) -> None:
     """Put a banner over the top of the screen, its text above its buttons; what is mostly below it is out of reach."""
     said, *buttons = nodes
     placed.banner = _BANNER
-    below = [(node, box) for node, box in zip(placed.nodes, placed.boxes, strict=True) if _sticks_out(box)]
+    below = [(node, box) for node, box in zip(placed.nodes, placed.boxes, strict=True) if _is_beyond(box)]
     placed.nodes, placed.boxes = [], []
     left, top, right, bottom = _BANNER
     placed.add(said, left, top, right, bottom - CONTROL)
-    _place_line(placed, Line(tuple(buttons)), left, right, bottom - CONTROL, bottom)
+    _place_line(placed, NodeLine(tuple(buttons)), left, right, bottom - CONTROL, bottom)
     for node, box in below:
         placed.add(node, box.left, max(box.top, bottom), box.right, box.bottom)
 
 
-def _sticks_out(box: Box) -> bool:
+def _is_beyond(box: Box) -> bool:
     return 2 * (box.bottom - max(box.top, _BANNER.bottom)) >= box.bottom - box.top
 
 
-def _place_screen(placed: Placed, view: View, page: Page, bottom: int, back_icon: Node | None) -> None:
+def _place_screen(placed: Placed, view: View, page: Page, bottom: int, back_icon: UiNode | None) -> None:
     top = STATUS_BAR
     if view.style == "screen":
         top += APP_BAR
         _place_app_bar(placed, view, view.navigation or back_icon)
-    footer_top = bottom if view.footer is None else bottom - _height(view.footer, 0, placed.sizes)
+    footer_top = bottom if view.footer is None else bottom - _measure_height(view.footer, 0, placed.sizes)
     placed.body = Box(0, top, WIDTH, footer_top)
     _place_body(placed, view.body, page.scroll, clearance=210 if view.fab else 0)
     if view.footer is not None:
@@ -144,7 +144,7 @@ def _place_screen(placed: Placed, view: View, page: Page, bottom: int, back_icon
         placed.add(view.fab, WIDTH - MARGIN - 168, footer_top - MARGIN - 168, WIDTH - MARGIN, footer_top - MARGIN)
 
 
-def _place_app_bar(placed: Placed, view: View, navigation: Node | None) -> None:
+def _place_app_bar(placed: Placed, view: View, navigation: UiNode | None) -> None:
     top, bottom = STATUS_BAR, STATUS_BAR + APP_BAR
     left = MARGIN
     if navigation is not None:
@@ -161,7 +161,7 @@ def _place_window(placed: Placed, view: View, page: Page, bottom: int) -> None:
     width = {"menu": 580, "sheet": WIDTH}.get(view.style, WIDTH - 240)
     share = (width - 2 * MARGIN) / (WIDTH - 2 * MARGIN)
     placed.sizes = placed.sizes._replace(characters=int(placed.sizes.characters * share))
-    content = sum(_height(entry, 0, placed.sizes) for entry in view.body)
+    content = sum(_measure_height(entry, 0, placed.sizes) for entry in view.body)
     title = 150 if view.title and view.style != "menu" else 0
     buttons = 150 if view.actions else 0
     limit = bottom - STATUS_BAR - 2 * MARGIN
@@ -178,7 +178,7 @@ def _place_window(placed: Placed, view: View, page: Page, bottom: int) -> None:
         placed.add(heading(view.title, "android:id/alertTitle"), left, top, right, top + title)
     _place_body(placed, view.body, page.scroll, clearance=0)
     if buttons:
-        _place_line(placed, Line(view.actions), left, right, top + height - buttons, top + height)
+        _place_line(placed, NodeLine(view.actions), left, right, top + height - buttons, top + height)
 
 
 def _place_body(placed: Placed, body: list[Item], scroll: int, clearance: int) -> None:
@@ -186,7 +186,7 @@ def _place_body(placed: Placed, body: list[Item], scroll: int, clearance: int) -
     if right - left == WIDTH:
         left, right = left + placed.sizes.inset, right - placed.sizes.inset
     space = bottom - top
-    heights = [_height(entry, space, placed.sizes) for entry in body]
+    heights = [_measure_height(entry, space, placed.sizes) for entry in body]
     content = sum(heights)
     placed.room = max(0, content + (clearance if content > space - clearance else 0) - space)
     y = top - min(scroll, placed.room)
@@ -196,13 +196,13 @@ def _place_body(placed: Placed, body: list[Item], scroll: int, clearance: int) -
             _place_line(placed, entry, left, right, upper, lower)
         else:
             direction = "up" if y < top else "down"
-            nodes = entry.nodes if isinstance(entry, Line) else (entry,)
+            nodes = entry.nodes if isinstance(entry, NodeLine) else (entry,)
             placed.hidden.update((node.key, direction) for node in nodes)
         y += height
 
 
 def _place_line(placed: Placed, entry: Item, left: int, right: int, top: int, bottom: int) -> None:
-    if isinstance(entry, Node):
+    if isinstance(entry, UiNode):
         placed.add(entry, left, top, right, bottom)
     elif entry.split:
         width, count = right - left, entry.columns or len(entry.nodes)
@@ -217,9 +217,9 @@ def _place_line(placed: Placed, entry: Item, left: int, right: int, top: int, bo
             x += CONTROL
 
 
-def _height(entry: Item, space: int, sizes: Measures) -> int:
-    if isinstance(entry, Line):
-        return max(_height(node, space, sizes) for node in entry.nodes)
+def _measure_height(entry: Item, space: int, sizes: Measures) -> int:
+    if isinstance(entry, NodeLine):
+        return max(_measure_height(node, space, sizes) for node in entry.nodes)
     if entry.height:
         return entry.height
     if entry.role == "text":

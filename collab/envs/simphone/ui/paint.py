@@ -33,8 +33,8 @@ of them is installed or knows a character, a box stands for it, as on a phone wi
 
 
 @lru_cache(maxsize=128)
-def font(size: int, wide: Path | None = None, *, joined: bool = False) -> Font:
-    """A font.
+def load_font(size: int, wide: Path | None = None, *, joined: bool = False) -> Font:
+    """Return a font.
 
     Args:
         wide: a file that knows more scripts; None for Pillow's bundled font.
@@ -51,80 +51,80 @@ def font(size: int, wide: Path | None = None, *, joined: bool = False) -> Font:
 
 
 @lru_cache(maxsize=1)
-def _installed() -> tuple[Path, ...]:
+def _list_installed() -> tuple[Path, ...]:
     return tuple(path for path in (_FONTS / name for name in _WIDE) if path.exists())
 
 
 @lru_cache(maxsize=1 << 14)
-def _known(character: str, wide: Path | None = None) -> bool:
-    """Whether a font has a glyph for a character (a missing one looks like U+FFFF)."""
-    face = font(20, wide)
+def _has_glyph(character: str, wide: Path | None = None) -> bool:
+    """Return whether a font has a glyph for a character (a missing one looks like U+FFFF)."""
+    face = load_font(20, wide)
     return character.isspace() or bytes(face.getmask(character)) != bytes(face.getmask("\uffff"))
 
 
 @lru_cache(maxsize=1 << 12)
-def _turned(character: str) -> bool:
-    """Whether a character belongs to a script that is written from right to left."""
+def _is_right_to_left(character: str) -> bool:
+    """Return whether a character belongs to a script that is written from right to left."""
     return unicodedata.bidirectional(character) in ("R", "AL")
 
 
 @lru_cache(maxsize=4096)
-def _printable(text: str) -> str:
-    """The text without what no font can draw: half characters, joiners, variation selectors."""
+def _remove_unprintable(text: str) -> str:
+    """Return the text without what no font can draw: half characters, joiners, variation selectors."""
     return "".join(char for char in text if char.isprintable() and not 0xFE00 <= ord(char) <= 0xFE0F)
 
 
-def _font_for(text: str, size: int) -> Font:
-    """The bundled font if it knows every character, else the installed one that knows the most of them."""
-    if all(map(_known, text)):
-        return font(size)
-    best = max(_installed(), key=lambda path: sum(_known(character, path) for character in text), default=None)
-    return font(size, best, joined=any(map(_turned, text)))
+def _choose_font(text: str, size: int) -> Font:
+    """Return the bundled font if it knows every character, else the installed one that knows the most of them."""
+    if all(map(_has_glyph, text)):
+        return load_font(size)
+    best = max(_list_installed(), key=lambda path: sum(_has_glyph(character, path) for character in text), default=None)
+    return load_font(size, best, joined=any(map(_is_right_to_left, text)))
 
 
 @lru_cache(maxsize=4096)
-def text_width(text: str, size: int) -> int:
-    """Width of a line in pixels."""
-    shown = _printable(text)
-    return round(_font_for(shown, size).getlength(shown))
+def measure_text(text: str, size: int) -> int:
+    """Return the width of a line in pixels."""
+    shown = _remove_unprintable(text)
+    return round(_choose_font(shown, size).getlength(shown))
 
 
 @lru_cache(maxsize=512)
-def _text_mask(text: str, size: int, bold: bool) -> Image.Image:
-    """A line of text, white on black; its baseline lies `size` below the top."""
-    face = _font_for(text, size)
-    mask = Image.new("L", (max(1, text_width(text, size) + 4), round(size * 1.4)))
+def _draw_text_mask(text: str, size: int, bold: bool) -> Image.Image:
+    """Return a line of text, white on black; its baseline lies `size` below the top."""
+    face = _choose_font(text, size)
+    mask = Image.new("L", (max(1, measure_text(text, size) + 4), round(size * 1.4)))
     ImageDraw.Draw(mask).text((1, size), text, fill=255, font=face, anchor="ls", stroke_width=0.6 if bold else 0)
     return mask
 
 
 @lru_cache(maxsize=2048)
 def fit(text: str, size: int, width: int, *, end: bool = False) -> str:
-    """The text, shortened with an ellipsis to fit `width` pixels; with `end` it is the beginning that goes."""
-    if text_width(text, size) <= width:
+    """Return the text, shortened with an ellipsis to fit `width` pixels; with `end` it is the beginning that goes."""
+    if measure_text(text, size) <= width:
         return text
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
         part = "…" + text[len(text) - middle :] if end else text[:middle] + "…"
-        low, high = (middle, high) if text_width(part, size) <= width else (low, middle - 1)
+        low, high = (middle, high) if measure_text(part, size) <= width else (low, middle - 1)
     return "…" + text[len(text) - low :].lstrip() if end else text[:low].rstrip() + "…"
 
 
 @lru_cache(maxsize=512)
 def wrap(text: str, size: int, width: int) -> tuple[str, ...]:
-    """Lines of at most `width` pixels, broken at spaces, or inside words that are too long."""
+    """Return the lines of at most `width` pixels, broken at spaces, or inside words that are too long."""
     lines: list[str] = []
     for paragraph in text.split("\n"):
         line = ""
         for word in paragraph.split(" "):
             longer = f"{line} {word}" if line else word
-            if text_width(longer, size) <= width:
+            if measure_text(longer, size) <= width:
                 line = longer
                 continue
             if line:
                 lines.append(line)
-            while text_width(word, size) > width and len(word) > 1:
+            while measure_text(word, size) > width and len(word) > 1:
                 count = max(1, len(fit(word, size, width)) - 1)
                 lines.append(word[:count])
                 word = word[count:]
@@ -134,8 +134,8 @@ def wrap(text: str, size: int, width: int) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=128)
-def _corner(radius: int) -> Image.Image:
-    """The top left quarter of a disc."""
+def _draw_corner(radius: int) -> Image.Image:
+    """Return the top left quarter of a disc."""
     side = radius * OVERSAMPLE
     mask = Image.new("L", (side, side))
     ImageDraw.Draw(mask).ellipse((0, 0, 2 * side - 1, 2 * side - 1), fill=255)
@@ -143,8 +143,8 @@ def _corner(radius: int) -> Image.Image:
 
 
 @lru_cache(maxsize=256)
-def glyph(sketch: Sketch, side: int) -> Image.Image:
-    """The mask of a sketch; pass a module-level function, so that it is drawn only once."""
+def draw_glyph(sketch: Sketch, side: int) -> Image.Image:
+    """Return the mask of a sketch; pass a module-level function, so that it is drawn only once."""
     mask = Image.new("L", (side * OVERSAMPLE, side * OVERSAMPLE))
     sketch(ImageDraw.Draw(mask), side * OVERSAMPLE)
     return mask.resize((side, side), Image.Resampling.BOX)
@@ -163,13 +163,13 @@ class Canvas:
         self._draw = ImageDraw.Draw(self.image)
 
     def rectangle(self, box: tuple[int, int, int, int], fill: Colour) -> None:
-        """A filled box; an empty one draws nothing."""
+        """Draw a filled box; an empty one draws nothing."""
         left, top, right, bottom = box
         if right > left and bottom > top:
             self._draw.rectangle((left, top, right - 1, bottom - 1), fill=fill)
 
-    def rounded(self, box: tuple[int, int, int, int], radius: int, fill: Colour) -> None:
-        """A filled box with round corners; the radius is cut to half the shorter side."""
+    def draw_rounded(self, box: tuple[int, int, int, int], radius: int, fill: Colour) -> None:
+        """Draw a filled box with round corners; the radius is cut to half the shorter side."""
         left, top, right, bottom = box
         radius = min(radius, (right - left) // 2, (bottom - top) // 2)
         if radius <= 0:
@@ -177,7 +177,7 @@ class Canvas:
         self.rectangle((left + radius, top, right - radius, bottom), fill)
         self.rectangle((left, top + radius, left + radius, bottom - radius), fill)
         self.rectangle((right - radius, top + radius, right, bottom - radius), fill)
-        corner = _corner(radius)
+        corner = _draw_corner(radius)
         turns = (
             (left, top, corner),
             (right - radius, top, corner.transpose(Image.Transpose.FLIP_LEFT_RIGHT)),
@@ -187,15 +187,17 @@ class Canvas:
         for x, y, mask in turns:
             self.image.paste(fill, (x, y), mask)
 
-    def outlined(self, box: tuple[int, int, int, int], radius: int, line: Colour, fill: Colour, width: int = 3) -> None:
-        """A rounded box with a border."""
+    def draw_outlined(
+        self, box: tuple[int, int, int, int], radius: int, line: Colour, fill: Colour, width: int = 3
+    ) -> None:
+        """Draw a rounded box with a border."""
         left, top, right, bottom = box
-        self.rounded(box, radius, line)
-        self.rounded((left + width, top + width, right - width, bottom - width), radius - width, fill)
+        self.draw_rounded(box, radius, line)
+        self.draw_rounded((left + width, top + width, right - width, bottom - width), radius - width, fill)
 
     def sketch(self, sketch: Sketch, center: tuple[int, int], side: int, fill: Colour) -> None:
-        """A glyph in the middle of `center`."""
-        self.image.paste(fill, (center[0] - side // 2, center[1] - side // 2), glyph(sketch, side))
+        """Draw a glyph in the middle of `center`."""
+        self.image.paste(fill, (center[0] - side // 2, center[1] - side // 2), draw_glyph(sketch, side))
 
     def line(
         self,
@@ -209,35 +211,35 @@ class Canvas:
         bold: bool = False,
         end: bool = False,
     ) -> int:
-        """One line of text, vertically centred on `middle`, shortened to `width`; returns where it ends.
+        """Return one line of text, vertically centred on `middle`, shortened to `width`; returns where it ends.
 
         Args:
             end: show the end of a text that is too long, not its beginning.
         """
         size = round(size * self.scale)
         most = max(1, width) + 1  # hardly a character is narrower than a pixel; long texts would fill the caches
-        shown = fit(_printable(text[-most:] if end else text[:most]), size, width, end=end)
+        shown = fit(_remove_unprintable(text[-most:] if end else text[:most]), size, width, end=end)
         if shown:
-            self.image.paste(fill, (x, middle - round(size * 0.66)), _text_mask(shown, size, bold))
-        return x + text_width(shown, size)
+            self.image.paste(fill, (x, middle - round(size * 0.66)), _draw_text_mask(shown, size, bold))
+        return x + measure_text(shown, size)
 
-    def centred(
+    def draw_centred(
         self, text: str, center: tuple[int, int], size: int, fill: Colour, *, width: int, bold: bool = False
     ) -> None:
-        """One line of text in the middle of `center`."""
+        """Draw one line of text in the middle of `center`."""
         large = round(size * self.scale)
-        shown = fit(_printable(text[: max(1, width) + 1]), large, width)
-        self.line(shown, center[0] - text_width(shown, large) // 2, center[1], size, fill, width=width, bold=bold)
+        shown = fit(_remove_unprintable(text[: max(1, width) + 1]), large, width)
+        self.line(shown, center[0] - measure_text(shown, large) // 2, center[1], size, fill, width=width, bold=bold)
 
-    def paragraph(
+    def draw_paragraph(
         self, text: str, box: tuple[int, int, int, int], size: int, pitch: int, fill: Colour
     ) -> tuple[int, int]:
-        """Wrapped text from the top of a box; lines that do not fit are left out. Returns the end of the last line."""
+        """Draw wrapped text from the top of a box, as far as it fits; return the end of the last line."""
         left, top, right, bottom = box
         pitch, large = round(pitch * self.scale), round(size * self.scale)
         width, room = max(1, right - left), max(1, (bottom - top) // pitch)
         text = text[: (room + 1) * width]  # hardly a character is narrower than a pixel
-        lines = wrap("\n".join(_printable(part) for part in text.split("\n")), large, width)
+        lines = wrap("\n".join(_remove_unprintable(part) for part in text.split("\n")), large, width)
         end = (left, top + pitch // 2)
         for number, shown in enumerate(lines[:room]):
             last = number == room - 1 and len(lines) > room

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from collab.envs.simphone.app import Line, Node, View, icon
-from collab.envs.simphone.distractions.interruptions import banner, covering, is_banner
-from collab.envs.simphone.distractions.looks import app_name, said, shuffled, worded, worded_node
-from collab.envs.simphone.distractions.presets import loading
+from collab.envs.simphone.app import NodeLine, UiNode, View, icon
+from collab.envs.simphone.distractions.interruptions import build_banner, build_covering, is_banner
+from collab.envs.simphone.distractions.looks import name_app, reword, reword_node, reword_view, shuffle_view
+from collab.envs.simphone.distractions.presets import build_loading
 from collab.envs.simphone.state import USUAL, Page, Phone, close_panel, pop
 from collab.envs.simphone.ui.layout import Placed, lay_over, place
 from collab.envs.text import MAX_NOTICE, MAX_TITLE, bound_elements, cut_middle, describe_screen
@@ -36,74 +36,74 @@ class Frame:
     observation: Observation
 
     def index(self, key: str) -> int | None:
-        """Index of the visible element with this key; None when it is not on the screen."""
+        """Return the index of the visible element with this key; None when it is not on the screen."""
         for index, node in enumerate(self.placed.nodes):
             if node.key == key:
                 return index
         return None
 
 
-def view_of(phone: Phone) -> View:
-    """The screen in front, without places."""
+def build_view(phone: Phone) -> View:
+    """Return the screen in front, without places."""
     page = phone.page
     return phone.apps.screens[page.screen](phone, page)
 
 
-def foreground_package(phone: Phone) -> str:
-    """Package of the page in front: a permission dialog belongs to the system, not to the app that asks."""
-    return view_of(phone).package or phone.foreground
+def find_foreground_package(phone: Phone) -> str:
+    """Return the package of the page in front: a permission dialog belongs to the system, not to the app that asks."""
+    return build_view(phone).package or phone.foreground
 
 
 def look(phone: Phone) -> Frame:
-    """What is on the screen now."""
+    """Return what is on the screen now."""
     manner = phone.manner
-    page, view = _in_front(phone)
+    page, view = _find_front(phone)
     keyboard = phone.keyboard and page is phone.page
-    view = worded(shuffled(view, page.screen, manner), page.screen, manner)
-    placed = place(view, page, keyboard=keyboard, back_icon=_arrow(phone, page), manner=manner)
+    view = reword_view(shuffle_view(view, page.screen, manner), page.screen, manner)
+    placed = place(view, page, keyboard=keyboard, back_icon=_build_arrow(phone, page), manner=manner)
     if phone.cover is not None and page is not _COVERED:
-        lay_over(placed, [worded_node(node, manner) for node in banner(phone, phone.cover)])
+        lay_over(placed, [reword_node(node, manner) for node in build_banner(phone, phone.cover)])
     whole = tuple(
-        _element(index, node.role, node.label, box, node.value, _flags(node, page), node.key)
+        _build_element(index, node.role, node.label, box, node.value, _list_flags(node, page), node.key)
         for index, (node, box) in enumerate(zip(placed.nodes, placed.boxes, strict=True))
     )
-    app = app_name(phone.apps.by_package[phone.foreground].name, manner)
+    app = name_app(phone.apps.by_package[phone.foreground].name, manner)
     alone = phone.panel is not None or page is _COVERED
     title = cut_middle(app if view.title in ("", app) else view.title if alone else f"{app}: {view.title}", MAX_TITLE)
-    notice = cut_middle(said(phone.notice, "notice", manner), MAX_NOTICE) if phone.notice else None
+    notice = cut_middle(reword(phone.notice, "notice", manner), MAX_NOTICE) if phone.notice else None
     elements = bound_elements(whole)
     observation = Observation(
         space="mobile",
         title=title,
         elements=elements,
-        text=describe_screen(title, elements, _extra(notice, keyboard, placed)),
+        text=describe_screen(title, elements, _list_extra(notice, keyboard, placed)),
         notice=notice,
         renderer=RENDERER,
-        drawing=_drawing(phone, view, placed, app, notice, keyboard),
+        drawing=_describe_drawing(phone, view, placed, app, notice, keyboard),
     )
     return Frame(phone=phone, page=page, view=view, placed=placed, elements=whole, observation=observation)
 
 
-def _in_front(phone: Phone) -> tuple[Page, View]:
-    """What is seen: the page on top, or what hides it."""
+def _find_front(phone: Phone) -> tuple[Page, View]:
+    """Return what is seen: the page on top, or what hides it."""
     if phone.cover is not None and not is_banner(phone.cover):
-        return _COVERED, covering(phone, phone.cover)
+        return _COVERED, build_covering(phone, phone.cover)
     page = phone.page
     if phone.loading:
-        return _LOADING, loading(phone)
+        return _LOADING, build_loading(phone)
     return page, phone.apps.screens[page.screen](phone, page)
 
 
-def _arrow(phone: Phone, page: Page) -> Node | None:
+def _build_arrow(phone: Phone, page: Page) -> UiNode | None:
     first = phone.panel is not None or page is _COVERED or len(phone.stacks[phone.foreground]) == 1
-    return None if first else worded_node(_BACK_ARROW, phone.manner)
+    return None if first else reword_node(_BACK_ARROW, phone.manner)
 
 
 def leave(phone: Phone) -> Phone:
     """Let the page that goes out of sight do what it then does (an editor saves); a dialog or panel may cover it."""
     if phone.panel is not None:
         return replace(leave(close_panel(phone)), panel=phone.panel)
-    view = view_of(phone)
+    view = build_view(phone)
     if view.leave is not None:
         return view.leave(phone)
     if view.style in OVERLAYS and len(phone.stacks[phone.foreground]) > 1:
@@ -112,39 +112,39 @@ def leave(phone: Phone) -> Phone:
 
 
 def go_back(phone: Phone) -> Phone:
-    """The back key: the keyboard closes first, then the page."""
+    """Return the back key: the keyboard closes first, then the page."""
     if phone.keyboard:
-        return _keyboard_closed(phone)
-    view = view_of(phone)
+        return _close_keyboard(phone)
+    view = build_view(phone)
     if view.back is not None:
         return view.back(phone)
     return pop(view.leave(phone) if view.leave else phone)
 
 
 def press_back(phone: Phone) -> Phone:
-    """The arrow in the app bar: closes the page even when the keyboard shows."""
-    return go_back(_keyboard_closed(phone))
+    """Return the arrow in the app bar: closes the page even when the keyboard shows."""
+    return go_back(_close_keyboard(phone))
 
 
-def clock_text(phone: Phone) -> str:
-    """The time in the status bar, "15:34"."""
+def format_clock(phone: Phone) -> str:
+    """Return the time in the status bar, "15:34"."""
     minutes = phone.now_ms // 60_000
     return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}"
 
 
-def input_nodes(view: View) -> list[Node]:
-    """All input fields of a view, hidden ones included, in reading order."""
-    nodes: list[Node] = []
+def list_inputs(view: View) -> list[UiNode]:
+    """Return all input fields of a view, hidden ones included, in reading order."""
+    nodes: list[UiNode] = []
     for entry in (*view.body, *((view.footer,) if view.footer else ())):
-        nodes.extend(entry.nodes if isinstance(entry, Line) else (entry,))
+        nodes.extend(entry.nodes if isinstance(entry, NodeLine) else (entry,))
     return [node for node in nodes if node.field is not None]
 
 
-def _keyboard_closed(phone: Phone) -> Phone:
+def _close_keyboard(phone: Phone) -> Phone:
     return replace(phone, keyboard=False) if phone.keyboard else phone
 
 
-def _flags(node: Node, page: Page) -> tuple[str, ...]:
+def _list_flags(node: UiNode, page: Page) -> tuple[str, ...]:
     flags = node.flags
     if node.field is not None and node.field == page.focus:
         flags = (*flags, "focused")
@@ -156,13 +156,13 @@ def _flags(node: Node, page: Page) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1 << 14)
-def _element(
+def _build_element(
     index: int, role: str, label: str, box: Box, value: str | None, flags: tuple[str, ...], key: str
 ) -> Element:
     return Element(index=index, role=role, label=label, box=box, value=value, flags=flags, key=key)
 
 
-def _extra(notice: str | None, keyboard: bool, placed: Placed) -> list[str]:
+def _list_extra(notice: str | None, keyboard: bool, placed: Placed) -> list[str]:
     lines = [f"Message: {notice}"] if notice else []
     if keyboard:
         lines.append("The keyboard is open.")
@@ -173,13 +173,13 @@ def _extra(notice: str | None, keyboard: bool, placed: Placed) -> list[str]:
     return lines
 
 
-def _tellers(phone: Phone) -> list[str]:
-    """Names of the apps whose notifications the status bar hints at."""
+def _list_notifiers(phone: Phone) -> list[str]:
+    """Return the names of the apps whose notifications the status bar hints at."""
     packages = dict.fromkeys(one.package for one in phone.notifications)
     return [phone.apps.by_package[package].name if package in phone.apps.by_package else "" for package in packages]
 
 
-def _drawing(
+def _describe_drawing(
     phone: Phone, view: View, placed: Placed, app: str, notice: str | None, keyboard: bool
 ) -> dict[str, object]:
     drawing: dict[str, object] = {
@@ -187,10 +187,10 @@ def _drawing(
         "app_bar": view.title if view.style == "screen" else None,
         "keyboard": keyboard,
         "dialog": list(placed.window) if view.style in OVERLAYS else None,
-        "notifications": _tellers(phone),
+        "notifications": _list_notifiers(phone),
         "surface": view.style if view.style in ("shade", "overview") else None,
         "dark": phone.settings.get("secure/dark_theme") == "1",
-        "clock": clock_text(phone),
+        "clock": format_clock(phone),
         "toast": notice,
     }
     if phone.manner != USUAL:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from collab.envs.simphone.ui.icons import sketch_of
+from collab.envs.simphone.ui.icons import find_sketch
 from collab.envs.simphone.ui.paint import Canvas, Colour
 
 
@@ -82,8 +82,8 @@ ACCENTS: Mapping[str, tuple[Mapping[str, Colour], Mapping[str, Colour]]] = {
 """Other colours of buttons and headings, by name: on light ground, on dark ground."""
 
 
-def accented(theme: Theme, name: str | None) -> Theme:
-    """A light or dark theme with another accent; None leaves it as it is."""
+def apply_accent(theme: Theme, name: str | None) -> Theme:
+    """Return a light or dark theme with another accent; None leaves it as it is."""
     if name is None:
         return theme
     light, dark = ACCENTS[name]
@@ -106,17 +106,17 @@ _COLOURS: tuple[Colour, ...] = (
 )
 
 
-def app_colour(name: str) -> Colour:
-    """Colour of an app's icon."""
+def choose_app_colour(name: str) -> Colour:
+    """Return the colour of an app's icon."""
     return _COLOURS[zlib.crc32(name.encode("utf-8", "replace")) % len(_COLOURS)]
 
 
-def app_icon(canvas: Canvas, name: str, center: tuple[int, int], half: int) -> None:
-    """An app's icon, `half` pixels from its middle to its sides."""
+def draw_app_icon(canvas: Canvas, name: str, center: tuple[int, int], half: int) -> None:
+    """Draw an app's icon, `half` pixels from its middle to its sides."""
     x, y = center
-    canvas.rounded((x - half, y - half, x + half, y + half), half * 2 // 3, app_colour(name))
-    sketch = sketch_of(name)
+    canvas.draw_rounded((x - half, y - half, x + half, y + half), half * 2 // 3, choose_app_colour(name))
+    sketch = find_sketch(name)
     if sketch is not None:
         canvas.sketch(sketch, center, half * 11 // 10, (255, 255, 255))
     else:
-        canvas.centred(name[:1].upper(), center, half, (255, 255, 255), width=2 * half, bold=True)
+        canvas.draw_centred(name[:1].upper(), center, half, (255, 255, 255), width=2 * half, bold=True)

@@ -18,10 +18,10 @@ import pytest
 
 from collab.envs.simphone.adb import sync
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import PhoneServer, serving
+from collab.envs.simphone.adb.server import PhoneServer, serve_phones
 from collab.envs.simphone.apps import STANDARD
 from collab.envs.simphone.content.messages import SMS_DATABASE
-from collab.envs.simphone.core import FACTORY, lived_in
+from collab.envs.simphone.core import FACTORY, add_noise
 from collab.envs.simphone.shell import run
 from collab.envs.simphone.ui.screen import look
 from collab.seeds import generator
@@ -114,7 +114,7 @@ def own_address() -> str | None:
 
 @pytest.mark.skipif(own_address() is None, reason="this machine has no address but the loopback's")
 def test_nobody_listens_on_the_machines_own_address() -> None:
-    with serving({SERIAL: PhoneHandle()}) as port, pytest.raises(OSError, match=r"refused|timed out|unreachable"):
+    with serve_phones({SERIAL: PhoneHandle()}) as port, pytest.raises(OSError, match=r"refused|timed out|unreachable"):
         socket.create_connection((str(own_address()), port), timeout=2)
 
 
@@ -126,7 +126,7 @@ def test_a_file_that_is_too_large_is_refused_and_not_kept(monkeypatch: pytest.Mo
     handle = PhoneHandle()
     target = b"/sdcard/big,33206"
     chunk = number(b"DATA", 60_000) + bytes(60_000)
-    with serving({SERIAL: handle}) as port:
+    with serve_phones({SERIAL: handle}) as port:
         answer = ask(port, ENTER + service("sync:") + number(b"SEND", len(target)) + target + chunk + chunk)
         assert b"file is too large" in answer
         assert ask(port, service("host:version")) == b"OKAY00040029"
@@ -134,7 +134,7 @@ def test_a_file_that_is_too_large_is_refused_and_not_kept(monkeypatch: pytest.Mo
 
 
 def test_a_body_longer_than_allowed_is_refused_before_it_is_sent() -> None:
-    with serving({SERIAL: PhoneHandle()}) as port:
+    with serve_phones({SERIAL: PhoneHandle()}) as port:
         start = time.monotonic()
         head = f"POST /jsonrpc/0 HTTP/1.1\r\nContent-Length: {8 * 1024 * 1024 + 1}\r\n\r\n"
         assert b" 413 " in ask(port, AUTOMATION + head.encode())
@@ -217,7 +217,7 @@ def test_malformed_http_neither_breaks_the_server_nor_leaks_handles(
 ) -> None:
     rng = random.Random(count)
     handle = PhoneHandle()
-    with serving({SERIAL: handle}) as port:
+    with serve_phones({SERIAL: handle}) as port:
         asyncio.run(send_all(port, [malformed_http(rng) for _ in range(50)]))
         before = len(os.listdir("/proc/self/fd"))
         asyncio.run(send_all(port, [malformed_http(rng) for _ in range(count)]))
@@ -288,7 +288,7 @@ def commands(secret: Path) -> list[str]:
 def test_no_command_reaches_the_host(tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("the host's own secret")
-    phone = lived_in(generator(5))
+    phone = add_noise(generator(5))
     run(phone, "ls -la /sdcard; date; ps; screencap -p /sdcard/x.png; uiautomator dump")  # what Python loads once
     run(phone, f"sqlite3 {SMS_DATABASE} .dump")
     for command in commands(secret):
@@ -310,7 +310,7 @@ def test_no_push_pull_or_listing_reaches_the_host(tmp_path: Path) -> None:
         *("/etc/passwd", "/proc/self/environ", "/dev/kmsg", f"/data/local/tmp/{'../' * 9}{str(secret)[1:]}"),
         f"/sdcard/{secret}\x00.txt",
     ]
-    with serving({SERIAL: handle}) as port:
+    with serve_phones({SERIAL: handle}) as port:
         for path in paths:
             data = path.encode()
             answers = b""
@@ -331,8 +331,8 @@ def test_no_push_pull_or_listing_reaches_the_host(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(STANDARD.tables))
 @pytest.mark.parametrize("kind", ["garbage", "nothing", "cut", "without tables", "other columns"])
 def test_whatever_is_pushed_over_a_database_the_phone_goes_on(path: str, kind: str) -> None:
-    handle = PhoneHandle(lived_in(generator(7)))
-    with serving({SERIAL: handle}) as port:
+    handle = PhoneHandle(add_noise(generator(7)))
+    with serve_phones({SERIAL: handle}) as port:
         pulled = ask(port, ENTER + service("sync:") + number(b"RECV", len(path)) + path.encode())
         whole = run(handle.phone, f"cat {path}").output_bytes
         assert whole[:15] == b"SQLite format 3"

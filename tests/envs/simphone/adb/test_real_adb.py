@@ -9,7 +9,7 @@ import adbutils
 import pytest
 
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.adb.server import serve_phones
 from collab.envs.simphone.content.messages import SMS_DATABASE
 
 ADB = Path(adbutils.__file__).parent / "binaries" / "adb"
@@ -30,7 +30,7 @@ class Adb:
 @pytest.fixture
 def adb():
     phones = {SERIAL: PhoneHandle(), "emulator-5556": PhoneHandle()}
-    with serving(phones) as port:
+    with serve_phones(phones) as port:
         yield Adb(port, phones)
 
 

@@ -7,8 +7,8 @@ import pytest
 import uiautomator2
 
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import serving
-from collab.envs.simphone.content.people import people
+from collab.envs.simphone.adb.server import serve_phones
+from collab.envs.simphone.content.people import list_people
 
 CONTACTS = "com.google.android.contacts"
 SETTINGS = "com.android.settings"
@@ -17,7 +17,7 @@ SETTINGS = "com.android.settings"
 @pytest.fixture(scope="module")
 def both():
     handle = PhoneHandle()
-    with serving({"emulator-5554": handle}) as port:
+    with serve_phones({"emulator-5554": handle}) as port:
         device = adbutils.AdbClient(host="127.0.0.1", port=port).device("emulator-5554")
         yield uiautomator2.connect(device), handle
 
@@ -86,7 +86,7 @@ def test_typing_fills_a_form(device, handle):
     assert device(text="First name").exists
     device(text="First name").set_text("Ada")
     device(description="Save").click()
-    assert [(one.name, one.number) for one in people(handle.phone)] == [("Ada Ünal", "+49 170 1234")]
+    assert [(one.name, one.number) for one in list_people(handle.phone)] == [("Ada Ünal", "+49 170 1234")]
 
 
 def test_long_texts_and_other_scripts_arrive_whole(device):

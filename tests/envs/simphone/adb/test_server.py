@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import MAX_CONNECTIONS, PhoneServer, is_loopback, serving
+from collab.envs.simphone.adb.server import MAX_CONNECTIONS, PhoneServer, is_loopback, serve_phones
 from collab.envs.simphone.core import FACTORY
 from collab.envs.simphone.shell import run
 from collab.envs.simphone.ui.screen import look
@@ -46,7 +46,7 @@ def ask(port, *parts, timeout=5.0):
 @pytest.fixture
 def served():
     handle = PhoneHandle()
-    with serving({SERIAL: handle}) as port:
+    with serve_phones({SERIAL: handle}) as port:
         yield port, handle
 
 
@@ -173,7 +173,7 @@ def test_a_frame_that_breaks_the_rules_ends_its_connection_only(served, frame):
 
 @pytest.mark.slow
 def test_too_many_connections_are_refused_and_the_rest_served(soon):
-    with serving({SERIAL: PhoneHandle()}) as port:
+    with serve_phones({SERIAL: PhoneHandle()}) as port:
         idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(MAX_CONNECTIONS)]
         try:
             assert soon(lambda: ask(port, service("host:version")) == b"")
@@ -207,7 +207,7 @@ def test_it_listens_on_the_loopback_interface_only():
 
 def test_a_port_that_is_taken_and_a_bad_serial_are_users_mistakes(served):
     port, _ = served
-    with pytest.raises(UsageError, match=f"port {port}"), serving({SERIAL: PhoneHandle()}, port=port):
+    with pytest.raises(UsageError, match=f"port {port}"), serve_phones({SERIAL: PhoneHandle()}, port=port):
         pass
     with pytest.raises(UsageError, match="serial 'a b'"):
         PhoneServer({"a b": PhoneHandle()})
@@ -215,7 +215,7 @@ def test_a_port_that_is_taken_and_a_bad_serial_are_users_mistakes(served):
 
 def test_closing_ends_open_connections():
     handle = PhoneHandle()
-    with serving({SERIAL: handle}) as port:
+    with serve_phones({SERIAL: handle}) as port:
         peer = socket.create_connection(("127.0.0.1", port), timeout=5)
         peer.sendall(service("host:track-devices"))
         assert peer.recv(4) == b"OKAY"
@@ -225,7 +225,7 @@ def test_closing_ends_open_connections():
 
 
 def test_a_peer_that_does_not_read_does_not_hold_the_server():
-    with serving({SERIAL: PhoneHandle()}) as port:
+    with serve_phones({SERIAL: PhoneHandle()}) as port:
         peer = socket.create_connection(("127.0.0.1", port), timeout=5)
         peer.sendall(
             ENTER + service("exec:x=aaaaaaaa; for i in 1 2 3 4 5 6 7 8; do x=$x$x$x$x; done; echo $x$x$x$x$x$x")
@@ -312,7 +312,7 @@ async def send_all(port, frames):
 def test_malformed_frames_neither_break_the_server_nor_leak_handles(count, caplog, soon):
     rng = random.Random(count)
     handle = PhoneHandle()
-    with serving({SERIAL: handle}) as port:
+    with serve_phones({SERIAL: handle}) as port:
         asyncio.run(send_all(port, [malformed(rng) for _ in range(50)]))
         before = len(os.listdir("/proc/self/fd"))
         asyncio.run(send_all(port, [malformed(rng) for _ in range(count)]))

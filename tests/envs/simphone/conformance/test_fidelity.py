@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.adb.server import serve_phones
 from collab.envs.simphone.conformance import table
-from collab.envs.simphone.conformance.fidelity import CLIENT, Examiner, Mark, Refused, Verdict, our_hands
+from collab.envs.simphone.conformance.fidelity import (
+    CLIENT,
+    Examiner,
+    FidelityVerdict,
+    JudgeRefusal,
+    Mark,
+    build_own_hands,
+)
 from collab.envs.simphone.shell import run
 
 ROOT = Path(__file__).parents[4]
@@ -42,7 +49,7 @@ class StandIn:
 def examined(name="SystemWifiTurnOff", **replies):
     handle = PhoneHandle()
     judge = StandIn(handle, **replies)
-    return Examiner(judge, handle, hands=our_hands(handle)).examine(name, 30), judge
+    return Examiner(judge, handle, hands=build_own_hands(handle)).examine(name, 30), judge
 
 
 def test_three_states_are_judged_by_both():
@@ -74,7 +81,7 @@ def test_a_judge_that_is_never_content_is_a_miss_in_one():
 
 
 def test_a_forgiving_or_a_strict_judge_is_a_miss_only_where_ours_differs():
-    verdict = Verdict(
+    verdict = FidelityVerdict(
         task="ExpenseAddSingle",
         suite_seed=30,
         marks={"blurred": Mark(theirs=1.0, ours=1.0), "disturbed": Mark(theirs=1.0, ours=0.0)},
@@ -88,29 +95,29 @@ def test_tasks_that_are_set_up_solved_must_score_from_the_start():
 
 
 def test_what_androidworld_raises_is_a_miss_with_its_words():
-    verdict, _ = examined(start=Refused("RuntimeError: no storage"))
+    verdict, _ = examined(start=JudgeRefusal("RuntimeError: no storage"))
     assert verdict.misses == ["set-up: AndroidWorld raised RuntimeError: no storage"]
-    verdict, _ = examined(score=Refused("ValueError: bad row"))
+    verdict, _ = examined(score=JudgeRefusal("ValueError: bad row"))
     assert verdict.misses == [
         f"{state}: AndroidWorld raised ValueError: bad row" for state in ("untouched", "solved", "spoilt")
     ]
-    verdict, _ = examined(end=Refused("OSError: gone"))
+    verdict, _ = examined(end=JudgeRefusal("OSError: gone"))
     assert verdict.misses == ["tear-down: AndroidWorld raised OSError: gone"]
 
 
 # ------------------------------------------------------------------------------------------------------- telling
 
-RIGHT = Verdict(
+RIGHT = FidelityVerdict(
     task="SystemWifiTurnOff",
     suite_seed=30,
     marks={"untouched": Mark(theirs=0.0, ours=0.0), "solved": Mark(theirs=1.0, ours=1.0)},
     steps=5,
     max_steps=10,
 )
-WRONG = Verdict(
+WRONG = FidelityVerdict(
     task="SystemWifiTurnOff", suite_seed=31, marks={"untouched": Mark(theirs=0.5, ours=0.0)}, problem="lost"
 )
-VERIFY = Verdict(
+VERIFY = FidelityVerdict(
     task="SystemWifiTurnOffVerify",
     suite_seed=30,
     marks={"untouched": Mark(theirs=None, ours=1.0, error="OSError: gone")},
@@ -119,14 +126,14 @@ VERIFY = Verdict(
 
 
 def test_the_summary_counts_tasks_instances_and_states():
-    assert table.summary([RIGHT, WRONG, VERIFY]) == (
+    assert table.format_summary([RIGHT, WRONG, VERIFY]) == (
         "0 of 2 tasks and 1 of 3 instances are as they should be; both judges give the same score in 2 of 4 states"
     )
-    assert table.summary([RIGHT]).startswith("1 of 1 tasks and 1 of 1 instances")
+    assert table.format_summary([RIGHT]).startswith("1 of 1 tasks and 1 of 1 instances")
 
 
 def test_the_table_has_a_row_for_each_task():
-    rows = table.table([RIGHT, WRONG, VERIFY]).splitlines()[2:]
+    rows = table.format_table([RIGHT, WRONG, VERIFY]).splitlines()[2:]
     assert rows == [
         "| SystemWifiTurnOff | 0 0.5 | 1 – | – – | – | – – | – – | 5 – | 10 |",
         "| SystemWifiTurnOffVerify ¹ | error | – | – | – | – | – | – | – |",
@@ -134,19 +141,21 @@ def test_the_table_has_a_row_for_each_task():
 
 
 def test_the_page_lists_every_miss_and_what_made_it():
-    page = table.page([RIGHT, WRONG], command="python it", commit="abc", by_their_hands=[RIGHT])
+    page = table.format_page([RIGHT, WRONG], command="python it", commit="abc", by_their_hands=[RIGHT])
     assert "- SystemWifiTurnOff, suite seed 31: lost; untouched: AndroidWorld says 0.5, SimPhone 0" in page
     assert "seeds 30, 31 was taken" in page
     assert "$ python it" in page
     assert "`abc`" in page
     assert page.count("\nNone.\n") == 1  # with their hands
-    assert "AndroidWorld's hands" not in table.page([RIGHT], command="", commit="")
+    assert "AndroidWorld's hands" not in table.format_page([RIGHT], command="", commit="")
 
 
 def test_instances_without_a_target_are_listed():
     name = "RecipeDeleteMultipleRecipesWithConstraint"
-    empty = Verdict(task=name, suite_seed=30, marks={}, solved_from_the_start=True)
-    assert table.flawed([empty, Verdict(task=name, suite_seed=32, marks={}), VERIFY]) == [f"{name}, suite seed 30"]
+    empty = FidelityVerdict(task=name, suite_seed=30, marks={}, solved_from_the_start=True)
+    assert table.list_flawed([empty, FidelityVerdict(task=name, suite_seed=32, marks={}), VERIFY]) == [
+        f"{name}, suite seed 30"
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- the script
@@ -211,7 +220,7 @@ assert "PeopleActivity" in env.foreground_activity_name, env.foreground_activity
 @needs_androidworld
 def test_androidworld_sees_and_touches_the_phone():
     handle = PhoneHandle()
-    with serving({"emulator-5554": handle}) as port:
+    with serve_phones({"emulator-5554": handle}) as port:
         command = [PYTHON, "-c", LOOK, str(CLIENT.parent), PACKAGE, str(port)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

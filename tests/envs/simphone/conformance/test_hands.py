@@ -8,24 +8,24 @@ from collab.envs.grammar import MOBILE
 from collab.envs.simphone.adb.automator import PhoneHandle
 from collab.envs.simphone.conformance.fidelity import (
     MAX_ACTIONS,
-    Hands,
-    Instance,
-    Refused,
+    ActionExecutor,
+    JudgedInstance,
+    JudgeRefusal,
     Stuck,
     as_json,
-    ascii_only,
-    our_hands,
+    build_androidworld_hands,
+    build_own_hands,
     play,
-    their_hands,
+    strip_non_ascii,
 )
-from collab.envs.simphone.content.people import people
+from collab.envs.simphone.content.people import list_people
 from collab.envs.simphone.core import FACTORY
 from collab.envs.simphone.shell import run
 from collab.envs.simphone.tasks import BY_NAME
 from collab.envs.simphone.touch import act
 from collab.envs.simphone.ui.screen import look
 
-WIFI_OFF = Instance(spec=BY_NAME["SystemWifiTurnOff"], params={"on_or_off": "off"}, start=FACTORY)
+WIFI_OFF = JudgedInstance(spec=BY_NAME["SystemWifiTurnOff"], params={"on_or_off": "off"}, start=FACTORY)
 
 
 class Asked:
@@ -44,9 +44,9 @@ class Asked:
 
 def test_both_hands_reach_the_same_phone():
     ours, theirs = PhoneHandle(), PhoneHandle()
-    steps, phone = play(WIFI_OFF, ours, our_hands(ours))
+    steps, phone = play(WIFI_OFF, ours, build_own_hands(ours))
     judge = Asked(theirs)
-    assert play(WIFI_OFF, theirs, their_hands(theirs, judge)) == (steps, phone)
+    assert play(WIFI_OFF, theirs, build_androidworld_hands(theirs, judge)) == (steps, phone)
     assert phone.settings["global/wifi_on"] == "0"
     assert [do for do, _ in judge.requests] == ["act"] * (steps - 1)
     assert WIFI_OFF.score(phone) == 1.0 > WIFI_OFF.score(FACTORY)
@@ -56,45 +56,49 @@ def test_an_element_becomes_its_middle():
     frame = look(FACTORY)
     box = frame.observation.elements[2].box
     told = as_json(MOBILE.make("click", index=2), frame)
-    assert told == {"action_type": "click", "x": (box.left + box.right) // 2, "y": (box.top + box.bottom) // 2}
+    assert told == {
+        "action_type": "click",
+        "x": (box.left + box.right) // 2,
+        "y": (box.top + box.bottom) // 2,
+    }
     assert as_json(MOBILE.make("scroll", direction="down"), frame)["direction"] == "down"
     assert as_json(MOBILE.make("open_app", app_name="Clock"), frame)["app_name"] == "Clock"
 
 
 def test_a_slider_is_tapped_at_its_end():
     start = run(FACTORY, "am start -n com.android.settings/.Settings").phone
-    level = Instance(spec=BY_NAME["SystemBrightnessMax"], params={"max_or_min": "max"}, start=start)
+    level = JudgedInstance(spec=BY_NAME["SystemBrightnessMax"], params={"max_or_min": "max"}, start=start)
     handle = PhoneHandle()
     judge = Asked(handle)
-    _, phone = play(level, handle, their_hands(handle, judge))
+    _, phone = play(level, handle, build_androidworld_hands(handle, judge))
     assert phone.settings["system/screen_brightness"] == "255"
     assert judge.requests[-1][1]["action"]["action_type"] == "click"
 
 
 def test_texts_are_planned_as_they_come_out():
     contact = {"name": "Chloé Ñuñez", "number": "+15550001"}
-    instance = Instance(spec=BY_NAME["ContactsAddContact"], params=contact, start=FACTORY)
+    instance = JudgedInstance(spec=BY_NAME["ContactsAddContact"], params=contact, start=FACTORY)
     handle = PhoneHandle()
-    hands = our_hands(handle)
-    _, phone = play(instance, handle, Hands(execute=hands.execute, typed=ascii_only))
-    assert [(one.name, one.number) for one in people(phone)] == [("Chloe Nunez", "+15550001")]
-    assert ascii_only("Sauté 日 ½") == "Saute  12"
+    hands = build_own_hands(handle)
+    _, phone = play(instance, handle, ActionExecutor(execute=hands.execute, typed=strip_non_ascii))
+    assert [(one.name, one.number) for one in list_people(phone)] == [("Chloe Nunez", "+15550001")]
+    assert strip_non_ascii("Sauté 日 ½") == "Saute  12"
 
 
 def test_an_action_without_effect_is_named():
     handle = PhoneHandle()
     with pytest.raises(Stuck, match=r"step 1 changes nothing: open"):
-        play(WIFI_OFF, handle, Hands(execute=lambda action, frame: None))
+        play(WIFI_OFF, handle, ActionExecutor(execute=lambda action, frame: None))
 
 
 def test_a_refused_action_is_told():
     handle = PhoneHandle()
 
     def refuse(action, frame):
-        raise Refused("ValueError: no such app")
+        raise JudgeRefusal("ValueError: no such app")
 
     with pytest.raises(Stuck, match="step 1: ValueError: no such app"):
-        play(WIFI_OFF, handle, Hands(execute=refuse))
+        play(WIFI_OFF, handle, ActionExecutor(execute=refuse))
 
 
 def test_a_solution_that_goes_round_in_circles_ends():
@@ -105,4 +109,4 @@ def test_a_solution_that_goes_round_in_circles_ends():
         handle.put(act(frame, MOBILE.canonical(MOBILE.make("open_app", app_name=name), frame.observation)))
 
     with pytest.raises(Stuck, match=f"after {MAX_ACTIONS} actions"):
-        play(WIFI_OFF, handle, Hands(execute=elsewhere))
+        play(WIFI_OFF, handle, ActionExecutor(execute=elsewhere))

@@ -8,9 +8,9 @@ import types
 import pytest
 
 from collab.envs.simphone.adb.automator import PhoneHandle
-from collab.envs.simphone.adb.server import serving
+from collab.envs.simphone.adb.server import serve_phones
 from collab.envs.simphone.conformance import fidelity as judge_module
-from collab.envs.simphone.conformance.fidelity import CLIENT, Refused, judging
+from collab.envs.simphone.conformance.fidelity import CLIENT, JudgeRefusal, start_judge
 from collab.errors import EnvironmentFailure, UsageError
 
 FAKE = """
@@ -38,14 +38,14 @@ def fake(tmp_path, monkeypatch):
     package = tmp_path / "package"
     (package / "android_world").mkdir(parents=True)
     (package / "android_world" / "registry.py").touch()
-    return lambda: judging(sys.executable, package, port=1, serial="emulator-5554", log=tmp_path / "log")
+    return lambda: start_judge(sys.executable, package, port=1, serial="emulator-5554", log=tmp_path / "log")
 
 
 def test_requests_are_answered(fake):
     with fake() as judge:
         reply = judge.ask("score", task="ä")
         assert (reply["score"], reply["asked"]) == (0.5, {"do": "score", "task": "ä"})
-        with pytest.raises(Refused, match="ValueError: no"):
+        with pytest.raises(JudgeRefusal, match="ValueError: no"):
             judge.ask("raise")
         assert judge.ask("score")["ok"]  # a refusal does not end it
 
@@ -67,9 +67,9 @@ def test_a_process_that_hangs_is_ended(fake, monkeypatch):
 
 def test_a_missing_package_or_interpreter_is_named(fake, tmp_path):
     with pytest.raises(UsageError, match=r"no android_world/registry\.py in .*nowhere"):
-        judging(sys.executable, tmp_path / "nowhere", port=1, serial="x", log=tmp_path / "log").__enter__()
+        start_judge(sys.executable, tmp_path / "nowhere", port=1, serial="x", log=tmp_path / "log").__enter__()
     with pytest.raises(UsageError, match=r"interpreter .*nopython: No such file"):
-        judging(tmp_path / "nopython", tmp_path / "package", port=1, serial="x", log=tmp_path / "log").__enter__()
+        start_judge(tmp_path / "nopython", tmp_path / "package", port=1, serial="x", log=tmp_path / "log").__enter__()
 
 
 def test_an_interpreter_without_androidworlds_packages_says_what_it_misses(tmp_path):
@@ -77,7 +77,7 @@ def test_an_interpreter_without_androidworlds_packages_says_what_it_misses(tmp_p
     package.mkdir()
     (package / "registry.py").touch()
     with pytest.raises(EnvironmentFailure, match="'start-up': ModuleNotFoundError"):
-        judging(sys.executable, tmp_path, port=1, serial="x", log=tmp_path / "log").__enter__()
+        start_judge(sys.executable, tmp_path, port=1, serial="x", log=tmp_path / "log").__enter__()
 
 
 # ---------------------------------------------------------------------------------------------------- its client
@@ -98,7 +98,7 @@ class Row:
 
 
 def test_rows_become_plain_values():
-    plain = module("simphone_judge").plain
+    plain = module("simphone_judge").to_plain
     assert plain({"rows": [Row("a", 1)], "n": (2, None), "on": True}) == {
         "rows": [{"name": "a", "amount": 1}],
         "n": [2, None],
@@ -121,7 +121,7 @@ def adb(monkeypatch):
     components.errors = errors
     monkeypatch.setitem(sys.modules, "android_env.components", components)
     handle = PhoneHandle()
-    with serving({"emulator-5554": handle}) as port:
+    with serve_phones({"emulator-5554": handle}) as port:
         yield module("simphone_adb").AdbClient(port, "emulator-5554"), handle
 
 

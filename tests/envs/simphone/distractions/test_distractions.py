@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.envs.grammar import MOBILE
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.simphone.content.people import RAW_CONTACTS
-from collab.envs.simphone.core import FACTORY, SimPhone, noisy
+from collab.envs.simphone.core import FACTORY, SimPhone, build_noisy
 from collab.envs.simphone.distractions.interruptions import KINDS
-from collab.envs.simphone.distractions.presets import PRESETS, Distractions, chosen, schedule
+from collab.envs.simphone.distractions.presets import PRESETS, Distractions, adjust_preset, schedule
 from collab.envs.simphone.state import rows
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.tasks import TASKS
@@ -66,7 +66,7 @@ def test_oracle_knows_what_will_come_after_wrong_turns() -> None:
         phone = started(name, seed, STORM)
         rng = random.Random(seed)
         for _ in range(3):
-            phone.step(random_action(MOBILE, phone.frame.observation, rng, ending=False))
+            phone.step(draw_action(MOBILE, phone.frame.observation, rng, ending=False))
         solution = phone.oracle()
         if not solution or len(solution) > SUITE.instance(name, seed).max_steps - 3:
             continue
@@ -98,7 +98,7 @@ def test_equal_actions_lead_to_equal_screens_also_in_a_fork(preset: str) -> None
         one, other = (started(name, 3, PRESETS[preset]) for _ in range(2))  # type: ignore[index]
         rng, fork = random.Random(name), None
         for step in range(9):
-            action = random_action(MOBILE, one.frame.observation, rng, ending=False)
+            action = draw_action(MOBILE, one.frame.observation, rng, ending=False)
             fork = one.fork() if step == 4 else fork
             seen = one.step(action)
             assert seen == other.step(action)
@@ -151,7 +151,7 @@ def test_label_and_version_tell_what_was_asked_for() -> None:
 
 
 def test_a_knob_set_as_the_preset_has_it_changes_nothing() -> None:
-    assert chosen("daily", {"shuffle": True, "language": None}) == PRESETS["daily"]
+    assert adjust_preset("daily", {"shuffle": True, "language": None}) == PRESETS["daily"]
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_a_knob_set_as_the_preset_has_it_changes_nothing() -> None:
 )
 def test_bad_knobs_are_refused_in_one_line(changes: dict[str, float], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as error:
-        chosen("calm", changes)
+        adjust_preset("calm", changes)
     assert "\n" not in str(error.value)
 
 
 def test_noise_grows() -> None:
     none, some, plenty = (
-        len(rows(noisy(FACTORY, one, 5, "a task"), RAW_CONTACTS)) for one in ("none", "some", "plenty")
+        len(rows(build_noisy(FACTORY, one, 5, "a task"), RAW_CONTACTS)) for one in ("none", "some", "plenty")
     )
     assert none < some < plenty
 

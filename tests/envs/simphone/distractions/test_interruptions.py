@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from collab.envs.grammar import MOBILE
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.simphone.apps.system import open_shade
 from collab.envs.simphone.core import FACTORY
-from collab.envs.simphone.distractions.interruptions import KINDS, STAGES, begin, is_banner, way_out
+from collab.envs.simphone.distractions.interruptions import KINDS, STAGES, begin, find_way_out, is_banner
 from collab.envs.simphone.distractions.presets import hold
 from collab.envs.simphone.state import Manner, Page, Phone, focus_on, push, start
-from collab.envs.simphone.touch import act, effect
+from collab.envs.simphone.touch import act, describe_effect
 from collab.envs.simphone.ui.screen import look
 from collab.types import Action
 
@@ -45,7 +45,7 @@ def test_the_way_out_leads_back_to_the_same_phone(kind: str) -> None:
     assert covered.cover is not None
     assert covered != form()
     assert look(covered).observation.text != look(form()).observation.text
-    assert tap(covered, way_out(covered.cover)) == form()
+    assert tap(covered, find_way_out(covered.cover)) == form()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -56,7 +56,7 @@ def test_the_wrong_button_leads_astray_and_back(kind: str) -> None:
     assert astray.cover is not None
     assert astray.cover.stage == on.to
     assert uncovered(astray) == form()
-    assert tap(astray, way_out(astray.cover)) == form()
+    assert tap(astray, find_way_out(astray.cover)) == form()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -69,7 +69,7 @@ def test_nothing_below_is_touched_through_a_cover(kind: str) -> None:
             if phone.cover is None or is_banner(phone.cover):
                 return  # a banner leaves the rest of the screen in use
         frame = look(phone)
-        action = random_action(MOBILE, frame.observation, rng, ending=False)
+        action = draw_action(MOBILE, frame.observation, rng, ending=False)
         if action.type in ("navigate_home", "open_app", "answer", "wait"):
             continue
         phone = act(frame, action)
@@ -153,11 +153,11 @@ def test_one_interruption_at_a_time_and_no_rating_without_an_app() -> None:
 
 def test_the_history_says_what_came_up() -> None:
     before = look(form())
-    words = {kind: effect(before, look(begin(form(), kind, 3)), BACK) for kind in KINDS}
+    words = {kind: describe_effect(before, look(begin(form(), kind, 3)), BACK) for kind in KINDS}
     assert words["call"] == "Incoming call came up"
     assert words["banner"] == "a notification came up"
-    assert effect(look(begin(form(), "call", 3)), before, BACK) == "went back to Contacts: Create contact"
-    assert effect(before, look(hold(form(), 2)), BACK) == "the screen is loading"
+    assert describe_effect(look(begin(form(), "call", 3)), before, BACK) == "went back to Contacts: Create contact"
+    assert describe_effect(before, look(hold(form(), 2)), BACK) == "the screen is loading"
 
 
 # ------------------------------------------------------------------------------------------------------- slow screens

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from collab.envs.grammar import MOBILE
-from collab.envs.random_actions import random_action
+from collab.envs.random_actions import draw_action
 from collab.envs.simphone.core import FACTORY, SimPhone
-from collab.envs.simphone.distractions.looks import drawn
+from collab.envs.simphone.distractions.looks import draw_manner
 from collab.envs.simphone.distractions.presets import PRESETS, Distractions
 from collab.envs.simphone.state import ACCENTS, HEIGHT, LAUNCHER, WIDTH, Manner, Page, Phone, push, start
 from collab.envs.simphone.suite import SimPhoneSuite
@@ -16,7 +16,7 @@ from collab.envs.simphone.tasks import TASKS
 from collab.envs.simphone.ui.render import render
 from collab.envs.simphone.ui.screen import look
 from collab.envs.simphone.ui.theme import ACCENTS as COLOURS
-from collab.envs.simphone.ui.theme import DARK, LIGHT, accented
+from collab.envs.simphone.ui.theme import DARK, LIGHT, apply_accent
 
 SETTINGS = "com.android.settings"
 
@@ -76,12 +76,12 @@ def test_rows_margins_and_text_change_their_places() -> None:
 
 
 def test_a_style_is_drawn_by_seed() -> None:
-    manners = [drawn(PRESETS["hostile"], seed, "a task") for seed in range(60)]
+    manners = [draw_manner(PRESETS["hostile"], seed, "a task") for seed in range(60)]
     assert {manner.accent for manner in manners} == {None, *ACCENTS}
     assert len({manner.font for manner in manners}) == 4
     assert {manner.language for manner in manners} == {"english", "german"}
-    assert manners == [drawn(PRESETS["hostile"], seed, "a task") for seed in range(60)]
-    assert drawn(Distractions(), 1, "a task") == Manner()
+    assert manners == [draw_manner(PRESETS["hostile"], seed, "a task") for seed in range(60)]
+    assert draw_manner(Distractions(), 1, "a task") == Manner()
 
 
 def test_everything_lies_on_the_screen_in_any_style() -> None:
@@ -90,7 +90,7 @@ def test_everything_lies_on_the_screen_in_any_style() -> None:
         phone, rng = SimPhone(distractions=PRESETS["hostile"]), random.Random(number)
         phone.reset(suite.instance(spec.name, number))
         for _ in range(8):
-            result = phone.step(random_action(MOBILE, phone.frame.observation, rng, ending=False))
+            result = phone.step(draw_action(MOBILE, phone.frame.observation, rng, ending=False))
             for one in result.observation.elements:
                 assert one.box is not None
                 assert 0 <= one.box.left < one.box.right <= WIDTH, one
@@ -102,9 +102,9 @@ def test_everything_lies_on_the_screen_in_any_style() -> None:
 def test_colours_have_light_and_dark_forms() -> None:
     assert set(COLOURS) == set(ACCENTS)
     for name in ACCENTS:
-        assert accented(LIGHT, name).accent != LIGHT.accent
-        assert accented(DARK, name).accent not in (DARK.accent, accented(LIGHT, name).accent)
-    assert accented(LIGHT, None) is LIGHT
+        assert apply_accent(LIGHT, name).accent != LIGHT.accent
+        assert apply_accent(DARK, name).accent not in (DARK.accent, apply_accent(LIGHT, name).accent)
+    assert apply_accent(LIGHT, None) is LIGHT
 
 
 def test_size_and_colour_are_drawn() -> None:

@@ -7,42 +7,42 @@ from dataclasses import replace
 import pytest
 
 from collab.envs.grammar import MOBILE
-from collab.envs.simphone.app import Line, Node, View
+from collab.envs.simphone.app import NodeLine, UiNode, View
 from collab.envs.simphone.apps import INSTALLED
 from collab.envs.simphone.content.people import add_person
 from collab.envs.simphone.core import FACTORY, SimPhone
-from collab.envs.simphone.distractions.interruptions import KINDS, STAGES, begin, covering
+from collab.envs.simphone.distractions.interruptions import KINDS, STAGES, begin, build_covering
 from collab.envs.simphone.distractions.looks import (
-    english_names,
-    german,
-    german_at,
     is_label,
+    load_english_names,
+    load_table,
     place_of,
-    said,
-    table,
-    worded,
+    reword,
+    reword_view,
+    translate,
+    translate_at,
 )
 from collab.envs.simphone.state import USUAL, Manner, Page, push, start
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.tasks import TASKS
 from collab.envs.simphone.touch import act
-from collab.envs.simphone.ui.screen import Frame, input_nodes, look, view_of
+from collab.envs.simphone.ui.screen import Frame, build_view, list_inputs, look
 
 SUITE = SimPhoneSuite()
 GERMAN = Manner(language="german")
 HOLE = re.compile(r"\{\w+\}")
 
 
-def nodes_of(view: View) -> Iterator[Node]:
+def nodes_of(view: View) -> Iterator[UiNode]:
     single = (*view.actions, view.navigation, view.fab)
     for item in (*view.body, view.footer, *single):
         if item is not None:
-            yield from item.nodes if isinstance(item, Line) else (item,)
+            yield from item.nodes if isinstance(item, NodeLine) else (item,)
 
 
 def texts_of(frame: Frame) -> Iterator[tuple[str, str]]:
     """Every text of a screen and its place, those out of sight included."""
-    view = view_of(frame.phone)
+    view = build_view(frame.phone)
     yield view.title, f"title/{frame.page.screen}"
     yield frame.phone.notice or "", "notice"
     for node in nodes_of(view):
@@ -73,18 +73,18 @@ def test_every_label_that_the_oracles_see_has_a_german_translation(frames: list[
         (place, text)
         for frame in frames
         for text, place in texts_of(frame)
-        if is_label(text, place) and german_at(text, place) is None
+        if is_label(text, place) and translate_at(text, place) is None
     }
     assert not missing, f"give them a line in tables/german.yaml, or their place one in tables/data.yaml: {missing}"
 
 
 def test_an_unknown_label_would_be_found() -> None:
     assert is_label("Brand-new label", "org.tasks:id/anything")
-    assert german_at("Brand-new label", "org.tasks:id/anything") is None
+    assert translate_at("Brand-new label", "org.tasks:id/anything") is None
 
 
 def test_every_app_has_a_german_name() -> None:
-    names = table("german")["apps"]
+    names = load_table("german")["apps"]
     assert {app.name for app in INSTALLED} <= set(names)
     assert len(set(names.values())) == len(names)
 
@@ -96,19 +96,19 @@ def test_interruptions_speak_german(kind: str) -> None:
         assert phone.cover is not None
         for stage in (stage for name, stage in STAGES if name == phone.cover.kind):
             cover = replace(phone.cover, stage=stage)
-            for text in (node for node in nodes_of(covering(phone, cover))):
-                assert not is_label(text.label, place_of(text.key)) or german(text.label), text
+            for text in (node for node in nodes_of(build_covering(phone, cover))):
+                assert not is_label(text.label, place_of(text.key)) or translate(text.label), text
 
 
 def test_translations_have_the_holes_of_their_text() -> None:
-    known = table("german")
+    known = load_table("german")
     for text, translation in (known["texts"] | known["beside_data"]).items():
         assert sorted(HOLE.findall(text)) == sorted(HOLE.findall(translation)), text
 
 
 def test_templates_at_places_of_data_have_translations() -> None:
-    known = table("german")["texts"] | table("german")["beside_data"]
-    assert all(one in known for allowed in table("data").values() for one in allowed)
+    known = load_table("german")["texts"] | load_table("german")["beside_data"]
+    assert all(one in known for allowed in load_table("data").values() for one in allowed)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_templates_at_places_of_data_have_translations() -> None:
     ],
 )
 def test_german(text: str, place: str, shown: str) -> None:
-    assert said(text, place, GERMAN) == shown
+    assert reword(text, place, GERMAN) == shown
 
 
 # --------------------------------------------------------------------------------------------- only the phone's own
@@ -151,8 +151,8 @@ def test_german(text: str, place: str, shown: str) -> None:
     ],
 )
 def test_what_users_wrote_is_kept(text: str, place: str, shown: str) -> None:
-    assert said(text, place, GERMAN) == shown
-    assert said(text, place, Manner(wording=1)) == text
+    assert reword(text, place, GERMAN) == shown
+    assert reword(text, place, Manner(wording=1)) == text
 
 
 def test_a_contact_called_like_a_button_keeps_the_name() -> None:
@@ -167,21 +167,21 @@ def test_a_contact_called_like_a_button_keeps_the_name() -> None:
 
 def test_what_is_typed_and_every_key_stay(frames: list[Frame]) -> None:
     for frame in frames:
-        view, screen = view_of(frame.phone), frame.page.screen
+        view, screen = build_view(frame.phone), frame.page.screen
         for manner in (GERMAN, Manner(wording=3)):
-            other = worded(view, screen, manner)
+            other = reword_view(view, screen, manner)
             assert [node.key for node in nodes_of(other)] == [node.key for node in nodes_of(view)]
-            assert [node.value for node in input_nodes(other)] == [node.value for node in input_nodes(view)]
-        assert worded(view, screen, USUAL) is view
+            assert [node.value for node in list_inputs(other)] == [node.value for node in list_inputs(view)]
+        assert reword_view(view, screen, USUAL) is view
 
 
 # ----------------------------------------------------------------------------------------------------------- synonyms
 
 
 def test_no_synonym_is_a_label_of_its_own() -> None:
-    own = table("german")
+    own = load_table("german")
     labels = {"english": {*own["texts"], *own["apps"]}, "german": {*own["texts"].values(), *own["apps"].values()}}
-    for language, words in table("synonyms").items():
+    for language, words in load_table("synonyms").items():
         taken = {other for others in words.values() for other in others} & labels[language]
         assert not taken, (language, taken)
         assert set(words) <= labels[language]
@@ -193,17 +193,19 @@ def test_labels_of_a_screen_stay_different(frames: list[Frame], language: str) -
     for seed in range(3):
         manner = Manner(language=language, wording=seed)  # type: ignore[arg-type]
         for frame in frames[::3]:
-            view = view_of(frame.phone)
+            view = build_view(frame.phone)
             usual = [node.label for node in nodes_of(view) if node.tap or node.field]
-            other = [node.label for node in nodes_of(worded(view, frame.page.screen, manner)) if node.tap or node.field]
+            other = [
+                node.label for node in nodes_of(reword_view(view, frame.page.screen, manner)) if node.tap or node.field
+            ]
             assert len(set(other)) >= len(set(usual)), (usual, other)
 
 
 def test_synonyms_are_drawn_by_seed_and_mean_the_same_all_along() -> None:
-    shown = {said("Delete", "x:id/delete", Manner(wording=seed)) for seed in range(40)}
-    assert shown == {"Delete", *table("synonyms")["english"]["Delete"]}
-    assert {said("Delete", f"x:id/{number}", Manner(wording=9)) for number in range(9)} == {
-        said("Delete", "x:id/delete", Manner(wording=9))
+    shown = {reword("Delete", "x:id/delete", Manner(wording=seed)) for seed in range(40)}
+    assert shown == {"Delete", *load_table("synonyms")["english"]["Delete"]}
+    assert {reword("Delete", f"x:id/{number}", Manner(wording=9)) for number in range(9)} == {
+        reword("Delete", "x:id/delete", Manner(wording=9))
     }
 
 
@@ -226,6 +228,6 @@ def test_the_drawer_finds_apps_by_either_name() -> None:
 
 
 def test_german_names_hide_no_english_one() -> None:
-    for name, english in english_names().items():
+    for name, english in load_english_names().items():
         there = FACTORY.apps.by_name.get(name)
         assert there is None or there is FACTORY.apps.by_name.get(english)

@@ -39,52 +39,52 @@ class AdbClient:
         try:
             return self._run(args[0], args[1:], timeout or TIMEOUT_S)
         except OSError as problem:
-            self._failed(args, f"adb server on port {self._port}: {problem}")
+            self._fail(args, f"adb server on port {self._port}: {problem}")
 
     def shell(self, command: str) -> bytes:
-        """Output of a shell command; AdbControllerError when its exit code is not 0."""
+        """Return the output of a shell command; AdbControllerError when its exit code is not 0."""
         return self.execute_command(["shell", command])
 
     def _run(self, verb: str, args: list[str], timeout: float) -> bytes:
         if verb == "shell":
-            code, output = self._shell(" ".join(args), timeout)
-            return output if code == 0 else self._failed([verb, *args], output.decode("utf-8", "replace"))
+            code, output = self._run_shell(" ".join(args), timeout)
+            return output if code == 0 else self._fail([verb, *args], output.decode("utf-8", "replace"))
         if verb == "push":
             return self._push(Path(args[0]).read_bytes(), args[1], timeout)
         if verb == "pull":
             Path(args[1]).write_bytes(self._pull(args[0], timeout))
             return b""
         if verb in ("emu", "root"):
-            with self._service(f"{verb}:" + " ".join(args), timeout) as stream:
+            with self._open_service(f"{verb}:" + " ".join(args), timeout) as stream:
                 return _rest(stream)
-        return self._failed([verb, *args], "SimPhone has no such service")
+        return self._fail([verb, *args], "SimPhone has no such service")
 
-    def _failed(self, args: list[str], reason: str) -> NoReturn:
+    def _fail(self, args: list[str], reason: str) -> NoReturn:
         raise errors.AdbControllerError(f"Error executing adb command: [adb {' '.join(args)}]\n{reason}")
 
     # --------------------------------------------------------------------------------------------------- services
 
-    def _service(self, name: str, timeout: float) -> socket.socket:
-        """A connection to a service of the phone."""
+    def _open_service(self, name: str, timeout: float) -> socket.socket:
+        """Return a connection to a service of the phone."""
         stream = socket.create_connection((HOST, self._port), timeout=timeout)
         try:
             for service in (f"host:transport:{self._serial}", name):
                 data = service.encode()
                 stream.sendall(b"%04x" % len(data) + data)
-                if _exactly(stream, 4) != b"OKAY":
-                    reason = _exactly(stream, int(_exactly(stream, 4), 16)).decode("utf-8", "replace")
-                    self._failed([service], reason)
+                if _read_exactly(stream, 4) != b"OKAY":
+                    reason = _read_exactly(stream, int(_read_exactly(stream, 4), 16)).decode("utf-8", "replace")
+                    self._fail([service], reason)
         except BaseException:
             stream.close()
             raise
         return stream
 
-    def _shell(self, command: str, timeout: float) -> tuple[int, bytes]:
+    def _run_shell(self, command: str, timeout: float) -> tuple[int, bytes]:
         output = bytearray()
-        with self._service(f"shell,v2,raw:{command}", timeout) as stream:
+        with self._open_service(f"shell,v2,raw:{command}", timeout) as stream:
             while True:
-                kind, size = struct.unpack("<BI", _exactly(stream, 5))
-                data = _exactly(stream, size)
+                kind, size = struct.unpack("<BI", _read_exactly(stream, 5))
+                data = _read_exactly(stream, size)
                 if kind in (_STDOUT, _STDERR):
                     output += data
                 elif kind == _EXIT:
@@ -92,32 +92,32 @@ class AdbClient:
 
     def _push(self, data: bytes, path: str, timeout: float) -> bytes:
         target = f"{path},{0o100660}".encode()
-        with self._service("sync:", timeout) as stream:
+        with self._open_service("sync:", timeout) as stream:
             stream.sendall(b"SEND" + struct.pack("<I", len(target)) + target)
             for start in range(0, len(data), _CHUNK):
                 chunk = data[start : start + _CHUNK]
                 stream.sendall(b"DATA" + struct.pack("<I", len(chunk)) + chunk)
             stream.sendall(b"DONE" + struct.pack("<I", 0))
-            kind, size = struct.unpack("<4sI", _exactly(stream, 8))
+            kind, size = struct.unpack("<4sI", _read_exactly(stream, 8))
             if kind != b"OKAY":
-                self._failed(["push", path], _exactly(stream, size).decode("utf-8", "replace"))
+                self._fail(["push", path], _read_exactly(stream, size).decode("utf-8", "replace"))
         return b"1 file pushed\n"
 
     def _pull(self, path: str, timeout: float) -> bytes:
         name, data = path.encode(), bytearray()
-        with self._service("sync:", timeout) as stream:
+        with self._open_service("sync:", timeout) as stream:
             stream.sendall(b"RECV" + struct.pack("<I", len(name)) + name)
             while True:
-                kind, size = struct.unpack("<4sI", _exactly(stream, 8))
+                kind, size = struct.unpack("<4sI", _read_exactly(stream, 8))
                 if kind == b"DONE":
                     return bytes(data)
-                chunk = _exactly(stream, size)
+                chunk = _read_exactly(stream, size)
                 if kind != b"DATA":
-                    self._failed(["pull", path], chunk.decode("utf-8", "replace"))
+                    self._fail(["pull", path], chunk.decode("utf-8", "replace"))
                 data += chunk
 
 
-def _exactly(stream: socket.socket, size: int) -> bytes:
+def _read_exactly(stream: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
         chunk = stream.recv(min(size - len(data), 1 << 20))

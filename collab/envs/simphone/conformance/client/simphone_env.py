@@ -58,17 +58,17 @@ class SimPhoneEnv(env_interface.AndroidEnvInterface):  # type: ignore[misc]  # t
         self.width, self.height = adb_utils.get_screen_size(self)
 
     def action_spec(self) -> dict[str, Any]:
-        """android_env's touch actions."""
+        """Return android_env's touch actions."""
         return dict(specs.base_action_spec())
 
     def observation_spec(self) -> dict[str, Any]:
-        """android_env's observations: pixels, time since the last one (always 0) and orientation."""
+        """Return android_env's observations: pixels, time since the last one (always 0) and orientation."""
         return dict(specs.base_observation_spec(height=self.height, width=self.width))
 
     def reset(self) -> dm_env.TimeStep:
         """Look at the phone as it is."""
         self._touched = []
-        return dm_env.restart(self._observation())
+        return dm_env.restart(self._build_observation())
 
     def step(self, action: dict[str, Any]) -> dm_env.TimeStep:
         """Touch or lift; a touch lifted where it began is a tap, elsewhere a swipe."""
@@ -81,28 +81,28 @@ class SimPhoneEnv(env_interface.AndroidEnvInterface):  # type: ignore[misc]  # t
             self._touched = []
             gesture = ["tap", *begin] if begin == end else ["swipe", *begin, *end, 200]
             self.adb.shell("input " + " ".join(map(str, gesture)))
-        return dm_env.transition(reward=0.0, observation=self._observation())
+        return dm_env.transition(reward=0.0, observation=self._build_observation())
 
     def close(self) -> None:
-        """Nothing to give back: every command is a connection of its own."""
+        """Give nothing back: every command is a connection of its own."""
 
     def execute_adb_call(self, call: adb_pb2.AdbRequest) -> adb_pb2.AdbResponse:
         """Execute a request on the phone; AdbControllerError when the command fails, as on a device."""
         return self._parser.parse(call)
 
     def forest(self) -> Any:
-        """The accessibility forest of the present screen."""
+        """Return the accessibility forest of the present screen."""
         dump = self.adb.shell("uiautomator dump /dev/tty").decode("utf-8")
         return forest(dump[: dump.rindex(">") + 1])
 
-    def _observation(self) -> dict[str, Any]:
+    def _build_observation(self) -> dict[str, Any]:
         return {
-            "pixels": self._picture() if self._pictures else np.zeros((self.height, self.width, 3), np.uint8),
+            "pixels": self._take_picture() if self._pictures else np.zeros((self.height, self.width, 3), np.uint8),
             "timedelta": np.int64(0),
             "orientation": np.array([1, 0, 0, 0], np.uint8),
         }
 
-    def _picture(self) -> Any:
+    def _take_picture(self) -> Any:
         raw = self.adb.shell("screencap")
         width, height = struct.unpack("<II", raw[:8])
         return np.frombuffer(raw, np.uint8, offset=16).reshape(height, width, 4)[:, :, :3].copy()
@@ -117,12 +117,12 @@ class SimPhoneController(android_world_controller.AndroidWorldController):  # ty
         self._a11y_method = android_world_controller.A11yMethod.A11Y_FORWARDER_APP
 
     def get_a11y_forest(self) -> Any:
-        """The accessibility forest of the present screen."""
+        """Return the accessibility forest of the present screen."""
         return self.env.forest()
 
 
 def connect(port: int, serial: str, *, pictures: bool = True) -> interface.AsyncAndroidEnv:
-    """AndroidWorld's environment on a phone of the adb server at `port`; see `SimPhoneEnv` for `pictures`.
+    """Return AndroidWorld's environment on a phone of the adb server at `port`; see `SimPhoneEnv` for `pictures`.
 
     Raises:
         AdbControllerError: there is no such server or phone.
@@ -134,7 +134,7 @@ def connect(port: int, serial: str, *, pictures: bool = True) -> interface.Async
 
 
 def forest(xml: str) -> Any:
-    """The accessibility forest of a screen dump: a window for each root view, its views in reading order."""
+    """Return the accessibility forest of a screen dump: a window for each root view, its views in reading order."""
     made = android_accessibility_forest_pb2.AndroidAccessibilityForest()
     kinds = android_accessibility_window_info_pb2.AndroidAccessibilityWindowInfo.WindowType
     for number, root in enumerate(ET.fromstring(xml), 1):
@@ -143,7 +143,7 @@ def forest(xml: str) -> Any:
             id=number, layer=number, window_type=kinds.TYPE_INPUT_METHOD if keyboard else kinds.TYPE_APPLICATION
         )
         window.is_active = window.is_focused = not keyboard
-        _box(window.bounds_in_screen, root)
+        _set_box(window.bounds_in_screen, root)
         _add(window.tree, root, window_id=number, depth=0)
     return made
 
@@ -164,11 +164,11 @@ def _add(tree: Any, view: ET.Element, *, window_id: int, depth: int) -> int:
         is_editable=view.get("class") == _EDITABLE,
         **{flag: view.get(name) == "true" for flag, name in _FLAGS.items()},
     )
-    _box(node.bounds_in_screen, view)
+    _set_box(node.bounds_in_screen, view)
     below = [_add(tree, child, window_id=window_id, depth=depth + 1) for child in view]
     tree.nodes[place].child_ids.extend(below)
     return place
 
 
-def _box(rect: Any, view: ET.Element) -> None:
+def _set_box(rect: Any, view: ET.Element) -> None:
     rect.left, rect.top, rect.right, rect.bottom = map(int, re.findall(r"-?\d+", view.get("bounds", "0 0 0 0")))

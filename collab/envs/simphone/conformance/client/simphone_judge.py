@@ -9,7 +9,7 @@ python simphone_judge.py --package PATH --port PORT --serial SERIAL
     {"do": "end"}                                     tear_down
 
 An answer is one line: {"ok": true, …}, or {"ok": false, "error": TEXT} when AndroidWorld raised. Everything that
-AndroidWorld prints goes to standard error. Where it waits for the device, the phone's clock goes on and nobody waits.
+AndroidWorld prints goes to standard error. Where it waits for the device, the phone's clock goes on without waiting.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Judge:
         one = {name: self._tasks[name]}
         self._task = self._suite.create_suite(one, n_task_combinations=1, seed=seed, tasks=[name])[name][0]
         goal = self._task.goal  # some goals complete the parameters; setting up may reword them
-        params = plain(self._task.params)
+        params = to_plain(self._task.params)
         for app in self._task.app_names:  # AndroidWorld does so once, when it sets up a device
             if app and app != "clipper":
                 self._save_snapshot(app, self._env.controller)
@@ -120,18 +120,18 @@ class Judge:
         self._adb.shell(f"sleep {seconds}")
 
 
-def plain(value: Any) -> Any:
-    """Parameters as JSON: rows become dictionaries.
+def to_plain(value: Any) -> Any:
+    """Return parameters as JSON: rows become dictionaries.
 
     Raises:
         TypeError: something else is among them.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain(dataclasses.asdict(value))
+        return to_plain(dataclasses.asdict(value))
     if isinstance(value, dict):
-        return {str(name): plain(part) for name, part in value.items()}
+        return {str(name): to_plain(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
+        return [to_plain(part) for part in value]
     if value is None or isinstance(value, (str, int, float)):
         return value
     raise TypeError(f"a parameter is a {type(value).__name__}, allowed: JSON values and rows")
