@@ -17,7 +17,7 @@ from itertools import chain
 
 from collab.evaluation.metrics import FEW, FEW_TOLD
 from collab.utils.text import amount
-from collab.view.plots import REHEARSAL, Figure, rewards_of
+from collab.view.plots import REHEARSAL, Plot, rewards_of
 from collab.view.schema.runs import Edge, EpochView, Heat, Overview, Problem, Rate, RunRow, RunView, Spending
 
 DASH = "–"
@@ -62,7 +62,7 @@ _PROBLEMS = 20
 
 
 def report(
-    view: RunView, overview: Overview, problems: Sequence[Problem] = (), pictures: Iterable[tuple[Figure, str]] = ()
+    view: RunView, overview: Overview, problems: Sequence[Problem] = (), pictures: Iterable[tuple[Plot, str]] = ()
 ) -> str:
     """The whole document.
 
@@ -303,7 +303,7 @@ def _edges(edges: Sequence[Edge]) -> str:
     return safe(", ".join(f"{speaker} → {hearer}" for speaker, hearer in edges) or "none")
 
 
-def _pictures(pictures: Iterable[tuple[Figure, str]]) -> Iterator[str]:
+def _pictures(pictures: Iterable[tuple[Plot, str]]) -> Iterator[str]:
     told = list(pictures)
     if not told:
         return
