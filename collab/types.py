@@ -1,7 +1,7 @@
 """The nouns that cross rooms, in the order in which an episode meets them.
 
     Task → Observation (Element) → Prompt → Utterance → ActionMatrix → Vote → StepResult → Step → Trajectory
-    Label: Outcome, RewardMatrix, PreferencePair — separate records that point to a trajectory
+    RewardMatrix, PreferencePair — separate records that point to a trajectory
 
 All are frozen, keyword-only values without behaviour beyond small derived properties. Agents are indexed by
 i = 0..n−1, rounds by j = 0..m−1, environment steps by t = 0..T−1.
@@ -637,15 +637,3 @@ class PreferencePair:
     def place(self) -> ReplyRef:
         """Under which it is listed: the reply whose input is answered, or the first one of the solved trajectory."""
         return self.answered or self.chosen[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
-    """A judgement on a trajectory: a separate record, so that it can be made again without a new rollout."""
-
-    trajectory: str
-    maker: str
-    """Who judged, with its version."""
-    rewards: tuple[RewardMatrix, ...] = ()
-    pairs: tuple[PreferencePair, ...] = ()
-    outcome: Outcome | None = None

@@ -29,7 +29,7 @@ MARKS = "osvDosvD"
 
 _DPI = 72
 """One point is one pixel, so sizes of text and of axes have the same unit."""
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "axes.edgecolor": GRID,
     "axes.labelcolor": PALE,
     "axes.spines.right": False,
@@ -70,7 +70,7 @@ def new_axes(title: str, note: str = "", *, width: float, height: float) -> Axes
     figure.set_label(printable(f"{title}: {note}" if note else title))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_axisbelow(True)
-    above = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+    above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
     if title:
         place = (0, 34 if note else 16)
         axes.annotate(printable(title), (0, 1), place, fontsize=14, fontweight="bold", **above)

@@ -72,6 +72,8 @@ def _curves(plan: Plan, records: Records, value: Callable[[EpochNumbers], float 
 @plot_style()
 def draw_curves(title: str, unit: str, curves: Sequence[Curve]) -> FigureBase:
     """Draw all curves in one picture; ValueError without a curve."""
+    from matplotlib.ticker import MaxNLocator
+
     if not any(curve.dots for curve in curves):
         raise ValueError("no curve, no picture")
     axes = new_axes(title, unit, width=420, height=300)
@@ -81,7 +83,7 @@ def draw_curves(title: str, unit: str, curves: Sequence[Curve]) -> FigureBase:
         width = 1.5 if curve.look else 2.5
         axes.plot(*zip(*curve.means, strict=True), color=colour, linestyle=dash, linewidth=width, label=curve.name)
         axes.plot(*zip(*curve.dots, strict=True), "o", color=colour, markersize=6, alpha=0.6, markeredgewidth=0)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
     axes.set_xlabel("epoch")
     axes.grid()
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, handlelength=3)

@@ -302,7 +302,7 @@ def draw_reliability(record: CalibrationRecord) -> FigureBase:
     lefts, widths = [column.low for column in columns], [column.high - column.low for column in columns]
     axes.bar(lefts, [column.good or 0.0 for column in columns], widths, align="edge", color=BAR, edgecolor="white")
     axes.plot([0, 1], [0, 1], color=PALE, linestyle="--", linewidth=1)
-    dots = [(column.mean_score, column.good) for column in columns if column.count]
+    dots = [(column.mean_score or 0.0, column.good or 0.0) for column in columns if column.count]
     axes.plot([x for x, _ in dots], [y for _, y in dots], "o", color=PALETTE[0], markersize=9, markeredgecolor="white")
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="score", ylabel="share of good actions")
     axes.grid()
