@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError, from_json
 
 from collab.errors import StoreFailure
 from collab.store.manifest import FORMAT_VERSION, Manifest, check_version, is_version, now
-from collab.types import EpisodeError, Observation, Outcome, Spent, Step, Task
+from collab.types import EpisodeError, Observation, Outcome, Step, Task, Usage
 from collab.utils.redact import hide_values, holds_secret
 
 _CONFIG = ConfigDict(ser_json_inf_nan="strings")
@@ -123,7 +123,7 @@ class SpentRecorded:
 
     __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
 
-    spent: Spent
+    spent: Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

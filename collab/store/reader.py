@@ -37,7 +37,7 @@ from collab.store.index import Index, found_by
 from collab.store.log import Place
 from collab.store.manifest import FILE, DamagedHead, Manifest, read_manifest
 from collab.store.run_dir import owner
-from collab.types import EpisodeError, Outcome, Spent, Step, Trajectory
+from collab.types import EpisodeError, Outcome, Step, Trajectory, Usage
 from collab.utils.files import check_plain
 
 Status: TypeAlias = Literal["running", "finished", "stopped", "dead"]
@@ -265,7 +265,7 @@ class RunReader:
         open_ones = [self.trajectory(one.id) for one in self.episodes() if one.state == "unfinished"]
         return [_prefix(trajectory) for trajectory in open_ones]
 
-    def spent(self) -> list[Spent]:
+    def spent(self) -> list[Usage]:
         """What each process that worked on the run told at its end, in log order."""
         sql = "SELECT segment, offset, length FROM events WHERE type = 'spent' ORDER BY segment, offset"
         found = self._whole(lambda: self._events(SpentRecorded, sql))

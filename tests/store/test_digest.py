@@ -10,7 +10,7 @@ import pytest
 from collab.errors import RunFormatError
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
-from collab.types import EpisodeError, PolicyRef, Spent, Step
+from collab.types import EpisodeError, PolicyRef, Step, Usage
 
 
 def edit(step: Step, **changes: object) -> Step:
@@ -46,7 +46,7 @@ def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, made:
         writer.step("A/0", made.step(1))
         end = RunStore(tmp_path / "whole").reader().trajectory("A/0")
         writer.end_episode("A/0", outcome=end.outcome, final=end.final, seconds=1000.0)
-        writer.spent(Spent(calls=8, prompt_tokens=1, completion_tokens=1, cost_usd=1.0))
+        writer.spent(Usage(calls=8, prompt_tokens=1, completion_tokens=1, cost_usd=1.0))
     assert run_hash(store) == whole
 
 

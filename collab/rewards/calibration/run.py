@@ -35,8 +35,7 @@ from collab.rewards.labelling import Labelling, label
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.query import text_hash
 from collab.store.run_dir import check_free, new_directory
-from collab.store.usage import total
-from collab.types import Prompt
+from collab.types import Prompt, Usage
 from collab.utils.files import write_atomic, writing
 from collab.utils.plotting import BAR, INK, PALE, PALETTE, new_axes, plot_style, to_svg
 from collab.utils.text import amount
@@ -173,7 +172,7 @@ async def _work(
         return CalibrationResult(path=path, record=record, progress=progress, stopped=told)
     lost = [one for known_pass in asked for one in read_labels(path, known_pass.name).lost]
     record = _finished(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
-    record = replace(record, spent=total([*([] if record.spent is None else [record.spent]), *lost]))
+    record = replace(record, spent=sum(lost, record.spent or Usage()))
     with writing(path, f"go on with: {resume_command(path)}"):
         write_atomic(path / PICTURE, to_svg(draw_reliability(record)).encode())
         write_record(path, record)
