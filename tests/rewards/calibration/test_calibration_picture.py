@@ -8,19 +8,19 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from collab.rewards.calibration.metrics import Calibration, Known, auc, ece, reliability
+from collab.rewards.calibration.metrics import Calibration, KnownStep, auc, ece, reliability
 from collab.rewards.calibration.record import CalibrationRecord
 from collab.rewards.calibration.run import draw_reliability
 from collab.utils.plotting import to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 KNOWN = [
-    *(Known(score=0.25, good=good) for good in (True, False, False, False)),
-    *(Known(score=0.95, good=good) for good in (True, True, False)),
+    *(KnownStep(score=0.25, good=good) for good in (True, False, False, False)),
+    *(KnownStep(score=0.95, good=good) for good in (True, True, False)),
 ]
 
 
-def drawn(known: list[Known], bins: int = 10) -> Figure:
+def drawn(known: list[KnownStep], bins: int = 10) -> Figure:
     picture = reliability(known, bins)
     numbers = Calibration(
         critic="llm-1",
