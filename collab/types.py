@@ -1,7 +1,7 @@
 """The nouns that cross rooms, in the order in which an episode meets them.
 
     Task → Observation (Element) → Prompt → Utterance → ActionMatrix → Vote → StepResult → Step → Trajectory
-    Label: Outcome, RewardMatrix, PreferencePair — separate records that point to a trajectory
+    RewardMatrix, PreferencePair — separate records that point to a trajectory
 
 All are frozen, keyword-only values without behaviour beyond small derived properties. Agents are indexed by
 i = 0..n−1, rounds by j = 0..m−1, environment steps by t = 0..T−1.
@@ -498,22 +498,32 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """What the model calls of one process cost, those of steps that were never finished and of summaries included."""
+class Usage:
+    """What model calls cost: of one call, of a process, of a whole run; those of steps never finished included."""
 
-    calls: int
+    calls: int = 0
     """Calls that were answered."""
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
     """Over the calls that were counted."""
-    cost_usd: float
+    cost_usd: float = 0.0
     """Over the calls whose price is known."""
     lost: int = 0
     """Attempts that were sent and never answered whole (cancelled, timed out, cut off): what they cost is not known."""
 
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
 
-FREE = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
-"""No model was asked."""
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            calls=self.calls + other.calls,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cost_usd=self.cost_usd + other.cost_usd,
+            lost=self.lost + other.lost,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -637,15 +647,3 @@ class PreferencePair:
     def place(self) -> ReplyRef:
         """Under which it is listed: the reply whose input is answered, or the first one of the solved trajectory."""
         return self.answered or self.chosen[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
-    """A judgement on a trajectory: a separate record, so that it can be made again without a new rollout."""
-
-    trajectory: str
-    maker: str
-    """Who judged, with its version."""
-    rewards: tuple[RewardMatrix, ...] = ()
-    pairs: tuple[PreferencePair, ...] = ()
-    outcome: Outcome | None = None

@@ -35,7 +35,6 @@ from collab.seeds import derive
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore, RunWriter
 from collab.types import (
-    FREE,
     CellReward,
     EpisodeError,
     Outcome,
@@ -44,6 +43,7 @@ from collab.types import (
     Step,
     Task,
     Trajectory,
+    Usage,
     Utterance,
 )
 
@@ -240,7 +240,7 @@ def _write_pairs(out: Path, pairings: Sequence[Pairing]) -> None:
         failed=Counter(),
         unjudged=0,
         untried=0,
-        spent=FREE,
+        spent=Usage(),
     )
     write_pairs(out, PAIRS, made, recipe=RECIPE, labels=read_labels(out, LABELS), adversary=None)
 

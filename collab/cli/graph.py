@@ -53,13 +53,14 @@ def show_graph(
 ) -> None:
     """Show the layers of a graph: within a round, a layer speaks when all before it have spoken."""
     from collab.config import GraphDefinition
-    from collab.graphs.draw import to_mermaid, to_svg, to_text
+    from collab.graphs.draw import draw_graph, to_mermaid, to_text
     from collab.rollout.build import build_dag
+    from collab.utils.plotting import to_svg
 
     graph = options.library(library).load("graphs", name, GraphDefinition)
     dag = build_dag(graph, seed)
     if svg is not None:
-        _write(svg, to_svg(dag, graph.description))
+        _write(svg, to_svg(draw_graph(dag, graph.description)))
     if as_json:
         emit(_definition_data(graph) | _dag_data(dag) | {"seed": seed, "mermaid": to_mermaid(dag)})
     elif mermaid:

@@ -55,8 +55,7 @@ def report(
     from collab.cli.recorded import find_recorded
     from collab.view.inspector import Inspector
     from collab.view.markdown import report as markdown
-    from collab.view.plots import figures as drawn
-    from collab.view.plots import write_figures
+    from collab.view.plots import draw_plots, write_plots
 
     found = find_recorded(run)
     if found.kind in ("series", "transfer"):
@@ -65,8 +64,8 @@ def report(
     inspector = Inspector([run])
     row = only(inspector, run)
     overview, problems = inspector.overview(row.id, labels), inspector.problems(row.id).problems
-    plots = drawn(overview) if figures is not None else ()
-    paths = [] if figures is None else write_figures(plots, figures)
+    plots = draw_plots(overview) if figures is not None else ()
+    paths = [] if figures is None else write_plots(plots, figures)
     if as_json:
         emit({"overview": overview, "problems": problems, "figures": paths})
     else:

@@ -1,9 +1,8 @@
-"""Pictures of a graph: SVG for pages, Mermaid for Markdown, text for a terminal.
+"""Graphs as a picture, as Mermaid for Markdown, and as text for a terminal.
 
-The SVG reads from left to right, one column per layer. An edge that skips layers is led through a place of its own in
-each column it passes, and the places of a column are sorted by the mean height of their neighbours, which keeps most
-crossings away. An edge has its speaker's colour (from Okabe and Ito's palette, which colour-blind readers can tell
-apart), but nothing is said by colour alone.
+The picture reads from left to right, one column per layer. An edge that skips layers is led through a place of its own
+in each column it passes. The places of a column are sorted by the mean height of their neighbours, which keeps most
+crossings away. An edge has its speaker's colour, but nothing is said by colour alone.
 """
 
 from __future__ import annotations
@@ -11,12 +10,16 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 from statistics import fmean
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from collab.graphs.dag import Dag
+from collab.utils.plotting import PALE, PALETTE, new_axes, plot_style, printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import FigureBase
 
 # -------------------------------------------------------------------------------------------------------- text
 
@@ -53,7 +56,7 @@ EdgePlace: TypeAlias = tuple[str, ...]
 
 _MARGIN, _HEADING, _NODE, _ROW, _GAP = 24, 30, 40, 62, 88
 """Pixels: outer margin, height of the headings, height of a node, distance of rows, width between columns."""
-_LETTER, _PADDING, _NARROWEST = 9, 36, 88
+_LETTER, _PADDING, _NARROWEST = 10, 36, 88
 """Pixels: estimated width of a letter, space beside a label (both sides), width of the narrowest node."""
 
 
@@ -132,73 +135,75 @@ def _breadth(label: str) -> int:
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in label)
 
 
-# --------------------------------------------------------------------------------------------------------- svg
-
-_PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A7B00", "#4D4D4D")
-_INK, _PALE = "#1B1F24", "#6B7480"
+# ------------------------------------------------------------------------------------------------------ picture
 
 
-def to_svg(dag: Dag, title: str = "") -> str:
-    """Draw a stand-alone SVG document.
+@plot_style()
+def draw_graph(dag: Dag, title: str = "", below: Sequence[str] = ()) -> FigureBase:
+    """Draw who hears whom.
 
     Args:
         dag: what to draw.
-        title: for screen readers and tooltips; empty tells the slots.
+        title: for screen readers and tooltips; empty names the slots.
+        below: lines of text below the picture.
     """
     layout = _lay_out(dag)
-    colour = {slot: _PALETTE[place % len(_PALETTE)] for place, slot in enumerate(dag.slots)}
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{layout.width}" height="{layout.height}" '
-        f'viewBox="0 0 {layout.width} {layout.height}" font-family="system-ui, sans-serif" role="img">',
-        f"<title>{_text(title or 'Who hears whom: ' + ', '.join(dag.slots))}</title>",
-        f'<rect width="{layout.width}" height="{layout.height}" fill="#FFFFFF"/>',
-        *(_heading(layout, number) for number in range(len(dag.layers))),
-        *(_arrow(layout, dag, edge, colour[edge[0]]) for edge in dag.edges),
-        *(_node(layout, slot, colour[slot]) for slot in dag.slots),
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
+    axes = new_axes("", width=layout.width, height=layout.height)
+    axes.figure.set_label(printable(title or "Who hears whom: " + ", ".join(dag.slots)))
+    axes.set(xlim=(0, layout.width), ylim=(layout.height, 0))
+    axes.set_axis_off()
+    colour = {slot: PALETTE[place % len(PALETTE)] for place, slot in enumerate(dag.slots)}
+    for number in range(len(dag.layers)):
+        middle = layout.left[number] + layout.node / 2
+        axes.text(middle, _MARGIN + 10, f"layer {number + 1}", fontsize=12, color=PALE, ha="center", va="baseline")
+    for edge in dag.edges:
+        _draw_edge(axes, layout, dag, edge, colour[edge[0]])
+    for slot in dag.slots:
+        _draw_node(axes, layout, slot, colour[slot])
+    for place, line in enumerate(below, start=1):
+        axes.text(_MARGIN, layout.height - 10 + 18 * place, printable(line), fontsize=12, color=PALE)
+    return axes.figure
 
 
-def _heading(layout: _GraphLayout, number: int) -> str:
-    x = layout.left[number] + layout.node / 2
-    where = f'x="{x:g}" y="{_MARGIN + 10}" text-anchor="middle"'
-    return f'<text {where} font-size="12" fill="{_PALE}">layer {number + 1}</text>'
+def _draw_node(axes: Axes, layout: _GraphLayout, slot: str, colour: str) -> None:
+    from matplotlib.patches import FancyBboxPatch
 
-
-def _node(layout: _GraphLayout, slot: str, colour: str) -> str:
     column = layout.depth[slot]
     left, middle = layout.left[column], layout.middle[column][(slot,)]
-    return (
-        f'<g><rect x="{left}" y="{middle - _NODE / 2:g}" width="{layout.node}" height="{_NODE}" rx="{_NODE / 2:g}" '
-        f'fill="#FFFFFF" stroke="{colour}" stroke-width="2.5"/>'
-        f'<text x="{left + layout.node / 2:g}" y="{middle:g}" text-anchor="middle" dominant-baseline="central" '
-        f'font-size="15" font-weight="600" fill="{_INK}">{_text(slot)}</text></g>'
+    shape = f"round,pad=0,rounding_size={_NODE / 2}"
+    axes.add_patch(
+        FancyBboxPatch(
+            (left, middle - _NODE / 2), layout.node, _NODE, boxstyle=shape, facecolor="white", edgecolor=colour, lw=2.5
+        )
     )
+    name = printable(slot)
+    axes.text(left + layout.node / 2, middle, name, fontsize=14, fontweight="bold", ha="center", va="center")
 
 
-def _arrow(layout: _GraphLayout, dag: Dag, edge: tuple[str, str], colour: str) -> str:
-    """A line through every place of the edge, level inside columns and curved between them, with its head."""
+def _draw_edge(axes: Axes, layout: _GraphLayout, dag: Dag, edge: tuple[str, str], colour: str) -> None:
+    """Draw a line through every place of the edge, level inside columns and curved between them, with its head."""
+    from matplotlib.patches import PathPatch, Polygon
+    from matplotlib.path import Path
+
     path = layout.path(edge)
     heights = [layout.middle[column][place] for column, place in path]
     heights[0] += _port(layout, dag, edge, end=0)
     heights[-1] += _port(layout, dag, edge, end=1)
-    x = layout.left[path[0][0]] + layout.node
-    line = [f"M{x:g},{heights[0]:g}"]
+    x: float = layout.left[path[0][0]] + layout.node
+    spots, codes = [(x, heights[0])], [Path.MOVETO]
     for (column, _), before, after in zip(path[1:], heights, heights[1:], strict=False):
         last = column == path[-1][0]
         until = layout.left[column] - (7 if last else 0)
         bend = (until - x) / 2
-        line.append(f"C{x + bend:g},{before:g} {until - bend:g},{after:g} {until:g},{after:g}")
+        spots += [(x + bend, before), (until - bend, after), (until, after)]
+        codes += [Path.CURVE4] * 3
         x = layout.left[column] + layout.node
         if not last:
-            line.append(f"H{x:g}")
-    tip = layout.left[path[-1][0]] - 1
-    head = f"M{tip},{heights[-1]:g} l-9,-4.5 v9 z"
-    return (
-        f'<g><path d="{" ".join(line)}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        f'<path d="{head}" fill="{colour}"/></g>'
-    )
+            spots.append((x, after))
+            codes.append(Path.LINETO)
+    axes.add_patch(PathPatch(Path(spots, codes), facecolor="none", edgecolor=colour, lw=2))
+    tip, height = layout.left[path[-1][0]] - 1, heights[-1]
+    axes.add_patch(Polygon([(tip, height), (tip - 9, height - 4.5), (tip - 9, height + 4.5)], color=colour, lw=0))
 
 
 def _port(layout: _GraphLayout, dag: Dag, edge: tuple[str, str], end: int) -> float:
@@ -213,8 +218,3 @@ def _port(layout: _GraphLayout, dag: Dag, edge: tuple[str, str], end: int) -> fl
 
     side = sorted((other for other in dag.edges if other[end] == edge[end]), key=far)
     return (side.index(edge) - (len(side) - 1) / 2) * min(11, (_NODE - 14) / len(side))
-
-
-def _text(label: str) -> str:
-    """Escaped for XML, which also knows no control characters."""
-    return escape("".join(letter if letter.isprintable() else " " for letter in label))

@@ -37,7 +37,7 @@ from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir
 from collab.loop.state import LoopState
 from collab.rollout.build import class_of, kinds
-from collab.types import Prompt, Spent, Trajectory, Utterance
+from collab.types import Prompt, Trajectory, Usage, Utterance
 
 if TYPE_CHECKING:
     from collab.trainers.estimate import Forecast
@@ -168,7 +168,7 @@ class Labels:
     """For the learner of the same algorithm."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """For the record of the epoch; JSON values."""
-    spent: Mapping[str, Spent] = field(default_factory=dict)
+    spent: Mapping[str, Usage] = field(default_factory=dict)
     """Part of the labelling → what its calls took, those of earlier processes included."""
     hashes: Mapping[str, str] = field(default_factory=dict)
     """Part → SHA-256 of what it said; what has no hash here is in no proof that a resumed training ends alike."""
@@ -212,7 +212,7 @@ class Labeller(Protocol):
     async def label(self, state: LoopState, rollout: Rollout) -> Labels:
         """Label what is not labelled yet, and read all labels; raises `Halted` where it stops before its end."""
 
-    def spent(self, rollout: Path) -> Spent:
+    def spent(self, rollout: Path) -> Usage:
         """Return what earlier processes paid for labels of the rollout of an epoch that is not over."""
 
 
@@ -237,9 +237,9 @@ class NoLabels:
         """Return no labels."""
         return Labels()
 
-    def spent(self, rollout: Path) -> Spent:
+    def spent(self, rollout: Path) -> Usage:
         """Return nothing."""
-        return Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
+        return Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

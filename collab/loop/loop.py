@@ -60,7 +60,6 @@ from collab.models.checkpoint import played_digest
 from collab.rollout.build import with_prompts
 from collab.store.manifest import now
 from collab.store.run_dir import Grant, granted
-from collab.store.usage import total
 from collab.trainers.distributed import as_begun, threads_head
 from collab.trainers.launch import check_processes
 from collab.trainers.prepare import check_device, check_installed, check_reports, versions
@@ -99,7 +98,7 @@ def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDi
     """
     spent = paid_for([folder.rollout, *runs_in(folder.evaluation)])
     if algorithm is not None:
-        spent = total([spent, algorithm.labeller.spent(folder.rollout)])
+        spent += algorithm.labeller.spent(folder.rollout)
     state.progress.tokens += spent.prompt_tokens + spent.completion_tokens
     state.progress.cost_usd += spent.cost_usd
 

@@ -55,8 +55,8 @@ from collab.seeds import derive
 from collab.store.manifest import FILE, find_manifest, write_manifest
 from collab.store.run import RunStore
 from collab.store.run_dir import is_free
-from collab.store.usage import paid, total
-from collab.types import Spent, Trajectory
+from collab.store.usage import paid
+from collab.types import Trajectory, Usage
 from collab.utils.files import read_plain, write_json, writing
 from collab.utils.text import amount
 
@@ -382,14 +382,14 @@ def measured_episodes(config: TrainingConfig, folder: Path) -> dict[int, Iterato
     return {seed: each_trajectory(place) for seed, place in places.items() if not is_free(place, FILE)}
 
 
-def paid_for(runs: Iterable[Path]) -> Spent:
+def paid_for(runs: Iterable[Path]) -> Usage:
     """What those runs took, all their episodes; of one that is not there, nothing."""
     parts = []
     for path in runs:
         if not is_free(path, FILE):
             with RunStore.open(path).reader() as reader:
                 parts.append(paid(reader))
-    return total(parts)
+    return sum(parts, Usage())
 
 
 def is_over(path: Path) -> bool:

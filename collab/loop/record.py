@@ -16,7 +16,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from collab.evaluation.metrics import Report, describe_sampling
 from collab.store.fingerprint import trajectory_hash
 from collab.store.log import segments
 from collab.store.run_dir import HeadFile
-from collab.types import Spent, Trajectory
+from collab.types import Trajectory, Usage
 from collab.utils.files import read_plain
 
 FILE = "training.json"
@@ -214,16 +214,9 @@ class Spending(Definition):
     """Calls that were sent and never answered whole: what they took is not known and in no other field."""
 
     @classmethod
-    def of(cls, paid: Spent, seconds: float | None) -> Spending:
+    def of(cls, paid: Usage, seconds: float | None) -> Spending:
         """Of calls that took so much."""
-        return cls(
-            seconds=seconds,
-            calls=paid.calls,
-            prompt_tokens=paid.prompt_tokens,
-            completion_tokens=paid.completion_tokens,
-            cost_usd=paid.cost_usd,
-            lost=paid.lost,
-        )
+        return cls(seconds=seconds, **asdict(paid))
 
 
 class Trained(Definition):

@@ -18,7 +18,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.record import EpochRecord, Spending, TrainingDir
 from collab.rollout.collector import USED_UP
 from collab.rollout.collector import Progress as Collecting
-from collab.types import Spent
+from collab.types import Usage
 
 _REQUESTED = "stopped on request"
 
@@ -118,13 +118,12 @@ class LoopState:
                 raise Halted(_used_up(name, getattr(self.budget, name)))
         return Budget(**left)
 
-    def spend(self, progress: Collecting | Spent) -> None:
+    def spend(self, progress: Collecting | Usage) -> None:
         """Count in what a part has spent."""
-        tokens = progress.prompt_tokens + progress.completion_tokens if isinstance(progress, Spent) else progress.tokens
-        self.tokens += tokens
+        self.tokens += progress.tokens
         self.cost_usd += progress.cost_usd
         self.progress.inner = None  # counted in now
-        self.progress.tokens += tokens
+        self.progress.tokens += progress.tokens
         self.progress.cost_usd += progress.cost_usd
 
     def halt(self, why: str | None) -> None:

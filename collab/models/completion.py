@@ -94,7 +94,7 @@ class PromptDetails(BaseModel):
     cached_tokens: Count = None
 
 
-class Usage(BaseModel):
+class TokenUsage(BaseModel):
     """Token counts of one call."""
 
     prompt_tokens: Count = None
@@ -105,7 +105,7 @@ class Usage(BaseModel):
 class CountedAnswer(BaseModel):
     """An answer that may say how many tokens it cost."""
 
-    usage: Maybe[Usage] = None
+    usage: Maybe[TokenUsage] = None
 
     @property
     def prompt_tokens(self) -> int | None:

@@ -57,7 +57,7 @@ from collab.rewards.perturb import WEIGHTS, DecisionPoint, MistakeKind, mistakes
 from collab.rewards.query import ask, reason, spoken
 from collab.rollout.collector import Progress as Meter
 from collab.seeds import derive, generator
-from collab.types import FREE, Action, Prompt, Sampling, Segment, Spent, Utterance
+from collab.types import Action, Prompt, Sampling, Segment, Usage, Utterance
 from collab.utils.concurrency import GRACE_S, Stopped, unless_stopped
 
 
@@ -94,7 +94,7 @@ class AdversaryProposal:
     """Reason and action, as a policy would say them; whether it can be read is not promised."""
     maker: str
     """Which adversary said it, and how: "sampler-1: other element", "llm-1: gpt-4o-mini"."""
-    spent: Spent = FREE
+    spent: Usage = Usage()
     """What the model calls behind it cost."""
 
 
@@ -415,7 +415,7 @@ class LanguageAdversary:
         parsed = read_reply(text, occasion.case.space, occasion.case.observation)
         if parsed.action is not None:
             text = write_reply(parsed.reason, parsed.action, occasion.case.space)
-        spent = Spent(
+        spent = Usage(
             calls=1,
             prompt_tokens=reply.prompt_tokens or 0,
             completion_tokens=reply.completion_tokens or 0,

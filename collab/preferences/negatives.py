@@ -39,8 +39,7 @@ from collab.rewards.base import CriticInput
 from collab.rewards.credit import JudgedStep, Negative, rewarded_actions
 from collab.rewards.oracle import Reach, reaching
 from collab.rewards.query import first_failure
-from collab.store.usage import total
-from collab.types import FREE, Action, CellRef, Observation, Spent
+from collab.types import Action, CellRef, Observation, Usage
 
 EQUALS_CHOSEN = "equals the chosen action"
 EQUALS_REWARDED = "equals a rewarded action"
@@ -108,7 +107,7 @@ class Negatives:
     refused: Counter[str] = field(default_factory=Counter)
     """Replies that were dropped, by cause, and occasions on which nothing worse was known. Cells about which
     the adversary could not be asked count once, however often that was tried."""
-    spent: Spent = FREE
+    spent: Usage = Usage()
     """What asking cost, dropped replies included."""
     untried: int = 0
     """Of `negatives`: those that nobody could try, for the state cannot be brought back."""
@@ -123,7 +122,7 @@ async def negatives(
     prefix: Callable[[str], str],
     seed: int,
     attempts: int = 3,
-    paid: list[Spent] | None = None,
+    paid: list[Usage] | None = None,
 ) -> Negatives:
     """A negative for each of some rewarded cells, as far as the adversary finds one.
 
@@ -145,7 +144,7 @@ async def negatives(
         raise ConfigError(f"an adversary asked {attempts} times per cell; allowed: 1 or more")
     asked, found, refused = sorted(set(cells)), dict[CellRef, Negative](), Counter[str]()
     never = dict[tuple[CellRef, str], None]()
-    spent = list[Spent]() if paid is None else paid
+    spent = list[Usage]() if paid is None else paid
     if not asked:
         return Negatives(negatives={})
     async with _reach(case) as reach:
@@ -164,7 +163,7 @@ async def negatives(
                     refused[checked] += 1
     refused.update(cause for _, cause in never)
     untried = len(found) if case.state is None else 0
-    return Negatives(negatives=found, refused=refused, spent=total(spent), untried=untried)
+    return Negatives(negatives=found, refused=refused, spent=sum(spent, Usage()), untried=untried)
 
 
 def _occasion(case: CriticInput, step: JudgedStep, cell: CellRef, prefix: Callable[[str], str], seed: int) -> Occasion:
@@ -183,7 +182,7 @@ async def _reach(case: CriticInput) -> AsyncIterator[Reach | None]:
 
 
 async def _proposals(
-    adversary: Adversary, occasions: Sequence[Occasion], spent: list[Spent]
+    adversary: Adversary, occasions: Sequence[Occasion], spent: list[Usage]
 ) -> list[AdversaryProposal | str | None]:
     """All at once and each to its end; what was answered is paid before a failure is raised."""
     asking = [_proposal(adversary, occasion) for occasion in occasions]

@@ -58,8 +58,7 @@ from collab.rewards.credit import (
 from collab.rewards.labelling import PATIENCE
 from collab.rewards.labels import LabelSet
 from collab.seeds import generator
-from collab.store.usage import total
-from collab.types import FREE, CellRef, PreferencePair, ReplyRef, Spent, Trajectory, Utterance
+from collab.types import CellRef, PreferencePair, ReplyRef, Trajectory, Usage, Utterance
 from collab.utils.redact import redact
 
 PairSource: TypeAlias = Literal["adversary", "contrast", "correction"]
@@ -375,7 +374,7 @@ class Paired:
     """Steps without a judgement."""
     untried: int
     """Negatives in pairs or not that nobody could try, for their state cannot be brought back."""
-    spent: Spent
+    spent: Usage
     """What asking the adversary cost."""
 
 
@@ -424,7 +423,7 @@ async def pair_up(
         asked=asking.steps,
         unjudged=unjudged,
         untried=sum(one.untried for one in found),
-        spent=total([*(one.spent for one in found), replace(FREE, lost=lost_by(adversary) - lost)]),
+        spent=sum((one.spent for one in found), Usage(lost=lost_by(adversary) - lost)),
     )
 
 
@@ -474,7 +473,7 @@ class _Asking:
 
     async def ask(self, case: CriticInput, step: JudgedStep) -> Negatives:
         """The negatives of a step; none where nobody could be asked."""
-        cells, paid = wanted(step, self.recipe.sources, self.recipe.seed), list[Spent]()
+        cells, paid = wanted(step, self.recipe.sources, self.recipe.seed), list[Usage]()
         self.steps += bool(cells)
         async with self.gate:
             if self.ended is not None:
@@ -498,7 +497,7 @@ class _Asking:
                         f"asking for worse sides, or trying them, failed for {PATIENCE} steps in a row, the last: "
                         f"{redact(str(failure))}"
                     )
-                return Negatives(negatives={}, spent=total(paid))
+                return Negatives(negatives={}, spent=sum(paid, Usage()))
         if cells:
             self.in_a_row = 0
         return found

@@ -48,8 +48,7 @@ from collab.rollout.build import build_suite
 from collab.rollout.collector import Progress as Meter
 from collab.rollout.run import stored_config
 from collab.store.reader import RunReader
-from collab.store.usage import total
-from collab.types import PreferencePair, Spent, Trajectory
+from collab.types import PreferencePair, Trajectory, Usage
 from collab.utils.text import amount
 
 NO_CAP = 0
@@ -275,7 +274,7 @@ class RebuiltPairs:
     """Questions that the adversary answered now; what it had answered before was recalled."""
     missing: Counter[str]
     """Cells of judged steps that have no score, by cause: nothing is paired of them."""
-    spent: Spent
+    spent: Usage
     """What critic and adversary cost now."""
     counted: int
     """Episodes that were paired."""
@@ -440,7 +439,7 @@ class _Rebuild:
                 finally:
                     self.meter.lost += lost_by(adversary) - begun
                 # What earlier processes asked in vain is part of what these pairs cost.
-                return replace(made, spent=total([made.spent, remembering.before])), label_of(adversary)
+                return replace(made, spent=made.spent + remembering.before), label_of(adversary)
 
     async def _paired(self, labels: LabelSet, adversary: Adversary) -> Paired:
         return await pair_up(

@@ -29,7 +29,7 @@ from collab.rewards.query import prompt_hash, text_hash
 from collab.store import log
 from collab.store.manifest import find_manifest
 from collab.store.run_dir import RunLock
-from collab.types import FREE, Spent
+from collab.types import Usage
 from collab.utils.files import writing
 from collab.utils.redact import hide_values, known_secrets
 
@@ -149,9 +149,9 @@ class RememberingAdversary:
         self._options = json.dumps(options, sort_keys=True)
         begun = lost_by(adversary)
         memory.watch(lambda: lost_by(adversary) - begun)
-        self.before = replace(FREE, lost=memory.lost)
+        self.before = Usage(lost=memory.lost)
         """What earlier processes asked in vain."""
-        self.recalled: list[Spent] = [self.before] if memory.lost else []
+        self.recalled: list[Usage] = [self.before] if memory.lost else []
         """What the answers cost that were recalled, when they were given; and what was asked in vain."""
 
     @property
@@ -184,7 +184,7 @@ class RememberingAdversary:
 
     def _again(self, said: AdversaryProposal) -> AdversaryProposal:
         self.recalled.append(said.spent)
-        return replace(said, spent=FREE)
+        return replace(said, spent=Usage())
 
     def _key(self, occasion: Occasion) -> str:
         space = occasion.case.space

@@ -36,7 +36,7 @@ from collab.preferences.pairs import Paired, PairRecipe
 from collab.rewards.labels import NAME, LabelHead, LabelSet, check_called
 from collab.store.manifest import find_manifest, now, versions
 from collab.store.run_dir import RunLock, read_versioned
-from collab.types import FREE, PreferencePair, Spent
+from collab.types import PreferencePair, Usage
 from collab.utils.files import read_plain, sync_directory, write_atomic, writing
 from collab.utils.redact import hide_values
 
@@ -81,7 +81,7 @@ class PairHead:
     """Steps without a judgement."""
     untried: int
     """Negatives that nobody could try, for their state cannot be brought back."""
-    spent: Spent = FREE
+    spent: Usage = Usage()
     """What the adversary cost the process that wrote this; what it recalled from an earlier one cost nothing more, but
     calls of unknown cost are those of all processes. The pairs of a training tell what all its processes spent."""
     versions: Mapping[str, str] = field(default_factory=versions)

@@ -45,9 +45,9 @@ from collab.types import (
     Observation,
     Outcome,
     RewardMatrix,
-    Spent,
     Task,
     Trajectory,
+    Usage,
     Utterance,
 )
 
@@ -317,10 +317,10 @@ def to_all_equal(case: CriticInput, words: Mapping[Action, CellScore]) -> dict[C
     return {cell.cell: words[action] for action, cells in case.proposals().items() for cell in cells}
 
 
-def spent_on(calls: Iterable[CriticCall]) -> Spent:
+def spent_on(calls: Iterable[CriticCall]) -> Usage:
     """What calls cost, as far as it was counted and the price is known."""
     each = tuple(calls)
-    return Spent(
+    return Usage(
         calls=len(each),
         prompt_tokens=sum(call.prompt_tokens or 0 for call in each),
         completion_tokens=sum(call.completion_tokens or 0 for call in each),

@@ -25,7 +25,7 @@ from collab.rewards.base import UNREAD, Critic, CriticInput, Judgement, sound, s
 from collab.rewards.labels import LabelWriter
 from collab.rewards.query import PartlyAnswered
 from collab.rollout.collector import USED_UP
-from collab.types import FREE, Spent
+from collab.types import Usage
 from collab.utils.concurrency import GRACE_S, Stopped, unless_stopped
 from collab.utils.redact import redact
 from collab.utils.text import amount
@@ -68,9 +68,9 @@ class Labelling:
     started: float = field(default_factory=time.monotonic)
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Usage:
         """What the critic's answered calls cost, those about failed cases included."""
-        return Spent(
+        return Usage(
             calls=self.calls,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
@@ -87,7 +87,7 @@ class Labelling:
         self.rewarded += sum(score > self.threshold for score in scores)
         self.pay(spent_on(judgement.calls))
 
-    def pay(self, spent: Spent) -> None:
+    def pay(self, spent: Usage) -> None:
         """Add what answers cost."""
         self.calls += spent.calls
         self.prompt_tokens += spent.prompt_tokens
@@ -218,7 +218,7 @@ class _Worker:
                 f"remove {self.writer.directory} to have this critic asked about them again"
             )
 
-    def _failed(self, case: CriticInput, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:
+    def _failed(self, case: CriticInput, failure: EnvironmentFailure | ModelFailure, spent: Usage = Usage()) -> None:
         self.labelling.pay(spent)
         self.writer.fail(case, failure, spent)
         self.labelling.failed += 1

@@ -20,7 +20,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -32,7 +32,7 @@ from collab.rewards.base import CriticInput, Judgement
 from collab.store import log
 from collab.store.manifest import find_manifest, now, versions
 from collab.store.run_dir import RunLock, owner, read_versioned
-from collab.types import FREE, Spent
+from collab.types import Usage
 from collab.utils.files import write_atomic, writing
 from collab.utils.redact import hide_values, known_secrets, redact
 
@@ -70,7 +70,7 @@ class FailedLabel:
     error: str
     """Class name in `collab.errors`."""
     message: str
-    spent: Spent = FREE
+    spent: Usage = Usage()
     """What was paid for answers about it all the same, which are lost; older versions recorded nothing."""
 
 
@@ -102,7 +102,7 @@ class LabelSet:
     """(trajectory, step) → the last judgement; in the order in which they were made."""
     failed: Mapping[tuple[str, int], FailedLabel]
     """Steps that were asked about in vain and not judged since."""
-    lost: Sequence[Spent] = ()
+    lost: Sequence[Usage] = ()
     """What was asked in vain: each step that failed, every time, and the calls whose cost is not known."""
 
     def of(self, case: CriticInput) -> Judgement | None:
@@ -150,13 +150,13 @@ def read_labels(run: Path, name: str) -> LabelSet:
         raise UnknownName.of(f"labelling of {run}", name, labellings(run))
     judged: dict[tuple[str, int], Judgement] = {}
     failed: dict[tuple[str, int], FailedLabel] = {}
-    lost: list[Spent] = []
+    lost: list[Usage] = []
     for record in _records(directory):
         if isinstance(record, Judgement):
             judged[record.key] = record
             failed.pop(record.key, None)
         elif isinstance(record, UnansweredCalls):
-            lost.append(replace(FREE, lost=record.lost))
+            lost.append(Usage(lost=record.lost))
         else:
             failed[record.trajectory, record.step] = record
             lost.append(record.spent)
@@ -204,7 +204,7 @@ class LabelWriter:
         self._append("judged", judgement)
         self._known[judgement.key] = judgement.case
 
-    def fail(self, case: CriticInput, error: CollabError, spent: Spent = FREE) -> None:
+    def fail(self, case: CriticInput, error: CollabError, spent: Usage = Usage()) -> None:
         """Append that nobody could be asked about a case; it stays not judged.
 
         Args:

@@ -32,7 +32,7 @@ from collab.envs.text import format_element
 from collab.errors import ModelFailure, boundary
 from collab.models.base import CallClock, Model, Reply, Request
 from collab.prompts.parse import read_reply, write_reply
-from collab.types import Action, ElementTarget, Observation, Prompt, Sampling, Spent
+from collab.types import Action, ElementTarget, Observation, Prompt, Sampling, Usage
 
 UNFIT = "an item does not fit the schema"
 NO_ITEM = "the reply holds no item"
@@ -222,7 +222,7 @@ class PartlyAnswered(ModelFailure):
         spent: what the answers cost.
     """
 
-    def __init__(self, failure: ModelFailure, spent: Spent) -> None:
+    def __init__(self, failure: ModelFailure, spent: Usage) -> None:
         super().__init__(str(failure))
         self.failure, self.spent = failure, spent
 

@@ -38,7 +38,7 @@ from collab.graphs.deliberation import Network
 from collab.models.base import Reply
 from collab.rollout.episode import Admit, Episode, Stage, play
 from collab.store.run import Recorder
-from collab.types import EpisodeError, Spent, Step, Trajectory
+from collab.types import EpisodeError, Step, Trajectory, Usage
 from collab.utils.text import amount
 
 _RECENT = 64
@@ -174,7 +174,6 @@ def _behind(curve: Sequence[tuple[float, float]], used: float) -> float:
 
 PATIENCE = 10
 """Infrastructure failures in a row before a collection stops."""
-NOTHING = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
 USED_UP = "budget used up"
 """Begins what is said where a limit ends something."""
 
@@ -220,7 +219,7 @@ class Progress:
     warnings: dict[str, int] = field(default_factory=dict)
     """What was amiss with replies that count all the same → how many."""
     started: float = field(default_factory=time.monotonic)
-    earlier: Spent = NOTHING
+    earlier: Usage = Usage()
     """What earlier processes spent on the same run; the counts above are of this one."""
     workload: Workload = field(default_factory=Workload)
     """The episodes that this process plays, by their step budgets."""
@@ -231,9 +230,9 @@ class Progress:
         return self.prompt_tokens + self.completion_tokens
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Usage:
         """What all calls of this process cost."""
-        return Spent(
+        return Usage(
             calls=self.calls,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
@@ -242,15 +241,9 @@ class Progress:
         )
 
     @property
-    def spent_in_all(self) -> Spent:
+    def spent_in_all(self) -> Usage:
         """The same with what earlier processes spent."""
-        return Spent(
-            calls=self.earlier.calls + self.calls,
-            prompt_tokens=self.earlier.prompt_tokens + self.prompt_tokens,
-            completion_tokens=self.earlier.completion_tokens + self.completion_tokens,
-            cost_usd=self.earlier.cost_usd + self.cost_usd,
-            lost=self.earlier.lost + self.lost,
-        )
+        return self.earlier + self.spent
 
     @property
     def hit_rate(self) -> float | None:
@@ -313,7 +306,7 @@ class Progress:
 
     def exceeded(self, budget: Budget) -> str | None:
         """Which limit is used up, in words; None while there is room."""
-        usd, tokens = self.earlier.cost_usd, self.earlier.prompt_tokens + self.earlier.completion_tokens
+        usd, tokens = self.earlier.cost_usd, self.earlier.tokens
         if budget.usd is not None and self.cost_usd >= budget.usd:
             before = f", {usd:.4f} USD before that" if usd else ""
             return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD{before}"

@@ -39,13 +39,13 @@ from collab.rollout.build import (
     task_names,
     with_prompts,
 )
-from collab.rollout.collector import NOTHING, Collection, Progress, collect
+from collab.rollout.collector import Collection, Progress, collect
 from collab.rollout.episode import Admit, Episode, Stage
 from collab.store.manifest import Manifest
 from collab.store.run import RunRecorder, RunStore, RunWriter
 from collab.store.usage import paid
 from collab.trust import check_trusted
-from collab.types import PlannedTask, Spent, Step, Trajectory
+from collab.types import PlannedTask, Step, Trajectory, Usage
 from collab.utils.concurrency import unless_stopped
 from collab.utils.redact import HIDDEN
 from collab.utils.text import amount
@@ -398,7 +398,7 @@ class _Recorded:
     """Id of an episode with an outcome → whether it was solved."""
     unfinished: Mapping[str, Sequence[Step]] = field(default_factory=dict)
     """Recorded steps of those that can be resumed where they stood."""
-    spent: Spent = NOTHING
+    spent: Usage = Usage()
 
 
 def _split(path: Path, suite: Suite) -> _Recorded:

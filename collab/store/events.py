@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError, from_json
 
 from collab.errors import StoreFailure
 from collab.store.manifest import FORMAT_VERSION, Manifest, check_version, is_version, now
-from collab.types import EpisodeError, Label, Observation, Outcome, Spent, Step, Task
+from collab.types import EpisodeError, Observation, Outcome, Step, Task, Usage
 from collab.utils.redact import hide_values, holds_secret
 
 _CONFIG = ConfigDict(ser_json_inf_nan="strings")
@@ -118,21 +118,12 @@ class TextRecorded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRecorded:
-    """A judgement on a trajectory; a later one by the same maker replaces it."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
-
-    label: Label
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SpentRecorded:
     """What one process spent, told at its end; one that died told nothing."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
 
-    spent: Spent
+    spent: Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +143,6 @@ Event: TypeAlias = (
     | StepRecorded
     | EpisodeFinished
     | TextRecorded
-    | LabelRecorded
     | SpentRecorded
     | Note
 )
@@ -167,7 +157,6 @@ TYPES: dict[str, type[Event]] = {
     "step": StepRecorded,
     "episode_finished": EpisodeFinished,
     "text": TextRecorded,
-    "label": LabelRecorded,
     "spent": SpentRecorded,
     "note": Note,
 }

@@ -1,6 +1,6 @@
-"""The run hash: equal for runs in which the same was seen, said, decided and judged.
+"""The run hash: equal for runs in which the same was seen, said and decided.
 
-It covers tasks, screens, prompts, replies, token ids, actions, votes, outcomes, rewards and pairs, and no times, costs,
+It covers tasks, screens, prompts, replies, token ids, actions, votes and outcomes, and no times, costs,
 log-probabilities, file names or log order: a run that was killed and resumed hashes like one that was not. It is meant
 to compare runs on one machine; another machine may round a model's numbers, and so sample, differently.
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 from collab.errors import RunFormatError
 from collab.store.run import RunStore
-from collab.types import Label, Observation, ReplyRef, Step, Trajectory, Utterance
+from collab.types import Observation, Step, Trajectory, Utterance
 
 
 def run_hash(store: RunStore) -> str:
-    """SHA-256 over all episodes, sorted by epoch, task and number, and all labels.
+    """SHA-256 over all episodes, sorted by epoch, task and number.
 
     Raises:
         RunFormatError: steps are lost; a hash of what is left would prove nothing.
@@ -30,8 +30,6 @@ def run_hash(store: RunStore) -> str:
             if summary.missing or len(trajectory.steps) != summary.steps:
                 raise RunFormatError(f"{store.path}: steps of episode {summary.id} are lost: a run in part has no hash")
             digest.update(trajectory_hash(trajectory).encode())
-        for label in reader.labels():
-            digest.update(_bytes(_label(label)))
     return digest.hexdigest()
 
 
@@ -74,21 +72,6 @@ def _cell(cell: Utterance) -> list[Any]:
         [cell.prompt.prefix, cell.prompt.suffix, cell.prompt.layout, cell.prompt.trimmed],
         [cell.policy.version, asdict(cell.sampling), cell.seed],
     ]
-
-
-def _label(label: Label) -> list[Any]:
-    return [
-        [label.trajectory, label.maker, asdict(label.outcome) if label.outcome else None],
-        [[m.step, m.critic, [[r.cell, r.score, r.missing] for r in m.rewards]] for m in label.rewards],
-        [
-            [pair.id, pair.source, _replies(pair.chosen), _replies(pair.rejected), pair.synthetic]
-            for pair in label.pairs
-        ],
-    ]
-
-
-def _replies(side: tuple[ReplyRef, ...]) -> list[Any]:
-    return [[reply.trajectory, reply.step, reply.cell] for reply in side]
 
 
 def _screen(observation: Observation | None) -> str | None:

@@ -31,7 +31,6 @@ from collab.store.events import (
     EpisodeFinished,
     EpisodeStarted,
     Event,
-    LabelRecorded,
     Record,
     StepRecorded,
     TextRecorded,
@@ -46,7 +45,6 @@ from collab.utils.files import open_plain
 PLACES = (
     ("events", ""),
     ("texts", ""),
-    ("labels", ""),
     ("steps", ""),
     ("episodes", "start_"),
     ("episodes", "end_"),
@@ -107,8 +105,6 @@ def found_by(event: Event | None) -> tuple[object, ...]:
             return clean(trajectory), attempt, step.index
         case EpisodeStarted() | EpisodeFinished():
             return clean(event.trajectory), event.attempt
-        case LabelRecorded(label=label):
-            return clean(label.trajectory), clean(label.maker)
         case TextRecorded(hash=hash):
             return (clean(hash),)
         case _:

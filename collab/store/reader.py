@@ -26,7 +26,6 @@ from collab.store.events import (
     EpisodeFinished,
     EpisodeStarted,
     Event,
-    LabelRecorded,
     Record,
     RunStarted,
     SpentRecorded,
@@ -38,7 +37,7 @@ from collab.store.index import Index, found_by
 from collab.store.log import Place
 from collab.store.manifest import FILE, DamagedHead, Manifest, read_manifest
 from collab.store.run_dir import owner
-from collab.types import EpisodeError, Label, Outcome, Spent, Step, Trajectory
+from collab.types import EpisodeError, Outcome, Step, Trajectory, Usage
 from collab.utils.files import check_plain
 
 Status: TypeAlias = Literal["running", "finished", "stopped", "dead"]
@@ -266,16 +265,7 @@ class RunReader:
         open_ones = [self.trajectory(one.id) for one in self.episodes() if one.state == "unfinished"]
         return [_prefix(trajectory) for trajectory in open_ones]
 
-    def labels(self, trajectory: str | None = None) -> list[Label]:
-        """Labels of one trajectory or of all, by trajectory and maker; the last by each maker."""
-        sql = (
-            "SELECT segment, offset, length, trajectory, maker FROM labels WHERE trajectory = coalesce(?, trajectory)"
-            " ORDER BY trajectory, maker"
-        )
-        found = self._whole(lambda: self._events(LabelRecorded, sql, trajectory))
-        return [event.label for event in found]
-
-    def spent(self) -> list[Spent]:
+    def spent(self) -> list[Usage]:
         """What each process that worked on the run told at its end, in log order."""
         sql = "SELECT segment, offset, length FROM events WHERE type = 'spent' ORDER BY segment, offset"
         found = self._whole(lambda: self._events(SpentRecorded, sql))

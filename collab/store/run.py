@@ -44,7 +44,6 @@ from collab.store.events import (
     EpisodeResumed,
     EpisodeStarted,
     Event,
-    LabelRecorded,
     Note,
     Record,
     RunFinished,
@@ -61,7 +60,7 @@ from collab.store.log import Appender
 from collab.store.manifest import FILE, Manifest, find_manifest, versions, write_manifest
 from collab.store.reader import RunReader
 from collab.store.run_dir import RunLock, new_directory
-from collab.types import EpisodeError, Label, Observation, Outcome, Spent, Step, Task, Trajectory
+from collab.types import EpisodeError, Observation, Outcome, Step, Task, Trajectory, Usage
 from collab.utils.files import writing
 from collab.utils.redact import known_secrets, redact
 
@@ -236,12 +235,7 @@ class RunWriter:
                 self._log.sync()
         self._blobs.check()
 
-    def label(self, label: Label) -> None:
-        """Record a judgement; it replaces an earlier one by the same maker on the same trajectory."""
-        with self._mutex:
-            self._append(LabelRecorded(label=label))
-
-    def spent(self, spent: Spent) -> None:
+    def spent(self, spent: Usage) -> None:
         """Record what this process spent."""
         with self._mutex:
             self._append(SpentRecorded(spent=spent))

@@ -21,13 +21,12 @@ from collab.store.events import (
     EpisodeFinished,
     EpisodeResumed,
     EpisodeStarted,
-    LabelRecorded,
     Record,
     StepRecorded,
     TextRecorded,
 )
 from collab.store.log import Place
-from collab.types import Action, Label, Point, Target
+from collab.types import Action, Point, Target
 
 
 @lru_cache(maxsize=1024)
@@ -47,7 +46,7 @@ def layers(agents: tuple[str, ...], edges: tuple[tuple[str, str], ...]) -> Mappi
     return found
 
 
-VERSION = 6
+VERSION = 7
 """Changes with the tables below; an index of another version is built anew."""
 
 SCHEMA = """
@@ -75,16 +74,6 @@ CREATE TABLE cells (
     latency_s REAL, queue_s REAL, width REAL, cost_usd REAL,
     PRIMARY KEY (key, step, position)
 ) WITHOUT ROWID;
-CREATE TABLE labels (
-    trajectory TEXT, maker TEXT, segment TEXT, offset INTEGER, length INTEGER, PRIMARY KEY (trajectory, maker)
-);
-CREATE TABLE rewards (
-    trajectory TEXT, maker TEXT, step INTEGER, critic TEXT, agent TEXT, round INTEGER, score REAL, missing TEXT
-);
-CREATE INDEX rewards_of ON rewards (trajectory, step);
-CREATE TABLE pairs (id TEXT, source TEXT, trajectory TEXT, maker TEXT, step INTEGER);
-CREATE INDEX pairs_of ON pairs (trajectory, step);
-CREATE INDEX pairs_by_id ON pairs (id);
 """
 
 _REOPEN = """
@@ -113,8 +102,6 @@ def insert(connection: sqlite3.Connection, record: Record, place: Place) -> str 
             connection.execute("INSERT OR IGNORE INTO texts VALUES (?, ?, ?, ?)", (clean(hash), *_at(place)))
         case EpisodeStarted():
             _start(connection, record.event, place, record.time)
-        case LabelRecorded(label=label):
-            _label(connection, label, place)
         case _:
             row = (*_at(place), _plain(record.type), _plain(record.time))
             connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
@@ -253,28 +240,6 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
         ],
     )
     connection.execute("UPDATE episodes SET updated = ? WHERE key = ?", (time, key))
-
-
-def _label(connection: sqlite3.Connection, label: Label, place: Place) -> None:
-    who = (clean(label.trajectory), clean(label.maker))
-    for table in ("labels", "rewards", "pairs"):
-        connection.execute(f"DELETE FROM {table} WHERE trajectory = ? AND maker = ?", who)
-    connection.execute("INSERT INTO labels VALUES (?, ?, ?, ?, ?)", (*who, *_at(place)))
-    connection.executemany(
-        "INSERT INTO rewards VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (*who, m.step, _plain(m.critic), _plain(r.cell.agent), r.cell.round, r.score, _plain(r.missing))
-            for m in label.rewards
-            for r in m.rewards
-        ],
-    )
-    connection.executemany(
-        "INSERT INTO pairs VALUES (?, ?, ?, ?, ?)",
-        [
-            (clean(pair.id), _plain(pair.source), *who, pair.chosen[0].step if pair.chosen else None)
-            for pair in label.pairs
-        ],
-    )
 
 
 def _at(place: Place) -> tuple[str, int, int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 
 from collab.store.manifest import Manifest
 from collab.store.reader import RunReader
-from collab.types import Spent
+from collab.types import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Costs:
     """By the weights that spoke, see `model_of`."""
     proposals: tuple[Proposals, ...]
     """One per agent, in the order of `by_agent`."""
-    spent: Spent | None
+    spent: Usage | None
     """By all processes that told, in all: steps that were never finished, summaries and replaced attempts included.
     None when none told."""
     processes: int
@@ -148,15 +148,15 @@ WHERE segment NOT IN (SELECT segment FROM events WHERE type = 'spent')
 """The same, of processes that told nothing at their end."""
 
 
-def paid(reader: RunReader) -> Spent:
+def paid(reader: RunReader) -> Usage:
     """What a run took, with steps that never ended and episodes that broke or were not needed in the end.
 
     That is what its processes told at their end; of one that told nothing, because it was killed or is at work, what
     was recorded.
     """
     calls, prompt, completion, usd = reader.query(_UNTOLD)[0]
-    untold = Spent(calls=calls, prompt_tokens=prompt or 0, completion_tokens=completion or 0, cost_usd=usd or 0.0)
-    return total([untold, *reader.spent()])
+    untold = Usage(calls=calls, prompt_tokens=prompt or 0, completion_tokens=completion or 0, cost_usd=usd or 0.0)
+    return sum(reader.spent(), untold)
 
 
 def costs_of(reader: RunReader) -> Costs:
@@ -190,7 +190,7 @@ def costs_of(reader: RunReader) -> Costs:
         by_agent={agent: by_agent[agent] for agent in _in_order(reader.manifest, by_agent)},
         by_model=by_model,
         proposals=_proposals(reader, _in_order(reader.manifest, by_agent)),
-        spent=total(told) if told else None,
+        spent=sum(told, Usage()) if told else None,
         processes=reader.query("SELECT count(*) FROM events WHERE type IN ('run_started', 'run_resumed')")[0][0],
         told=len(told),
     )
@@ -226,16 +226,4 @@ def _proposals(reader: RunReader, agents: Iterable[str]) -> tuple[Proposals, ...
             first=first.get(agent, 0),
         )
         for agent in agents
-    )
-
-
-def total(spent: Iterable[Spent]) -> Spent:
-    """All of it together."""
-    each = list(spent)
-    return Spent(
-        calls=sum(one.calls for one in each),
-        prompt_tokens=sum(one.prompt_tokens for one in each),
-        completion_tokens=sum(one.completion_tokens for one in each),
-        cost_usd=sum(one.cost_usd for one in each),
-        lost=sum(one.lost for one in each),
     )

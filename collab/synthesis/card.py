@@ -23,7 +23,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from collab.config import load_environment
@@ -34,10 +34,9 @@ from collab.library import Library
 from collab.rewards.query import text_hash
 from collab.rollout.build import splits_in
 from collab.seeds import derive
-from collab.store.usage import total
 from collab.synthesis.config import SynthConfig, Unit
 from collab.synthesis.journal import Done, Head, Record, Said, Unanswered
-from collab.types import Spent
+from collab.types import Usage
 from collab.utils.text import amount
 
 Group: TypeAlias = tuple[str, str, str, str]
@@ -132,7 +131,7 @@ class Report:
     """Unit → why it broke; none of its rows is here, and a resume makes it again."""
     screens: int
     """That were taught."""
-    spent: Spent
+    spent: Usage
     """By all processes; `lost` are calls that were never answered whole. Those in flight at a kill are not told."""
 
 
@@ -145,7 +144,7 @@ class Made:
     broken: Mapping[str, str]
     said: Mapping[str, str]
     """Replies of the teacher's model by the calls that they answer."""
-    spent: Spent
+    spent: Usage
 
     def rows(self, order: Sequence[Unit]) -> Iterable[Example]:
         """All rows, in the order of the plan: whoever made them, and whenever."""
@@ -157,13 +156,13 @@ def gather(records: Iterable[Record]) -> Made:
     units: dict[str, Done] = {}
     broken: dict[str, str] = {}
     said: dict[str, str] = {}
-    spent = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
+    spent = Usage()
     for record in records:
         if isinstance(record, Said):
             said[record.said] = record.text
-            spent = total([spent, record.spent])
+            spent += record.spent
         elif isinstance(record, Unanswered):
-            spent = replace(spent, lost=spent.lost + record.lost)
+            spent += Usage(lost=record.lost)
         elif record.broken is not None:
             broken[record.unit] = record.broken
         else:

@@ -26,7 +26,7 @@ from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.store import log, run_dir
 from collab.store.manifest import now, versions
 from collab.store.run_dir import RunLock, owner, read_versioned
-from collab.types import Spent
+from collab.types import Usage
 from collab.utils.files import write_atomic, writing
 from collab.utils.redact import hide_values, known_secrets
 
@@ -45,7 +45,7 @@ class Said:
     said: str
     """Which call it answers: SHA-256 of its prompt, seed and role."""
     text: str
-    spent: Spent
+    spent: Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

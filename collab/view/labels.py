@@ -2,13 +2,12 @@
 
     beside = Beside(reader)
     beside.refresh()
-    beside.labellings()                                  # ["oracle", "log:oracle-2"]
+    beside.labellings()                                  # ["oracle"]
     beside.verdict("oracle", "ContactsAddContact/0", 3)
     beside.pairs_of("ContactsAddContact/0", 3)
 
 Files are read when somebody asks about the whole run, once, and what was appended since when asked again. Until then
-an answer about one episode takes its own lines out of them. Judgements that stand in the run's own log are labellings,
-too; their names begin with "log:".
+an answer about one episode takes its own lines out of them.
 
 One labelling beside a run, found by step: where each judgement stands in its file, and its scores.
 
@@ -43,7 +42,7 @@ from collab.rewards.labels import labellings, read_label_head
 from collab.store import log
 from collab.store.log import Place
 from collab.store.reader import Problem, RunReader
-from collab.types import Label, PreferencePair
+from collab.types import PreferencePair
 from collab.utils.files import read_json
 from collab.view.common import lines_about, trouble
 
@@ -197,20 +196,6 @@ def read_labelling(run: Path, name: str) -> StoredLabelling:
     one = StoredLabelling(run, name)
     one.refresh()
     return one
-
-
-def logged(labels: Iterable[Label], maker: str) -> Mapping[StepId, StepScores]:
-    """What somebody says in the run's own log."""
-    return {
-        (rewards.trajectory, rewards.step): StepScores(
-            cells=tuple((one.cell.agent, one.cell.round) for one in rewards.rewards),
-            scores=_scores(one.score for one in rewards.rewards),
-            missing=tuple(one.missing for one in rewards.rewards),
-        )
-        for label in labels
-        if label.maker == maker
-        for rewards in label.rewards
-    }
 
 
 def added(sums: Iterable[Sums]) -> Sums:
@@ -367,8 +352,6 @@ def adversary_of(run: Path, name: str) -> Sums:
     return spent.calls, spent.prompt_tokens or None, spent.completion_tokens or None, spent.cost_usd or None
 
 
-LOG = "log:"
-"""Begins the names of labellings in the log."""
 LEARNED = LEARNED_LABELS
 """Name of the judgements that a training learned from (`collab.algorithms.collabuiagents.labeller`)."""
 
@@ -438,10 +421,9 @@ class StoredLabels:
     # ------------------------------------------------------------------------------------------- judgements
 
     def labellings(self) -> list[str]:
-        """Names of all labellings, those in the log last."""
-        makers = self._reader.query("SELECT DISTINCT maker FROM labels ORDER BY maker")
+        """Return the names of all labellings."""
         with self._mutex:
-            return [*self._there[0], *(f"{LOG}{maker}" for (maker,) in makers)]
+            return list(self._there[0])
 
     def chosen(self, asked: str | None, *, known: bool = True) -> str | None:
         """The labelling that is meant: none where "" is; where none is named, the one learned from, else the first.
@@ -458,8 +440,6 @@ class StoredLabels:
 
     def said(self, labels: str, trajectory: str | None = None) -> Mapping[StepId, StepScores]:
         """What a labelling says now, by trajectory and step: about at least one trajectory, or about all."""
-        if labels.startswith(LOG):
-            return logged(self._logged(trajectory), labels.removeprefix(LOG))
         if trajectory is not None and self._is_left(self._labels, labels):
             return self._said_about(labels, trajectory)
         labelling = self._labelling(labels)
@@ -468,17 +448,11 @@ class StoredLabels:
 
     def critic(self, labels: str) -> str | None:
         """Who judges in a labelling; None where that cannot be read."""
-        if labels.startswith(LOG):
-            maker = labels.removeprefix(LOG)
-            mine = (label for label in self._logged() if label.maker == maker)
-            return next((one.critic for label in mine for one in label.rewards), None)
         self._check(labels)
         return StoredLabelling(self._reader.directory, labels).critic
 
     def verdict(self, labels: str, trajectory: str, step: int) -> StepVerdict | None:
         """What a labelling says about a step; None when it says nothing."""
-        if labels.startswith(LOG):
-            return self._from_log(labels.removeprefix(LOG), trajectory, step)
         said = self.said(labels, trajectory).get((trajectory, step))
         if said is None:
             return None
@@ -509,9 +483,7 @@ class StoredLabels:
     def pairs_of(self, trajectory: str, step: int) -> list[tuple[str, PreferencePair]]:
         """Pairs of which a side was said at a step, with the name of their set; what cannot be read is left out."""
         sets = [self._set(name, trajectory) for name in self.pair_sets()]
-        found = [(one.name, pair) for one in sets for pair in one.of(trajectory, step)]
-        logged = [(f"{LOG}{label.maker}", pair) for label in self._logged(trajectory) for pair in label.pairs]
-        return found + [one for one in logged if (trajectory, step) in _where(one[1])]
+        return [(one.name, pair) for one in sets for pair in one.of(trajectory, step)]
 
     def pairs_beginning(self, letters: str) -> list[tuple[str, StepId]]:
         """Ids of stored pairs that begin with these letters, each with the first step that it is about."""
@@ -627,18 +599,3 @@ class StoredLabels:
     def _stored(self) -> list[str]:
         folder = self._reader.directory / store.FOLDER
         return sorted(path.parent.name for path in folder.glob(f"[!.]*/{store.HEAD}"))
-
-    def _logged(self, trajectory: str | None = None) -> list[Label]:
-        known = "SELECT 1 FROM labels WHERE trajectory = coalesce(?, trajectory) LIMIT 1"
-        return self._reader.labels(trajectory) if self._reader.query(known, trajectory) else []
-
-    def _from_log(self, maker: str, trajectory: str, step: int) -> StepVerdict | None:
-        for label in self._logged(trajectory):
-            for rewards in label.rewards:
-                if (label.maker, rewards.step) == (maker, step):
-                    return StepVerdict(judgement=Judgement(case="", rewards=rewards), failed=None)
-        return None
-
-
-def _where(pair: PreferencePair) -> set[StepId]:
-    return {(one.trajectory, one.step) for one in (*pair.chosen, *pair.rejected)}

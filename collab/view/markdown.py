@@ -17,7 +17,7 @@ from itertools import chain
 
 from collab.evaluation.metrics import FEW, FEW_TOLD
 from collab.utils.text import amount
-from collab.view.plots import REHEARSAL, Figure, rewards_of
+from collab.view.plots import REHEARSAL, Plot, rewards_of
 from collab.view.schema.runs import (
     Edge,
     EpochView,
@@ -75,7 +75,7 @@ def report(
     view: RunView,
     overview: RunOverview,
     problems: Sequence[ProblemView] = (),
-    pictures: Iterable[tuple[Figure, str]] = (),
+    pictures: Iterable[tuple[Plot, str]] = (),
 ) -> str:
     """The whole document.
 
@@ -316,7 +316,7 @@ def _edges(edges: Sequence[Edge]) -> str:
     return safe(", ".join(f"{speaker} → {hearer}" for speaker, hearer in edges) or "none")
 
 
-def _pictures(pictures: Iterable[tuple[Figure, str]]) -> Iterator[str]:
+def _pictures(pictures: Iterable[tuple[Plot, str]]) -> Iterator[str]:
     told = list(pictures)
     if not told:
         return

@@ -225,8 +225,7 @@ def _pairs(
     """Return pairs by source and, where the run is one epoch, by cause what no pair was made of."""
     last = run.beside.last_pairs()
     if last is None:
-        sources = "SELECT source, count(*) FROM pairs JOIN episodes USING (trajectory) WHERE epoch = ? GROUP BY source"
-        return {short(source): count for source, count in run.reader.query(sources, number)}, {}
+        return {}, {}
     if alone:
         with contextlib.suppress(CollabError):  # the pairs themselves are counted instead
             head = store.read_head(run.reader.directory, last.name)

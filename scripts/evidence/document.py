@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from collab.utils.files import write_atomic, writing
-from evidence.curves import likelihood_curves, success_curves, to_svg
+from collab.utils.plotting import to_svg
+from evidence.curves import draw_curves, likelihood_curves, success_curves
 from evidence.figures import (
     MISSING,
     ablation_table,
@@ -107,7 +108,7 @@ def render(plan: Plan, records: Records, page: Path, folder: Path) -> None:
         StoreFailure: something cannot be written.
     """
     drawn = {
-        name: to_svg(title, unit, curves)
+        name: to_svg(draw_curves(title, unit, curves))
         for name, (title, unit, of) in _PICTURES.items()
         if (curves := of(plan, records))
     }

@@ -11,7 +11,7 @@ from collab.cli import progress
 from collab.cli.main import main
 from collab.store.run import RunStore
 from collab.testing.fake_server import FakeServer
-from collab.types import Spent
+from collab.types import Usage
 
 LIBRARY = str(Path(__file__).parent / "library")
 PLAYED = ["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "2", "--out", "run"]
@@ -112,7 +112,7 @@ def test_a_prefix_cache_shows_while_it_plays_at_the_end_and_in_the_run(
 def test_calls_beyond_the_recorded_steps_are_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     counted = json.loads(shown(capsys, "--json"))["calls"]
     with RunStore.open(run).writer() as writer:
-        writer.spent(Spent(calls=5, prompt_tokens=50, completion_tokens=6, cost_usd=0.25))
+        writer.spent(Usage(calls=5, prompt_tokens=50, completion_tokens=6, cost_usd=0.25))
     line = shown(capsys).splitlines()[-1]
     assert line == (
         f"spent    {counted + 5} calls, 50 prompt and 6 reply tokens, 0.2500 USD; "

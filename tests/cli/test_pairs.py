@@ -19,7 +19,7 @@ from collab.preferences.pairs import Paired, Pairing, PairRecipe
 from collab.preferences.store import read_pairs, write_pairs
 from collab.preferences.trajectory_pairs import looked_up, trajectory_pairs
 from collab.store.reader import RunReader
-from collab.types import FREE
+from collab.types import Usage
 
 REHEARSAL = "rehearsal: not a language model"
 LIBRARY = str(Path(__file__).parent / "library")
@@ -99,7 +99,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with RunReader(run) as reader:
         pairing = Pairing(pairs=trajectory_pairs(reader.trajectories(), seed=0), counts=Counter(trajectory=2))
     none = Counter[str]()
-    paired = Paired(pairing=pairing, refused=none, failed=none, unjudged=0, untried=0, spent=FREE)
+    paired = Paired(pairing=pairing, refused=none, failed=none, unjudged=0, untried=0, spent=Usage())
     write_pairs(run, "marl", paired, recipe=PairRecipe(), labels=None, adversary=None)
     return run
 

@@ -14,7 +14,7 @@ from collab.loop.loop import resume, start
 from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState
 from collab.testing.fake_server import FakeServer
-from collab.types import Spent
+from collab.types import Usage
 
 
 def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
@@ -63,7 +63,7 @@ def test_what_a_process_spent_is_told_and_no_more(configured, tiny: Path, tmp_pa
     """Not what an earlier one spent on the same epoch."""
 
     async def spent(loop: LoopState, algorithm: object, records: object) -> None:
-        loop.spend(Spent(calls=1, prompt_tokens=30, completion_tokens=4, cost_usd=0.5))
+        loop.spend(Usage(calls=1, prompt_tokens=30, completion_tokens=4, cost_usd=0.5))
         raise Halted("enough was spent")
 
     monkeypatch.setattr(training, "run_epochs", spent)

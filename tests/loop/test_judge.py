@@ -33,7 +33,7 @@ from collab.rewards.llm import TOO_LONG
 from collab.rewards.oracle import SolutionCritic
 from collab.rollout.build import resolved, with_prompts
 from collab.rollout.run import build_suite, start
-from collab.types import Spent, Trajectory
+from collab.types import Trajectory, Usage
 
 EVERY = list(range(60))
 OTHER_SAMPLER = "collab.preferences.adversary:SamplerAdversary"
@@ -84,7 +84,7 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
 ) -> None:
     (run, _), out = rehearsed, epoch.rollout
     played = trajectories_of(out)
-    paid = Spent(calls=2, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
+    paid = Usage(calls=2, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
     with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
         case = next(cases(played[0], build_suite(run).space))
         writer.fail(case, ModelFailure("the server is gone"), paid)
@@ -330,7 +330,7 @@ def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
         return (
             None
             if said is None
-            else replace(said, spent=Spent(calls=1, prompt_tokens=20, completion_tokens=0, cost_usd=0.0))
+            else replace(said, spent=Usage(calls=1, prompt_tokens=20, completion_tokens=0, cost_usd=0.0))
         )
 
     monkeypatch.setattr(SamplerAdversary, "propose", paid)

@@ -19,7 +19,7 @@ from collab.loop.record import (
 )
 from collab.rewards.base import CriticCall, Judgement
 from collab.rewards.labels import FailedLabel, LabelHead, LabelSet
-from collab.types import CellRef, CellReward, RewardMatrix, Spent
+from collab.types import CellRef, CellReward, RewardMatrix, Usage
 
 
 def record(epoch: int, successes: int | None) -> EpochRecord:
@@ -97,10 +97,10 @@ def test_answers_of_steps_that_could_not_be_judged_are_paid_for_too() -> None:
     )
     judged = [replace(judgement(0, ada0=1.0), calls=(call, call)), judgement(1, ada0=0.0)]
     labels = LabelSet(name="training", head=LabelHead(critic="c"), judged={one.key: one for one in judged}, failed={})
-    assert spent_on_judging(labels) == Spent(calls=2, prompt_tokens=20, completion_tokens=4, cost_usd=1.0)
-    lost = (Spent(calls=1, prompt_tokens=7, completion_tokens=1, cost_usd=0.25),) * 2
+    assert spent_on_judging(labels) == Usage(calls=2, prompt_tokens=20, completion_tokens=4, cost_usd=1.0)
+    lost = (Usage(calls=1, prompt_tokens=7, completion_tokens=1, cost_usd=0.25),) * 2
     paid = spent_on_judging(replace(labels, lost=lost))
-    assert paid == Spent(calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5)
+    assert paid == Usage(calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5)
     assert Spending.of(paid, 3.0) == Spending(seconds=3.0, calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5)
 
 

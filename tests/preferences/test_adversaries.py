@@ -25,9 +25,9 @@ from collab.preferences.registry import (
 from collab.preferences.store import read_head, write_pairs
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
-from collab.types import FREE
+from collab.types import Usage
 
-NOTHING = Paired(pairing=Pairing(pairs=()), refused=Counter(), failed=Counter(), unjudged=0, untried=0, spent=FREE)
+NOTHING = Paired(pairing=Pairing(pairs=()), refused=Counter(), failed=Counter(), unjudged=0, untried=0, spent=Usage())
 PLAYING = "kind: scripted\noptions: {replies: [x]}\nsampling: {temperature: 0.3, max_tokens: 64}\n"
 
 

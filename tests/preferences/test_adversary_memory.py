@@ -27,7 +27,7 @@ from collab.store.fingerprint import run_hash
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.testing.scripted import ScriptedModel
-from collab.types import FREE
+from collab.types import Usage
 
 WRONG = 'Reason: I would rather leave \ud83d.\nAction: {"action_type": "navigate_home"}'
 
@@ -78,7 +78,7 @@ def test_what_was_said_is_said_again_without_asking_and_costs_nothing(run, occas
     assert len(list((run / "proposals" / "events").iterdir())) == 1  # who writes nothing leaves no file behind
     assert [one.text for one in again if one] == [one.text for one in first if one] == [WRONG] * len(occasions)
     assert {one.spent.calls for one in first if one} == {1}
-    assert {one.spent for one in again if one} == {FREE}
+    assert {one.spent for one in again if one} == {Usage()}
     assert run_hash(RunStore.open(run)) == before
 
 

@@ -10,7 +10,7 @@ import pytest
 from collab.config import Budget
 from collab.preferences.adversary import AdversaryBudgetSpent, AdversaryProposal, BudgetedAdversary, Occasion
 from collab.rollout.collector import Progress
-from collab.types import Spent
+from collab.types import Usage
 
 
 class Priced:
@@ -27,7 +27,7 @@ class Priced:
         await asyncio.sleep(0)
         self.flying -= 1
         return AdversaryProposal(
-            text="no", maker="priced", spent=Spent(calls=1, prompt_tokens=100, completion_tokens=20, cost_usd=0.1)
+            text="no", maker="priced", spent=Usage(calls=1, prompt_tokens=100, completion_tokens=20, cost_usd=0.1)
         )
 
 

@@ -34,10 +34,10 @@ from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
 from collab.store.reader import RunReader
 from collab.testing.scripted import ScriptedModel
-from collab.types import Sampling, Spent
+from collab.types import Sampling, Usage
 
 SEED = 5
-PRICE = Spent(calls=1, prompt_tokens=100, completion_tokens=7, cost_usd=0.25)
+PRICE = Usage(calls=1, prompt_tokens=100, completion_tokens=7, cost_usd=0.25)
 
 
 class Says:
@@ -134,7 +134,7 @@ def test_a_cell_is_asked_about_until_something_holds(phone) -> None:  # type: ig
     assert set(made.negatives) == {cell.cell for cell in rewarded(step)} == set(seen)
     assert {one.maker for one in made.negatives.values()} == {"says-1"}
     twice = 2 * count  # what was dropped was paid for, too
-    assert made.spent == Spent(
+    assert made.spent == Usage(
         calls=twice, prompt_tokens=100 * twice, completion_tokens=7 * twice, cost_usd=0.25 * twice
     )
     assert not found(phone, case, step, Says(lambda _: None), attempts=1).negatives
@@ -206,7 +206,7 @@ def test_where_one_cell_fails_the_others_are_asked_to_the_end_and_counted(corrid
             await asyncio.sleep(0.01)
             return await super().propose(occasion)
 
-    adversary, paid = Slow(lambda occasion: "nothing to say"), list[Spent]()
+    adversary, paid = Slow(lambda occasion: "nothing to say"), list[Usage]()
     with RunReader(corridor[1]) as reader, pytest.raises(ModelFailure, match="the server is gone"):
         asyncio.run(
             negatives(case, step, wanted(step, Sources(), SEED), adversary, prefix=reader.prefix, seed=SEED, paid=paid)

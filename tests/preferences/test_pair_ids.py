@@ -13,7 +13,7 @@ from collab.preferences.pairs import Paired, Pairing, PairRecipe
 from collab.preferences.store import LETTERS, find_pair, last_name, letters_of, pair_names, short_ids, write_pairs
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
-from collab.types import FREE, CellRef, PreferencePair, ReplyRef
+from collab.types import CellRef, PreferencePair, ReplyRef, Usage
 
 A, B, C = "a" * 64, "a" * 9 + "b" * 55, "c" * 64
 
@@ -24,7 +24,9 @@ def pair(id: str, critic: str = "oracle-2") -> PreferencePair:
 
 
 def write(run: Path, name: str, *pairs: PreferencePair) -> None:
-    made = Paired(pairing=Pairing(pairs=pairs), refused=Counter(), failed=Counter(), unjudged=0, untried=0, spent=FREE)
+    made = Paired(
+        pairing=Pairing(pairs=pairs), refused=Counter(), failed=Counter(), unjudged=0, untried=0, spent=Usage()
+    )
     write_pairs(run, name, made, recipe=PairRecipe(), labels=None, adversary=None)
 
 

@@ -20,7 +20,7 @@ from collab.rewards.labels import LabelHead, LabelSet
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.store.run_dir import RunLock
-from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef, Spent
+from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef, Usage
 
 RECIPE = PairRecipe(sources=Sources(adversary=2, contrast=1), threshold=0.25, cap=3, attempts=2, seed=9)
 LABELS = LabelSet(
@@ -50,7 +50,7 @@ def paired(*pairs: PreferencePair) -> Paired:
         failed=Counter(ModelFailure=1),
         unjudged=3,
         untried=4,
-        spent=Spent(calls=5, prompt_tokens=6, completion_tokens=7, cost_usd=0.5),
+        spent=Usage(calls=5, prompt_tokens=6, completion_tokens=7, cost_usd=0.5),
     )
 
 
@@ -79,7 +79,7 @@ def test_what_is_written_is_read(run: Path) -> None:
 
 
 def test_pairs_by_the_outcome_alone_name_no_critic(run: Path) -> None:
-    made = replace(paired(), refused=Counter(), spent=Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0))
+    made = replace(paired(), refused=Counter(), spent=Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0))
     write_pairs(run, "outcome", made, recipe=PairRecipe(), labels=None, adversary=None)
     head = read_pairs(run, "outcome").head
     assert (head.labels, head.critic, head.critic_digest, head.adversary, head.pairs) == (None, None, None, None, 0)
@@ -88,7 +88,7 @@ def test_pairs_by_the_outcome_alone_name_no_critic(run: Path) -> None:
 def test_the_same_again_is_left_as_it_is_and_other_pairs_are_refused(run: Path) -> None:
     made = paired(pair(1, "said"))
     before = (write(run, "first", made) / HEAD).read_bytes()
-    write(run, "first", replace(made, spent=Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)))
+    write(run, "first", replace(made, spent=Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)))
     assert (run / "pairs" / "first" / HEAD).read_bytes() == before
     other = replace(LABELS, head=LabelHead(critic="oracle-2", seed=5))
     changes: list[tuple[Paired, PairRecipe, LabelSet]] = [

@@ -22,7 +22,7 @@ from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
 from collab.store.reader import RunReader
-from collab.types import CellReward, Spent
+from collab.types import CellReward, Usage
 
 MIX = PairRecipe(sources=Sources(adversary=1, contrast=1))
 
@@ -189,7 +189,7 @@ def test_answers_beside_a_cell_that_failed_are_paid_once_and_asked_for_once(corr
     suite, directory, trajectories = corridor
     run = tmp_path / "run"
     shutil.copytree(directory, run)
-    price = Spent(calls=1, prompt_tokens=100, completion_tokens=7, cost_usd=0.25)
+    price = Usage(calls=1, prompt_tokens=100, completion_tokens=7, cost_usd=0.25)
 
     class Paid(Gone):
         answered = 0
@@ -255,7 +255,7 @@ def test_a_cap_and_the_costs_are_told(corridor: Any) -> None:
     capped = made(corridor, labels, replace(MIX, cap=1)).pairing
     states = [(one.chosen[0].trajectory, one.chosen[0].step) for one in capped.pairs]
     assert len(set(states)) == len(states)
-    assert made(corridor, labels).spent == Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)
+    assert made(corridor, labels).spent == Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)
 
 
 @pytest.mark.parametrize("wrong", [{"threshold": 1.0}, {"threshold": -0.1}, {"attempts": 0}, {"cap": 0}])

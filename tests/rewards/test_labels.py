@@ -18,7 +18,7 @@ from collab.rewards.base import UNREAD, CellScore, CriticCall, CriticInput, Judg
 from collab.rewards.labels import LabelHead, LabelWriter, labellings, read_labels
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
-from collab.types import FREE, CellRef, Spent
+from collab.types import CellRef, Usage
 
 HEAD = LabelHead(critic="test-1", options={"per": "step"}, seed=3)
 
@@ -138,15 +138,15 @@ def test_a_step_nobody_could_be_asked_about_stays_open(run: Path, found: list[Cr
 def test_what_was_paid_in_vain_is_kept_every_time_also_when_the_step_is_judged(
     run: Path, found: list[CriticInput]
 ) -> None:
-    paid = Spent(calls=1, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
+    paid = Usage(calls=1, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
     gone = ModelFailure("the server is gone")
     with LabelWriter(run, "one", HEAD) as writer:
         writer.fail(found[0], gone, paid)
         writer.fail(found[0], gone, paid)
         writer.fail(found[1], gone)
-        assert [one.spent for one in read_labels(run, "one").failed.values()] == [paid, FREE]
+        assert [one.spent for one in read_labels(run, "one").failed.values()] == [paid, Usage()]
         writer.record(judged(found[0]))
-    assert list(read_labels(run, "one").lost) == [paid, paid, FREE]
+    assert list(read_labels(run, "one").lost) == [paid, paid, Usage()]
 
 
 def test_failures_of_older_versions_tell_of_no_cost(run: Path, found: list[CriticInput]) -> None:
@@ -157,7 +157,7 @@ def test_failures_of_older_versions_tell_of_no_cost(run: Path, found: list[Criti
     del told["spent"]
     segment.write_text(json.dumps(told) + "\n")
     (failed,) = read_labels(run, "one").failed.values()
-    assert (failed.message, failed.spent) == ("the server is gone", FREE)
+    assert (failed.message, failed.spent) == ("the server is gone", Usage())
 
 
 def test_missing_cells_are_counted_by_cause(run: Path, found: list[CriticInput]) -> None:

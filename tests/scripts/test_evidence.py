@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from evidence.curves import Curve, likelihood_curves, success_curves, to_svg
+from evidence.curves import Curve, draw_curves, likelihood_curves, success_curves
 from evidence.document import document, render
 from evidence.figures import (
     MISSING,
@@ -39,6 +39,7 @@ from evidence.units import Unit, queue
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.evaluation.comparison import RunComparison
 from collab.evaluation.metrics import Rate, wilson
+from collab.utils.plotting import to_svg
 
 Made = Callable[..., UnitRecord]
 FULL, TEAM = (Spot(arm=arm, phase="new-seeds") for arm in ("full", "untrained-team"))
@@ -618,10 +619,12 @@ def test_a_curve_goes_through_the_means_of_the_run_seeds(made: Made) -> None:
 
 def test_a_picture_is_whole_and_survives_any_name() -> None:
     curve = Curve(name="<w/o & co>", dots=((0, 1.0), (1, 1.0)))
-    root = ElementTree.fromstring(to_svg("a < b", "percent", [curve, replace(curve, dots=((2, -3.5),))]))
-    assert len(root.findall(".//{*}circle")) == 3
+    figure = draw_curves("a < b", "percent", [curve, replace(curve, dots=((2, -3.5),))])
+    words = [text.text for text in ElementTree.fromstring(to_svg(figure)).iter() if text.tag.endswith("}text")]
+    assert {"a < b", "percent", "epoch", "<w/o & co>"} <= set(words)
+    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [2, 2, 1, 1], "each curve, and its dots"
     with pytest.raises(ValueError, match="no curve"):
-        to_svg("empty", "percent", [])
+        draw_curves("empty", "percent", [])
 
 
 def test_an_arm_looks_the_same_on_every_picture(made: Made) -> None:

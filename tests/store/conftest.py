@@ -18,19 +18,14 @@ from collab.types import (
     Ballot,
     Box,
     CellRef,
-    CellReward,
     Element,
     ElementTarget,
     HistoryEntry,
-    Label,
     Observation,
     Outcome,
     ParseFailure,
     PolicyRef,
-    PreferencePair,
     PromptRef,
-    ReplyRef,
-    RewardMatrix,
     Sampling,
     Step,
     Task,
@@ -114,27 +109,6 @@ def make_step(index: int, *, privileged: bool = False, screen: Observation | Non
     )
 
 
-def make_label(trajectory: str, *, maker: str = "oracle-2", score: float | None = 1.0, pairs: bool = True) -> Label:
-    cell, other = CellRef("ada", 0), CellRef("ben", 1)
-    rewards = (
-        CellReward(cell=cell, score=score, missing=None if score is not None else "no answer"),
-        CellReward(cell=other, score=0.0, reason="undoes the step"),
-    )
-    pair = PreferencePair(
-        id=f"{trajectory}#0",
-        source="contrast",
-        chosen=(ReplyRef(trajectory=trajectory, step=0, cell=cell),),
-        rejected=(ReplyRef(trajectory=trajectory, step=0, cell=other),),
-        policy=PolicyRef(base="tiny", adapter="ada", version=2),
-    )
-    return Label(
-        trajectory=trajectory,
-        maker=maker,
-        rewards=(RewardMatrix(trajectory=trajectory, step=0, critic="oracle", rewards=rewards),),
-        pairs=(pair,) if pairs else (),
-    )
-
-
 def make_manifest(**changes: object) -> Manifest:
     fields = {"command": "rollout", "config": {"env": "fake", "agents": ["ada", "ben"]}, "seed": 3, "planned": 2}
     return Manifest(**(fields | changes))
@@ -167,13 +141,12 @@ def make_png(color: str = "teal", size: tuple[int, int] = (30, 20)) -> bytes:
 
 @pytest.fixture(scope="session")
 def made() -> SimpleNamespace:
-    """Builders: task, screen, cell, step, label, manifest, png; begin and play write an episode."""
+    """Builders: task, screen, cell, step, manifest, png; begin and play write an episode."""
     return SimpleNamespace(
         task=make_task,
         screen=make_screen,
         cell=make_cell,
         step=make_step,
-        label=make_label,
         manifest=make_manifest,
         png=make_png,
         begin=begin,

@@ -9,7 +9,7 @@ import pytest
 
 from collab.store.run import RunStore
 from collab.store.usage import Cost, Costs, Told, costs_of
-from collab.types import Spent, Step
+from collab.types import Step, Usage
 
 CALLS = (
     {"prompt_tokens": 200, "computed_tokens": 200, "completion_tokens": 3, "latency_s": 0.5, "queue_s": 0.125}
@@ -87,13 +87,13 @@ def test_what_processes_told_is_added_up_and_the_silent_one_is_noticed(store: Ru
     with store.writer() as writer:
         made.begin(writer, "A/0")
         writer.step("A/0", told_step(made))
-        writer.spent(Spent(calls=7, prompt_tokens=1100, completion_tokens=20, cost_usd=1.0))
+        writer.spent(Usage(calls=7, prompt_tokens=1100, completion_tokens=20, cost_usd=1.0))
     with store.writer() as writer:
         writer.resume_episode("A/0")
     with store.writer() as writer:
-        writer.spent(Spent(calls=1, prompt_tokens=10, completion_tokens=2, cost_usd=0.5))
+        writer.spent(Usage(calls=1, prompt_tokens=10, completion_tokens=2, cost_usd=0.5))
     found = costs(store)
-    assert found.spent == Spent(calls=8, prompt_tokens=1110, completion_tokens=22, cost_usd=1.5)
+    assert found.spent == Usage(calls=8, prompt_tokens=1110, completion_tokens=22, cost_usd=1.5)
     assert (found.processes, found.told, found.whole.calls) == (3, 2, 4)
 
 

@@ -10,7 +10,7 @@ import pytest
 from collab.errors import RunFormatError
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
-from collab.types import EpisodeError, PolicyRef, Spent, Step
+from collab.types import EpisodeError, PolicyRef, Step, Usage
 
 
 def edit(step: Step, **changes: object) -> Step:
@@ -24,7 +24,6 @@ def played(path: Path, made: SimpleNamespace, change: Callable[[Step], Step] = l
     with store.writer() as writer:
         made.play(writer, "A/0", [change(made.step(0)), made.step(1)])
         made.play(writer, "B/0", 1)
-        writer.label(made.label("A/0"))
     return run_hash(store)
 
 
@@ -39,7 +38,6 @@ def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, made:
         made.begin(writer, "B/0")
         writer.step("B/0", made.step(0))
         writer.end_episode("B/0", error=EpisodeError(type="ModelFailure", message="gone", step=1))
-        writer.label(made.label("A/0", score=0.1))
         made.begin(writer, "A/0")
         writer.step("A/0", moved)
     with store.writer() as writer:
@@ -48,8 +46,7 @@ def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, made:
         writer.step("A/0", made.step(1))
         end = RunStore(tmp_path / "whole").reader().trajectory("A/0")
         writer.end_episode("A/0", outcome=end.outcome, final=end.final, seconds=1000.0)
-        writer.label(made.label("A/0"))
-        writer.spent(Spent(calls=8, prompt_tokens=1, completion_tokens=1, cost_usd=1.0))
+        writer.spent(Usage(calls=8, prompt_tokens=1, completion_tokens=1, cost_usd=1.0))
     assert run_hash(store) == whole
 
 
@@ -70,17 +67,6 @@ def test_what_was_seen_said_and_done_counts(
     tmp_path: Path, made: SimpleNamespace, change: Callable[[Step], Step]
 ) -> None:
     assert played(tmp_path / "one", made) != played(tmp_path / "other", made, change)
-
-
-def test_labels_count(tmp_path: Path, made: SimpleNamespace) -> None:
-    before = played(tmp_path / "run", made)
-    store = RunStore.open(tmp_path / "run")
-    hashes = [before]
-    for label in (made.label("A/0", score=0.4), made.label("A/0", pairs=False), made.label("B/0")):
-        with store.writer() as writer:
-            writer.label(label)
-        hashes.append(run_hash(store))
-    assert len(set(hashes)) == 4
 
 
 def test_a_run_in_part_has_no_hash(tmp_path: Path, made: SimpleNamespace) -> None:

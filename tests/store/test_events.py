@@ -18,7 +18,6 @@ from collab.store.events import (
     BadLine,
     EpisodeFinished,
     Event,
-    LabelRecorded,
     Note,
     Record,
     StepRecorded,
@@ -189,9 +188,8 @@ def test_a_value_of_the_wrong_type_is_refused_when_written(made: SimpleNamespace
             encode(record(StepRecorded(trajectory="t", attempt=0, step=step)))
 
 
-def test_labels_and_endings_read_back(made: SimpleNamespace) -> None:
+def test_texts_and_endings_read_back(made: SimpleNamespace) -> None:
     for event in (
-        LabelRecorded(label=made.label("t/0", score=None)),
         TextRecorded(hash="ab", text="system\fshared \ud83d"),
         EpisodeFinished(
             trajectory="t/0",

@@ -10,7 +10,7 @@ from collab.store.index import Index, rebuild
 from collab.store.run import RunStore
 from collab.types import EpisodeError
 
-TABLES = ("segments", "problems", "events", "texts", "episodes", "steps", "cells", "labels", "rewards", "pairs")
+TABLES = ("segments", "problems", "events", "texts", "episodes", "steps", "cells")
 
 
 def dump(store: RunStore, *, trust: bool = True) -> dict[str, list[tuple[object, ...]]]:
@@ -38,8 +38,6 @@ def fill(store: RunStore, made: SimpleNamespace) -> None:
         made.play(writer, "A/1", 2)
         writer.resume_episode("B/0", 1)
         writer.step("B/0", made.step(1))
-        writer.label(made.label("A/0"))
-        writer.label(made.label("A/0", score=None))
         writer.note("hello")
         writer.finish()
 
@@ -66,7 +64,6 @@ def test_an_index_that_lags_behind_is_caught_up(store: RunStore, made: SimpleNam
     early = (store.path / "index.sqlite").read_bytes()
     with store.writer() as writer:
         made.play(writer, "A/1", 2)
-        writer.label(made.label("A/1"))
     late = dump(store)
     (store.path / "index.sqlite").write_bytes(early)
     assert dump(store) == late
@@ -152,7 +149,3 @@ def test_questions_a_viewer_asks(store: RunStore, made: SimpleNamespace) -> None
         ("input_text text='hello' clear_text=True", None, 1),
     ]
     assert reader.query("SELECT agreement, abstained, ballots FROM steps LIMIT 1") == [(0.5, 1, 2)]
-    assert reader.query("SELECT agent, round, score, missing FROM rewards WHERE trajectory = 'A/0'") == [
-        ("ada", 0, None, "no answer"),
-        ("ben", 1, 0.0, None),
-    ]

@@ -176,21 +176,6 @@ def test_texts_are_stored_once_and_found_by_hash(store: RunStore) -> None:
         reader.prefix("f" * 64)
 
 
-def test_the_last_label_of_a_maker_counts(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
-        made.play(writer, "A/0", 1)
-        made.play(writer, "B/0", 1)
-        writer.label(made.label("A/0", score=0.2))
-        writer.label(made.label("A/0", score=None, pairs=False))
-        writer.label(made.label("A/0", maker="llm-3"))
-        writer.label(made.label("B/0"))
-    reader = store.reader()
-    assert reader.labels("A/0") == [made.label("A/0", maker="llm-3"), made.label("A/0", score=None, pairs=False)]
-    assert len(reader.labels()) == 3
-    assert reader.query("SELECT count(*) FROM rewards") == [(6,)]
-    assert reader.query("SELECT count(*) FROM pairs") == [(2,)]
-
-
 def test_the_log_tells_who_wrote_with_what(store: RunStore) -> None:
     for _ in range(2):
         store.writer().close()

@@ -33,7 +33,7 @@ def _patience() -> Iterator[None]:
 
 @pytest.fixture
 def played(store: RunStore, made: SimpleNamespace) -> RunStore:
-    """Two episodes, the first of them begun twice, with labels and texts."""
+    """Two episodes, the first of them begun twice, with texts."""
     with store.writer() as writer:
         made.begin(writer, "A/0")
         writer.step("A/0", made.step(0))
@@ -42,8 +42,6 @@ def played(store: RunStore, made: SimpleNamespace) -> RunStore:
         made.play(writer, "B/0", 3)
         writer.text("ab" * 32, "the beginning of prompts")
         writer.text("cd" * 32, "another")
-        writer.label(made.label("A/0"))
-        writer.label(made.label("B/0", score=0.5))
     return store
 
 
@@ -130,7 +128,6 @@ SWAPS = {
     "the start of another episode": ("episodes", "start_", "trajectory = 'A/0'", "trajectory = 'B/0'"),
     "the end of another episode": ("episodes", "end_", "trajectory = 'A/0'", "trajectory = 'B/0'"),
     "another text": ("texts", "", "hash LIKE 'ab%'", "hash LIKE 'cd%'"),
-    "another label": ("labels", "", "trajectory = 'A/0'", "trajectory = 'B/0'"),
 }
 
 
@@ -166,7 +163,7 @@ def everything(store: RunStore) -> object:
     with store.reader() as reader:
         texts = [reader.prefix(one * 32) for one in ("ab", "cd")]
         steps = [reader.step(id, step) for id in ("A/0", "B/0") for step in range(3)]
-        return [reader.trajectory("A/0"), reader.head("B/0"), reader.labels(), reader.labels("A/0"), texts, steps]
+        return [reader.trajectory("A/0"), reader.head("B/0"), texts, steps]
 
 
 @pytest.mark.parametrize("what", ["-journal", "-wal", "-shm"])

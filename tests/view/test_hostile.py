@@ -40,7 +40,7 @@ from collab.types import (
 from collab.view.common import encoded
 from collab.view.export import export
 from collab.view.markdown import report as markdown
-from collab.view.plots import figures
+from collab.view.plots import draw_plots
 from collab.view.runs import CONFIG
 from collab.view.schema.episodes import EpisodeFilter
 from collab.view.schema.runs import CUT
@@ -252,10 +252,11 @@ def test_markdown_and_plots_of_it_are_text(hostile, inspect):
         tokens
     )
     assert text.isprintable() or set(text) - {"\n"} == {letter for letter in text if letter.isprintable()}
-    for figure in figures(overview):
-        assert "<script" not in figure.svg
-        assert "<img" not in figure.svg
-        assert len(figure.svg) < 100_000
+    for figure in draw_plots(overview):
+        svg = figure.svg
+        assert "<script" not in svg
+        assert "<img" not in svg
+        assert len(svg) < 100_000
 
 
 @pytest.mark.browser

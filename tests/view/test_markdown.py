@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from collab.cli.main import main
 from collab.view.markdown import report, safe
-from collab.view.plots import Figure
+from collab.view.plots import Plot
 from collab.view.schema.runs import HeatView, ProblemView, RateView
 
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_told_and_counted(overview, view_of):
 
 
 def test_pictures_stand_with_their_titles(overview, view_of):
-    figure = Figure(name="a", title="Success [%]", svg="")
+    figure = Plot(name="a", title="Success [%]", figure=None)
     text = report(view_of(overview), overview, pictures=[(figure, "my figures/a>b.svg")])
     [picture] = [child for token in READER.parse(text) for child in token.children or () if child.type == "image"]
     assert picture.attrs["src"] == "my%20figures/a%3Eb.svg"

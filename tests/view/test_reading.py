@@ -21,7 +21,7 @@ from collab.prompts.render import rebuild
 from collab.rewards.labels import read_labels
 from collab.store import index
 from collab.store.run import RunStore
-from collab.types import Box, Element, Label, Observation, PromptRef, Trajectory
+from collab.types import Box, Element, Observation, PromptRef, Trajectory
 from collab.view.episodes import page
 from collab.view.inspector import Inspector
 from collab.view.overview import count_pairs, count_unpaired
@@ -325,28 +325,6 @@ def test_critics_stand_side_by_side_and_a_judgement_of_another_play_counts_as_no
     assert "earlier play" in (stale.unjudged or "")
     assert {cell.score for cell in stale.cells} == {None}
     assert inspector.step(id, *second, labels="oracle").critic == "oracle-2"
-    inspector.close()
-
-
-def test_labels_in_the_log_are_a_labelling_as_well(recorded: Path, tmp_path: Path) -> None:
-    shutil.copytree(recorded, run := tmp_path / "run")
-    labels = read_labels(run, "oracle")
-    pair = read_pairs(run, pair_names(run)[-1]).pairs[0]
-    where = pair.chosen[0]
-    rewards = labels.judged[where.trajectory, where.step].rewards
-    with RunStore.open(run).writer() as writer:
-        writer.label(Label(trajectory=where.trajectory, maker="hand", rewards=(rewards,), pairs=(pair,)))
-    shutil.rmtree(run / "labels")
-    shutil.rmtree(run / "pairs")
-    inspector = Inspector([run], spares=tmp_path / "spares")
-    id = inspector.runs().runs[0].id
-    step = inspector.step(id, where.trajectory, where.step)
-    assert (step.labels, step.critic, step.labellings) == ("log:hand", rewards.critic, ["log:hand"])
-    assert [cell.score for cell in step.cells] == [one.score for one in rewards.rewards]
-    assert [(one.set, one.id) for one in step.pairs] == [("log:hand", pair.id)]
-    (epoch,) = inspector.overview(id).epochs
-    assert epoch.rewards is not None
-    assert (epoch.rewards.critic, epoch.pairs) == (rewards.critic, {pair.source: 1})
     inspector.close()
 
 

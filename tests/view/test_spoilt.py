@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,7 @@ from collab.errors import RunFormatError, UnknownName
 from collab.loop.record import TrainingDir
 from collab.preferences.store import pair_names, read_pairs
 from collab.store import index
-from collab.store.run import RunStore
 from collab.store.run_dir import FILE, RunLock
-from collab.types import Label
 from collab.utils.files import write_json
 from collab.view import common, overview, readers
 from collab.view.inspector import Inspector
@@ -214,20 +211,6 @@ def test_the_numbers_of_a_run_are_counted_once_while_nothing_is_written(
         path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
         overview.epochs_of(root, one, "oracle")
     assert len(counted) == 2
-
-
-def test_each_maker_in_the_log_is_its_own_critic(run: Path, opened: ReaderPool) -> None:
-    with opened.opened(run) as one:
-        where = one.reader.episodes()[0].id
-        verdict = one.beside.verdict("oracle", where, 0)
-    assert verdict is not None
-    assert verdict.judgement is not None
-    rewards = verdict.judgement.rewards
-    with RunStore.open(run).writer() as writer:
-        writer.label(Label(trajectory=where, maker="a", rewards=(rewards,), pairs=()))
-        writer.label(Label(trajectory=where, maker="b", rewards=(replace(rewards, critic="other-1"),), pairs=()))
-    with opened.opened(run) as one:
-        assert [one.beside.critic(f"log:{maker}") for maker in "ab"] == [rewards.critic, "other-1"]
 
 
 # --------------------------------------------------------------------------------------------------- links out of a run

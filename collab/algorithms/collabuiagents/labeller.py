@@ -63,8 +63,7 @@ from collab.rollout.collector import Progress as Meter
 from collab.store.manifest import FILE
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
-from collab.store.usage import total
-from collab.types import FREE, Spent, Trajectory
+from collab.types import Trajectory, Usage
 from collab.utils.text import amount
 
 _SERVED = frozenset({"openai"})
@@ -338,9 +337,9 @@ class CreditLabeller:
             hashes=hashes,
         )
 
-    def spent(self, rollout: Path) -> Spent:
+    def spent(self, rollout: Path) -> Usage:
         """Return what judgements of a rollout took; what an adversary was paid is counted with its pairs."""
-        return spent_on_judging(read_labels(rollout, NAME)) if NAME in labellings(rollout) else FREE
+        return spent_on_judging(read_labels(rollout, NAME)) if NAME in labellings(rollout) else Usage()
 
 
 async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
@@ -444,7 +443,7 @@ async def _pair(
             state.halt(stopped)
             who = label_of(adversary) if asks else None
         state.halt(_mostly_unasked(made))  # before its pairs are there: who goes on asks again
-        made = replace(made, spent=total([made.spent, *remembering.recalled]))  # by processes that died, too
+        made = replace(made, spent=sum(remembering.recalled, made.spent))  # by processes that died, too
         write_pairs(out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.told if asks else {})
 
 
@@ -459,7 +458,7 @@ def _whole_pairs(config: CollabConfig, run: RunConfig, out: Path, played: Sequen
             failed=Counter(),
             unjudged=0,
             untried=0,
-            spent=FREE,
+            spent=Usage(),
         )
         write_pairs(out, NAME, made, recipe=config.method.pairs.recipe(run.seed), labels=None, adversary=None)
     return read_pairs(out, NAME)

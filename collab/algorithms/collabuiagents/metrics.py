@@ -18,9 +18,8 @@ from collab.preferences.explain import count_lines
 from collab.preferences.store import PairHead, StoredPairs
 from collab.rewards.base import Judgement, spent_on
 from collab.rewards.labels import FailedLabel, LabelSet
-from collab.store.usage import total
 from collab.trainers.callbacks import chosen_gain, over_pairs
-from collab.types import PreferencePair, Spent
+from collab.types import PreferencePair, Usage
 from collab.utils.text import amount, cause_lines
 
 
@@ -146,9 +145,9 @@ def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
     return {f"{kind}, the last: {said[-1]}": len(said) for kind, said in found.items()}
 
 
-def spent_on_judging(labels: LabelSet) -> Spent:
+def spent_on_judging(labels: LabelSet) -> Usage:
     """What the calls behind judgements took, those of answers about steps that could not be judged, too."""
-    return total([*(spent_on(judgement.calls) for judgement in labels.judged.values()), *labels.lost])
+    return sum((*(spent_on(judgement.calls) for judgement in labels.judged.values()), *labels.lost), Usage())
 
 
 def judged_hash(judgements: Iterable[Judgement]) -> str:

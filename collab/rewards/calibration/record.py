@@ -33,7 +33,7 @@ from collab.errors import ConfigError, RunFormatError
 from collab.rewards.calibration.metrics import Calibration
 from collab.store.manifest import now, versions
 from collab.store.run_dir import read_versioned
-from collab.types import Spent
+from collab.types import Usage
 from collab.utils.files import read_plain, write_atomic
 from collab.utils.redact import hide_values
 
@@ -71,7 +71,7 @@ class CalibrationRecord:
     """None while questions are left."""
     asked: str | None = None
     """SHA-256 over the hashes of all prompts in the order of passes, steps and calls; None also where none was."""
-    spent: Spent | None = None
+    spent: Usage | None = None
     """By all passes, whichever process paid; None like `numbers`."""
     format: int = FORMAT
 

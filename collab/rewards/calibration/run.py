@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from collab.config import Budget, validate_recorded, without_secrets
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
@@ -24,7 +24,6 @@ from collab.rewards.base import CriticInput, Judgement
 from collab.rewards.calibration.cases import KnownCase, KnownWorth
 from collab.rewards.calibration.config import CalibrationConfig, CalibrationResources, opened
 from collab.rewards.calibration.metrics import CalibrationPass, measure, passes
-from collab.rewards.calibration.plot import to_svg
 from collab.rewards.calibration.record import (
     FILE,
     PICTURE,
@@ -36,10 +35,13 @@ from collab.rewards.labelling import Labelling, label
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.query import text_hash
 from collab.store.run_dir import check_free, new_directory
-from collab.store.usage import total
-from collab.types import Prompt
+from collab.types import Prompt, Usage
 from collab.utils.files import write_atomic, writing
+from collab.utils.plotting import BAR, INK, PALE, PALETTE, new_axes, plot_style, to_svg
 from collab.utils.text import amount
+
+if TYPE_CHECKING:
+    from matplotlib.figure import FigureBase
 
 
 @dataclass(slots=True, kw_only=True)
@@ -170,9 +172,9 @@ async def _work(
         return CalibrationResult(path=path, record=record, progress=progress, stopped=told)
     lost = [one for known_pass in asked for one in read_labels(path, known_pass.name).lost]
     record = _finished(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
-    record = replace(record, spent=total([*([] if record.spent is None else [record.spent]), *lost]))
+    record = replace(record, spent=sum(lost, record.spent or Usage()))
     with writing(path, f"go on with: {resume_command(path)}"):
-        write_atomic(path / PICTURE, to_svg(record).encode())
+        write_atomic(path / PICTURE, to_svg(draw_reliability(record)).encode())
         write_record(path, record)
     return CalibrationResult(path=path, record=record, progress=progress, stopped=None)
 
@@ -282,3 +284,32 @@ async def estimate(config: CalibrationConfig) -> Estimate:
             completion_tokens=None if calls is None else calls * replies,
             unfit=unfit,
         )
+
+
+@plot_style()
+def draw_reliability(record: CalibrationRecord) -> FigureBase:
+    """Draw what the critic said against how often it was right; ValueError for a calibration that is not finished.
+
+    Each column of scores is a bar as high as the share of its actions that are good, with a dot at the mean score; on
+    the dashed diagonal the two agree. Underneath stand the numbers of actions: a column of three says little.
+    """
+    if record.numbers is None:
+        raise ValueError("a calibration without numbers has no picture")
+    columns = record.numbers.picture
+    auc, ece = (f"{one:.3f}" if one is not None else "not known" for one in (record.numbers.auc, record.numbers.ece))
+    counted = f"AUC {auc}, calibration error {ece}, {sum(column.count for column in columns)} scored actions"
+    title, note = f"{record.critic} ({record.label})", f"on {record.environment}; {counted}"
+    axes = new_axes(title, note, width=360, height=360)
+    lefts, widths = [column.low for column in columns], [column.high - column.low for column in columns]
+    axes.bar(lefts, [column.good or 0.0 for column in columns], widths, align="edge", color=BAR, edgecolor="white")
+    axes.plot([0, 1], [0, 1], color=PALE, linestyle="--", linewidth=1)
+    dots = [(column.mean_score or 0.0, column.good or 0.0) for column in columns if column.count]
+    axes.plot([x for x, _ in dots], [y for _, y in dots], "o", color=PALETTE[0], markersize=9, markeredgecolor="white")
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="score", ylabel="share of good actions")
+    axes.grid()
+    strip = axes.inset_axes((0, -0.36, 1, 0.18))
+    bars = strip.bar(lefts, [column.count for column in columns], widths, align="edge", color="#C9CED6", ec="white")
+    strip.bar_label(bars, padding=2, color=INK)
+    strip.set(xlim=(0, 1), xticks=[], yticks=[], xlabel="actions with such a score")
+    strip.spines["left"].set_visible(False)
+    return axes.figure

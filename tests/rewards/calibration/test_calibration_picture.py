@@ -6,10 +6,12 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 
 from collab.rewards.calibration.metrics import Calibration, KnownStep, auc, ece, reliability
-from collab.rewards.calibration.plot import to_svg
 from collab.rewards.calibration.record import CalibrationRecord
+from collab.rewards.calibration.run import draw_reliability
+from collab.utils.plotting import to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 KNOWN = [
@@ -18,7 +20,7 @@ KNOWN = [
 ]
 
 
-def drawn(known: list[KnownStep], bins: int = 10) -> ElementTree.Element:
+def drawn(known: list[KnownStep], bins: int = 10) -> Figure:
     picture = reliability(known, bins)
     numbers = Calibration(
         critic="llm-1",
@@ -38,29 +40,39 @@ def drawn(known: list[KnownStep], bins: int = 10) -> ElementTree.Element:
     record = CalibrationRecord(
         critic="a <critic> & more", label="llm-1", digest="", config={}, environment="fake", environment_version="1"
     )
-    return ElementTree.fromstring(to_svg(replace(record, numbers=numbers)))
+    return draw_reliability(replace(record, numbers=numbers))
+
+
+def words(picture: Figure) -> list[str | None]:
+    return [text.text for text in ElementTree.fromstring(to_svg(picture)).iter(f"{SVG}text")]
 
 
 def test_bars_and_dots_are_as_high_as_the_share_of_good_actions() -> None:
-    picture = drawn(KNOWN)
-    bars = [bar for bar in picture.iter(f"{SVG}rect") if bar.find(f"{SVG}title") is not None]
-    side = float(bars[0].attrib["height"]) / 0.25
-    assert [float(bar.attrib["height"]) / side for bar in bars] == pytest.approx([0.25, 2 / 3], abs=1e-3)
-    dots = [(float(dot.attrib["cx"]), float(dot.attrib["cy"])) for dot in picture.iter(f"{SVG}circle")]
-    assert (dots[1][0] - dots[0][0]) / side == pytest.approx(0.95 - 0.25, abs=1e-3)
-    assert (dots[0][1] - dots[1][1]) / side == pytest.approx(2 / 3 - 0.25, abs=1e-3)
+    axes = drawn(KNOWN).axes[0]
+    bars = {bar.get_x(): bar.get_height() for bar in axes.patches if bar.get_height()}
+    assert bars == pytest.approx({0.2: 0.25, 0.9: 2 / 3})
+    diagonal, dots = (line.get_xydata().ravel() for line in axes.lines)
+    assert dots == pytest.approx([0.25, 0.25, 0.95, 2 / 3])
+    assert list(diagonal) == [0, 0, 1, 1]
 
 
 def test_every_column_says_how_many_actions_it_has() -> None:
-    words = [text.text for text in drawn(KNOWN).iter(f"{SVG}text")]
-    assert words[-11:-1] == ["0", "0", "4", "0", "0", "0", "0", "0", "0", "3"]
-    assert words[0] == "a <critic> & more (llm-1)"
-    assert words[2] == f"AUC {auc(KNOWN):.3f}, calibration error {ece(reliability(KNOWN)):.3f}, 7 scored actions"
+    said = words(drawn(KNOWN))
+    start = said.index("actions with such a score") + 1
+    assert said[start : start + 10] == ["0", "0", "4", "0", "0", "0", "0", "0", "0", "3"]
+    assert "a <critic> & more (llm-1)" in said
+    counted = f"AUC {auc(KNOWN):.3f}, calibration error {ece(reliability(KNOWN)):.3f}, 7 scored actions"
+    assert f"on fake; {counted}" in said
 
 
 def test_without_scores_there_are_axes_and_no_bars() -> None:
     picture = drawn([], bins=4)
-    assert not list(picture.iter(f"{SVG}circle"))
-    words = [text.text for text in picture.iter(f"{SVG}text")]
-    assert words[2] == "AUC not known, calibration error not known, 0 scored actions"
-    assert words[-5:-1] == ["0"] * 4
+    axes = picture.axes[0]
+    assert not any(bar.get_height() for bar in axes.patches)
+    assert len(axes.lines[1].get_xdata()) == 0
+    assert "on fake; AUC not known, calibration error not known, 0 scored actions" in words(picture)
+    assert words(picture)[-4:] == ["0"] * 4
+
+
+def test_the_same_numbers_give_the_same_file() -> None:
+    assert to_svg(drawn(KNOWN)) == to_svg(drawn(KNOWN))

@@ -10,7 +10,6 @@ import pytest
 
 from collab.errors import ConfigError, RunFormatError
 from collab.rewards.calibration.metrics import Calibration, KnownStep, accuracy, auc, ece, reliability
-from collab.rewards.calibration.plot import to_svg
 from collab.rewards.calibration.record import (
     CalibrationRecord,
     admit,
@@ -20,6 +19,7 @@ from collab.rewards.calibration.record import (
     told,
     write_record,
 )
+from collab.rewards.calibration.run import draw_reliability
 
 KNOWN = [KnownStep(score=score, good=score > 0.55) for score in (0.05, 0.15, 0.55, 0.62, 0.65, 0.95, 1.0)]
 PICTURE = reliability(KNOWN)
@@ -153,4 +153,4 @@ def test_one_line_tells_it() -> None:
 
 def test_a_calibration_without_numbers_has_no_picture() -> None:
     with pytest.raises(ValueError, match="has no picture"):
-        to_svg(replace(RECORD, numbers=None))
+        draw_reliability(replace(RECORD, numbers=None))
