@@ -136,7 +136,7 @@ def test_the_command_names_a_directory_that_is_free_and_the_library(tmp_path: Pa
 def test_one_that_tells_nothing_apart_is_refused() -> None:
     with pytest.raises(ConfigError, match="knows no AUC"):
         admit(replace(RECORD, numbers=replace(NUMBERS, auc=None)), 0.0, critic="critic-outcome", kind="outcome")
-    with pytest.raises(ConfigError, match=r"least AUC 75: allowed are numbers from 0 to 1"):
+    with pytest.raises(ConfigError, match=r"min AUC 75: allowed are numbers from 0 to 1"):
         admit(RECORD, 75, critic="critic-llm", kind="llm")
 
 
