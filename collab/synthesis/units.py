@@ -40,17 +40,7 @@ from collab.rollout.collector import Progress as Calls
 from collab.store.manifest import now
 from collab.synthesis.card import Made, Report, gather, most_refused, refuse_leaks, report, select, write_card
 from collab.synthesis.config import WALK_STEPS, SynthConfig, Unit
-from collab.synthesis.journal import (
-    FILE,
-    Done,
-    Head,
-    Journal,
-    Said,
-    read_head,
-    read_records,
-    resume_command,
-    write_head,
-)
+from collab.synthesis.journal import Done, Head, Journal, Said, SynthesisDir, read_records
 from collab.synthesis.screens import explore, follow
 from collab.synthesis.teacher import SUITED, Lesson, Scene, Teacher
 from collab.types import Task
@@ -379,15 +369,16 @@ def finish(
     refuse_leaks(selection.rows, splits.values())
     found = report(made, selection)
     files = _write_tables(directory, config, selection.rows)
-    with writing(directory, _go_on(directory)):
+    folder = SynthesisDir(directory)
+    with writing(directory, folder.resume):
         if found.broken:
             (directory / CARD).unlink(missing_ok=True)
         else:
             card = write_card(head, config, found, [name for name, split in splits.items() if not split.trains])
             write_atomic(directory / CARD, card.encode("utf-8", "replace"))
             files[CARD] = {"sha256": _sha256(directory / CARD)}
-        over = None if found.broken else now()
-        write_head(directory, replace(head, finished=over, files=files, report=asdict(found)))
+    over = None if found.broken else now()
+    folder.write(replace(head, finished=over, files=files, report=asdict(found)))
     return found
 
 
@@ -408,22 +399,23 @@ def missing(directory: Path) -> str | None:
     Raises:
         RunFormatError: its manifest cannot be read by this version.
     """
-    if not (directory / FILE).is_file():
+    folder = SynthesisDir(directory)
+    if not folder.file.is_file():
         return None
-    head = read_head(directory)
+    head = folder.read_head()
     broken = len(head.report.get("broken", ()))
     if broken:
         units = "1 unit is" if broken == 1 else f"{broken} units are"
-        return f"{directory}: {units} missing; make the set whole with: {resume_command(directory)}"
-    return f"{directory}: is not finished; {_go_on(directory)}" if head.finished is None else None
+        return f"{directory}: {units} missing; make the set whole with: {folder.resume}"
+    return f"{directory}: is not finished; resume it with: {folder.resume}" if head.finished is None else None
 
 
 def _check_something(directory: Path, made: Made) -> None:
     if any(done.rows for done in made.units.values()):
         return
     if made.broken:
-        last = list(made.broken.values())[-1]
-        raise RunError(f"no row was made: {len(made.broken)} units broke, the last: {last}; {_go_on(directory)}")
+        last, again = list(made.broken.values())[-1], SynthesisDir(directory).resume
+        raise RunError(f"no row was made: {len(made.broken)} units broke, the last: {last}; resume with: {again}")
     causes = most_refused(made.units.values())
     if causes:
         raise RunError(f"{directory}: no row was made; refused most often: {causes}; try another teacher")
@@ -444,10 +436,6 @@ def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Row]) -> 
                 out.add(row)
         files[path.name] = {"sha256": _sha256(path), "rows": len(own)}
     return files
-
-
-def _go_on(directory: Path) -> str:
-    return f"go on with: {resume_command(directory)}"
 
 
 def _sha256(path: Path) -> str:

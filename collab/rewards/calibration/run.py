@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,16 +25,13 @@ from collab.rewards.calibration.config import CalibrationConfig, Workplace, open
 from collab.rewards.calibration.metrics import Pass, measure, passes
 from collab.rewards.calibration.plot import to_svg
 from collab.rewards.calibration.record import (
-    FILE,
     PICTURE,
+    CalibrationDir,
     CalibrationRecord,
-    read_record,
-    write_record,
 )
 from collab.rewards.labelling import Labelling, label
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.query import text_hash
-from collab.store.run_dir import check_free, new_directory
 from collab.store.usage import total
 from collab.types import Prompt
 from collab.utils.files import write_atomic, writing
@@ -72,11 +68,6 @@ class CalibrationResult:
     """Why it ended early; None when it is finished."""
 
 
-def resume_command(directory: Path) -> str:
-    """What to type to go on with a calibration."""
-    return f"collab critic calibrate --resume {shlex.quote(str(directory))}"
-
-
 async def start(
     config: CalibrationConfig, out: Path, *, watch: Watch = lambda progress: None, stop: asyncio.Event | None = None
 ) -> CalibrationResult:
@@ -89,7 +80,8 @@ async def start(
         StoreFailure: the directory cannot be written; what was recorded stays.
     """
     config = without_secrets(config)
-    check_free(out, FILE, noun="calibration", resume=resume_command(out))
+    folder = CalibrationDir(out)
+    folder.check_free()
     async with opened(config) as place:
         with boundary(EnvironmentFailure, f"opening {place.suite.label}"):
             await (await place.suite.open()).close()
@@ -104,9 +96,9 @@ async def start(
             prompts={name: text_hash(text) for name, text in config.texts.items()},
             seeds={one.name: place.seed(one.seed) for one in passes((), config.permutations)},
         )
-        with new_directory(out, FILE, noun="calibration", resume=resume_command(out)):
-            write_record(out, record)
-        return await _work(record, place, out, watch, stop)
+        folder.begin(record)
+        with folder.lock():
+            return await _work(record, place, folder, watch, stop)
 
 
 async def resume(
@@ -125,16 +117,18 @@ async def resume(
         RunFormatError: it cannot be read, or the environment or the critic is not what it was.
         UsageError: another process is writing it.
     """
-    record = read_record(path)
+    folder = CalibrationDir(path)
+    record = folder.read_record()
     if record.numbers is not None:
         return CalibrationResult(path=path, record=record, progress=Progress(), stopped=None)
-    config = validate_recorded(CalibrationConfig, record.config, f"{path}/{FILE}")
+    config = validate_recorded(CalibrationConfig, record.config, str(folder.file))
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
     async with opened(config) as place:
         _check_unchanged(path, record, place)
         await place.about()
-        return await _work(record, place, path, watch, stop)
+        with folder.lock():
+            return await _work(record, place, folder, watch, stop)
 
 
 def _check_unchanged(path: Path, record: CalibrationRecord, place: Workplace) -> None:
@@ -152,9 +146,9 @@ def _check_unchanged(path: Path, record: CalibrationRecord, place: Workplace) ->
 
 
 async def _work(
-    record: CalibrationRecord, place: Workplace, path: Path, watch: Watch, stop: asyncio.Event | None
+    record: CalibrationRecord, place: Workplace, folder: CalibrationDir, watch: Watch, stop: asyncio.Event | None
 ) -> CalibrationResult:
-    config, progress = place.config, Progress()
+    config, progress, path = place.config, Progress(), folder.path
     watch(progress)
     known = await place.known()
     asked = passes(known, config.permutations)
@@ -171,9 +165,9 @@ async def _work(
     lost = [one for known_pass in asked for one in read_labels(path, known_pass.name).lost]
     record = _finished(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
     record = replace(record, spent=total([*([] if record.spent is None else [record.spent]), *lost]))
-    with writing(path, f"go on with: {resume_command(path)}"):
+    with writing(path, folder.resume):
         write_atomic(path / PICTURE, to_svg(record).encode())
-        write_record(path, record)
+    folder.write(record)
     return CalibrationResult(path=path, record=record, progress=progress, stopped=None)
 
 
@@ -181,7 +175,7 @@ async def _ask(one: Pass, place: Workplace, path: Path, progress: Progress, stop
     """Have all steps of a pass judged that are not judged yet; each is on the disk before the next question."""
     bench, config = place.bench, place.config
     head = LabelHead(critic=bench.label, options={"digest": bench.digest}, seed=place.seed(one.seed))
-    with LabelWriter(path, one.name, head, home=read_record) as writer:
+    with LabelWriter(path, one.name, head, home=lambda path: CalibrationDir(path).read()) as writer:
         await label(
             one.cases,
             place.critic(one.seed, one.attempt),
