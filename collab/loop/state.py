@@ -19,8 +19,7 @@ from collab.loop.record import EpochRecord, Spending, TrainingDir
 from collab.rollout.collector import USED_UP
 from collab.rollout.collector import Progress as Collecting
 from collab.types import Spent
-
-_REQUESTED = "stopped on request"
+from collab.utils.concurrency import REQUESTED
 
 
 class Halted(Exception):
@@ -110,7 +109,7 @@ class LoopState:
     def left(self) -> Budget:
         """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""
         if self.stop.is_set():
-            raise Halted(_REQUESTED)
+            raise Halted(REQUESTED)
         spent = {"usd": self.cost_usd, "tokens": self.tokens, "minutes": (time.monotonic() - self.started) / 60}
         left = {name: limit - spent[name] for name, limit in self.budget.model_dump(exclude_none=True).items()}
         for name, amount in left.items():
@@ -143,7 +142,7 @@ class LoopState:
         """Why training is to stop: on request, or because the minutes are over; None where it goes on."""
         minutes = self.budget.minutes
         if self.stop.is_set():
-            return _REQUESTED
+            return REQUESTED
         over = minutes is not None and time.monotonic() - self.started >= 60 * minutes
         return _used_up("minutes", minutes) if minutes is not None and over else None
 

@@ -41,7 +41,7 @@ from collab.store.run_dir import RunLimits
 from collab.trainers.prepare import check_device
 from collab.transfer.config import Arm, Place, TransferConfig
 from collab.transfer.outcome import Part, State, Told, TransferDir, outcome_of, parts_after, parts_before
-from collab.utils.concurrency import Stopped
+from collab.utils.concurrency import REQUESTED, Stopped
 from collab.utils.text import amount
 
 TRAINING = "training"
@@ -97,7 +97,7 @@ class Work:
     def ending(self) -> str | None:
         """Why nothing more may be begun; None when it may."""
         if self.stop.is_set():
-            return "stopped on request"
+            return REQUESTED
         return self.meter.exceeded(self.budget)
 
     def spend(self, tokens: int, cost_usd: float) -> None:
