@@ -13,10 +13,11 @@ import transformers
 
 from collab.errors import ConfigError, ModelFailure
 from collab.models.checkpoint import Checkpoint
+from collab.models.engine import attention
 from collab.models.engine.attention import Rows
 from collab.models.engine.padded import PaddedEngine, trusted_width
 from collab.models.engine.sampling import Answer, Job
-from collab.models.engine.scheduler import Engine, attention
+from collab.models.engine.scheduler import Engine
 from collab.models.tokenizer import ChatTokenizer, PromptIds
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Sampling

@@ -243,7 +243,7 @@ def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor: Any, source
             if not any(rewards[cell.cell] for cell in step.matrix if cell.action == step.executed):
                 wrong[trajectory.id] = step.index
     assert wrong, "somebody errs here"
-    cut = made(corridor, labels, replace(recipe, until_error=True)).pairing
+    cut = made(corridor, labels, replace(recipe, stop_at_first_error=True)).pairing
     kept = [one for one in whole.pairs if one.chosen[0].step <= wrong.get(one.chosen[0].trajectory, 99)]
     assert list(cut.pairs) == kept
     assert 0 < len(kept) < len(whole.pairs)
