@@ -10,6 +10,7 @@ import sys
 import tokenize
 import tomllib
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,6 +149,52 @@ def test_imports_are_absolute() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# ------------------------------------------------------------------------------------------- files and folders
+
+MOST_LINES, MOST_FILES, SMALL, JOINED = 660, 20, 250, 600
+"""Of a file, of a folder, of a module that belongs to its only user, and of both together."""
+TABLES = {"collab.cli.main", "collab.envs.simphone.apps", "collab.envs.simphone.tasks"}
+"""Modules that list others: being named by one of these alone makes no module a part of it."""
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_a_file_can_be_read_at_one_sitting() -> None:
+    long = {str(path.relative_to(ROOT)): lines(path) for path in SOURCES if lines(path) > MOST_LINES}
+    assert not long, long
+
+
+def test_a_folder_can_be_looked_through() -> None:
+    counts = Counter(path.parent for path in SOURCES)
+    full = {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > MOST_FILES}
+    assert not full, full
+
+
+def test_a_small_module_has_several_users() -> None:
+    """With one user, in its own folder, it is a part of that user, as long as both fit into one file."""
+    modules = {module_name(path): path for path in SOURCES}
+    users: dict[str, set[str]] = {name: set() for name in modules}
+    for user, path in modules.items():
+        for name, _ in imports(path):
+            used = name if name in modules else name.rpartition(".")[0]
+            if used in modules and used != user:
+                users[used].add(user)
+    wrong = [
+        f"{name} ({lines(path)} lines) is used by {user} alone ({lines(modules[user])} lines)"
+        for name, path in modules.items()
+        for user in users[name]
+        if len(users[name]) == 1
+        and user not in TABLES
+        and not name.startswith("collab.testing.")  # what others test with
+        and user.rpartition(".")[0] == name.rpartition(".")[0]
+        and lines(path) < SMALL
+        and lines(path) + lines(modules[user]) <= JOINED
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 # ------------------------------------------------------------------------------------------------ light import
 
 
@@ -254,6 +301,20 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
         if places.search(line)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_paper_is_cited_by_its_own_sections() -> None:
+    """3.2 is credit assignment and edge update, 3.3 transfer; there is no 3.4."""
+    cited = re.compile(r"CollabUIAgents,\s+section (\d[\d.]*\d|\d)|section (\d[\d.]*\d|\d) of the paper")
+    texts = {path: path.read_text(encoding="utf-8") for path in tracked() if path.suffix in {".py", ".md"}}
+    found = {
+        (number, path.relative_to(ROOT).as_posix())
+        for path, text in texts.items()
+        for number in ("".join(one) for one in cited.findall(text))
+    }
+    assert {number for number, _ in found} == {"3", "3.2", "3.3"}, found
+    assert all("transfer" in path for number, path in found if number == "3.3")
+    assert not any("transfer" in path for number, path in found if number == "3.2")
 
 
 # ------------------------------------------------------------------------------------- declarations and the wheel

@@ -299,7 +299,7 @@ def verify_resume(
             settings=more,
             tell=note,
         )
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         if out is None:
             shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -59,7 +59,9 @@ class Method(Definition):
     """Name of the field that holds the recipe, e.g. "sft"."""
 
     description: str = ""
+    """What it is for, in words."""
     epochs: int = Field(default=3, ge=1)
+    """Rounds of playing, labelling and learning."""
     episodes: int | None = Field(default=None, ge=1)
     """Per epoch; None plays every task once, or where `steps` are given as many as these need. Which tasks come first
     is drawn anew for each epoch."""

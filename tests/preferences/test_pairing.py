@@ -173,7 +173,7 @@ def test_what_is_in_flight_when_patience_ends_is_waited_for_and_nothing_else_is_
     class Slow(SamplerAdversary):
         async def propose(self, occasion: Occasion) -> Proposal | None:
             is_slow = steps.setdefault(occasion.case.key, len(steps) < 2)
-            await asyncio.sleep(0.2 if is_slow else 0)
+            await asyncio.sleep(1 if is_slow else 0)
             if not is_slow:
                 raise ModelFailure("gone")
             answered.append(occasion)
