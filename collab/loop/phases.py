@@ -33,7 +33,7 @@ from itertools import count
 from pathlib import Path
 
 from collab.config import AgentDefinition, GraphDefinition, RunConfig
-from collab.data.splits import EVALUATION_SEEDS, Instance, check_plan
+from collab.data.splits import EVALUATION_SEEDS, TrainingInstance, check_plan
 from collab.errors import OverlapError, RunError, RunFormatError
 from collab.evaluation.comparison import TOLERATED_FAILURES, is_spoilt
 from collab.evaluation.metrics import Report, pooled
@@ -421,7 +421,7 @@ async def _is_free(run: RunConfig) -> bool:
     if run.split is None:
         return True
     splits = await splits_in(run.environment_name, run.environment)
-    plan = [Instance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(run)]
+    plan = [TrainingInstance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(run)]
     try:
         check_plan(splits[run.split.name], splits.values(), plan)
     except OverlapError:

@@ -44,7 +44,7 @@ from collab.errors import ConfigError, EnvironmentFailure, ModelFailure, RunErro
 from collab.models.base import lost_by
 from collab.preferences.adversary import Adversary
 from collab.preferences.negatives import Negatives, negatives, refusal
-from collab.rewards.base import Case, States, cases
+from collab.rewards.base import CriticInput, States, cases
 from collab.rewards.credit import (
     BEHIND_ERROR,
     JudgedStep,
@@ -61,8 +61,8 @@ from collab.types import FREE, CellRef, PreferencePair, ReplyRef, Spent, Traject
 from collab.utils.concurrency import WorkerPool
 from collab.utils.redact import redact
 
-Source: TypeAlias = Literal["adversary", "contrast", "correction"]
-Reply: TypeAlias = tuple[ReplyRef, Utterance]
+PairSource: TypeAlias = Literal["adversary", "contrast", "correction"]
+PairReply: TypeAlias = tuple[ReplyRef, Utterance]
 """Where something was said, and what."""
 
 NOTHING = "no source had anything worse"
@@ -101,10 +101,10 @@ class Sources:
         every = {"adversary": self.adversary, "contrast": self.contrast, "correction": self.correction}
         return {name: weight for name, weight in every.items() if weight}
 
-    def order(self, seed: int) -> tuple[Source, ...]:
+    def order(self, seed: int) -> tuple[PairSource, ...]:
         """The sources in the order in which a cell with that seed tries them."""
         drawn = generator(seed).random() * (self.adversary + self.contrast)
-        order: list[Source] = ["adversary", "contrast"] if drawn < self.adversary else ["contrast", "adversary"]
+        order: list[PairSource] = ["adversary", "contrast"] if drawn < self.adversary else ["contrast", "adversary"]
         return tuple(name for name in order if getattr(self, name) > 0)
 
 
@@ -217,7 +217,7 @@ def pair_all(steps: Iterable[JudgedStep], sources: Sources, seed: int, *, cap: i
     )
 
 
-def pair_id(source: str, chosen: Sequence[Reply], rejected: Sequence[Reply] | str) -> str:
+def pair_id(source: str, chosen: Sequence[PairReply], rejected: Sequence[PairReply] | str) -> str:
     """SHA-256 of a pair's source and of what the replies of both sides answer and say, and where.
 
     Args:
@@ -234,7 +234,7 @@ def _told(ref: ReplyRef, cell: Utterance) -> list[str | int]:
     return [ref.trajectory, ref.step, *ref.cell, cell.prompt.hash, cell.text]
 
 
-def _first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> Source | None:
+def _first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> PairSource | None:
     """Who provides the worse side, as far as that is known before an adversary is asked."""
     order = sources.order(step.seed(seed, "pair source", cell.cell))
     return next((name for name in order if name == "adversary" or contrasts(step, cell)), None)
@@ -284,7 +284,7 @@ def _answered(pair: PreferencePair) -> CellRef:
     return pair.answered.cell
 
 
-def _said(step: JudgedStep, source: Source, better: Utterance, worse: Utterance) -> PreferencePair:
+def _said(step: JudgedStep, source: PairSource, better: Utterance, worse: Utterance) -> PreferencePair:
     """A pair of what two cells said, under the input of the better one unless it is a correction."""
     chosen, rejected = step.ref(better.cell), step.ref(worse.cell)
     return PreferencePair(
@@ -330,7 +330,7 @@ def _capped(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class PairRecipe:
     """How pairs are made of judgements.
 
     Raises:
@@ -381,7 +381,7 @@ class Paired:
 async def pair_up(
     trajectories: Iterable[Trajectory],
     labels: LabelSet,
-    recipe: Recipe,
+    recipe: PairRecipe,
     *,
     space: ActionSpace,
     prefix: Callable[[str], str],
@@ -397,7 +397,7 @@ async def pair_up(
         concurrency: steps about which the adversary is asked at the same time.
 
     Raises:
-        OutOfPatience: asking, or trying the answers, failed for ten steps in a row.
+        TooManyFailures: asking, or trying the answers, failed for ten steps in a row.
         RunFormatError: the run was recorded in another version of the environment.
     """
     judged, unjudged = _judged(trajectories, labels, recipe, space, states)
@@ -407,7 +407,7 @@ async def pair_up(
     asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, pool=pool)
     await pool.run(concurrency, asking.work)
     if pool.stopped is not None:
-        raise OutOfPatience(f"asking for worse sides, or trying them, failed for {pool.stopped}")
+        raise TooManyFailures(f"asking for worse sides, or trying them, failed for {pool.stopped}")
     found = [asking.found[number] for number in range(len(judged))]
     steps = [replace(step, negatives=one.negatives) for (_, step), one in zip(judged, found, strict=True)]
     pairing = pair_all(steps, recipe.sources, recipe.seed, cap=recipe.cap)
@@ -425,10 +425,10 @@ async def pair_up(
 
 
 def _judged(
-    trajectories: Iterable[Trajectory], labels: LabelSet, recipe: Recipe, space: ActionSpace, states: States | None
-) -> tuple[list[tuple[Case, JudgedStep]], int]:
+    trajectories: Iterable[Trajectory], labels: LabelSet, recipe: PairRecipe, space: ActionSpace, states: States | None
+) -> tuple[list[tuple[CriticInput, JudgedStep]], int]:
     """The judged steps, and how many are not judged."""
-    judged: list[tuple[Case, JudgedStep]] = []
+    judged: list[tuple[CriticInput, JudgedStep]] = []
     unjudged = 0
     for trajectory in trajectories:
         for case in cases(trajectory, space, states):
@@ -441,8 +441,8 @@ def _judged(
 
 
 def _stop_at_first_error(
-    judged: list[tuple[Case, JudgedStep]], recipe: Recipe
-) -> tuple[list[tuple[Case, JudgedStep]], int]:
+    judged: list[tuple[CriticInput, JudgedStep]], recipe: PairRecipe
+) -> tuple[list[tuple[CriticInput, JudgedStep]], int]:
     """The steps up to the first error of their episode, and how many pairs the others could have had."""
     behind = behind_errors(step for _, step in judged)
     kept = [(case, step) for case, step in judged if case.key not in behind]
@@ -450,7 +450,7 @@ def _stop_at_first_error(
     return kept, sum(lost)
 
 
-class OutOfPatience(RunError):
+class TooManyFailures(RunError):
     """Asking, or trying the answers, failed for so many steps in a row; says why for the last. Answers are kept."""
 
 
@@ -458,10 +458,10 @@ class OutOfPatience(RunError):
 class _Asking:
     """Asks an adversary about steps; what is begun is waited for, for it is paid."""
 
-    recipe: Recipe
+    recipe: PairRecipe
     prefix: Callable[[str], str]
     adversary: Adversary
-    pool: WorkerPool[tuple[int, tuple[Case, JudgedStep]]]
+    pool: WorkerPool[tuple[int, tuple[CriticInput, JudgedStep]]]
     found: dict[int, Negatives] = field(default_factory=dict)
     """Negatives by the step's number; none where the adversary could not be asked."""
     failed: Counter[str] = field(default_factory=Counter)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from collab.config import Budget
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.models.base import lost_by
-from collab.rewards.base import UNREAD, Case, Critic, Judgement, sound, spent_on
+from collab.rewards.base import UNREAD, Critic, CriticInput, Judgement, sound, spent_on
 from collab.rewards.labels import LabelWriter
 from collab.rewards.query import PartlyAnswered
 from collab.rollout.collector import USED_UP
@@ -107,7 +107,7 @@ class Labelling:
 
 
 async def label(
-    cases: Iterable[Case],
+    cases: Iterable[CriticInput],
     critic: Critic,
     writer: LabelWriter,
     *,
@@ -157,7 +157,7 @@ class _Worker:
 
     critic: Critic
     writer: LabelWriter
-    pool: WorkerPool[Case]
+    pool: WorkerPool[CriticInput]
     labelling: Labelling
     most_silent: int | None
 
@@ -170,7 +170,7 @@ class _Worker:
                 await self._judge(case)
             await asyncio.sleep(0)  # a critic in pure Python never waits; here others have their turn
 
-    async def _judge(self, case: Case) -> None:
+    async def _judge(self, case: CriticInput) -> None:
         try:
             with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
                 judgement = sound(await self.critic.judge(case))
@@ -197,7 +197,7 @@ class _Worker:
                 f"remove {self.writer.directory} to have this critic asked about them again"
             )
 
-    def _failed(self, case: Case, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:
+    def _failed(self, case: CriticInput, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:
         self.labelling.pay(spent)
         self.writer.fail(case, failure, spent)
         self.labelling.failed += 1
@@ -215,7 +215,7 @@ def last_reply(judgement: Judgement) -> str:
     return f"the last answer begins {said[:_SHOWN]!r} ({causes})"
 
 
-def _require_whole(case: Case, judgement: Judgement) -> None:
+def _require_whole(case: CriticInput, judgement: Judgement) -> None:
     """ValueError unless a judgement is about this case and has one entry per cell, in conversation order."""
     cells = [one.cell for one in judgement.rewards.rewards]
     if judgement.key != case.key or judgement.case != case.digest or cells != [cell.cell for cell in case.matrix]:

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
-from collab.data.example import Row
+from collab.data.example import Example
 from collab.errors import RunFormatError, StoreFailure
 from collab.store import log
 from collab.store.manifest import now, versions
@@ -50,7 +50,7 @@ class Done:
     """A unit that is over."""
 
     unit: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Example, ...] = ()
     refused: Counts = field(default_factory=dict)
     screens: int = 0
     """Scenes that were taught."""
