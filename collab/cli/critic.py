@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, describe_lost, emit, say, table
-from collab.cli.progress import counted, end_early, short, tell_finished, work
+from collab.cli.progress import Resumable, counted, short
 from collab.utils.text import amount
 
 if TYPE_CHECKING:
@@ -122,13 +123,13 @@ def calibrate(
     chosen["tasks"] = options.listed("--tasks", tasks) or None
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "budget", "as_json"}, "the calibration")
-        finish(go_on(resume, limits), as_json=as_json)
+        go_on(resume, limits, as_json=as_json)
         return
     config = _configured(library, {**chosen, "budget": limits})
     if plan:
         _show_plan(config, as_json=as_json)
     else:
-        finish(_start(config, out), as_json=as_json)
+        _begin(config, out, as_json=as_json)
 
 
 def _configured(library: Path | None, chosen: dict[str, Any]) -> CalibrationConfig:
@@ -143,37 +144,35 @@ def _configured(library: Path | None, chosen: dict[str, Any]) -> CalibrationConf
     return asyncio.run(configure(options.library(library), CalibrationRequest(**{"env": "androidworld", **asked})))
 
 
-def _start(config: CalibrationConfig, out: Path | None) -> CalibrationResult:
-    from collab.rewards.calibration.record import FOLDER
-    from collab.rewards.calibration.run import resume_command, start
+def _begin(config: CalibrationConfig, out: Path | None, *, as_json: bool) -> None:
+    from collab.rewards.calibration.record import FOLDER, CalibrationDir
+    from collab.rewards.calibration.run import start
 
-    path = out or FOLDER / config.critic_name
-    return work(
-        lambda watch, stop: start(config, path, watch=watch, stop=stop),
-        path,
-        opening=f"{config.critic_name} judges {amount(config.cases, 'step')} of {config.environment_name}, "
-        f"tasks drawn by seed {config.seed}, recorded in {path}",
-        tell=describe,
-        resume=resume_command(path),
+    folder = CalibrationDir(out or FOLDER / config.critic_name)
+    opening = (
+        f"{config.critic_name} judges {amount(config.cases, 'step')} of {config.environment_name}, "
+        f"tasks drawn by seed {config.seed}, recorded in {folder.path}"
     )
+    CALIBRATION.begin(functools.partial(start, config, folder.path), folder, opening, as_json)
 
 
-def go_on(path: Path, budget: Budget | None) -> CalibrationResult:
-    """Go on with a calibration; of a finished one only say so. Raises as `collab.rewards.calibration.run.resume`."""
-    from collab.rewards.calibration.record import read_record
-    from collab.rewards.calibration.run import resume, resume_command
+def go_on(path: Path, budget: Budget | None, *, as_json: bool) -> None:
+    """Resume a calibration and print how it went; of a finished one only say so.
 
-    record = read_record(path)
-    if record.numbers is not None:
-        again = f"collab critic calibrate --critic {record.critic} --cases N --out DIR"
-        tell_finished(path, f"to ask about more steps, begin another: {again}")
-    return work(
-        lambda watch, stop: resume(path, budget=budget, watch=watch, stop=stop),
-        path,
-        opening=f"going on with {path}",
-        tell=describe,
-        resume=resume_command(path),
+    Raises:
+        typer.Exit: it stopped early.
+        CollabError: as `collab.rewards.calibration.run.resume`.
+    """
+    from collab.rewards.calibration.record import CalibrationDir
+    from collab.rewards.calibration.run import resume
+
+    folder = CalibrationDir(path)
+    record = folder.read_record()
+    more = (
+        f"to ask about more steps, begin another: collab critic calibrate --critic {record.critic} --cases N --out DIR"
     )
+    job = functools.partial(resume, path, budget=budget)
+    CALIBRATION.resume(job, folder, None if record.numbers is None else more, as_json)
 
 
 def describe(progress: Progress) -> str:
@@ -193,31 +192,29 @@ def describe(progress: Progress) -> str:
     return " | ".join(parts)
 
 
-def finish(result: CalibrationResult, *, as_json: bool) -> None:
-    """Print how a calibration went; one that stopped early ends the command with exit code 1.
+def result_data(result: CalibrationResult) -> dict[str, Any]:
+    """A finished or stopped calibration as JSON data."""
+    from collab.rewards.calibration.record import CalibrationDir
 
-    Raises:
-        typer.Exit: it stopped early.
-    """
-    from collab.rewards.calibration.run import resume_command
+    return {
+        "out": str(result.path),
+        "stopped": result.stopped,
+        "resume": CalibrationDir(result.path).resume if result.stopped else None,
+        "judgements": {"planned": result.progress.planned, "done": result.progress.done},
+        "spent": data(result.progress.labelling.spent),
+        "calibration": data(result.record),
+    }
 
-    again = resume_command(result.path)
-    if as_json:
-        emit(
-            {
-                "out": str(result.path),
-                "stopped": result.stopped,
-                "resume": again if result.stopped else None,
-                "judgements": {"planned": result.progress.planned, "done": result.progress.done},
-                "spent": data(result.progress.labelling.spent),
-                "calibration": data(result.record),
-            }
-        )
-    elif result.record.numbers is not None:
+
+def show_result(result: CalibrationResult) -> None:
+    """Print what is known of a critic now; of a calibration that stopped early only what calls cost in vain."""
+    if result.record.numbers is not None:
         _show(result.path, result.record, result.record.numbers)
     elif result.progress.labelling.lost:
         say(describe_lost(result.progress.labelling.lost))
-    end_early(result.stopped, again)
+
+
+CALIBRATION = Resumable(describe=describe, show=show_result, to_json=result_data)
 
 
 def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collab.trainers.callbacks import Progress
     from collab.trainers.prepare import Prepared, Task
     from collab.trainers.run import Result
-    from collab.trainers.run_dir import RunFolder
+    from collab.trainers.run_dir import FinetuneDir
 
 
 def prepare_task(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
@@ -62,7 +62,7 @@ def prepare_task(task: Task, definitions: Library, allow_overlap: bool) -> Prepa
     return prepared
 
 
-def as_before(folder: RunFolder, said: Sequence[str]) -> Prepared:
+def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
     """What a run was asked when it began.
 
     Raises:
@@ -74,7 +74,7 @@ def as_before(folder: RunFolder, said: Sequence[str]) -> Prepared:
 
     if said:
         raise UsageError(f"--resume goes on with the run as it is; leave out {', '.join(said)}")
-    manifest = folder.manifest()
+    manifest = folder.read()
     if folder.final.is_dir():
         raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
     task = task_of(manifest)
@@ -231,7 +231,7 @@ def finetune(
     from collab.loop.record import refuse_part
     from collab.trainers.prepare import check_device, check_installed, check_reports
     from collab.trainers.run import begin
-    from collab.trainers.run_dir import RunFolder
+    from collab.trainers.run_dir import FinetuneDir
 
     if resume is not None:
         refuse_part(resume)
@@ -240,7 +240,7 @@ def finetune(
     check_reports(reports)
     check_device(device)
     _check_minutes(max_minutes)
-    folder = RunFolder(resume or _new(out, plan))
+    folder = FinetuneDir(resume or _new(out, plan))
     if resume is not None and folder.final.is_dir() and not plan:
         _tell_over(folder, as_json)
         return
@@ -269,9 +269,9 @@ def go_on(path: Path, *, max_minutes: float | None = None, as_json: bool) -> Non
         typer.Exit: it stopped early.
     """
     from collab.trainers.prepare import check_installed
-    from collab.trainers.run_dir import RunFolder
+    from collab.trainers.run_dir import FinetuneDir
 
-    folder = RunFolder(path)
+    folder = FinetuneDir(path)
     if folder.final.is_dir():
         _tell_over(folder, as_json)
         return
@@ -338,13 +338,13 @@ def _check_minutes(minutes: float | None) -> None:
 def _new(out: Path | None, plan: bool) -> Path:
     """Where the run goes, found to be free before any work is done; a plan goes nowhere."""
     from collab.trainers.prepare import world
-    from collab.trainers.run_dir import RunFolder
+    from collab.trainers.run_dir import FinetuneDir
 
     if plan:
         return Path()
     path: Path = _needed("--out", out)
     if world()[0] == 0:
-        RunFolder(path).check_free()
+        FinetuneDir(path).check_free()
     return path
 
 
@@ -372,14 +372,14 @@ def _show_plan(prepared: Prepared, device: str, as_json: bool) -> None:
         say(told(found))
 
 
-def _train(prepared: Prepared, folder: RunFolder, max_minutes: float | None, as_json: bool, **options: Any) -> None:
+def _train(prepared: Prepared, folder: FinetuneDir, max_minutes: float | None, as_json: bool, **options: Any) -> None:
     """Train what was begun until it is done or stopped, and print how it ended."""
     with _stopping(folder, max_minutes) as stopping:
         result = _trained(prepared, folder, stopping, **options)
     _finish(result, folder, as_json)
 
 
-def _trained(prepared: Prepared, folder: RunFolder, stopping: Callable[[], bool], **options: Any) -> Result:
+def _trained(prepared: Prepared, folder: FinetuneDir, stopping: Callable[[], bool], **options: Any) -> Result:
     from collab.trainers.run import train
 
     last, alarmed = -LINE_S, False
@@ -395,7 +395,7 @@ def _trained(prepared: Prepared, folder: RunFolder, stopping: Callable[[], bool]
 
 
 @contextlib.contextmanager
-def _stopping(folder: RunFolder, max_minutes: float | None) -> Iterator[Callable[[], bool]]:
+def _stopping(folder: FinetuneDir, max_minutes: float | None) -> Iterator[Callable[[], bool]]:
     """Whether it is time to stop: the minutes are over, or Ctrl-C or SIGTERM came. The second one ends at once."""
     until = None if max_minutes is None else time.monotonic() + 60 * max_minutes
     asked = threading.Event()
@@ -408,7 +408,7 @@ def _stopping(folder: RunFolder, max_minutes: float | None) -> Iterator[Callable
         yield lambda: asked.is_set() or (until is not None and time.monotonic() >= until)
 
 
-def _tell_over(folder: RunFolder, as_json: bool) -> None:
+def _tell_over(folder: FinetuneDir, as_json: bool) -> None:
     """Say of a run that is to be gone on with that it is done."""
     from collab.trainers.prepare import world
     from collab.trainers.run import Result
@@ -420,7 +420,7 @@ def _tell_over(folder: RunFolder, as_json: bool) -> None:
     _finish(Result(step=last["step"], steps=last["step"], final=folder.final, loss=last["loss"]), folder, as_json)
 
 
-def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:
+def _finish(result: Result, folder: FinetuneDir, as_json: bool) -> None:
     """Print how a run ended; one that stopped early ends the command with exit code 1."""
     from collab.trainers.prepare import world
 

@@ -290,6 +290,15 @@ def folders(option: str, values: list[str] | None) -> list[str]:
     return listed(option, values, whole=lambda value: Path(value).expanduser().is_dir())
 
 
+def needed_out(out: Path | None) -> Path:
+    """Return where a command writes; UsageError where `--out` was left out."""
+    from collab.errors import UsageError
+
+    if out is None:
+        raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
+    return out
+
+
 def seeds(option: str, values: list[str]) -> list[int]:
     """Whole numbers of an option, as `listed`; UsageError where one is none."""
     from collab.errors import UsageError

@@ -26,18 +26,20 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import typer
 
-from collab.cli.output import note, paused
+from collab.cli.output import emit, note, paused
 from collab.errors import RunError
 from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.rollout.collector import Progress
+    from collab.store.run_dir import RunDir
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -214,6 +216,82 @@ def tell_finished(path: Path, more: str) -> None:
         more: what to type for more of its kind.
     """
     note(f"{path} is finished; {more}")
+
+
+class _Ended(Protocol):
+    """The result of work that can be resumed."""
+
+    @property
+    def stopped(self) -> str | None:
+        """Why it ended early; None when it is done."""
+
+
+_EndedT = TypeVar("_EndedT", bound=_Ended)
+
+
+def _no_lines(progress: Any) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumable:
+    """A command whose work is recorded in a directory and can be resumed: how it shows that work and its result."""
+
+    describe: Callable[[Any], str]
+    """The line for what the job lets be watched."""
+    below: Lines = _no_lines
+    news: Lines = _no_lines
+    """Both as of `work`."""
+    show: Callable[[Any], None]
+    """Print a result."""
+    to_json: Callable[[Any], Any]
+    """The same as data."""
+
+    def begin(
+        self, job: Callable[..., Coroutine[Any, Any, _EndedT]], folder: RunDir, opening: str, as_json: bool
+    ) -> _EndedT:
+        """Run a job that makes the directory, and print its result.
+
+        Args:
+            job: takes `watch` and `stop`, as of `work`; its result says why it stopped (`stopped`).
+            opening: said once the work has really begun.
+
+        Raises:
+            typer.Exit: it stopped early.
+        """
+        return self._run(job, folder, opening, self.news, as_json)
+
+    def resume(
+        self, job: Callable[..., Coroutine[Any, Any, _EndedT]], folder: RunDir, more: str | None, as_json: bool
+    ) -> _EndedT:
+        """Run a job that resumes the directory, as `begin`.
+
+        Args:
+            more: what to type for more of its kind, where nothing is left to do; None where something is.
+        """
+        if more is None:
+            return self._run(job, folder, f"going on with {folder.path}", self.news, as_json)
+        tell_finished(folder.path, more)
+        return self._run(job, folder, "", _no_lines, as_json)  # what is over is told once, in the end
+
+    def _run(
+        self, job: Callable[..., Coroutine[Any, Any, _EndedT]], folder: RunDir, opening: str, news: Lines, as_json: bool
+    ) -> _EndedT:
+        result = work(
+            lambda watch, stop: job(watch=watch, stop=stop),
+            folder.path,
+            opening=opening,
+            tell=self.describe,
+            below=self.below,
+            news=news,
+            resume=folder.resume,
+        )
+        if as_json:
+            emit(self.to_json(result))
+        else:
+            self.show(result)
+        end_early(result.stopped, folder.resume)
+        return result
 
 
 def resume_command(run: Path) -> str:

@@ -47,14 +47,14 @@ def find_recorded(path: Path) -> Recorded:
     from collab.loop.record import TrainingDir
     from collab.store.log import segments
     from collab.store.manifest import FILE
-    from collab.trainers.run_dir import RunFolder
-    from collab.transfer.outcome import TransferFolder
+    from collab.trainers.run_dir import FinetuneDir
+    from collab.transfer.outcome import TransferDir
 
     kinds: dict[Kind, Path] = {
         "run": path / FILE,
         "training": TrainingDir(path).file,
-        "transfer": TransferFolder(path).file,
-        "finetuning": RunFolder(path).manifest_path,
+        "transfer": TransferDir(path).file,
+        "finetuning": FinetuneDir(path).file,
     }
     kind = next((kind for kind, head in kinds.items() if head.is_file()), None)
     if kind == "run" or (kind is None and segments(path)):
@@ -222,10 +222,10 @@ def _worked_on(path: Path, is_over: bool) -> str:
 
 def _show_transfer(found: Recorded, as_json: bool) -> None:
     from collab.cli.transfer import result_data, show_result
-    from collab.transfer.outcome import TransferFolder
+    from collab.transfer.outcome import TransferDir
     from collab.transfer.run import TransferResult
 
-    folder = TransferFolder(found.path)
+    folder = TransferDir(found.path)
     told, states = folder.told(), _parts(found.path)
     status = _worked_on(found.path, told is not None)
     result = TransferResult(path=found.path, told=told, stopped=None if told else status)
@@ -244,10 +244,10 @@ def _show_transfer(found: Recorded, as_json: bool) -> None:
 
 def _parts(path: Path) -> dict[str, str]:
     """Part of a transfer → how far it is."""
-    from collab.transfer.outcome import TransferFolder, parts_after, parts_before
+    from collab.transfer.outcome import TransferDir, parts_after, parts_before
     from collab.transfer.run import stored_config
 
-    folder = TransferFolder(path)
+    folder = TransferDir(path)
     config = stored_config(folder)
     training = {} if config.training is None else {"training": folder.state_of_training()}
     before, after = ({part.name: folder.state(part) for part in parts(config)} for parts in (parts_before, parts_after))
@@ -255,10 +255,10 @@ def _parts(path: Path) -> dict[str, str]:
 
 
 def _show_finetuning(found: Recorded, as_json: bool) -> None:
-    from collab.trainers.run_dir import RunFolder
+    from collab.trainers.run_dir import FinetuneDir
 
-    folder = RunFolder(found.path)
-    manifest, metrics = folder.manifest(), folder.read_metrics()
+    folder = FinetuneDir(found.path)
+    manifest, metrics = folder.read(), folder.read_metrics()
     status = _worked_on(found.path, folder.final.is_dir())
     last = metrics[-1] if metrics else {}
     if as_json:
@@ -280,10 +280,10 @@ def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
     """
     from collab.errors import CollabError
     from collab.loop.record import FILE as MARL
-    from collab.trainers.run_dir import RunFolder
+    from collab.trainers.run_dir import FinetuneDir
     from collab.transfer.outcome import FILE as TRANSFER
 
-    rows = {MARL: _training_row, TRANSFER: _transfer_row, RunFolder(folder).manifest_path.name: _finetuning_row}
+    rows = {MARL: _training_row, TRANSFER: _transfer_row, FinetuneDir(folder).file.name: _finetuning_row}
     for name, row in rows.items():
         for path in sorted(folder.rglob(name)):
             try:
@@ -330,15 +330,15 @@ def _tell_best(best: int | None, success: float) -> str:
 
 
 def _transfer_row(path: Path) -> dict[str, Any]:
-    from collab.transfer.outcome import TransferFolder
+    from collab.transfer.outcome import TransferDir
     from collab.transfer.run import stored_config
 
-    folder = TransferFolder(path)
+    folder = TransferDir(path)
     config, states = stored_config(folder), _parts(path)
     run = config.transferred[0]
     return {
         "run": str(path),
-        "created": folder.head.read().get("created") or "",
+        "created": folder.read().get("created") or "",
         "command": "transfer",
         "environment": run.environment_name,
         "graph": run.graph_name,
@@ -353,10 +353,10 @@ def _transfer_row(path: Path) -> dict[str, Any]:
 
 
 def _finetuning_row(path: Path) -> dict[str, Any]:
-    from collab.trainers.run_dir import RunFolder
+    from collab.trainers.run_dir import FinetuneDir
 
-    folder = RunFolder(path)
-    manifest, metrics = folder.manifest(), folder.read_metrics()
+    folder = FinetuneDir(path)
+    manifest, metrics = folder.read(), folder.read_metrics()
     return {
         "run": str(path),
         "created": manifest.get("created") or "",

@@ -421,10 +421,10 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
     from collab.synthesis.journal import FILE as SYNTHESIS
 
     if (path / SYNTHESIS).is_file():
-        synth.finish(synth.go_on(path, budget, None), as_json=as_json)
+        synth.go_on(path, budget, as_json=as_json)
         return True
     if (path / CALIBRATION).is_file():
-        critic.finish(critic.go_on(path, budget), as_json=as_json)
+        critic.go_on(path, budget, as_json=as_json)
         return True
     match find_recorded(path).kind:
         case "training":

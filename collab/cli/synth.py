@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,11 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, describe_lost, emit, note, say, table
-from collab.cli.progress import clock, counted, end_early, tell_finished, work
+from collab.cli.progress import Resumable, clock, counted
 from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
-    from collab.synthesis.card import Report
     from collab.synthesis.config import SynthConfig
     from collab.synthesis.estimate import Estimate
     from collab.synthesis.run import SynthResult
@@ -136,13 +136,13 @@ def synth(
     chosen |= dict(episodes=episodes, screens=screens)
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "concurrency", "budget", "as_json"}, "the synthesis")
-        finish(go_on(resume, limits, concurrency), as_json=as_json)
+        go_on(resume, limits, concurrency, as_json=as_json)
         return
     config = _configured(library, {**chosen, "concurrency": concurrency, "budget": limits})
     if plan:
         _show_plan(config, as_json=as_json)
     else:
-        finish(_start(config, out), as_json=as_json)
+        _begin(config, options.needed_out(out), as_json=as_json)
 
 
 def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
@@ -160,39 +160,32 @@ def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
     return config
 
 
-def _start(config: SynthConfig, out: Path | None) -> SynthResult:
-    from collab.errors import UsageError
-    from collab.synthesis.journal import resume_command
+def _begin(config: SynthConfig, out: Path, *, as_json: bool) -> None:
+    from collab.synthesis.journal import SynthesisDir
     from collab.synthesis.run import start
 
-    if out is None:
-        raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
     what = f"{amount(config.screens, 'screen')} and {amount(config.episodes, 'episode')} of {config.environment_name}"
-    return work(
-        lambda watch, stop: start(config, out, watch=watch, stop=stop),
-        out,
-        opening=f"{config.teacher_name} teaches {', '.join(config.levels)} on {what}, recorded in {out}",
-        tell=describe,
-        resume=resume_command(out),
-    )
+    opening = f"{config.teacher_name} teaches {', '.join(config.levels)} on {what}, recorded in {out}"
+    folder = SynthesisDir(out)
+    _refuse_broken(SYNTHESIS.begin(functools.partial(start, config, out), folder, opening, as_json), folder.resume)
 
 
-def go_on(path: Path, budget: Budget | None, concurrency: int | None) -> SynthResult:
-    """Go on with a synthesis; of a finished one only say so. Raises as `collab.synthesis.run.resume`."""
-    from collab.synthesis.journal import read_head, resume_command
+def go_on(path: Path, budget: Budget | None, concurrency: int | None = None, *, as_json: bool) -> None:
+    """Resume a synthesis and print how it went; of a finished one only say so.
+
+    Raises:
+        typer.Exit: it stopped early, or units broke.
+        CollabError: as `collab.synthesis.run.resume`.
+    """
+    from collab.synthesis.journal import SynthesisDir
     from collab.synthesis.run import resume
     from collab.synthesis.units import finished
 
-    is_over = finished(path, read_head(path)) is not None
-    if is_over:
-        tell_finished(path, "to make more, begin another: collab synth --screens N --episodes N --seed S --out DIR")
-    return work(
-        lambda watch, stop: resume(path, budget=budget, concurrency=concurrency, watch=watch, stop=stop),
-        path,
-        opening="" if is_over else f"going on with {path}",
-        tell=describe,
-        resume=resume_command(path),
-    )
+    folder = SynthesisDir(path)
+    is_over = finished(path, folder.read_head()) is not None
+    more = "to make more, begin another: collab synth --screens N --episodes N --seed S --out DIR"
+    job = functools.partial(resume, path, budget=budget, concurrency=concurrency)
+    _refuse_broken(SYNTHESIS.resume(job, folder, more if is_over else None, as_json), folder.resume)
 
 
 def describe(progress: Progress) -> str:
@@ -215,22 +208,8 @@ def describe(progress: Progress) -> str:
     return " | ".join(parts)
 
 
-def finish(result: SynthResult, *, as_json: bool) -> None:
-    """Print how a synthesis went; one that stopped early or lacks what broke ends the command with exit code 1.
-
-    Raises:
-        typer.Exit: it stopped early, or units broke.
-    """
-    from collab.synthesis.journal import resume_command
-
-    again = resume_command(result.path)
-    if as_json:
-        emit(result_data(result))
-    elif result.report is not None:
-        _show(result, result.report)
-    elif result.progress.calls.lost:
-        say(describe_lost(result.progress.calls.lost))
-    end_early(result.stopped, again)
+def _refuse_broken(result: SynthResult, again: str) -> None:
+    """End the command with exit code 1 where units broke."""
     if result.report is not None and result.report.broken:
         count, why = len(result.report.broken), next(iter(result.report.broken.values()))
         note(f"{count} of {result.report.units} walks and episodes broke ({why}); make them again with: {again}")
@@ -239,14 +218,14 @@ def finish(result: SynthResult, *, as_json: bool) -> None:
 
 def result_data(result: SynthResult) -> dict[str, Any]:
     """A finished or stopped synthesis as JSON data."""
-    from collab.synthesis.journal import resume_command
+    from collab.synthesis.journal import SynthesisDir
 
     calls = result.progress.calls
     return {
         "out": str(result.path),
         "environment": result.label,
         "stopped": result.stopped,
-        "resume": resume_command(result.path) if result.stopped or calls.broken else None,
+        "resume": SynthesisDir(result.path).resume if result.stopped or calls.broken else None,
         "units": {"planned": calls.planned, "done": calls.done, "broken": calls.broken},
         "rows_so_far": dict(result.progress.rows),
         "report": data(result.report),
@@ -255,10 +234,15 @@ def result_data(result: SynthResult) -> dict[str, Any]:
     }
 
 
-def _show(result: SynthResult, report: Report) -> None:
+def show_result(result: SynthResult) -> None:
+    """Print what a synthesis made; of one that stopped early only what calls cost in vain."""
     from collab.synthesis.units import CARD
 
-    calls = result.progress.calls
+    calls, report = result.progress.calls, result.report
+    if report is None:
+        if calls.lost:
+            say(describe_lost(calls.lost))
+        return
     say(result.label)
     say(f"rows     {report.rows}: " + ", ".join(f"{count} {level}" for level, count in report.by_level.items()))
     dropped = ", ".join(f"{count} {cause}" for cause, count in report.dropped.items())
@@ -269,6 +253,9 @@ def _show(result: SynthResult, report: Report) -> None:
     if report.spent.lost:
         say(f"         {describe_lost(report.spent.lost)}")
     say(f"card     {'none before the set is whole' if report.broken else result.path / CARD}")
+
+
+SYNTHESIS = Resumable(describe=describe, show=show_result, to_json=result_data)
 
 
 def _show_plan(config: SynthConfig, *, as_json: bool) -> None:

@@ -16,7 +16,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, emit, note, say, table
-from collab.cli.progress import end_early, tell_finished, work
+from collab.cli.progress import Resumable
 from collab.cli.text.training import below, describe, news, result_data, show_result
 from collab.utils.text import amount
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collab.config import Budget
     from collab.library import Library
     from collab.loop.config import TrainingConfig
-    from collab.loop.loop import TrainingResult
     from collab.testing.kill_resume import Point, Proof
 
 
@@ -55,6 +54,9 @@ Agents = Annotated[
         rich_help_panel=options.PLAY,
     ),
 ]
+
+
+TRAINING = Resumable(describe=describe, below=below, news=news, show=show_result, to_json=result_data)
 
 
 def train(
@@ -124,8 +126,15 @@ def train(
     if plan:
         _show_plan(config, definitions, device or options.AUTO, as_json)
     else:
-        where = {"device": device or options.AUTO, "report_to": reports or ()}
-        _finish(_begin(config, out, limit, options=options.given(calibrations, anyway), **where), as_json)
+        _begin(
+            config,
+            options.needed_out(out),
+            budget=limit,
+            options=options.given(calibrations, anyway),
+            device=device or options.AUTO,
+            report_to=reports or (),
+            as_json=as_json,
+        )
 
 
 def go_on(
@@ -148,21 +157,9 @@ def go_on(
     from collab.loop.record import TrainingDir
 
     folder = TrainingDir(path)
-    over = "summary" in folder.read()
-    if over:
-        tell_finished(path, f"to train on, begin another training with --agents {shlex.quote(f'{path}@last')}")
-    result = work(
-        lambda watch, stop: resume(
-            path, budget=budget, device=device, report_to=report_to, tell=note, watch=watch, stop=stop
-        ),
-        path,
-        opening="" if over else f"going on with {path}",
-        tell=describe,
-        below=below,
-        news=(lambda progress: ()) if over else news,  # what is over is told once, in the end
-        resume=folder.resume,
-    )
-    _finish(result, as_json)
+    more = f"to train on, begin another training with --agents {shlex.quote(f'{path}@last')}"
+    job = functools.partial(resume, path, budget=budget, device=device, report_to=report_to, tell=note)
+    TRAINING.resume(job, folder, more if "summary" in folder.read() else None, as_json)
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -212,30 +209,14 @@ def _refuse_graph(context: typer.Context, algo: str, ablation: str | None, graph
 # --------------------------------------------------------------------------------------------------- what happens
 
 
-def _begin(
-    config: TrainingConfig,
-    out: Path | None,
-    budget: Budget | None,
-    **choices: Any,
-) -> TrainingResult:
-    from collab.errors import UsageError
+def _begin(config: TrainingConfig, out: Path, *, as_json: bool, **choices: Any) -> None:
     from collab.loop.loop import start
     from collab.loop.record import TrainingDir
 
-    if out is None:
-        raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
-    begin = functools.partial(start, config, out, budget=budget, tell=note, **choices)
     method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
     what = f"{amount(method.epochs, 'epoch')} of {config.size} of {config.run.environment_name}"
-    return work(
-        lambda watch, stop: begin(watch=watch, stop=stop),
-        out,
-        opening=f"training {agents} by {config.algorithm}, {config.called}: {what}, in {out}",
-        tell=describe,
-        below=below,
-        news=news,
-        resume=TrainingDir(out).resume,
-    )
+    opening = f"training {agents} by {config.algorithm}, {config.called}: {what}, in {out}"
+    TRAINING.begin(functools.partial(start, config, out, tell=note, **choices), TrainingDir(out), opening, as_json)
 
 
 def _show_plan(config: TrainingConfig, definitions: Library, device: str, as_json: bool) -> None:
@@ -246,20 +227,6 @@ def _show_plan(config: TrainingConfig, definitions: Library, device: str, as_jso
         emit(data(found))
     else:
         say(format_plan(found))
-
-
-# ------------------------------------------------------------------------------------------------- what came of it
-
-
-def _finish(result: TrainingResult, as_json: bool) -> None:
-    """Print how a training went; one that stopped early ends the command with exit code 1."""
-    from collab.loop.record import TrainingDir
-
-    if as_json:
-        emit(result_data(result))
-    else:
-        show_result(result)
-    end_early(result.stopped, TrainingDir(result.path).resume)
 
 
 _SHOWN = 16

@@ -15,8 +15,8 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, emit, note, say, table
+from collab.cli.progress import Resumable
 from collab.cli.progress import describe as describe_collection
-from collab.cli.progress import end_early, tell_finished, work
 from collab.cli.text.training import below as below_training
 from collab.cli.text.training import describe as describe_training
 from collab.cli.text.training import news as news_of_training
@@ -24,7 +24,7 @@ from collab.cli.text.training import news as news_of_training
 if TYPE_CHECKING:
     from collab.config import Budget
     from collab.transfer.config import TransferConfig, Wish
-    from collab.transfer.outcome import TransferFolder
+    from collab.transfer.outcome import TransferDir
     from collab.transfer.run import Line, Plan, Progress, TransferResult
 
 
@@ -78,6 +78,8 @@ def show_result(result: TransferResult) -> None:
         say(result.told.markdown)
         say(f"transfer  {result.path}")
 
+
+TRANSFER = Resumable(describe=describe, below=below, news=news, show=show_result, to_json=result_data)
 
 FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
@@ -221,9 +223,15 @@ def transfer(
     if plan:
         _show_plan(config, None, device, as_json=as_json)
         return
-    where = {"device": device or options.AUTO, "report_to": reports or ()}
-    result = _begin(config, out, limit, options=options.given(calibrations, anyway), **where)
-    _finish(result, as_json=as_json)
+    _begin(
+        config,
+        options.needed_out(out),
+        budget=limit,
+        options=options.given(calibrations, anyway),
+        device=device or options.AUTO,
+        report_to=reports or (),
+        as_json=as_json,
+    )
 
 
 def go_on(
@@ -244,29 +252,16 @@ def go_on(
     Raises:
         typer.Exit: it stopped early.
     """
-    from collab.transfer.outcome import TransferFolder
+    from collab.transfer.outcome import TransferDir
     from collab.transfer.run import resume, stored_config
 
-    folder = TransferFolder(path)
+    folder = TransferDir(path)
     if plan:
         _show_plan(stored_config(folder), folder, device, as_json=as_json)
         return
-    is_over = folder.told() is not None
-    if is_over:
-        more = "collab transfer --mode direct --agents NAME --env NAME --out DIR"
-        tell_finished(path, f"to take a team elsewhere, begin another: {more}")
-    result = work(
-        lambda watch, stop: resume(
-            path, budget=budget, device=device, report_to=report_to, tell=note, watch=watch, stop=stop
-        ),
-        path,
-        opening="" if is_over else f"going on with {path}",
-        tell=describe,
-        below=below,
-        news=news,
-        resume=folder.resume,
-    )
-    _finish(result, as_json=as_json)
+    more = "to take a team elsewhere, begin another: collab transfer --mode direct --agents NAME --env NAME --out DIR"
+    job = functools.partial(resume, path, budget=budget, device=device, report_to=report_to, tell=note)
+    TRANSFER.resume(job, folder, None if folder.told() is None else more, as_json)
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -314,32 +309,16 @@ def _configured(library: Path | None, wish: Wish) -> TransferConfig:
 # --------------------------------------------------------------------------------------------------- what happens
 
 
-def _begin(
-    config: TransferConfig,
-    out: Path | None,
-    budget: Budget | None,
-    **choices: Any,
-) -> TransferResult:
-    from collab.errors import UsageError
-    from collab.transfer.outcome import TransferFolder
+def _begin(config: TransferConfig, out: Path, *, as_json: bool, **choices: Any) -> None:
+    from collab.transfer.outcome import TransferDir
     from collab.transfer.run import start
 
-    if out is None:
-        raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
-    begin = functools.partial(start, config, out, budget=budget, tell=note, **choices)
     how = "" if config.training is None else f", trained by {config.training.called}"
-    return work(
-        lambda watch, stop: begin(watch=watch, stop=stop),
-        out,
-        opening=f"{config.mode} transfer of {config.agents} to {config.transferred[0].environment_name}{how}, in {out}",
-        tell=describe,
-        below=below,
-        news=news,
-        resume=TransferFolder(out).resume,
-    )
+    what = f"{config.mode} transfer of {config.agents} to {config.transferred[0].environment_name}{how}, in {out}"
+    TRANSFER.begin(functools.partial(start, config, out, tell=note, **choices), TransferDir(out), what, as_json)
 
 
-def _show_plan(config: TransferConfig, folder: TransferFolder | None, device: str | None, *, as_json: bool) -> None:
+def _show_plan(config: TransferConfig, folder: TransferDir | None, device: str | None, *, as_json: bool) -> None:
     from collab.transfer.run import plan
 
     found = asyncio.run(plan(config, folder, device))
@@ -347,14 +326,3 @@ def _show_plan(config: TransferConfig, folder: TransferFolder | None, device: st
         emit(data(found))
     else:
         show_plan(found)
-
-
-def _finish(result: TransferResult, *, as_json: bool) -> None:
-    """Print what came of a transfer; one that stopped early ends the command with exit code 1."""
-    from collab.transfer.outcome import TransferFolder
-
-    if as_json:
-        emit(result_data(result))
-    else:
-        show_result(result)
-    end_early(result.stopped, TransferFolder(result.path).resume)

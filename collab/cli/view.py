@@ -80,7 +80,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
     from collab.cli.recorded import commands_instead
     from collab.errors import UsageError
     from collab.evaluation.report import recorded_evaluation, show_rate
-    from collab.transfer.outcome import TransferFolder
+    from collab.transfer.outcome import TransferDir
     from collab.view.inspector import Inspector
     from collab.view.markdown import report as markdown
 
@@ -95,7 +95,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
         told = "Success in % [95 % Wilson interval] (episodes)."
         head = "\n".join([f"{mark}{told}", "", f"| seed | {evaluation.setting} |", "|---|---|", *lines, ""])
     else:
-        outcome = TransferFolder(found.path).told()
+        outcome = TransferDir(found.path).told()
         head = "not over yet\n" if outcome is None else outcome.markdown
     inspector = Inspector([found.path])
     rows = inspector.runs().runs

@@ -32,7 +32,7 @@ from collab.loop.trained import PolicyName, epoch_of, parse_policy
 from collab.models.checkpoint import weights_digest
 from collab.models.vllm import largest_rank
 from collab.trainers.checkpoint import Precision, Source, Weights, load, open_source, reads, write
-from collab.trainers.run_dir import RunFolder, saving
+from collab.trainers.run_dir import FinetuneDir, saving
 from collab.utils.files import read_plain, sync_directory, sync_files
 from collab.utils.text import amount
 
@@ -315,8 +315,8 @@ def find(name: str, base: str | None = None) -> Team:
     policy = None if folder.is_dir() and not (folder / FILE).is_file() else parse_policy(str(folder))
     if policy is not None:
         return _trained_team(policy, base)
-    run = RunFolder(folder)
-    if run.manifest_path.is_file():
+    run = FinetuneDir(folder)
+    if run.file.is_file():
         if not run.final.is_dir():
             training = training_around(folder)
             resume = run.resume if training is None else training.resume

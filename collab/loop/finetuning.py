@@ -15,7 +15,7 @@ from typing import Any
 from collab.data.tokenize import NothingFits
 from collab.errors import Diverged, RunFormatError
 from collab.loop.policy import Policy, place_within, template_of
-from collab.loop.record import EpochDir, Trained, clear_unbegun
+from collab.loop.record import EpochDir, Trained
 from collab.loop.state import Halted, LoopState
 from collab.models.checkpoint import weights_digest
 from collab.seeds import derive
@@ -23,7 +23,7 @@ from collab.trainers.launch import launch
 from collab.trainers.prepare import Prepared, Task, task_of
 from collab.trainers.recipe import Recipe, Stage
 from collab.trainers.run import LOWER, Result, begin, check_same, train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 from collab.utils.concurrency import in_background
 from collab.utils.files import read_json, write_json, writing
 
@@ -83,7 +83,7 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
 
 def is_begun(epoch: EpochDir, groups: Iterable[str]) -> bool:
     """Return whether some policy is trained already, or in part."""
-    return any(RunFolder(epoch.training(group)).manifest_path.exists() for group in groups)
+    return any(FinetuneDir(epoch.training(group)).file.exists() for group in groups)
 
 
 def clear_checkpoints(epoch: EpochDir, groups: Iterable[str]) -> None:
@@ -101,9 +101,9 @@ def task_of_epoch(state: LoopState, number: int, group: str, policy: Policy, rec
     config = state.config
     slots = config.groups[group]
     recipe = recipe.model_copy(update=template_of(config.run.agents[slots[0]]))
-    begun = RunFolder(state.folder.epoch(number).training(group))
-    if recipe.date is None and begun.manifest_path.exists():  # of a served agent: the day on which this began
-        recipe = recipe.model_copy(update={"date": task_of(begun.manifest()).recipe.date})
+    begun = FinetuneDir(state.folder.epoch(number).training(group))
+    if recipe.date is None and begun.file.exists():  # of a served agent: the day on which this began
+        recipe = recipe.model_copy(update={"date": task_of(begun.read()).recipe.date})
     return Task(
         stage=stage,
         base=policy.of(slots),
@@ -120,20 +120,20 @@ def task_of_epoch(state: LoopState, number: int, group: str, policy: Policy, rec
 
 async def _finetune(state: LoopState, epoch: EpochDir, group: str, how: Finetuning) -> Trained:
     place = epoch.training(group)
-    folder = RunFolder(place, state.folder.resume)
+    folder = FinetuneDir(place, state.folder.resume)
     if not folder.final.is_dir():
         _check_not_lost(folder)
         state.begin("training")
-        clear_unbegun(place, folder.manifest_path.name)
+        folder.clear_unbegun()
         # A thread of its own: the event loop goes on, shows how far it is, and hears a request to stop.
         await in_background(_train, state, folder, group, how)
     return _trained(state, folder, how)
 
 
-def _train(state: LoopState, folder: RunFolder, group: str, how: Finetuning) -> None:
+def _train(state: LoopState, folder: FinetuneDir, group: str, how: Finetuning) -> None:
     prepared = how.prepare(group)
-    if folder.manifest_path.exists():
-        check_same(prepared, folder.manifest())
+    if folder.file.exists():
+        check_same(prepared, folder.read())
     else:
         folder = begin(prepared, folder.path, state.folder.resume)
     try:
@@ -147,7 +147,7 @@ def _train(state: LoopState, folder: RunFolder, group: str, how: Finetuning) -> 
         raise Halted(f"{why}, after step {result.step} of {result.steps} of {folder.path}")
 
 
-def _check_not_lost(folder: RunFolder) -> None:
+def _check_not_lost(folder: FinetuneDir) -> None:
     """Diverged where a process before this one found that nothing can be kept of a run."""
     path = folder.path / _LOST
     if path.exists():
@@ -159,7 +159,7 @@ def _check_not_lost(folder: RunFolder) -> None:
         raise Diverged(str(what or "at a step that is not known"), LOWER)
 
 
-def _run(prepared: Prepared, folder: RunFolder, state: LoopState) -> Result:
+def _run(prepared: Prepared, folder: FinetuneDir, state: LoopState) -> Result:
     """Train in this process, or in several; raises as they do."""
     if prepared.world == 1:
         return train(
@@ -176,9 +176,9 @@ def _run(prepared: Prepared, folder: RunFolder, state: LoopState) -> Result:
     )
 
 
-def _trained(state: LoopState, folder: RunFolder, how: Finetuning) -> Trained:
+def _trained(state: LoopState, folder: FinetuneDir, how: Finetuning) -> Trained:
     """What a finished run tells of itself."""
-    manifest, lines = folder.manifest(), folder.read_metrics()
+    manifest, lines = folder.read(), folder.read_metrics()
     alarms = [line["alarm"] for line in lines if "alarm" in line]
     return Trained(
         checkpoint=place_within(state.folder.path, str(folder.final.resolve())),

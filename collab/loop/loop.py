@@ -11,18 +11,20 @@ What an epoch leaves: the policy after it, what it took, and its record, written
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collab.config import Budget, RunConfig, without_secrets
+import collab
+from collab.config import Budget, Definition, RunConfig, without_secrets
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.metrics import Report
 from collab.evaluation.report import runs_in
 from collab.library import Library, checkpoint
 from collab.loop.checks import check_team
-from collab.loop.config import TrainingConfig
+from collab.loop.config import Method, TrainingConfig
 from collab.loop.finetuning import clear_checkpoints
 from collab.loop.interfaces import (
     Algorithm,
@@ -59,7 +61,8 @@ from collab.loop.state import Halted, LoopState, Progress
 from collab.models.checkpoint import played_digest
 from collab.rollout.build import with_prompts
 from collab.store.manifest import now
-from collab.store.run_dir import Grant, granted
+from collab.store.manifest import versions as installed
+from collab.store.run_dir import RunDir, RunLimits
 from collab.trainers.distributed import as_begun, threads_head
 from collab.trainers.launch import check_processes
 from collab.trainers.prepare import check_device, check_installed, check_reports, versions
@@ -259,28 +262,61 @@ async def start(
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
     config = without_secrets(config)
-    check_installed()
-    check_device(device)
-    check_reports(report_to)
-    check_processes(config.method.processes, device, config.method.parallelism)
-    grant, base = Grant(budget=budget or Budget(), device=device, reports=tuple(report_to)), base_digests(config)
-    folder = TrainingDir(out)
-    folder.head.check_free()
-    checked = await check_training(config, grant.budget, options or {})
+    limits = RunLimits(budget=budget or Budget(), device=device, reports=tuple(report_to))
+    check_limits(limits, config.method)
+    folder, base = TrainingDir(out), base_digests(config)
+    folder.check_free()
+    checked = await check_training(config, limits.budget, options or {})
     for line in checked.notes:
         tell(line)
-    folder.create(
-        {
-            **checked.head,
-            "created": now(),
-            "versions": versions(),
-            "base": base,
-            **(threads_head() if config.method.determinism == "exact" else {}),
-            **grant.head,
-            "config": config.model_dump(mode="json"),
-        }
-    )
-    return await _run(config, folder, grant, watch, stop)
+    folder.begin({**checked.head, "base": base, **first_head(config, config.method, limits)})
+    return await _run(config, folder, limits, watch, stop)
+
+
+def check_limits(limits: RunLimits, method: Method | None) -> None:
+    """Check that this machine offers what a process may use, and what it trains with.
+
+    Args:
+        method: how it trains; None where it only plays.
+
+    Raises:
+        UsageError: a device, a place for metrics or a package is not there, or processes do not fit.
+    """
+    if method is not None:
+        check_installed()
+    check_device(limits.device)
+    check_reports(limits.reports)
+    if method is not None:
+        check_processes(method.processes, limits.device, method.parallelism)
+
+
+def first_head(config: Definition, method: Method | None, limits: RunLimits) -> dict[str, Any]:
+    """Return what the head of a training or transfer says first: when and with what it began, limits, configuration.
+
+    Args:
+        method: as of `check_limits`.
+    """
+    return {
+        "created": now(),
+        "versions": {"collab": collab.__version__} if method is None else versions(),
+        **(threads_head() if method is not None and method.determinism == "exact" else {}),
+        **limits.head,
+        "config": config.model_dump(mode="json"),
+    }
+
+
+@contextlib.contextmanager
+def computing_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[None]:
+    """Compute in as many threads as a training or transfer began in; other versions than then are told.
+
+    Raises:
+        RunFormatError: the head cannot be read, or has something else than a number of threads.
+    """
+    head = folder.read()
+    if other := _other_versions(head):
+        tell(other)
+    with as_begun(head, str(folder.file), tell):
+        yield
 
 
 async def check_training(config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
@@ -316,28 +352,24 @@ async def resume(
         UsageError: another process trains it, or a limit of `budget` is on what a part of the algorithm does not count.
         ModelFailure: such a part does not answer when there is a `budget`; nothing was played.
     """
-    check_installed()
     folder = TrainingDir(path)
     head = folder.read()
     check_trusted(head.get("config", {}), str(folder.file))
-    grant = granted(head, str(folder.file), budget=budget, device=device, report_to=report_to)
+    limits = folder.limits(budget=budget, device=device, report_to=report_to)
     config = load_config(head.get("config", {}), str(folder.file))
-    check_device(grant.device)
-    check_reports(grant.reports)
-    check_processes(config.method.processes, grant.device, config.method.parallelism)
+    check_limits(limits, config.method)
     _check_base(path, config, head["base"])
     if budget is not None and "summary" not in head:
         await algorithm_named(config.algorithm).check_budget(config, budget)
-    if other := _other_versions(head):
-        tell(other)
-    with as_begun(head, str(folder.file), tell):
-        return await _run(config, folder, grant, watch, stop)
+    with computing_as_begun(folder, tell):
+        return await _run(config, folder, limits, watch, stop)
 
 
 def _other_versions(head: Mapping[str, Any]) -> str | None:
     """What computes in another version than when a training began, in a line; None where all is the same."""
-    now = versions()
-    begun = {name: was for name, was in dict(head.get("versions") or {}).items() if now.get(name) != was}
+    recorded = dict(head.get("versions") or {})
+    now = installed(recorded)
+    begun = {name: was for name, was in recorded.items() if now.get(name) != was}
     if not begun:
         return None
     then, today = (", ".join(f"{name} {known.get(name)}" for name in begun) for known in (begun, now))
@@ -374,7 +406,7 @@ def changed_prompt(run: RunConfig, library: Library) -> str | None:
 
 
 async def _run(
-    config: TrainingConfig, folder: TrainingDir, grant: Grant, watch: Watch, stop: asyncio.Event | None
+    config: TrainingConfig, folder: TrainingDir, limits: RunLimits, watch: Watch, stop: asyncio.Event | None
 ) -> TrainingResult:
     library = Library.recorded(config.library)
     _check_prompts(config, folder, library)
@@ -382,13 +414,13 @@ async def _run(
         config=config,
         folder=folder,
         library=library,
-        budget=grant.budget,
+        budget=limits.budget,
         stop=stop or asyncio.Event(),
-        device=grant.device,
+        device=limits.device,
         progress=Progress(algorithm=config.algorithm, epochs=config.method.epochs),
-        reports=grant.reports,
+        reports=limits.reports,
     )
-    with folder.head.held():
+    with folder.held():
         watch(state.progress)
         records: list[EpochRecord] = []
         stopped: str | None = None
@@ -455,17 +487,14 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
 
 def _finish(state: LoopState, records: list[EpochRecord]) -> Summary:
     """Write the summary into `training.json`."""
-    head = state.folder.read()
     last = records[-1].epoch
     summary = Summary(
         best=best_of(records),
         epochs=last,
         stopped_early=last < state.config.method.epochs,
-        hash=run_hash(head["base"], {record.epoch: record.hash for record in records}),
+        hash=run_hash(state.folder.read()["base"], {record.epoch: record.hash for record in records}),
     )
-    state.folder.write(
-        {**{name: value for name, value in head.items() if name != "format"}, "summary": summary.model_dump()}
-    )
+    state.folder.write({**state.folder.read(), "summary": summary.model_dump()})
     return summary
 
 

@@ -44,7 +44,7 @@ from collab.library import checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.interfaces import Algorithm, EpochPlan, Rollout
 from collab.loop.policy import Policy, first_policy, playing
-from collab.loop.record import EpochDir, clear_unbegun
+from collab.loop.record import EpochDir
 from collab.loop.state import LoopState
 from collab.loop.step_budget import counted, ended_by, has_enough, report_of_counted, steps_in
 from collab.rollout.build import build_suite, draw_order, plan_episodes, splits_in
@@ -54,7 +54,6 @@ from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
 from collab.store.manifest import FILE, find_manifest, write_manifest
 from collab.store.run import RunStore
-from collab.store.run_dir import is_free
 from collab.store.usage import paid
 from collab.types import Trajectory, Usage
 from collab.utils.files import read_plain, write_json, writing
@@ -230,7 +229,7 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
     Raises:
         Halted, and all of `collab.rollout.run.start`.
     """
-    clear_unbegun(out, FILE)
+    RunStore(out).clear_unbegun()
     steps = state.config.method.steps
     done = out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps)))
     if done and not rollout_report(out, steps).is_lost:
@@ -269,7 +268,7 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> Report:
     """
     configs = [playing(one, policy, state.config.method.determinism) for one in state.config.held_out]
     for config in configs:
-        clear_unbegun(folder / f"seed-{config.seed}", FILE)
+        RunStore(folder / f"seed-{config.seed}").clear_unbegun()
         follow(folder / f"seed-{config.seed}", config, state.folder.path, state.folder.resume)
     runs = await plan_series(configs, state.library, folder)
     over = settled([run.path for run in runs])
@@ -379,14 +378,14 @@ def settled(runs: Sequence[Path]) -> set[Path]:
 def measured_episodes(config: TrainingConfig, folder: Path) -> dict[int, Iterator[Trajectory]]:
     """Held-out seed → its episodes, read one at a time; empty where nothing was measured."""
     places = {one.seed: folder / f"seed-{one.seed}" for one in config.held_out}
-    return {seed: each_trajectory(place) for seed, place in places.items() if not is_free(place, FILE)}
+    return {seed: each_trajectory(place) for seed, place in places.items() if not RunStore(place).is_free}
 
 
 def paid_for(runs: Iterable[Path]) -> Usage:
     """What those runs took, all their episodes; of one that is not there, nothing."""
     parts = []
     for path in runs:
-        if not is_free(path, FILE):
+        if not RunStore(path).is_free:
             with RunStore.open(path).reader() as reader:
                 parts.append(paid(reader))
     return sum(parts, Usage())

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,14 +25,11 @@ from collab.errors import RunFormatError, UsageError
 from collab.evaluation.comparison import is_spoilt
 from collab.evaluation.metrics import Report, describe_sampling
 from collab.store.fingerprint import trajectory_hash
-from collab.store.log import segments
-from collab.store.run_dir import HeadFile
+from collab.store.run_dir import RunDir
 from collab.types import Trajectory, Usage
 from collab.utils.files import read_plain
 
 FILE = "training.json"
-FORMAT = 3
-"""Version of `training.json` and of what lies beside it."""
 LABELS = "training"
 """Name of a training's own labels beside its rollouts."""
 
@@ -75,42 +70,14 @@ class EpochDir:
         return self.path / "training" if group == "shared" else self.path / "training" / group
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingDir:
+class TrainingDir(RunDir):
     """A training on disk."""
 
-    path: Path
-
-    @property
-    def file(self) -> Path:
-        """`training.json`."""
-        return self.path / FILE
-
-    @property
-    def resume(self) -> str:
-        """The command that goes on with it."""
-        return f"collab train --resume {shlex.quote(str(self.path))}"
+    HEAD, NOUN, FORMAT, COMMAND = FILE, "training", 3, "collab train --resume"
 
     def epoch(self, number: int) -> EpochDir:
         """One epoch; its directory need not exist."""
         return EpochDir(self.path / "epochs" / str(number))
-
-    @property
-    def head(self) -> HeadFile:
-        """The same, to be created, read, written and locked."""
-        return HeadFile(path=self.file, noun="training", format=FORMAT, resume=self.resume)
-
-    def create(self, head: Mapping[str, Any]) -> None:
-        """Begin a training; raises as `HeadFile.create`."""
-        self.head.create(head)
-
-    def read(self) -> dict[str, Any]:
-        """What `training.json` holds; RunFormatError when there is no training, or another version wrote it."""
-        return self.head.read()
-
-    def write(self, head: Mapping[str, Any]) -> None:
-        """Replace `training.json`; StoreFailure when it cannot be written."""
-        self.head.write(head)
 
 
 def training_of(rollout: Path) -> TrainingDir | None:
@@ -141,24 +108,6 @@ def refuse_part(path: Path) -> None:
         raise UsageError(
             f"{path}: is a part of the training {training.path}, which alone goes on with it: {training.resume}"
         )
-
-
-def clear_unbegun(folder: Path, head: str) -> None:
-    """Remove a directory of a part that was killed before its head was written: nothing lies deeper in it yet.
-
-    A run whose head is lost is left, for its log holds a copy.
-
-    Raises:
-        RunFormatError: the head of another part is lost, and nobody knows what lies in it.
-    """
-    if not folder.is_dir() or (folder / head).exists() or segments(folder):
-        return
-    if any(part.is_file() for part in folder.rglob("*") if part.parent != folder):
-        raise RunFormatError(
-            f"{folder}: {head}, which says what lies in it, is gone; put it back, or remove the directory to have all "
-            "of it made again"
-        )
-    shutil.rmtree(folder)
 
 
 class Success(Definition):

@@ -19,8 +19,7 @@ from collab.loop.record import EpochRecord, Spending, TrainingDir
 from collab.rollout.collector import USED_UP
 from collab.rollout.collector import Progress as Collecting
 from collab.types import Usage
-
-_REQUESTED = "stopped on request"
+from collab.utils.concurrency import REQUESTED
 
 
 class Halted(Exception):
@@ -47,7 +46,7 @@ class Progress:
     began: float = field(default_factory=time.monotonic)
     """When this process began with this epoch, of `time.monotonic`."""
     tokens: int = 0
-    """Spent on parts of this epoch that are over, and by earlier processes on this epoch …"""
+    """Usage on parts of this epoch that are over, and by earlier processes on this epoch …"""
     cost_usd: float = 0.0
     """… and what they cost."""
 
@@ -83,7 +82,7 @@ class LoopState:
     """Further places for metrics of training."""
     tokens: int = 0
     cost_usd: float = 0.0
-    """Spent so far."""
+    """Usage so far."""
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
     """Of this epoch, by part that this process did from its beginning to its end."""
@@ -110,7 +109,7 @@ class LoopState:
     def left(self) -> Budget:
         """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""
         if self.stop.is_set():
-            raise Halted(_REQUESTED)
+            raise Halted(REQUESTED)
         spent = {"usd": self.cost_usd, "tokens": self.tokens, "minutes": (time.monotonic() - self.started) / 60}
         left = {name: limit - spent[name] for name, limit in self.budget.model_dump(exclude_none=True).items()}
         for name, amount in left.items():
@@ -142,7 +141,7 @@ class LoopState:
         """Why training is to stop: on request, or because the minutes are over; None where it goes on."""
         minutes = self.budget.minutes
         if self.stop.is_set():
-            return _REQUESTED
+            return REQUESTED
         over = minutes is not None and time.monotonic() - self.started >= 60 * minutes
         return _used_up("minutes", minutes) if minutes is not None and over else None
 

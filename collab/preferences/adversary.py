@@ -58,7 +58,7 @@ from collab.rewards.query import ask, reason, spoken
 from collab.rollout.collector import Progress as Meter
 from collab.seeds import derive, generator
 from collab.types import Action, Prompt, Sampling, Segment, Usage, Utterance
-from collab.utils.concurrency import GRACE_S, Stopped, unless_stopped
+from collab.utils.concurrency import GRACE_S, REQUESTED, Stopped, unless_stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ class BudgetedAdversary:
             return await self._ask(occasion)
 
     async def _ask(self, occasion: Occasion) -> AdversaryProposal | None:
-        why = "stopped on request" if self.stop.is_set() else self.meter.exceeded(self.budget)
+        why = REQUESTED if self.stop.is_set() else self.meter.exceeded(self.budget)
         if why is not None:
             while self._flying:
                 await self._idle.wait()
@@ -201,7 +201,7 @@ class BudgetedAdversary:
             asking = self.adversary.propose(occasion)
             proposal = await unless_stopped(asking, self.stop, "an adversary was asked", grace_s=GRACE_S)
         except Stopped:
-            raise AdversaryBudgetSpent("stopped on request") from None
+            raise AdversaryBudgetSpent(REQUESTED) from None
         finally:
             self._flying -= 1
             if not self._flying:

@@ -32,7 +32,6 @@ of the adversary give the same pairs.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections import Counter
@@ -55,10 +54,10 @@ from collab.rewards.credit import (
     rewarded_actions,
     with_reward,
 )
-from collab.rewards.labelling import PATIENCE
 from collab.rewards.labels import LabelSet
 from collab.seeds import generator
 from collab.types import CellRef, PreferencePair, ReplyRef, Trajectory, Usage, Utterance
+from collab.utils.concurrency import WorkerPool
 from collab.utils.redact import redact
 
 PairSource: TypeAlias = Literal["adversary", "contrast", "correction"]
@@ -403,15 +402,12 @@ async def pair_up(
     judged, unjudged = _judged(trajectories, labels, recipe, space, states)
     judged, beyond = _stop_at_first_error(judged, recipe) if recipe.stop_at_first_error else (judged, 0)
     lost = lost_by(adversary)
-    asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, gate=asyncio.Semaphore(concurrency))
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(asking.ask(case, step)) for case, step in judged]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    if asking.ended is not None:
-        raise asking.ended
-    found = [task.result() for task in tasks]
+    pool = WorkerPool(enumerate(judged), exceeded=lambda: None, failing="steps in a row", finishes=True)
+    asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, pool=pool)
+    await pool.run(concurrency, asking.work)
+    if pool.stopped is not None:
+        raise TooManyFailures(f"asking for worse sides, or trying them, failed for {pool.stopped}")
+    found = [asking.found[number] for number in range(len(judged))]
     steps = [replace(step, negatives=one.negatives) for (_, step), one in zip(judged, found, strict=True)]
     pairing = pair_all(steps, recipe.sources, recipe.seed, cap=recipe.cap)
     if beyond:
@@ -459,27 +455,24 @@ class TooManyFailures(RunError):
 
 @dataclass(slots=True, kw_only=True)
 class _Asking:
-    """Asks an adversary about steps, so many at once."""
+    """Asks an adversary about steps; what is begun is waited for, for it is paid."""
 
     recipe: PairRecipe
     prefix: Callable[[str], str]
     adversary: Adversary
-    gate: asyncio.Semaphore
+    pool: WorkerPool[tuple[int, tuple[CriticInput, JudgedStep]]]
+    found: dict[int, Negatives] = field(default_factory=dict)
+    """Negatives by the step's number; none where the adversary could not be asked."""
     failed: Counter[str] = field(default_factory=Counter)
-    in_a_row: int = 0
     steps: int = 0
-    ended: TooManyFailures | None = None
-    """Why no further step is begun; what was asked before is still waited for, for it is paid."""
 
-    async def ask(self, case: CriticInput, step: JudgedStep) -> Negatives:
-        """The negatives of a step; none where nobody could be asked."""
-        cells, paid = wanted(step, self.recipe.sources, self.recipe.seed), list[Usage]()
-        self.steps += bool(cells)
-        async with self.gate:
-            if self.ended is not None:
-                return Negatives(negatives={})
+    async def work(self) -> None:
+        """Ask about steps until none is left or too many failed in a row."""
+        for number, (case, step) in self.pool.take():
+            cells, paid = wanted(step, self.recipe.sources, self.recipe.seed), list[Usage]()
+            self.steps += bool(cells)
             try:
-                found = await negatives(
+                self.found[number] = await negatives(
                     case,
                     step,
                     cells,
@@ -491,13 +484,8 @@ class _Asking:
                 )
             except (EnvironmentFailure, ModelFailure) as failure:
                 self.failed[type(failure).__name__] += 1
-                self.in_a_row += 1
-                if self.in_a_row == PATIENCE:
-                    self.ended = TooManyFailures(
-                        f"asking for worse sides, or trying them, failed for {PATIENCE} steps in a row, the last: "
-                        f"{redact(str(failure))}"
-                    )
-                return Negatives(negatives={}, spent=sum(paid, Usage()))
-        if cells:
-            self.in_a_row = 0
-        return found
+                self.found[number] = Negatives(negatives={}, spent=sum(paid, Usage()))
+                self.pool.count(redact(str(failure)))
+            else:
+                if cells:
+                    self.pool.count(None)

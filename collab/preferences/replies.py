@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from collab.errors import CollabError, RunFormatError, UsageError
+from collab.errors import CollabError, RunFormatError
 from collab.models.base import lost_by
 from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, label_of, reads_rewarded
 from collab.rewards.query import prompt_hash, text_hash
@@ -78,7 +78,7 @@ class ProposalMemory:
         self._open = True
         with writing(self.directory, _NEXT_MOVE):
             (self.directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self.directory)
+            self._lock = RunLock(self.directory, "wait for it or stop it")
         try:
             self._known, self.lost = _read(self.directory)
             self._unanswered: Callable[[], int] = lambda: 0
@@ -192,13 +192,6 @@ class RememberingAdversary:
         rewarded = sorted(space.format(action) for action in read)
         asked = [label_of(self._adversary), self._options, prompt_hash(occasion.prompt), occasion.case.digest]
         return text_hash(json.dumps([*asked, space.format(occasion.right), rewarded, occasion.seed]))
-
-
-def _locked(directory: Path) -> RunLock:
-    try:
-        return RunLock(directory)
-    except UsageError:
-        raise UsageError(f"{directory}: is being written by another process; wait for it or stop it") from None
 
 
 def _read(directory: Path) -> tuple[dict[str, Answered], int]:

@@ -218,11 +218,13 @@ def write_pairs(
     head = _head_of(made, hashlib.sha256(content).hexdigest(), recipe, labels, adversary, options or {})
     text = json.dumps(hide_values(_HEAD.dump_python(head, mode="json")), indent=2, ensure_ascii=True).encode()
     head = _HEAD.validate_json(text)
-    with writing(directory, _NEXT_MOVE), _locked(run):
-        if not (directory / HEAD).exists():
-            _place(directory, {FILE: content, HEAD: text + b"\n"})
-        elif not read_head(run, name).same_as(head):
-            raise UsageError(f"{directory}: holds other pairs, or pairs made in another way; choose another name")
+    with writing(directory, _NEXT_MOVE):
+        directory.parent.mkdir(exist_ok=True)
+        with RunLock(directory.parent, "wait for it or stop it, then: make the pairs again"):
+            if not (directory / HEAD).exists():
+                _place(directory, {FILE: content, HEAD: text + b"\n"})
+            elif not read_head(run, name).same_as(head):
+                raise UsageError(f"{directory}: holds other pairs, or pairs made in another way; choose another name")
     return directory
 
 
@@ -286,17 +288,6 @@ def _again(path: Path) -> str:
     """What to do about a file of a set of pairs that cannot be read."""
     folder = path.parent
     return f"put {folder} somewhere else and make its pairs again: collab pairs rebuild {folder.parent.parent}"
-
-
-@contextlib.contextmanager
-def _locked(run: Path) -> Iterator[None]:
-    folder = run / FOLDER
-    folder.mkdir(exist_ok=True)
-    lock = RunLock(folder, resume="make the pairs again")
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _place(directory: Path, files: Mapping[str, bytes]) -> None:

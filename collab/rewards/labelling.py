@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from collab.config import Budget
@@ -26,12 +26,10 @@ from collab.rewards.labels import LabelWriter
 from collab.rewards.query import PartlyAnswered
 from collab.rollout.collector import USED_UP
 from collab.types import Usage
-from collab.utils.concurrency import GRACE_S, Stopped, unless_stopped
+from collab.utils.concurrency import PATIENCE, WorkerPool
 from collab.utils.redact import redact
 from collab.utils.text import amount
 
-PATIENCE = 10
-"""Failures in a row, or judgements without a single score, before labelling stops."""
 _SHOWN = 80
 """Characters of a reply that a message repeats."""
 
@@ -135,67 +133,48 @@ async def label(
         StoreFailure: the labels cannot be written; what was recorded stays.
         UsageError: the critic does not fit the cases (another version of the environment …).
     """
-    worker = _Worker(
-        cases=iter(cases),
-        critic=critic,
-        writer=writer,
-        budget=budget or Budget(),
-        stop=stop or asyncio.Event(),
-        labelling=so_far or Labelling(),
-        most_silent=most_silent,
-    )
-    watch(worker.labelling)
+    labelling, limits = so_far or Labelling(), budget or Budget()
+    pool = WorkerPool(cases, exceeded=lambda: labelling.exceeded(limits), stop=stop, finishes=True)
+    pool.failed_in_a_row = labelling.failed_in_a_row
+    if labelling.stopped is not None:
+        pool.halt(labelling.stopped)
+    worker = _Worker(critic=critic, writer=writer, pool=pool, labelling=labelling, most_silent=most_silent)
+    watch(labelling)
     before = lost_by(critic)
     try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(worker.work())
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+        await pool.run(concurrency, worker.work)
     finally:
+        labelling.stopped = pool.stopped
         lost = lost_by(critic) - before
-        worker.labelling.lost += lost
+        labelling.lost += lost
         writer.lose(lost)
-    return worker.labelling
+    return labelling
 
 
 @dataclass(slots=True, kw_only=True)
 class _Worker:
     """What all workers share: one pile of cases, one writer, one count of failures."""
 
-    cases: Iterator[CriticInput]
     critic: Critic
     writer: LabelWriter
-    budget: Budget
-    stop: asyncio.Event
+    pool: WorkerPool[CriticInput]
     labelling: Labelling
     most_silent: int | None
 
     async def work(self) -> None:
         """Judge cases until none is left or something says stop."""
-        for case in self.cases:
+        for case in self.pool.take():
             if self.writer.knows(case):
                 self.labelling.known += 1
-            else:
-                self._check()
-                if self.labelling.stopped is not None:
-                    return
+            elif self.pool.may_go_on():
                 await self._judge(case)
             await asyncio.sleep(0)  # a critic in pure Python never waits; here others have their turn
-
-    def _check(self) -> None:
-        """Whether another case may be begun; the first reason not to is kept."""
-        asked = "stopped on request" if self.stop.is_set() else None
-        self.labelling.stopped = self.labelling.stopped or asked or self.labelling.exceeded(self.budget)
 
     async def _judge(self, case: CriticInput) -> None:
         try:
             with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
-                judging = self.critic.judge(case)
-                judgement = sound(await unless_stopped(judging, self.stop, "a step was judged", grace_s=GRACE_S))
+                judgement = sound(await self.critic.judge(case))
                 _require_whole(case, judgement)
-        except Stopped:  # it is not judged, and is the next time
-            self._check()
         except PartlyAnswered as failure:
             self._failed(case, failure.failure, failure.spent)
         except (EnvironmentFailure, ModelFailure) as failure:
@@ -203,7 +182,7 @@ class _Worker:
         else:
             self.writer.record(judgement)
             self.labelling.count(judgement)
-            self.labelling.failed_in_a_row = 0
+            self._count_failure(None)
             self._heard(judgement)
 
     def _heard(self, judgement: Judgement) -> None:
@@ -212,8 +191,8 @@ class _Worker:
             told.silent_in_a_row += 1
         elif judgement.calls:
             told.silent_in_a_row = 0
-        if told.silent_in_a_row == self.most_silent and told.stopped is None:
-            told.stopped = (
+        if told.silent_in_a_row == self.most_silent:
+            self.pool.halt(
                 f"no score in {told.silent_in_a_row} judgements in a row; {last_reply(judgement)}; they are kept: "
                 f"remove {self.writer.directory} to have this critic asked about them again"
             )
@@ -222,9 +201,11 @@ class _Worker:
         self.labelling.pay(spent)
         self.writer.fail(case, failure, spent)
         self.labelling.failed += 1
-        self.labelling.failed_in_a_row += 1
-        if self.labelling.failed_in_a_row == PATIENCE:
-            self.labelling.stopped = f"{PATIENCE} failures in a row, the last: {redact(str(failure))}"
+        self._count_failure(redact(str(failure)))
+
+    def _count_failure(self, failure: str | None) -> None:
+        self.pool.count(failure)
+        self.labelling.failed_in_a_row = self.pool.failed_in_a_row
 
 
 def last_reply(judgement: Judgement) -> str:

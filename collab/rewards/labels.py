@@ -31,9 +31,9 @@ from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
 from collab.rewards.base import CriticInput, Judgement
 from collab.store import log
 from collab.store.manifest import find_manifest, now, versions
-from collab.store.run_dir import RunLock, owner, read_versioned
+from collab.store.run_dir import RunLock, read_versioned
 from collab.types import Usage
-from collab.utils.files import write_atomic, writing
+from collab.utils.files import write_json, writing
 from collab.utils.redact import hide_values, known_secrets, redact
 
 FOLDER = "labels"
@@ -186,7 +186,7 @@ class LabelWriter:
         self._open = True
         with writing(directory, _NEXT_MOVE):
             (directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(directory)
+            self._lock = RunLock(directory, "wait for it, or choose another name")
         try:
             self._begin(head)
             self._known = {key: one.case for key, one in read_labels(run, name).judged.items()}
@@ -246,9 +246,8 @@ class LabelWriter:
     def _begin(self, head: LabelHead) -> None:
         """Write the head of a new labelling, or make sure that an old one says the same."""
         if not (self.directory / FILE).exists():
-            text = json.dumps(hide_values(_HEAD.dump_python(head, mode="json"), self._secrets), indent=2)
             with writing(self.directory, _NEXT_MOVE):
-                write_atomic(self.directory / FILE, text.encode() + b"\n")
+                write_json(self.directory / FILE, _HEAD.dump_python(head, mode="json"))
             return
         old = _head_in(self.directory)
         new = _HEAD.validate_python(hide_values(_HEAD.dump_python(head, mode="json"), self._secrets))
@@ -299,12 +298,3 @@ def _records(directory: Path) -> Iterator[LabelRecord]:
                     f"{directory}/{log.FOLDER}/{segment}:{line.number}: is spoilt ({reason}); remove that line, "
                     "and what it held is judged again"
                 ) from None
-
-
-def _locked(directory: Path) -> RunLock:
-    try:
-        return RunLock(directory)
-    except UsageError:
-        holder = owner(directory)
-        who = f"process {holder.pid} since {holder.since}" if holder else "another process"
-        raise UsageError(f"{directory}: is being written by {who}; wait for it, or choose another name") from None

@@ -28,17 +28,18 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collab.config import Budget
-from collab.envs.base import Bounded, Environment
+from collab.envs.base import Bounded, Environment, Suite
 from collab.errors import EnvironmentFailure, EnvironmentGone, boundary
 from collab.graphs.deliberation import Network
 from collab.models.base import Reply
 from collab.rollout.episode import Admit, Episode, Stage, play
 from collab.store.run import Recorder
 from collab.types import EpisodeError, Step, Trajectory, Usage
+from collab.utils.concurrency import WorkerPool
 from collab.utils.text import amount
 
 _RECENT = 64
@@ -172,8 +173,6 @@ def _behind(curve: Sequence[tuple[float, float]], used: float) -> float:
     return area / here if here > 0 else 1.0 - used
 
 
-PATIENCE = 10
-"""Infrastructure failures in a row before a collection stops."""
 USED_UP = "budget used up"
 """Begins what is said where a limit ends something."""
 
@@ -353,86 +352,61 @@ async def collect(
     Raises:
         StoreFailure: the recorder cannot write; episodes in flight are abandoned.
     """
+    budget, progress = budget or Budget(), progress or Progress(planned=len(plan))
     collector = _Collector(
-        plan=deque(plan),
+        pool=WorkerPool(
+            plan,
+            exceeded=lambda: progress.exceeded(budget),
+            stop=stop,
+            failing="infrastructure failures in a row",
+            has_clock=budget.minutes is not None,
+        ),
         network_of=network_of,
         stage=stage,
         recorder=recorder,
-        budget=budget or Budget(),
         unfinished=unfinished or {},
-        progress=progress or Progress(planned=len(plan)),
+        progress=progress,
         admit=admit,
     )
     budgets = {info.name: stage.limits.max_steps or info.max_steps for info in stage.suite.tasks()}
     for episode in plan:
-        collector.progress.workload.plan(episode.id, budgets.get(episode.task, 1))
+        progress.workload.plan(episode.id, budgets.get(episode.task, 1))
     workers = min(concurrency, len(plan))
     if isinstance(stage.suite, Bounded):
         workers = min(workers, stage.suite.most_environments)
-    await collector.run(workers, stop or asyncio.Event())
+    await collector.pool.run(workers, collector.work)
     order = {episode.id: position for position, episode in enumerate(plan)}
-    if len(collector.over) == len(plan):
-        collector.stopped = None  # whatever ran out, ran out with the last episode
+    is_whole = len(collector.over) == len(plan)  # whatever ran out, ran out with the last episode
     return Collection(
         over=tuple(sorted(collector.over, key=order.__getitem__)),
-        stopped=collector.stopped,
+        stopped=None if is_whole else collector.pool.stopped,
     )
 
 
 @dataclass(slots=True, kw_only=True)
 class _Collector:
-    plan: deque[Episode]
+    pool: WorkerPool[Episode]
     network_of: Callable[[Episode], Network]
     stage: Stage
     recorder: Recorder
-    budget: Budget
     unfinished: Mapping[str, Sequence[Step]]
     progress: Progress
     admit: Admit | None
     over: list[str] = field(default_factory=list)
-    stopped: str | None = None
-    _failures_in_a_row: int = 0
-    _halt: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, workers: int, stop: asyncio.Event) -> None:
-        """Run the workers until they are done or something says stop."""
-        jobs = (_together([self._work() for _ in range(workers)]), stop.wait(), self._halt.wait(), self._watch_clock())
-        working, asked, halted, clock = (asyncio.ensure_future(job) for job in jobs)
-        try:
-            await asyncio.wait({working, asked, halted}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                self.stopped = self.stopped or "stopped on request"
-        finally:
-            for task in (working, asked, halted, clock):
-                task.cancel()
-            await asyncio.gather(asked, halted, clock, return_exceptions=True)
-        with contextlib.suppress(asyncio.CancelledError):
-            await working
-
-    async def _work(self) -> None:
-        environment: Environment | None = None
-        try:
-            while self.plan and not self._halt.is_set():
-                episode = self.plan.popleft()
+    async def work(self) -> None:
+        """Play episodes until none is left or something says stop."""
+        async with OwnEnvironment(self.stage.suite) as own:
+            for episode in self.pool.take():
                 if self.admit is not None:
                     await self.admit(episode.id)
                 try:
-                    if environment is None:
-                        environment = await self._open()
-                    trajectory = await self._play(environment, episode)
+                    trajectory = await self._play(await own.get(), episode)
                 except EnvironmentFailure as failure:  # no environment could be opened
                     trajectory = self._unplayed(episode, failure)
-                if trajectory.error is not None and environment is not None:
-                    await _discard(environment)
-                    environment = None
+                if trajectory.error is not None:
+                    await own.discard()
                 self._count(trajectory)
-        finally:
-            if environment is not None:
-                await _discard(environment)
-
-    async def _open(self) -> Environment:
-        with boundary(EnvironmentFailure, f"opening {self.stage.suite.label}"):
-            return await self.stage.suite.open()
 
     async def _play(self, environment: Environment, episode: Episode) -> Trajectory:
         done = self.unfinished.get(episode.id, ())
@@ -472,47 +446,41 @@ class _Collector:
 
     def _count_reply(self, reply: Reply) -> None:
         self.progress.count_reply(reply)
-        self._check_budget()
+        self.pool.may_go_on()
 
     def _count(self, trajectory: Trajectory) -> None:
         self.over.append(trajectory.id)  # not the episode, which takes 0.2 MB
         self.progress.count_episode(trajectory)
         self.progress.workload.end(trajectory.id)
-        self._failures_in_a_row = 0 if trajectory.error is None else self._failures_in_a_row + 1
         if trajectory.error is not None and trajectory.error.type == EnvironmentGone.__name__:
-            self._stop(trajectory.error.message)
-        elif trajectory.error is not None and self._failures_in_a_row >= PATIENCE:
-            self._stop(f"{PATIENCE} infrastructure failures in a row, the last: {trajectory.error.message}")
-
-    def _check_budget(self) -> None:
-        used_up = self.progress.exceeded(self.budget)
-        if used_up is not None:
-            self._stop(used_up)
-
-    def _stop(self, why: str) -> None:
-        self.stopped = self.stopped or why
-        self._halt.set()
-
-    async def _watch_clock(self) -> None:
-        """Minutes run out between steps too."""
-        while self.budget.minutes is not None:
-            await asyncio.sleep(0.2)
-            self._check_budget()
+            self.pool.halt(trajectory.error.message)
+        self.pool.count(None if trajectory.error is None else trajectory.error.message)
 
 
-async def _together(jobs: Sequence[Coroutine[None, None, None]]) -> None:
-    """Run coroutines until all are done; the first error cancels the rest and is raised plainly."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+class OwnEnvironment:
+    """The environment of one worker: opened when it is first needed, thrown away once it broke."""
 
+    def __init__(self, suite: Suite) -> None:
+        self._suite = suite
+        self._open: Environment | None = None
 
-async def _discard(environment: Environment) -> None:
-    """Close an environment that may be broken: whatever it says, and however long it takes, work goes on."""
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(10):
-            await environment.close()
+    async def __aenter__(self) -> OwnEnvironment:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.discard()
+
+    async def get(self) -> Environment:
+        """Return it; EnvironmentFailure where none can be opened."""
+        if self._open is None:
+            with boundary(EnvironmentFailure, f"opening {self._suite.label}"):
+                self._open = await self._suite.open()
+        return self._open
+
+    async def discard(self) -> None:
+        """Close it, though it may be broken: whatever it says, and however long it takes, work goes on."""
+        environment, self._open = self._open, None
+        if environment is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(10):
+                    await environment.close()

@@ -26,7 +26,6 @@ from collab.rollout.collector import USED_UP, Progress
 from collab.rollout.run import RunResult, Watch, recorded_config, resume, start, stored_config
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
-from collab.store.run_dir import is_free
 
 FREE = frozenset({"budget", "concurrency", "series"})
 """Settings that may change when a run is gone on with: they decide no episode."""
@@ -189,7 +188,7 @@ def left_of(budget: Budget, progress: Progress) -> Budget | None:
 
 
 async def _found(config: RunConfig, path: Path) -> SeedRun:
-    if is_free(path, FILE):
+    if RunStore(path).is_free:
         return SeedRun(config=config, path=path, begun=False, over=False)
     recorded, wanted = recorded_config(path).model_dump(mode="json"), config.model_dump(mode="json")
     other = [name for name in wanted if name not in FREE and recorded[name] != wanted[name]]

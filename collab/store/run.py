@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import shlex
 import sqlite3
 import threading
 from dataclasses import dataclass, replace
@@ -59,7 +58,7 @@ from collab.store.index import Index
 from collab.store.log import Appender
 from collab.store.manifest import FILE, Manifest, find_manifest, versions, write_manifest
 from collab.store.reader import RunReader
-from collab.store.run_dir import RunLock, new_directory
+from collab.store.run_dir import RunDir, RunLock
 from collab.types import EpisodeError, Observation, Outcome, Step, Task, Trajectory, Usage
 from collab.utils.files import writing
 from collab.utils.redact import known_secrets, redact
@@ -415,11 +414,10 @@ class Silent:
         """Keep nothing."""
 
 
-class RunStore:
-    """One run directory. Made by `create` or `open`."""
+class RunStore(RunDir):
+    """One run directory, made by `create` or `open`. Its head is a `Manifest`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    HEAD, NOUN, COMMAND = FILE, "run", "collab runs resume"
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunStore:
@@ -429,11 +427,12 @@ class RunStore:
             UsageError: something is there already, or another process is making it.
             StoreFailure: the file system refuses.
         """
-        with new_directory(path, FILE, noun="run", resume=f"collab runs resume {shlex.quote(str(path))}"):
+        store = cls(path)
+        with store.new():
             (path / log.FOLDER).mkdir(exist_ok=True)
             (path / blobs.FOLDER).mkdir(exist_ok=True)
             write_manifest(path, manifest)
-        return cls(path)
+        return store
 
     @classmethod
     def open(cls, path: Path) -> RunStore:

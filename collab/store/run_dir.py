@@ -1,22 +1,21 @@
-"""A new directory for work that is recorded: made by one process alone, and whole or free again after any kill.
+"""The directory of work that can be resumed: its head, its lock, and whether new work can begin in it.
 
-    check_free(out, "run.json", noun="run", resume=f"collab runs resume {out}")     # before anything is paid
-    with new_directory(out, "run.json", noun="run", resume=...):
-        write_manifest(out, manifest)
+    class TrainingDir(RunDir):
+        HEAD, NOUN, FORMAT, COMMAND = "training.json", "training", 3, "collab train --resume"
 
-A directory is what its head file says. A process that died before it wrote the head left at most a lock that nobody
-holds, empty folders and a half-written head: such a directory is free.
+    folder = TrainingDir(Path("runs/trained"))
+    folder.check_free()                     # before anything is paid
+    folder.begin({"config": config})        # of two processes that make the same directory, one wins
+    with folder.held():                     # one writer at a time
+        ...
+        folder.write({**folder.read(), "summary": summary})
 
-One writer at a time: a lock on a run directory that dies with its owner.
+A directory is what its head file says: the whole configuration, written before anything else. A process that died
+before it wrote the head left at most a lock that nobody holds, empty folders and a half-written head. Such a directory
+is free.
 
-The operating system holds the lock (flock), so a killed process leaves none behind and nothing has to guess whether
-an old one is stale. The file says who owns it, for people.
-
-JSON files that say in which format they are written: heads of labellings, pairs, calibrations and syntheses.
-
-The file that makes a directory what it is: its whole configuration, written before anything else.
-
-What work in a directory may spend and where it trains: kept in its head file, so that it goes on as it was begun.
+The operating system holds the lock (flock), so it ends with its owner and nothing has to guess whether it is stale. The
+file says who owns it, for people.
 """
 
 from __future__ import annotations
@@ -26,13 +25,16 @@ import fcntl
 import json
 import os
 import re
+import shlex
+import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from collab.config import Budget, Definition, validate
 from collab.errors import (
@@ -46,17 +48,23 @@ from collab.errors import (
 )
 from collab.store import blobs, log
 from collab.store.manifest import now
-from collab.utils.files import NotPlain, check_plain, open_descriptor, read_json, read_plain, write_json, writing
+from collab.utils.files import NotPlain, check_plain, open_descriptor, read_plain, write_json, writing
 
-FILE = "lock"
+LOCK = "lock"
+GRANTED = "granted"
+"""Field of a head: the limits."""
 
 _ATTEMPTS, _PAUSE_S = 5, 0.02
 """A reader that looks at the lock holds it for an instant; a writer tries again."""
+_KINDS: tuple[type[RunError], ...] = (EnvironmentFailure, ModelFailure, TrainingFailure, StoreFailure, RunError)
+"""Failures, the general one last."""
+_ALONE = "then collab runs resume "
+"""What comes before the directory of a run that cannot be written, at the end of the message; see `writing`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The process that writes a run."""
+    """The process that writes a directory."""
 
     pid: int
     since: str
@@ -64,11 +72,11 @@ class Owner:
 
 
 class RunLock:
-    """The right to write a run; held from construction to `release`.
+    """The right to write a directory; held from construction to `release`, or to the end of a `with` block.
 
     Args:
-        directory: of the run.
-        resume: the command that goes on with it, for whoever has to wait; None for `collab runs resume`.
+        directory: that is written.
+        next_move: what to do where another process writes it; None to wait, then resume it as a run.
 
     Raises:
         UsageError: another process (or another writer of this one) holds it.
@@ -76,19 +84,17 @@ class RunLock:
         OSError: the file cannot be opened or the file system has no locks.
     """
 
-    def __init__(self, directory: Path, resume: str | None = None) -> None:
+    def __init__(self, directory: Path, next_move: str | None = None) -> None:
         try:
-            self._descriptor: int | None = open_descriptor(directory / FILE, os.O_RDWR | os.O_CREAT)
+            self._descriptor: int | None = open_descriptor(directory / LOCK, os.O_RDWR | os.O_CREAT)
         except NotPlain as error:  # what a link leads to would be overwritten
             raise RunFormatError(f"{error.filename}: {error.strerror}; remove it") from None
         if not _acquire(self._descriptor):
             current = _read(self._descriptor)
             self.release()
             who = f"process {current.pid} since {current.since}" if current else "another process"
-            raise UsageError(
-                f"{directory}: is being written by {who}; wait for it or stop it, then: "
-                f"{resume or f'collab runs resume {directory}'}"
-            )
+            what = next_move or f"wait for it or stop it, then: collab runs resume {directory}"
+            raise UsageError(f"{directory}: is being written by {who}; {what}")
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": now()}).encode(), 0)
 
@@ -98,11 +104,17 @@ class RunLock:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.release()
+
 
 def owner(directory: Path) -> Owner | None:
-    """Who writes the run now; None when nobody does. Changes nothing."""
+    """Return who writes a directory now; None when nobody does. Changes nothing."""
     try:
-        descriptor = open_descriptor(directory / FILE, os.O_RDONLY)
+        descriptor = open_descriptor(directory / LOCK, os.O_RDONLY)
     except OSError:
         return None
     try:
@@ -137,92 +149,19 @@ def _read(descriptor: int) -> Owner | None:
         return None
 
 
-def is_free(directory: Path, head: str) -> bool:
-    """Whether new work can begin in a directory: it is missing, empty, or was left by a kill before its head was there.
-
-    Args:
-        head: name of the file that makes the directory what it is.
-    """
-    if not directory.exists() and not directory.is_symlink():
-        return True
-    return directory.is_dir() and all(_is_left_over(path, head) for path in directory.iterdir())
-
-
-def check_free(directory: Path, head: str, *, noun: str, resume: str) -> None:
-    """Check that new work can begin in a directory; see `is_free`.
-
-    Args:
-        noun: what the directory is with that head, e.g. "run".
-        resume: the command that resumes what is there already.
-
-    Raises:
-        UsageError: something is there; says what and the next move.
-    """
-    if (directory / head).exists():
-        raise UsageError(f"{directory}: a {noun} is there already; give another --out, or resume it: {resume}")
-    if not is_free(directory, head):
-        raise UsageError(f"{directory}: something is there already; give another --out")
-
-
-@contextlib.contextmanager
-def new_directory(directory: Path, head: str, *, noun: str, resume: str) -> Iterator[None]:
-    """Make a directory, alone; the block writes its head.
-
-    Of two processes that make the same directory one enters the block; the other is refused.
-
-    Args:
-        head, noun, resume: as of `check_free`.
-
-    Raises:
-        UsageError: something is there already, or another process is making it.
-        StoreFailure: the file system refuses; a directory that this call made is gone again.
-    """
-    check_free(directory, head, noun=noun, resume=resume)
-    with writing(directory, f"start the {noun} again"):
-        is_new = not directory.exists()
-        directory.mkdir(parents=True, exist_ok=True)
-        held = RunLock(directory, resume)
-    try:
-        check_free(directory, head, noun=noun, resume=resume)  # again: another process may have been faster
-        with writing(directory, f"start the {noun} again"):
-            try:
-                for path in directory.glob(f".{head}.*"):
-                    path.unlink()
-                yield
-            except OSError:
-                with contextlib.suppress(OSError):
-                    (directory / FILE).unlink()
-                    _remove_empty(directory, itself=is_new)
-                raise
-    finally:
-        held.release()
-
-
-def _is_left_over(path: Path, head: str) -> bool:
-    """Whether a process that died before it wrote the head may have left this."""
-    if path.is_symlink():
-        return False
-    if path.name in (log.FOLDER, blobs.FOLDER):
-        return path.is_dir() and not any(path.iterdir())
-    half_written = re.fullmatch(rf"\.{re.escape(head)}\.[0-9a-f]{{8}}", path.name)
-    return path.is_file() and (path.name == FILE or half_written is not None)
-
-
-def _remove_empty(directory: Path, *, itself: bool) -> None:
-    for folder in (directory / log.FOLDER, directory / blobs.FOLDER, *([directory] if itself else [])):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
 ContentT = TypeVar("ContentT")
+_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
-def read_versioned(path: Path, kind: TypeAdapter[ContentT], *, readable: int, absent: str | None = None) -> ContentT:
-    """What a file holds, if it is of a format that can be read. One that names no format is read as of this one.
+def read_versioned(
+    path: Path, kind: TypeAdapter[ContentT], *, readable: int, absent: str | None = None, otherwise: str = ""
+) -> ContentT:
+    """Read a JSON file that names its format.
 
     Args:
         readable: the format that the caller reads.
         absent: what to say where there is no such file; None for the same as of one that cannot be read.
+        otherwise: what to do about a file of another format.
 
     Raises:
         RunFormatError: it is missing, cannot be read, is not JSON, of another format, or does not fit `kind`.
@@ -235,8 +174,9 @@ def read_versioned(path: Path, kind: TypeAdapter[ContentT], *, readable: int, ab
         raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise RunFormatError(f"{path}: not JSON: {error}") from None
-    if isinstance(content, dict) and content.get("format") not in (None, readable):
-        raise RunFormatError(f"{path}: written in format {content['format']!r}, this version reads {readable}")
+    if isinstance(content, dict) and content.get("format") != readable:
+        found = content.get("format")
+        raise RunFormatError(f"{path}: has format {found!r}, this version reads format {readable}{otherwise}")
     try:
         return kind.validate_python(content)
     except ValidationError as error:
@@ -244,132 +184,206 @@ def read_versioned(path: Path, kind: TypeAdapter[ContentT], *, readable: int, ab
         raise RunFormatError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
 
 
-_KINDS: tuple[type[RunError], ...] = (EnvironmentFailure, ModelFailure, TrainingFailure, StoreFailure, RunError)
-"""Failures, the general one last."""
-_ALONE = "then collab runs resume "
-"""What comes before the directory of a run that cannot be written, at the end of the message; see `writing`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadFile:
-    """One such file."""
-
-    path: Path
-    noun: str
-    """What the directory is with it, e.g. "training"."""
-    format: int
-    """Version of the file and of what lies beside it."""
-    resume: str
-    """The command that goes on with the directory."""
-
-    def create(self, head: Mapping[str, Any]) -> None:
-        """Make the directory.
-
-        Raises:
-            UsageError: something is there already.
-            StoreFailure: it cannot be written.
-        """
-        with new_directory(self.path.parent, self.path.name, noun=self.noun, resume=self.resume):
-            write_json(self.path, {"format": self.format, **head})
-
-    def check_free(self) -> None:
-        """Check that a new one can begin in the directory; UsageError otherwise."""
-        check_free(self.path.parent, self.path.name, noun=self.noun, resume=self.resume)
-
-    def read(self) -> dict[str, Any]:
-        """What it holds.
-
-        Raises:
-            RunFormatError: it is not there, or another version wrote it.
-        """
-        folder = self.path.parent
-        missing = f"no {self.path.name} in it, so it is no {self.noun}" if folder.exists() else "no such directory"
-        head = read_json(
-            self.path, f"{folder}: {missing}; name the directory of a {self.noun}; see them with: collab runs list"
-        )
-        if not isinstance(head, dict) or head.get("format") != self.format:
-            found = head.get("format") if isinstance(head, dict) else None
-            raise RunFormatError(
-                f"{self.path}: has format {found}, this version reads format {self.format}; go on with the Collab "
-                f"version that wrote it, or begin another {self.noun}"
-            )
-        return head
-
-    def write(self, head: Mapping[str, Any]) -> None:
-        """Replace it; StoreFailure when it cannot be written."""
-        with writing(self.path, self.resume):
-            write_json(self.path, {"format": self.format, **head})
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the right to write the directory; what fails in it says how to go on with all of it.
-
-        Raises:
-            UsageError: another process has that right.
-        RunFormatError: something in it is no plain file or folder.
-            RunError: as the block raises it, with that command, unless it says how to go on itself.
-        """
-        folder = self.path.parent
-        check_plain(folder, self.noun)
-        with writing(folder, self.resume):
-            lock = RunLock(folder, self.resume)
-        try:
-            yield
-        except RunError as error:
-            if self.resume in str(error):
-                raise
-            kind = next(one for one in _KINDS if isinstance(error, one))
-            what, alone, _ = str(error).partition(_ALONE)  # of a part, that command would be refused
-            how = f"then {self.resume}" if alone else f"; all of the {self.noun} goes on with: {self.resume}"
-            raise kind(what + how) from error
-        finally:
-            lock.release()
-
-
-KEY = "granted"
-"""Of the head file."""
-
-
-class Grant(Definition):
-    """What a process may use."""
+class RunLimits(Definition):
+    """What one process may use in a directory, stored in its head so that resuming uses the same."""
 
     budget: Budget = Budget()
-    """For all that one process does; each that goes on has as much again."""
+    """For all that one process does; each that resumes has as much again."""
     device: str = "auto"
     """Where policies are trained, "auto" (a GPU when there is one) or "cpu"."""
-
     reports: tuple[str, ...] = ()
     """Further places for metrics of training: "tensorboard", "trackio"."""
 
     @property
     def head(self) -> dict[str, Any]:
-        """Its entry of the head file."""
-        return {KEY: self.model_dump(mode="json")}
+        """Its field of the head."""
+        return {GRANTED: self.model_dump(mode="json")}
 
 
-def granted(
-    head: Mapping[str, Any],
-    where: str,
-    *,
-    budget: Budget | None,
-    device: str | None,
-    report_to: Sequence[str] | None = None,
-) -> Grant:
-    """What a process that goes on may use.
+@dataclass(frozen=True)
+class RunDir:
+    """A directory of work that can be resumed. Each kind of work names its head in a subclass."""
 
-    Args:
-        head: of the directory.
-        where: it was read, for errors.
-        budget: None grants what the directory was begun with once more.
-        device: None for the one that it was begun with.
-        report_to: None for those that it was begun with.
+    HEAD: ClassVar[str]
+    """Name of the head."""
+    NOUN: ClassVar[str]
+    """What the directory is with it, e.g. "training"."""
+    FORMAT: ClassVar[int]
+    """Version of the head and of what lies beside it."""
+    COMMAND: ClassVar[str]
+    """Resumes it, with the directory behind, e.g. "collab train --resume"."""
 
-    Raises:
-        RunFormatError: the head does not say.
-        ConfigError: what it says does not fit.
-    """
-    if KEY not in head:
-        raise RunFormatError(f"{where}: does not say what may be spent and where to train; begin anew")
-    stored = validate(Grant, head[KEY], where)
-    reports = stored.reports if report_to is None else tuple(report_to)
-    return Grant(budget=budget or stored.budget, device=device or stored.device, reports=reports)
+    path: Path
+    whole: str | None = None
+    """The command that resumes what this is a part of; None where it is resumed by itself."""
+
+    @property
+    def file(self) -> Path:
+        """The head."""
+        return self.path / self.HEAD
+
+    @property
+    def resume(self) -> str:
+        """The command that resumes it."""
+        return self.whole or f"{self.COMMAND} {shlex.quote(str(self.path))}"
+
+    # ------------------------------------------------------------------------------------------------ beginning
+
+    @property
+    def is_free(self) -> bool:
+        """Whether new work can begin: it is missing, empty, or was left by a kill before its head was there."""
+        if not self.path.exists() and not self.path.is_symlink():
+            return True
+        return self.path.is_dir() and all(map(self._is_left_over, self.path.iterdir()))
+
+    def check_free(self) -> None:
+        """Check that new work can begin; UsageError says what is there already and the next move."""
+        if self.file.exists():
+            raise UsageError(
+                f"{self.path}: a {self.NOUN} is there already; give another --out, or resume it: {self.resume}"
+            )
+        if not self.is_free:
+            raise UsageError(f"{self.path}: something is there already; give another --out")
+
+    @contextlib.contextmanager
+    def new(self) -> Iterator[None]:
+        """Make the directory; the block writes its head. Of two processes that make it, one enters the block.
+
+        Raises:
+            UsageError: something is there already, or another process is making it.
+            StoreFailure: the file system refuses; a directory that this call made is gone again.
+        """
+        self.check_free()
+        again = f"start the {self.NOUN} again"
+        with writing(self.path, again):
+            is_new = not self.path.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+        with self.lock(again):
+            self.check_free()  # again: another process may have been faster
+            with writing(self.path, again):
+                try:
+                    for path in self.path.glob(f".{self.HEAD}.*"):
+                        path.unlink()
+                    yield
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        (self.path / LOCK).unlink()
+                        _remove_empty(self.path, itself=is_new)
+                    raise
+
+    def begin(self, head: object, *, folders: Sequence[str] = ()) -> None:
+        """Make the directory with its head (a mapping or a dataclass) and empty folders; raises as `new`."""
+        with self.new():
+            for name in folders:
+                (self.path / name).mkdir(exist_ok=True)
+            self._write(head)
+
+    def _is_left_over(self, path: Path) -> bool:
+        """Whether a process that died before it wrote the head may have left this."""
+        if path.is_symlink():
+            return False
+        if path.name in (log.FOLDER, blobs.FOLDER):
+            return path.is_dir() and not any(path.iterdir())
+        half_written = re.fullmatch(rf"\.{re.escape(self.HEAD)}\.[0-9a-f]{{8}}", path.name)
+        return path.is_file() and (path.name == LOCK or half_written is not None)
+
+    def clear_unbegun(self) -> None:
+        """Remove a part that was killed before its head was written: nothing lies deeper in it yet.
+
+        A run whose head is lost is left, for its log holds a copy.
+
+        Raises:
+            RunFormatError: the head of another part is lost, and nobody knows what lies in it.
+        """
+        if not self.path.is_dir() or self.file.exists() or log.segments(self.path):
+            return
+        if any(part.is_file() for part in self.path.rglob("*") if part.parent != self.path):
+            raise RunFormatError(
+                f"{self.path}: {self.HEAD}, which says what lies in it, is gone; put it back, or remove the directory "
+                "to have all of it made again"
+            )
+        shutil.rmtree(self.path)
+
+    # ----------------------------------------------------------------------------------------------------- head
+
+    def read(self) -> dict[str, Any]:
+        """Return what the head holds; RunFormatError where there is none, or another version wrote it."""
+        return self.read_as(_OBJECT)
+
+    def read_as(self, kind: TypeAdapter[ContentT]) -> ContentT:
+        """Return the head as what it is; RunFormatError also where it does not fit."""
+        missing = f"no {self.HEAD} in it, so it is no {self.NOUN}" if self.path.exists() else "no such directory"
+        return read_versioned(
+            self.file,
+            kind,
+            readable=self.FORMAT,
+            absent=f"{self.path}: {missing}; name the directory of a {self.NOUN}, as it was given to --out",
+            otherwise=f"; resume it with the Collab version that wrote it, or begin another {self.NOUN}",
+        )
+
+    def write(self, head: object) -> None:
+        """Replace the head by a mapping or a dataclass; StoreFailure when it cannot be written."""
+        with writing(self.file, self.resume):
+            self._write(head)
+
+    def _write(self, head: object) -> None:
+        write_json(self.file, {**to_jsonable_python(head), "format": self.FORMAT})
+
+    def limits(
+        self, *, budget: Budget | None = None, device: str | None = None, report_to: Sequence[str] | None = None
+    ) -> RunLimits:
+        """Return what a process that resumes may use; each None stands for what the head says.
+
+        Raises:
+            RunFormatError: the head cannot be read, or does not say.
+            ConfigError: what it says does not fit.
+        """
+        head = self.read()
+        if GRANTED not in head:
+            raise RunFormatError(f"{self.file}: does not say what may be spent and where to train; begin anew")
+        stored = validate(RunLimits, head[GRANTED], str(self.file))
+        reports = stored.reports if report_to is None else tuple(report_to)
+        return RunLimits(budget=budget or stored.budget, device=device or stored.device, reports=reports)
+
+    # --------------------------------------------------------------------------------------------------- writing
+
+    def lock(self, next_move: str | None = None) -> RunLock:
+        """Take the right to write the directory.
+
+        Args:
+            next_move: what to do where it cannot be written; None to resume.
+
+        Raises:
+            UsageError: another process has it.
+            RunFormatError: the lock is no plain file.
+            StoreFailure: the directory cannot be written.
+        """
+        with writing(self.path, next_move or self.resume):
+            return RunLock(self.path, f"wait for it or stop it, then: {self.resume}")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Lock work of many parts; what fails in a part says how to resume all of it.
+
+        Raises:
+            UsageError, StoreFailure: as `lock`.
+            RunFormatError: something in it is no plain file or folder.
+            RunError: as the block raises it, with that command, unless it says how to resume itself.
+        """
+        check_plain(self.path, self.NOUN)
+        with self.lock():
+            try:
+                yield
+            except RunError as error:
+                if self.resume in str(error):
+                    raise
+                kind = next(one for one in _KINDS if isinstance(error, one))
+                what, alone, _ = str(error).partition(_ALONE)  # of a part, that command would be refused
+                how = f"then {self.resume}" if alone else f"; all of the {self.NOUN} is resumed with: {self.resume}"
+                raise kind(what + how) from error
+
+
+def _remove_empty(directory: Path, *, itself: bool) -> None:
+    for folder in (directory / log.FOLDER, directory / blobs.FOLDER, *([directory] if itself else [])):
+        with contextlib.suppress(OSError):
+            folder.rmdir()

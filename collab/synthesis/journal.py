@@ -12,7 +12,6 @@ and secrets are hidden in all of them.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,16 +21,14 @@ from typing import Any, TypeAlias
 from pydantic import TypeAdapter
 
 from collab.data.example import Example
-from collab.errors import RunFormatError, StoreFailure, UsageError
-from collab.store import log, run_dir
+from collab.errors import RunFormatError, StoreFailure
+from collab.store import log
 from collab.store.manifest import now, versions
-from collab.store.run_dir import RunLock, owner, read_versioned
+from collab.store.run_dir import RunDir
 from collab.types import Usage
-from collab.utils.files import write_atomic, writing
+from collab.utils.files import writing
 from collab.utils.redact import hide_values, known_secrets
 
-FORMAT = 1
-"""Version of the directory that this code reads and writes."""
 FILE = "synth.json"
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -79,7 +76,6 @@ class Head:
     """File name → {"sha256", "rows"}; empty before every unit was tried."""
     report: Mapping[str, Any] = field(default_factory=dict)
     """The numbers of the card (`collab.synthesis.card.Report`); empty before every unit was tried."""
-    format: int = FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,38 +92,14 @@ _HEAD: TypeAdapter[Head] = TypeAdapter(Head)
 _RECORDS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Done, Said, Unanswered)}
 
 
-def resume_command(directory: Path) -> str:
-    """What to type to go on with a synthesis."""
-    return f"collab synth --resume {shlex.quote(str(directory))}"
+class SynthesisDir(RunDir):
+    """A synthesis on disk."""
 
+    HEAD, NOUN, FORMAT, COMMAND = FILE, "synthesis", 1, "collab synth --resume"
 
-def check_free(directory: Path) -> None:
-    """Check that a new synthesis can begin in a directory; UsageError otherwise."""
-    run_dir.check_free(directory, FILE, noun="synthesis", resume=resume_command(directory))
-
-
-def create(directory: Path, head: Head) -> None:
-    """Make the directory of a new synthesis.
-
-    Raises:
-        UsageError: something is there already.
-        StoreFailure: the file system refuses.
-    """
-    with run_dir.new_directory(directory, FILE, noun="synthesis", resume=resume_command(directory)):
-        (directory / log.FOLDER).mkdir(exist_ok=True)
-        write_head(directory, head)
-
-
-def write_head(directory: Path, head: Head) -> None:
-    """Write `synth.json` whole; OSError when the file system refuses."""
-    content = hide_values(_HEAD.dump_python(head, mode="json"))
-    write_atomic(directory / FILE, json.dumps(content, indent=2, ensure_ascii=True).encode() + b"\n")
-
-
-def read_head(directory: Path) -> Head:
-    """Read `synth.json`; RunFormatError when there is none or it cannot be read by this version."""
-    absent = f"{directory}: not a synthesis (no {FILE}); name the --out of one"
-    return read_versioned(directory / FILE, _HEAD, readable=FORMAT, absent=absent)
+    def read_head(self) -> Head:
+        """Read `synth.json`; RunFormatError when there is none or it cannot be read by this version."""
+        return self.read_as(_HEAD)
 
 
 def read_records(directory: Path) -> Iterator[Record]:
@@ -145,7 +117,7 @@ def read_records(directory: Path) -> Iterator[Record]:
                 reason = str(error).splitlines()[0]
                 raise RunFormatError(
                     f"{directory}/{log.FOLDER}/{segment}:{line.number}: is spoilt ({reason}); remove that "
-                    f"line, and what it held is made again by: {resume_command(directory)}"
+                    f"line, and what it held is made again by: {SynthesisDir(directory).resume}"
                 ) from None
 
 
@@ -174,10 +146,10 @@ class Journal:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._next_move = f"go on with: {resume_command(directory)}"
+        folder = SynthesisDir(directory)
+        self._next_move = folder.resume
         self._secrets = known_secrets()
-        with writing(directory, self._next_move):
-            self._lock = _locked(directory)
+        self._lock = folder.lock()
         try:
             with writing(directory, self._next_move):
                 self._log = log.Appender(directory)
@@ -207,14 +179,3 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _locked(directory: Path) -> RunLock:
-    try:
-        return RunLock(directory)
-    except UsageError:
-        holder = owner(directory)
-        who = f"process {holder.pid} since {holder.since}" if holder else "another process"
-        raise UsageError(
-            f"{directory}: is being written by {who}; wait for it or stop it, then: {resume_command(directory)}"
-        ) from None

@@ -21,10 +21,11 @@ from collab.models.base import AskedAlike, Capabilities, Model, lost_by, tell_lo
 from collab.prompts.render import Template
 from collab.rollout.build import build, splits_in
 from collab.rollout.collector import Progress as Calls
+from collab.store import log
 from collab.synthesis.card import Report, gather
 from collab.synthesis.config import ORACLE, SynthConfig, Unit, suite_of, units_of
 from collab.synthesis.conversation import Reader, Talk
-from collab.synthesis.journal import Head, Journal, Unanswered, check_free, create, read_head, read_records
+from collab.synthesis.journal import Head, Journal, SynthesisDir, Unanswered, read_records
 from collab.synthesis.llm_prompts import TeacherPrompts
 from collab.synthesis.llm_teacher import Caller, Desk, LanguageTeacher
 from collab.synthesis.oracle_teacher import Amounts, OracleTeacher
@@ -154,7 +155,7 @@ async def start(
     """
     config = without_secrets(config)
     _check_budget(config)
-    check_free(out)
+    SynthesisDir(out).check_free()
     ledger = Ledger(Progress(calls=Calls(planned=len(units_of(config)))))
     async with opened(config, ledger) as workplace:
         suite = workplace.workshop.suite
@@ -164,7 +165,7 @@ async def start(
             environment_version=suite.version,
             model=workplace.model,
         )
-        create(out, head)
+        SynthesisDir(out).begin(head, folders=(log.FOLDER,))
         return await _make(config, head, workplace, out, ledger, watch, stop)
 
 
@@ -186,7 +187,7 @@ async def resume(
         RunFormatError: it cannot be read, or its environment or split is not what it was.
         UsageError: another process is writing it.
     """
-    head = read_head(path)
+    head = SynthesisDir(path).read_head()
     config = validate_recorded(SynthConfig, head.config, f"{path}/synth.json")
     changes: Mapping[str, Any] = {"budget": budget, "concurrency": concurrency}
     config = config.model_copy(update={name: value for name, value in changes.items() if value is not None})

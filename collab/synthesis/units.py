@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -35,25 +35,16 @@ from collab.data.splits import HeldOutInstances, Split, words_of
 from collab.envs.base import Environment, Suite, limit_forking
 from collab.errors import EnvironmentFailure, ModelFailure, RunError, boundary
 from collab.models.base import Reply
-from collab.rollout.collector import PATIENCE
+from collab.rollout.collector import OwnEnvironment
 from collab.rollout.collector import Progress as Calls
 from collab.store.manifest import now
 from collab.synthesis.card import Made, Report, gather, most_refused, refuse_leaks, report, select, write_card
 from collab.synthesis.config import WALK_STEPS, SynthConfig, Unit
-from collab.synthesis.journal import (
-    FILE,
-    Done,
-    Head,
-    Journal,
-    Said,
-    read_head,
-    read_records,
-    resume_command,
-    write_head,
-)
+from collab.synthesis.journal import Done, Head, Journal, Said, SynthesisDir, read_records
 from collab.synthesis.screens import explore, follow
 from collab.synthesis.teacher import SUITED, Lesson, Scene, Teacher
 from collab.types import Task
+from collab.utils.concurrency import PATIENCE, WorkerPool
 from collab.utils.files import write_atomic, writing
 from collab.utils.redact import redact
 
@@ -181,7 +172,7 @@ class Ledger:
         self.progress = progress
         self._said: Mapping[str, str] = {}
         self._journal: Journal | None = None
-        self._changed: Callable[[], None] = lambda: None
+        self._changed: Callable[[], object] = lambda: None
 
     def open(self, journal: Journal, said: Mapping[str, str]) -> None:
         """Write into this journal from now on.
@@ -191,7 +182,7 @@ class Ledger:
         """
         self._journal, self._said = journal, said
 
-    def watch(self, changed: Callable[[], None]) -> None:
+    def watch(self, changed: Callable[[], object]) -> None:
         """Call this after every reply."""
         self._changed = changed
 
@@ -233,14 +224,22 @@ async def work(
     for unit in units:
         budget = len(unit.scenes) if unit.kind == "walk" else budgets.get(unit.task, 1)
         ledger.progress.calls.workload.plan(unit.id, budget, unit.kind)
-    worker = _Work(config=config, workshop=workshop, journal=journal, ledger=ledger, units=deque(units))
-    ledger.watch(worker.check_budget)
+    calls = ledger.progress.calls
+    pool = WorkerPool(
+        units,
+        exceeded=lambda: calls.exceeded(config.budget),
+        stop=stop,
+        failing="units in a row broke",
+        has_clock=config.budget.minutes is not None,
+    )
+    worker = _Work(config=config, workshop=workshop, journal=journal, ledger=ledger, pool=pool)
+    ledger.watch(pool.may_go_on)
     workers = min(config.concurrency, len(units))
     most = limit_forking(workshop.suite)
     if most is not None:
         workers = min(workers, most)
-    await worker.run(workers, stop or asyncio.Event())
-    return worker.stopped if worker.left else None
+    await pool.run(workers, worker.work)
+    return pool.stopped if worker.tried < len(units) else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -249,63 +248,22 @@ class _Work:
     workshop: Workshop
     journal: Journal
     ledger: Ledger
-    units: deque[Unit]
-    stopped: str | None = None
-    _in_flight: int = 0
-    _in_a_row: int = 0
+    pool: WorkerPool[Unit]
+    tried: int = 0
+    """Units that came to their end."""
     _fruitless: list[Done] = field(default_factory=list)
-    _halt: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def left(self) -> int:
-        """Units that were not tried to their end."""
-        return len(self.units) + self._in_flight
-
-    async def run(self, workers: int, stop: asyncio.Event) -> None:
-        """Run the workers until they are done or something says stop."""
-        working = asyncio.ensure_future(self._together(workers))
-        others = [asyncio.ensure_future(job) for job in (stop.wait(), self._halt.wait(), self._watch_clock())]
-        try:
-            await asyncio.wait({working, *others[:2]}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                self.stopped = self.stopped or "stopped on request"
-        finally:
-            for task in (working, *others):
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-        with contextlib.suppress(asyncio.CancelledError):
-            await working
-
-    async def _together(self, workers: int) -> None:
-        tasks = [asyncio.ensure_future(self._work()) for _ in range(workers)]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _work(self) -> None:
-        environment: Environment | None = None
-        try:
-            while self.units and not self._halt.is_set():
-                unit = self.units.popleft()
-                self._in_flight += 1
+    async def work(self) -> None:
+        """Make units until none is left or something says stop."""
+        async with OwnEnvironment(self.workshop.suite) as own:
+            for unit in self.pool.take():
                 self.ledger.progress.calls.workload.begin(unit.id)
                 try:
-                    with boundary(EnvironmentFailure, f"opening {self.workshop.suite.label}"):
-                        environment = environment or await self.workshop.suite.open()
-                    done = await self._make(unit, environment)
+                    done = await self._make(unit, await own.get())
                 except (EnvironmentFailure, ModelFailure) as failure:
                     done = Done(unit=unit.id, broken=redact(str(failure)))
-                    if environment is not None:
-                        await _discard(environment)
-                    environment = None
+                    await own.discard()
                 self._keep(done)
-                self._in_flight -= 1
-        finally:
-            if environment is not None:
-                await _discard(environment)
 
     async def _make(self, unit: Unit, environment: Environment) -> Done:
         limit = self.config.environment.limits.episode_s
@@ -315,6 +273,7 @@ class _Work:
 
     def _keep(self, done: Done) -> None:
         self.journal.record(done)
+        self.tried += 1
         progress = self.ledger.progress
         progress.calls.done += 1
         progress.calls.workload.count(done.unit, done.screens)
@@ -322,36 +281,11 @@ class _Work:
         progress.calls.broken += done.broken is not None
         progress.rows.update(row.level for row in done.rows)
         progress.refused += sum(sum(causes.values()) for causes in done.refused.values())
-        self._in_a_row = 0 if done.broken is None else self._in_a_row + 1
-        if self._in_a_row >= PATIENCE:
-            self._stop(f"{PATIENCE} units in a row broke, the last: {done.broken}")
+        self.pool.count(done.broken)
         self._fruitless = [] if done.rows or done.broken or not done.refused else [*self._fruitless, done]
         if self.config.teacher is not None and len(self._fruitless) >= PATIENCE:
             causes = most_refused(self._fruitless)
-            self._stop(f"nothing of {PATIENCE} units in a row could be used; refused most often: {causes}")
-
-    def check_budget(self) -> None:
-        """Stop once a limit is reached."""
-        used_up = self.ledger.progress.calls.exceeded(self.config.budget)
-        if used_up is not None:
-            self._stop(used_up)
-
-    def _stop(self, why: str) -> None:
-        self.stopped = self.stopped or why
-        self._halt.set()
-
-    async def _watch_clock(self) -> None:
-        """Minutes run out between replies too."""
-        while self.config.budget.minutes is not None:
-            await asyncio.sleep(0.2)
-            self.check_budget()
-
-
-async def _discard(environment: Environment) -> None:
-    """Close an environment that may be broken: whatever it says, and however long it takes, work goes on."""
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(10):
-            await environment.close()
+            self.pool.halt(f"nothing of {PATIENCE} units in a row could be used; refused most often: {causes}")
 
 
 CARD = "card.md"
@@ -379,15 +313,16 @@ def finish(
     refuse_leaks(selection.rows, splits.values())
     found = report(made, selection)
     files = _write_tables(directory, config, selection.rows)
-    with writing(directory, _go_on(directory)):
+    folder = SynthesisDir(directory)
+    with writing(directory, folder.resume):
         if found.broken:
             (directory / CARD).unlink(missing_ok=True)
         else:
             card = write_card(head, config, found, [name for name, split in splits.items() if not split.trains])
             write_atomic(directory / CARD, card.encode("utf-8", "replace"))
             files[CARD] = {"sha256": _sha256(directory / CARD)}
-        over = None if found.broken else now()
-        write_head(directory, replace(head, finished=over, files=files, report=asdict(found)))
+    over = None if found.broken else now()
+    folder.write(replace(head, finished=over, files=files, report=asdict(found)))
     return found
 
 
@@ -408,22 +343,23 @@ def missing(directory: Path) -> str | None:
     Raises:
         RunFormatError: its manifest cannot be read by this version.
     """
-    if not (directory / FILE).is_file():
+    folder = SynthesisDir(directory)
+    if not folder.file.is_file():
         return None
-    head = read_head(directory)
+    head = folder.read_head()
     broken = len(head.report.get("broken", ()))
     if broken:
         units = "1 unit is" if broken == 1 else f"{broken} units are"
-        return f"{directory}: {units} missing; make the set whole with: {resume_command(directory)}"
-    return f"{directory}: is not finished; {_go_on(directory)}" if head.finished is None else None
+        return f"{directory}: {units} missing; make the set whole with: {folder.resume}"
+    return f"{directory}: is not finished; resume it with: {folder.resume}" if head.finished is None else None
 
 
 def _check_something(directory: Path, made: Made) -> None:
     if any(done.rows for done in made.units.values()):
         return
     if made.broken:
-        last = list(made.broken.values())[-1]
-        raise RunError(f"no row was made: {len(made.broken)} units broke, the last: {last}; {_go_on(directory)}")
+        last, again = list(made.broken.values())[-1], SynthesisDir(directory).resume
+        raise RunError(f"no row was made: {len(made.broken)} units broke, the last: {last}; resume with: {again}")
     causes = most_refused(made.units.values())
     if causes:
         raise RunError(f"{directory}: no row was made; refused most often: {causes}; try another teacher")
@@ -444,10 +380,6 @@ def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Example])
                 out.add(row)
         files[path.name] = {"sha256": _sha256(path), "rows": len(own)}
     return files
-
-
-def _go_on(directory: Path) -> str:
-    return f"go on with: {resume_command(directory)}"
 
 
 def _sha256(path: Path) -> str:

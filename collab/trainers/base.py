@@ -31,7 +31,7 @@ from collab.trainers.optim import MuonAdamW, check_scales, final_gain, keep_dire
 from collab.trainers.prefix_sharing import score_labels_only, temper
 from collab.trainers.pretrain import read
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
-from collab.trainers.run_dir import RunFolder, saving
+from collab.trainers.run_dir import FinetuneDir, saving
 from collab.trainers.trajectory_dpo import TrajectoryDPOTrainer, collate_trajectories
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Written:
 
     steps: Sequence[Sequence[tuple[int, ...]]] = ()
     """Of each step, the forward passes of this process."""
-    folder: RunFolder
+    folder: FinetuneDir
     keep: int = 1
     recipe: Recipe
 
@@ -148,7 +148,7 @@ class WrittenTrajectoryDpo(WholeSteps, TrajectoryDPOTrainer):
 
 
 def trainer_of(
-    prepared: Prepared, folder: RunFolder, device: str, report_to: Sequence[str], **changes: Any
+    prepared: Prepared, folder: FinetuneDir, device: str, report_to: Sequence[str], **changes: Any
 ) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
     """The trainer of a run, its weights loaded.
 
@@ -327,7 +327,7 @@ def _as_said(config: Any) -> None:
 
 
 @contextlib.contextmanager
-def _tensorboard(folder: RunFolder) -> Iterator[None]:
+def _tensorboard(folder: FinetuneDir) -> Iterator[None]:
     """A trainer that is made here writes its events into the run, unless the environment names another place."""
     name = "TENSORBOARD_LOGGING_DIR"
     if name in os.environ:

@@ -29,7 +29,7 @@ from collab.errors import Diverged
 from collab.trainers.batching import Step
 from collab.trainers.distributed import give_back
 from collab.trainers.run import LOWER
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 PAIRS = "pairs/"
 """Before the name of a mean that is over pairs alone."""
@@ -215,7 +215,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
 
     def __init__(
         self,
-        folder: RunFolder,
+        folder: FinetuneDir,
         steps: Sequence[Step],
         tokens: Sequence[int],
         compared: Sequence[int] | None,

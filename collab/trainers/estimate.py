@@ -38,7 +38,7 @@ from collab.trainers.batching import Step, of_process
 from collab.trainers.checkpoint import open_base, quiet
 from collab.trainers.prepare import Prepared, Task, check_installed, ordered, world
 from collab.trainers.recipe import DpoRecipe, Lora
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 GIB = float(1 << 30)
 
@@ -404,7 +404,7 @@ def _run(prepared: Prepared, sample: Sequence[Step], device: str) -> list[float]
     rank, processes = world()
     watch = _Stopwatch()
     with tempfile.TemporaryDirectory() as place, quiet():
-        folder = RunFolder(Path(place))
+        folder = FinetuneDir(Path(place))
         trainer = trainer_of(prepared, folder, device, (), save_strategy="no", logging_strategy="no")
         trainer.steps = of_process(sample, rank, processes)
         trainer.add_callback(watch)

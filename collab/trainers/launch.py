@@ -33,7 +33,7 @@ from collab.errors import CollabError, Diverged, TrainingFailure, UsageError
 from collab.trainers.distributed import Parallelism
 from collab.trainers.prepare import Prepared, levels_of, prepare, task_of, world
 from collab.trainers.run import LOWER, Result, check_same, train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 from collab.utils.files import writing
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ DIVERGED = "diverged: "
 """… and this one that of a loss that is no number."""
 
 
-def train_as_asked(folder: RunFolder, device: str, wanted: Callable[[], bool], report_to: Sequence[str] = ()) -> Result:
+def train_as_asked(
+    folder: FinetuneDir, device: str, wanted: Callable[[], bool], report_to: Sequence[str] = ()
+) -> Result:
     """Go on with a run as its manifest says.
 
     Args:
@@ -60,7 +62,7 @@ def train_as_asked(folder: RunFolder, device: str, wanted: Callable[[], bool], r
         UsageError: base, data, order or number of processes are not those of the manifest.
         RunError: as `finetune.train`.
     """
-    manifest = folder.manifest()
+    manifest = folder.read()
     task = task_of(manifest)
     rows = read_data([Path(one) for one in task.data], levels_of(task), max_broken=task.max_broken).rows
     prepared = prepare(task, rows)
@@ -94,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--resume", metavar="COMMAND", help="goes on with the run; told where it fails")
     parser.add_argument("--report-to", action="append", default=[], metavar="NAME")
     asked = parser.parse_args(arguments)
-    folder = RunFolder(asked.out, asked.resume)
+    folder = FinetuneDir(asked.out, asked.resume)
     try:
         train_as_asked(folder, asked.device, lambda: is_alive(asked.while_alive), asked.report_to)
     except CollabError as error:
@@ -118,7 +120,7 @@ _LOOK_S = 0.5
 
 def launch(
     prepared: Prepared,
-    folder: RunFolder,
+    folder: FinetuneDir,
     *,
     watch: Callable[[Any], None] = lambda progress: None,
     stopping: Callable[[], bool] = lambda: False,
@@ -169,7 +171,7 @@ def command(
     resume: str | None = None,
     report_to: Sequence[str] = (),
 ) -> list[str]:
-    """What is run; `resume` as of `RunFolder`."""
+    """What is run; `resume` as of `FinetuneDir`."""
     machines = "gpus" if _gpus(device) else "cpus"
     names = {"ddp": machines, "fsdp": f"fsdp-{machines}", "zero2": "zero2", "zero3": "zero3"}
     return [
@@ -182,7 +184,7 @@ def command(
     ]
 
 
-def _started(words: Sequence[str], folder: RunFolder, device: str) -> subprocess.Popen[bytes]:
+def _started(words: Sequence[str], folder: FinetuneDir, device: str) -> subprocess.Popen[bytes]:
     with writing(folder.path, folder.resume):
         (folder.path / STOP).unlink(missing_ok=True)
         log = (folder.path / LOG).open("wb")
@@ -197,7 +199,7 @@ def _started(words: Sequence[str], folder: RunFolder, device: str) -> subprocess
 def _watched(
     started: subprocess.Popen[bytes],
     prepared: Prepared,
-    folder: RunFolder,
+    folder: FinetuneDir,
     watch: Callable[[Any], None],
     stopping: Callable[[], bool],
 ) -> int:
@@ -241,7 +243,7 @@ def _progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> Progre
     )
 
 
-def _result(prepared: Prepared, folder: RunFolder) -> Result:
+def _result(prepared: Prepared, folder: FinetuneDir) -> Result:
     """How a run ended, from what is there."""
     lines, steps = folder.read_metrics(), len(prepared.steps)
     loss = lines[-1]["loss"] if lines else None
@@ -250,13 +252,13 @@ def _result(prepared: Prepared, folder: RunFolder) -> Result:
     return Result(step=_resumed_at(folder), steps=steps, final=None, loss=loss)
 
 
-def _resumed_at(folder: RunFolder) -> int:
+def _resumed_at(folder: FinetuneDir) -> int:
     """The step of the newest checkpoint; 0 where there is none yet."""
     checkpoint = folder.checkpoint()
     return 0 if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
 
 
-def _failed(folder: RunFolder, code: int) -> TrainingFailure:
+def _failed(folder: FinetuneDir, code: int) -> TrainingFailure:
     """The processes' own reason, or where to look for it."""
     path = folder.path / LOG
     said = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -25,7 +25,7 @@ from collab.trainers.checkpoint import drop_reference, quiet
 from collab.trainers.distributed import as_begun, check_checkpoint, check_sharded, threads_head, whole_model
 from collab.trainers.prepare import Prepared, world
 from collab.trainers.recipe import DpoRecipe
-from collab.trainers.run_dir import RunFolder, saving
+from collab.trainers.run_dir import FinetuneDir, saving
 from collab.utils.concurrency import doing
 from collab.utils.files import sync_directory, sync_files, write_json
 
@@ -55,18 +55,18 @@ class Result:
     """As last logged."""
 
 
-def begin(prepared: Prepared, out: Path, resume: str | None = None) -> RunFolder:
+def begin(prepared: Prepared, out: Path, resume: str | None = None) -> FinetuneDir:
     """Make the run directory; UsageError when something is there already.
 
     A run of one process is trained in as many threads as torch has here, whoever goes on with it. Each of several has
     as many as its launcher says.
 
     Args:
-        resume: as of `RunFolder`.
+        resume: as of `FinetuneDir`.
     """
-    folder = RunFolder(out, resume)
+    folder = FinetuneDir(out, resume)
     if world()[0] == 0:
-        folder.create({**prepared.manifest(), **(threads_head() if prepared.world == 1 else {})})
+        folder.begin({**prepared.manifest(), **(threads_head() if prepared.world == 1 else {})})
     return folder
 
 
@@ -99,7 +99,7 @@ def check_same(prepared: Prepared, manifest: Mapping[str, Any]) -> None:
 
 def train(
     prepared: Prepared,
-    folder: RunFolder,
+    folder: FinetuneDir,
     *,
     watch: Callable[[Any], None] = lambda progress: None,
     stopping: Callable[[], bool] = lambda: False,
@@ -127,19 +127,16 @@ def train(
     if world()[0] != 0:
         with _enough_memory(folder):
             return _train(prepared, folder, watch, stopping, device, report_to)
-    lock = folder.lock()
-    try:
+    with folder.lock():
         if folder.final.is_dir():
             raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
         folder.clear_partial()
-        with as_begun(folder.manifest(), str(folder.manifest_path), tell), _enough_memory(folder):
+        with as_begun(folder.read(), str(folder.file), tell), _enough_memory(folder):
             return _train(prepared, folder, watch, stopping, device, report_to)
-    finally:
-        lock.release()
 
 
 @contextmanager
-def _enough_memory(folder: RunFolder) -> Iterator[None]:
+def _enough_memory(folder: FinetuneDir) -> Iterator[None]:
     """TrainingFailure where memory runs out within; it is named, for a machine and a recipe can be too small."""
     from collab.models.checkpoint import out_of_memory
 
@@ -154,7 +151,7 @@ def _enough_memory(folder: RunFolder) -> Iterator[None]:
 
 def _train(
     prepared: Prepared,
-    folder: RunFolder,
+    folder: FinetuneDir,
     watch: Callable[[Any], None],
     stopping: Callable[[], bool],
     device: str,
@@ -196,7 +193,11 @@ def _train(
 
 
 def _watcher(
-    prepared: Prepared, folder: RunFolder, accelerator: Any, watch: Callable[[Any], None], stopping: Callable[[], bool]
+    prepared: Prepared,
+    folder: FinetuneDir,
+    accelerator: Any,
+    watch: Callable[[Any], None],
+    stopping: Callable[[], bool],
 ) -> Watcher:
     from collab.trainers.callbacks import Watcher, any_process
 
@@ -214,7 +215,7 @@ def _watcher(
     )
 
 
-def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:
+def write_result(trainer: Any, prepared: Prepared, folder: FinetuneDir) -> None:
     """Write `OUT/final` under a temporary name and rename it; all processes call this, and the first one writes.
 
     With LoRA it is the adapter alone, or (`lora.merge`) the base with the adapter added to its weights.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,70 +14,40 @@ from typing import Any
 
 from collab.errors import CollabError, RunFormatError, StoreFailure
 from collab.models.checkpoint import sha256
-from collab.store.run_dir import FILE as LOCK
-from collab.store.run_dir import RunLock, check_free, new_directory
-from collab.utils.files import read_json, sync_directory, sync_files, write_atomic, write_json, writing
+from collab.store.run_dir import LOCK, RunDir
+from collab.utils.files import sync_directory, sync_files, write_atomic, write_json, writing
 
-FORMAT = 1
-"""Version of `finetune.json`."""
 _STATE = "trainer_state.json"
 """Trainer's own state; written last into a checkpoint."""
 _DIGESTS = "digests.json"
 """SHA-256 of every file of a checkpoint."""
 
 
-class RunFolder:
-    """One run on disk.
+class FinetuneDir(RunDir):
+    """A fine-tuning run on disk."""
 
-    Args:
-        path: of the run directory.
-        resume: the command that goes on with it where it is a part of something larger; None for `collab finetune`.
-    """
-
-    def __init__(self, path: Path, resume: str | None = None) -> None:
-        self.path = path
-        self._resume = resume
-        self.final = path / "final"
-        """The result; a directory once the run is done."""
-        self.partial = path / "checkpoints" / ".partial"
-        """Where a checkpoint is written before it is whole."""
-        self.metrics = path / "metrics.jsonl"
+    HEAD, NOUN, FORMAT, COMMAND = "finetune.json", "fine-tuning run", 1, "collab finetune --resume"
 
     @property
-    def manifest_path(self) -> Path:
-        """What the run was asked."""
-        return self.path / "finetune.json"
+    def final(self) -> Path:
+        """The result; a directory once the run is done."""
+        return self.path / "final"
 
-    def check_free(self) -> None:
-        """Check that a new run can begin here; UsageError otherwise."""
-        check_free(self.path, self.manifest_path.name, noun="fine-tuning run", resume=self.resume)
+    @property
+    def partial(self) -> Path:
+        """Where a checkpoint is written before it is whole."""
+        return self.path / "checkpoints" / ".partial"
 
-    def create(self, manifest: Mapping[str, Any]) -> None:
-        """Begin a run.
-
-        Raises:
-            UsageError: something is there already.
-            StoreFailure: it cannot be written.
-        """
-        with new_directory(self.path, self.manifest_path.name, noun="fine-tuning run", resume=self.resume):
-            write_json(self.manifest_path, {"format": FORMAT, **manifest})
+    @property
+    def metrics(self) -> Path:
+        """A line per logged step."""
+        return self.path / "metrics.jsonl"
 
     def abandon(self) -> None:
-        """Undo `create`: nothing was trained."""
+        """Undo `begin`: nothing was trained."""
         if not self.metrics.exists():
-            self.manifest_path.unlink(missing_ok=True)
+            self.file.unlink(missing_ok=True)
             (self.path / LOCK).unlink(missing_ok=True)
-
-    def manifest(self) -> dict[str, Any]:
-        """What the run was asked.
-
-        Raises:
-            RunFormatError: there is no run, or another version wrote it.
-        """
-        manifest = read_json(self.manifest_path, f"{self.path}: no finetune.json in it, so it is no fine-tuning run")
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise RunFormatError(f"{self.manifest_path}: not written by this version, which reads format {FORMAT}")
-        return manifest
 
     def place(self, now: Mapping[str, Any]) -> None:
         """Have the manifest name the places of another one of the same run, made of today's: it may have been moved.
@@ -86,29 +55,13 @@ class RunFolder:
         Raises:
             StoreFailure: it cannot be written.
         """
-        known = self.manifest()
+        known = self.read()
         placed = {**known, "data": {**known["data"], "paths": now["data"]["paths"]}}
         for name in ("base", "reference", "adapter", "reference_adapter"):
             if known.get(name):
                 placed[name] = {**known[name], "path": now[name]["path"]}
         if placed != known:
-            with writing(self.path, self.resume):
-                write_json(self.manifest_path, placed)
-
-    def lock(self) -> RunLock:
-        """The right to write the run.
-
-        Raises:
-            UsageError: another process has it.
-            StoreFailure: the directory cannot be written.
-        """
-        with writing(self.path, self.resume):
-            return RunLock(self.path, self.resume)
-
-    @property
-    def resume(self) -> str:
-        """The command that goes on with the run."""
-        return self._resume or f"collab finetune --resume {shlex.quote(str(self.path))}"
+            self.write(placed)
 
     # ----------------------------------------------------------------------------------------------- checkpoints
 

@@ -6,7 +6,6 @@ Where everything of a transfer lies, what is to be done, and how far it is.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from collab.evaluation.report import EvaluatedRun, ReportTable, markdown, tabula
 from collab.loop.phases import is_over
 from collab.loop.record import Success, TrainingDir
 from collab.store.manifest import FILE as RUN_FILE
-from collab.store.run_dir import HeadFile
+from collab.store.run_dir import RunDir
 from collab.transfer.config import Arm, Mode, Place, TransferConfig
 from collab.utils.files import read_plain, write_atomic, write_json, writing
 
@@ -186,8 +185,6 @@ def _told(outcome: Outcome, tables: Mapping[Place, ReportTable]) -> str:
 
 
 FILE = "transfer.json"
-FORMAT = 3
-"""Version of `transfer.json` and of what lies beside it."""
 
 State: TypeAlias = Literal["missing", "begun", "over"]
 
@@ -230,16 +227,10 @@ def _first(config: TransferConfig) -> tuple[RunConfig, ...]:
     return tuple(config.first)
 
 
-@dataclass(frozen=True, slots=True)
-class TransferFolder:
+class TransferDir(RunDir):
     """A transfer on disk."""
 
-    path: Path
-
-    @property
-    def file(self) -> Path:
-        """`transfer.json`."""
-        return self.path / FILE
+    HEAD, NOUN, FORMAT, COMMAND = FILE, "transfer", 3, "collab transfer --resume"
 
     @property
     def result(self) -> Path:
@@ -255,11 +246,6 @@ class TransferFolder:
     def training(self) -> TrainingDir:
         """Training in the second environment."""
         return TrainingDir(self.path / "training")
-
-    @property
-    def resume(self) -> str:
-        """The command that goes on with it."""
-        return f"collab transfer --resume {shlex.quote(str(self.path))}"
 
     def part(self, part: Part) -> Path:
         """Directory of an evaluation."""
@@ -278,11 +264,6 @@ class TransferFolder:
         if not self.training.file.exists():
             return "missing"
         return "over" if "summary" in self.training.read() else "begun"
-
-    @property
-    def head(self) -> HeadFile:
-        """`transfer.json`, to be created, read and locked."""
-        return HeadFile(path=self.file, noun="transfer", format=FORMAT, resume=self.resume)
 
     def told(self) -> Told | None:
         """What came of it; None while it is not over. RunFormatError when it cannot be read."""

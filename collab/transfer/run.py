@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import collab
 from collab.config import AgentDefinition, Budget, RunConfig, validate_recorded, without_secrets
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.comparison import is_spoilt
@@ -21,24 +20,28 @@ from collab.evaluation.report import EvaluatedRun, recorded_evaluation, recorded
 from collab.library import Library, checkpoint
 from collab.loop import estimate
 from collab.loop.interfaces import algorithm_named, options_of
-from collab.loop.loop import TrainingResult, changed_prompt, check_training
+from collab.loop.loop import (
+    TrainingResult,
+    changed_prompt,
+    check_limits,
+    check_training,
+    computing_as_begun,
+    first_head,
+)
 from collab.loop.loop import resume as resume_training
 from collab.loop.loop import start as start_training
 from collab.loop.policy import WHERE, playing, policy_after
-from collab.loop.record import FILE as TRAINING_FILE
-from collab.loop.record import clear_unbegun, records_until
+from collab.loop.record import records_until
 from collab.models.checkpoint import played_digest
 from collab.rollout.collector import Progress as Collecting
 from collab.rollout.run import check
 from collab.rollout.seeds import left_of, plan_series, play
-from collab.store.manifest import FILE as RUN_FILE
-from collab.store.manifest import now
-from collab.store.run_dir import Grant, granted
-from collab.trainers.distributed import as_begun, threads_head
-from collab.trainers.prepare import check_device, check_installed, check_reports
+from collab.store.run import RunStore
+from collab.store.run_dir import RunLimits
+from collab.trainers.prepare import check_device
 from collab.transfer.config import Arm, Place, TransferConfig
-from collab.transfer.outcome import Part, State, Told, TransferFolder, outcome_of, parts_after, parts_before
-from collab.utils.concurrency import Stopped
+from collab.transfer.outcome import Part, State, Told, TransferDir, outcome_of, parts_after, parts_before
+from collab.utils.concurrency import REQUESTED, Stopped
 from collab.utils.text import amount
 
 TRAINING = "training"
@@ -65,7 +68,7 @@ class Work:
     """One process that works on a transfer."""
 
     config: TransferConfig
-    folder: TransferFolder
+    folder: TransferDir
     budget: Budget
     stop: asyncio.Event
     device: str
@@ -94,7 +97,7 @@ class Work:
     def ending(self) -> str | None:
         """Why nothing more may be begun; None when it may."""
         if self.stop.is_set():
-            return "stopped on request"
+            return REQUESTED
         return self.meter.exceeded(self.budget)
 
     def spend(self, tokens: int, cost_usd: float) -> None:
@@ -115,7 +118,7 @@ async def measure(work: Work, part: Part, runs: Sequence[RunConfig]) -> str | No
     work.begin(part.name)
     folder, own = work.folder.part(part), work.config.library if part.place == "second" else work.config.first_library
     for config in runs:
-        clear_unbegun(folder / f"seed-{config.seed}", RUN_FILE)
+        RunStore(folder / f"seed-{config.seed}").clear_unbegun()
     for run in await plan_series(runs, library_of(own), folder):
         if run.over:
             continue
@@ -143,7 +146,7 @@ async def train(work: Work) -> str | None:
     left = work.left()
     if work.ending is not None or left is None:
         return work.ending
-    clear_unbegun(folder.path, TRAINING_FILE)
+    folder.clear_unbegun()
     result = await _trained(work, left)
     work.spend(result.tokens, result.cost_usd)
     return result.stopped
@@ -160,7 +163,7 @@ async def _trained(work: Work, budget: Budget) -> TrainingResult:
             watch=work.watch,
             stop=work.stop,
         )
-    head = work.folder.head.read()
+    head = work.folder.read()
     return await start_training(
         config,
         folder.path,
@@ -173,7 +176,7 @@ async def _trained(work: Work, budget: Budget) -> TrainingResult:
     )
 
 
-def continued(config: TransferConfig, folder: TransferFolder, run: RunConfig) -> RunConfig:
+def continued(config: TransferConfig, folder: TransferDir, run: RunConfig) -> RunConfig:
     """An evaluation of the transferred team, played by the policy that training in the second environment left.
 
     Nothing but weights, their version and the team's name differs from what the transferred team played.
@@ -189,15 +192,15 @@ def continued(config: TransferConfig, folder: TransferFolder, run: RunConfig) ->
     return playing(run, policy, determinism).model_copy(update={"agent_names": names})
 
 
-def best_epoch(folder: TransferFolder) -> int:
+def best_epoch(folder: TransferDir) -> int:
     """Epoch of the second training that was chosen; UsageError when that is not over."""
-    summary = folder.training.head.read().get("summary")
+    summary = folder.training.read().get("summary")
     if summary is None or summary["best"] is None:
         raise UsageError(f"{folder.training.path}: no epoch is the best yet; go on with: {folder.resume}")
     return int(summary["best"])
 
 
-def untrained(folder: TransferFolder, epochs: int) -> list[str]:
+def untrained(folder: TransferDir, epochs: int) -> list[str]:
     """What the second training did not train, and why; of as many of its epochs as are over."""
     return [
         f"epoch {record.epoch}, {policy}: {why}"
@@ -247,27 +250,21 @@ async def start(
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
     config = without_secrets(config)
-    check_device(device)
-    check_reports(report_to)
-    if config.training is not None:
-        check_installed()
-    folder, grant = TransferFolder(out), Grant(budget=budget or Budget(), device=device, reports=tuple(report_to))
-    folder.head.check_free()
+    method = None if config.training is None else config.training.method
+    folder, limits = TransferDir(out), RunLimits(budget=budget or Budget(), device=device, reports=tuple(report_to))
+    check_limits(limits, method)
+    folder.check_free()
     taken = {} if config.training is None else options_of(algorithm_named(config.training.algorithm), options or {})
-    for line in await _check(config, grant.budget, taken):
+    for line in await _check(config, limits.budget, taken):
         tell(line)
-    folder.head.create(
+    folder.begin(
         {
-            "created": now(),
-            "version": collab.__version__,
             "weights": weights_of(config),
             "options": {name: str(one.resolve()) if isinstance(one, Path) else one for name, one in taken.items()},
-            **(threads_head() if config.training and config.training.method.determinism == "exact" else {}),
-            **grant.head,
-            "config": config.model_dump(mode="json"),
+            **first_head(config, method, limits),
         }
     )
-    return await _run(config, folder, grant, watch, stop)
+    return await _run(config, folder, limits, watch, stop)
 
 
 async def resume(
@@ -292,19 +289,18 @@ async def resume(
         RunFormatError: it cannot be read, or weights are no longer what they were.
         UsageError: prompts are no longer what they were, or another process works on it.
     """
-    folder = TransferFolder(path)
+    folder = TransferDir(path)
     told = folder.told()
     if told is not None:
         return TransferResult(path=path, told=told, stopped=None)
-    config, head = stored_config(folder), folder.head.read()
-    grant = granted(head, str(folder.file), budget=budget, device=device, report_to=report_to)
-    check_device(grant.device)
-    check_reports(grant.reports)
-    changed = [name for name, known in weights_of(config).items() if known != head["weights"].get(name)]
+    config, begun = stored_config(folder), folder.read()["weights"]
+    limits = folder.limits(budget=budget, device=device, report_to=report_to)
+    check_limits(limits, None if config.training is None else config.training.method)
+    changed = [name for name, known in weights_of(config).items() if known != begun.get(name)]
     if changed:
         raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
-    with as_begun(head, str(folder.file), tell):
-        return await _run(config, folder, grant, watch, stop)
+    with computing_as_begun(folder, tell):
+        return await _run(config, folder, limits, watch, stop)
 
 
 async def _check(config: TransferConfig, budget: Budget, options: Mapping[str, Any]) -> list[str]:
@@ -322,9 +318,9 @@ async def _check(config: TransferConfig, budget: Budget, options: Mapping[str, A
     return list(dict.fromkeys(found))
 
 
-def stored_config(folder: TransferFolder) -> TransferConfig:
+def stored_config(folder: TransferDir) -> TransferConfig:
     """The configuration that a directory holds; RunFormatError or ConfigError when it cannot be read."""
-    return validate_recorded(TransferConfig, folder.head.read()["config"], str(folder.file))
+    return validate_recorded(TransferConfig, folder.read()["config"], str(folder.file))
 
 
 def weights_of(config: TransferConfig) -> dict[str, str]:
@@ -353,20 +349,20 @@ def _adapter_of(agent: AgentDefinition) -> str | None:
 
 
 async def _run(
-    config: TransferConfig, folder: TransferFolder, grant: Grant, watch: Watch, stop: asyncio.Event | None
+    config: TransferConfig, folder: TransferDir, limits: RunLimits, watch: Watch, stop: asyncio.Event | None
 ) -> TransferResult:
     _check_prompts(config, folder)
     many = len(parts_before(config)) + len(parts_after(config)) + (config.training is not None)
     work = Work(
         config=config,
         folder=folder,
-        budget=grant.budget,
+        budget=limits.budget,
         stop=stop or asyncio.Event(),
-        device=grant.device,
-        reports=grant.reports,
+        device=limits.device,
+        reports=limits.reports,
         progress=Progress(parts=many),
     )
-    with folder.head.held():
+    with folder.held():
         watch(work.progress)
         try:
             stopped = await _all(work)
@@ -379,7 +375,7 @@ async def _run(
         return TransferResult(path=folder.path, told=told, stopped=None)
 
 
-def _check_prompts(config: TransferConfig, folder: TransferFolder) -> None:
+def _check_prompts(config: TransferConfig, folder: TransferDir) -> None:
     """Refuse to compare teams under two prompts: runs read them from the library."""
     for run, own in ((config.transferred[0], config.library), *((one, config.first_library) for one in config.first)):
         changed = changed_prompt(run, library_of(own))
@@ -408,7 +404,7 @@ async def _all(work: Work) -> str | None:
     return None
 
 
-def _compared(config: TransferConfig, folder: TransferFolder) -> Told:
+def _compared(config: TransferConfig, folder: TransferDir) -> Told:
     played: dict[Place, dict[Arm, list[EvaluatedRun]]] = {}
     for part in [*parts_before(config), *parts_after(config)]:
         runs = [recorded_run(folder.part(part) / f"seed-{run.seed}") for run in part.runs]
@@ -455,7 +451,7 @@ class Plan:
     """In numbers; None for direct, and for one that has begun."""
 
 
-async def plan(config: TransferConfig, folder: TransferFolder | None = None, device: str | None = None) -> Plan:
+async def plan(config: TransferConfig, folder: TransferDir | None = None, device: str | None = None) -> Plan:
     """Count; for a training that has not begun, also play one step. Nothing is written.
 
     Args:
@@ -467,8 +463,8 @@ async def plan(config: TransferConfig, folder: TransferFolder | None = None, dev
         UsageError, RunError: as the first rollout of the training would.
     """
     if folder is not None:
-        device = granted(folder.head.read(), str(folder.file), budget=None, device=device).device
-    device = device or Grant().device
+        device = folder.limits(device=device).device
+    device = device or RunLimits().device
     check_device(device)
     training, found = config.training, None
     state: State = "missing" if folder is None else folder.state_of_training()
@@ -491,7 +487,7 @@ async def plan(config: TransferConfig, folder: TransferFolder | None = None, dev
     return Plan(parts=tuple(lines), training=found)
 
 
-def _line(part: Part, folder: TransferFolder | None) -> Line:
+def _line(part: Part, folder: TransferDir | None) -> Line:
     run = part.runs[0]
     names = dict.fromkeys(run.agent_names.values())
     return Line(

@@ -1,8 +1,13 @@
-"""Long work that ends when it is to stop, work in a thread of its own, which is left behind then, and what takes long.
+"""Many pieces of work at once, work that ends when it is to stop, work in a thread of its own, and what takes long.
 
+    pool = WorkerPool(items, exceeded=lambda: progress.exceeded(budget), stop=stop)
+    await pool.run(workers, work)                       # each worker: for item in pool.take(): ...
     capabilities = await unless_stopped(team.probe(), stop, "the models were asked what they support")
     result = await in_background(train, folder)
     with doing("loading the model"): ...                # the command line says so where it takes long
+
+A worker pool ends when no item is left, when it is asked to stop, when a limit is used up, or after ten failures in a
+row.
 
 Threads of `asyncio.to_thread` are waited for wherever a loop of events ends, so whoever leaves a command amid an
 optimizer step would have to sit it out. What works here must bear to be killed.
@@ -14,13 +19,18 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from collab.errors import RunError
 
+ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
+
+PATIENCE = 10
+"""Failures in a row before work stops, for it is not the fault of single items."""
+REQUESTED = "stopped on request"
 
 GRACE_S = 3.0
 """How long a question that is on its way is still waited for once work is to stop."""
@@ -65,6 +75,108 @@ async def unless_stopped(
 async def _end_when(stop: asyncio.Event, limit: asyncio.Timeout, grace_s: float) -> None:
     await stop.wait()
     limit.reschedule(asyncio.get_running_loop().time() + grace_s)
+
+
+class WorkerPool(Generic[ItemT]):
+    """Workers that take items from one queue.
+
+    Args:
+        items: in the order in which they are begun, read one by one.
+        exceeded: says which limit is used up; None while there is room.
+        stop: set from outside to end the work; None for never.
+        failing: what `count` counts, for the message, e.g. "failures in a row".
+        has_clock: whether a limit may be used up though no item ends: it is looked at five times a second.
+        finishes: whether items that are begun are finished after a limit, and have `GRACE_S` after a request to stop.
+            Otherwise they are cancelled where they stand.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[ItemT],
+        *,
+        exceeded: Callable[[], str | None],
+        stop: asyncio.Event | None = None,
+        failing: str = "failures in a row",
+        has_clock: bool = False,
+        finishes: bool = False,
+    ) -> None:
+        self._items, self._exceeded, self._failing = iter(items), exceeded, failing
+        self._stop, self._halt = stop or asyncio.Event(), asyncio.Event()
+        self._has_clock, self._finishes = has_clock, finishes
+        self.stopped: str | None = None
+        """Why the work ended early; None while it goes on, and when it is done."""
+        self.failed_in_a_row = 0
+
+    def take(self) -> Iterator[ItemT]:
+        """Yield items to one worker, until none is left or the work ends early."""
+        while not self._halt.is_set():
+            try:
+                item = next(self._items)
+            except StopIteration:
+                return
+            yield item
+
+    def may_go_on(self) -> bool:
+        """Look whether something says stop, and return whether nothing does."""
+        why = REQUESTED if self._stop.is_set() else self._exceeded()
+        if why is not None:
+            self.halt(why)
+        return self.stopped is None
+
+    def halt(self, why: str) -> None:
+        """End the work early; the first reason is kept."""
+        self.stopped = self.stopped or why
+        self._halt.set()
+
+    def count(self, failure: str | None) -> None:
+        """Note that an item is over, and why it failed; None where it did not."""
+        self.failed_in_a_row = 0 if failure is None else self.failed_in_a_row + 1
+        if failure is not None and self.failed_in_a_row >= PATIENCE:
+            self.halt(f"{PATIENCE} {self._failing}, the last: {failure}")
+
+    async def run(self, workers: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Let so many workers work until they are done or something says stop; the first error of one ends all."""
+        jobs = (together([work] * workers), self._stop.wait(), self._halt.wait(), self._watch_clock())
+        working, asked, halted, clock = (asyncio.ensure_future(job) for job in jobs)
+        try:
+            await asyncio.wait({working, asked, halted}, return_when=asyncio.FIRST_COMPLETED)
+            if self._finishes:  # a limit waits for what is begun, a request only for a moment
+                await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({working}, timeout=GRACE_S)
+            if not working.done():
+                self.halt(REQUESTED)
+        finally:
+            for task in (working, asked, halted, clock):
+                task.cancel()
+            await asyncio.gather(working, asked, halted, clock, return_exceptions=True)
+        if not working.cancelled():
+            working.result()
+
+    async def _watch_clock(self) -> None:
+        while self._has_clock:
+            await asyncio.sleep(0.2)
+            self.may_go_on()
+
+
+async def together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once: int | None = None) -> list[ResultT]:
+    """Return the results of jobs, in their order; the first error cancels the rest and is raised plainly.
+
+    Args:
+        at_once: how many of them are worked on at the same time; None for all.
+    """
+    room = asyncio.Semaphore(at_once or max(1, len(jobs)))
+
+    async def admitted(job: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        async with room:
+            return await job()
+
+    tasks = [asyncio.ensure_future(admitted(job)) for job in jobs]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass(eq=False, frozen=True, slots=True)

@@ -230,7 +230,8 @@ def writing(path: Path, next_move: str = "") -> Iterator[None]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file at once, secrets hidden."""
-    write_atomic(path, (json.dumps(hide_values(value), indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
+    text = json.dumps(hide_values(value), indent=2, ensure_ascii=False) + "\n"
+    write_atomic(path, text.encode("utf-8", "backslashreplace"))  # as JSON itself writes half a surrogate pair
 
 
 def sync_files(folder: Path) -> None:

@@ -79,7 +79,7 @@ def troubles(training: Path) -> list[tuple[Path, str]]:
 
 
 def _parts(directory: Path) -> Iterator[Path]:
-    yield from (directory / name for name in (manifest.FILE, index.FILE, run_dir.FILE, log.FOLDER))
+    yield from (directory / name for name in (manifest.FILE, index.FILE, run_dir.LOCK, log.FOLDER))
     if trouble(directory, directory / log.FOLDER) is None:
         yield from _odd_segments(directory / log.FOLDER)
 

@@ -80,7 +80,7 @@ _MOST = 600_000
 def disk_state(directory: Path) -> str:
     """Says in few bytes what is on the disk and who writes it: equal texts, nothing has changed; reads no run."""
     parts = [f"{one}={_stamp(one)}" for one in _growing(directory)]
-    owner = None if common.trouble(directory, directory / run_dir.FILE) else run_dir.owner(directory)
+    owner = None if common.trouble(directory, directory / run_dir.LOCK) else run_dir.owner(directory)
     return hashlib.sha256("\n".join([*parts, str(owner)]).encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -44,8 +44,7 @@ from collab.seeds import Seeds
 from collab.store import log
 from collab.store.manifest import FILE as RUN
 from collab.store.reader import RunReader
-from collab.store.run_dir import FILE as LOCK
-from collab.store.run_dir import owner
+from collab.store.run_dir import LOCK, owner
 from collab.view.common import short, trouble, troubles
 from collab.view.labels import added, first_line, told_sum
 from collab.view.metrics import MOST, problems_in_metrics

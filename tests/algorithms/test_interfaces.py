@@ -24,7 +24,7 @@ def training(tmp_path: Path) -> TrainingDir:
     library = write_library(tmp_path / "library", tmp_path / "none")
     config = asyncio.run(small_training(library))
     folder = TrainingDir(tmp_path / "run")
-    folder.create({"config": config.model_dump(mode="json"), "base": {}})
+    folder.begin({"config": config.model_dump(mode="json"), "base": {}})
     return folder
 
 

@@ -13,7 +13,7 @@ from collab.data.example import Example, Provenance
 from collab.data.parquet import ExampleWriter
 from collab.library import Library
 from collab.rollout.build import splits_in
-from collab.synthesis.journal import Head, create
+from collab.synthesis.journal import Head, SynthesisDir
 from collab.types import Prompt, Segment
 
 
@@ -53,7 +53,7 @@ def test_broken_rows_may_be_left_out_and_an_unfinished_set_is_named(
 ) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     data = tmp_path / "data"
-    create(data, Head(config={}, environment="abroad[test]", environment_version="1"))
+    SynthesisDir(data).begin(Head(config={}, environment="abroad[test]", environment_version="1"))
     path = data / "basic.parquet"
     with ExampleWriter(path) as file:
         for number in range(3):
@@ -67,5 +67,5 @@ def test_broken_rows_may_be_left_out_and_an_unfinished_set_is_named(
     assert main([*command, "--max-broken=1"]) == 2
     told = capsys.readouterr().err
     assert "left out: 1 broken rows, reply" in told
-    assert f"{data}: is not finished; go on with: collab synth --resume {data}" in told
+    assert f"{data}: is not finished; resume it with: collab synth --resume {data}" in told
     assert "layers" in told

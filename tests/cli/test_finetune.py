@@ -26,7 +26,7 @@ from collab.models.base import Request  # noqa: E402
 from collab.models.local import LocalModel  # noqa: E402
 from collab.rollout.build import splits_in  # noqa: E402
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint  # noqa: E402
-from collab.trainers.run_dir import RunFolder  # noqa: E402
+from collab.trainers.run_dir import FinetuneDir  # noqa: E402
 from collab.types import Prompt, Sampling, Segment  # noqa: E402
 
 ORIGIN = Provenance(
@@ -343,16 +343,16 @@ def test_a_run_goes_on_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_part_of_a_training_is_left_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Which knows its device, and whether anything was kept of it."""
     training = TrainingDir(tmp_path / "team")
-    training.create({})
+    training.begin({})
     for group in ("shared", "ada"):
         part = training.epoch(1).training(group)
-        RunFolder(part).create({"stage": "dpo"})
+        FinetuneDir(part).begin({"stage": "dpo"})
         for command in (["finetune", "--resume"], ["finetune", "--plan", "--resume"], ["runs", "resume"]):
             assert main([*command, str(part)]) == 2
             told = f"{part}: is a part of the training {training.path}, which alone goes on with it: {training.resume}"
             assert told in capsys.readouterr().err
         shutil.rmtree(part)
     own = tmp_path / "own"
-    RunFolder(own).create({"stage": "dpo"})
+    FinetuneDir(own).begin({"stage": "dpo"})
     assert main(["finetune", "--resume", str(own)]) == 2
     assert "damaged" in capsys.readouterr().err

@@ -155,7 +155,7 @@ def test_resume_takes_what_its_directory_says(collab):
     assert "--resume goes on with the synthesis as it is; leave out --env, --seed, --plan" in err
     code, _, err = collab("synth", "--resume", "nowhere")
     assert code == 2
-    assert "nowhere: not a synthesis (no synth.json)" in err
+    assert "nowhere: no such directory; name the directory of a synthesis" in err
 
 
 def test_tasks_without_a_solution_are_left_out_unless_they_are_named(collab):

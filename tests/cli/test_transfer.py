@@ -15,7 +15,7 @@ from collab.config import Budget
 from collab.loop.record import EpochRecord, Success
 from collab.loop.state import Progress as Training
 from collab.rollout.collector import Progress as Collecting
-from collab.transfer.outcome import TransferFolder
+from collab.transfer.outcome import TransferDir
 from collab.transfer.run import TRAINING, Progress, Work
 
 FILES = {
@@ -114,7 +114,7 @@ def test_a_stop_says_how_to_go_on(capsys: pytest.CaptureFixture[str], asked: lis
     assert main([*asked, "--out", str(out), "--budget", "tokens=1", "--json"]) == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out)["result"] is None
-    assert f"go on with: {TransferFolder(out).resume}" in shown.err
+    assert f"go on with: {TransferDir(out).resume}" in shown.err
     assert main(["transfer", "--resume", str(out), "--budget", "tokens=1000000"]) == 0
 
 

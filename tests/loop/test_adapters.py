@@ -22,7 +22,7 @@ from collab.prompts.parse import write_reply
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
 from collab.testing.fake_server import FakeServer
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 pytestmark = pytest.mark.slow
 LORA = "dpo.lora={rank: 4, alpha: 8}"
@@ -38,7 +38,7 @@ def trained(configured: Any, out: Path, *settings: str) -> Path:
 
 
 def manifest(run: Path, epoch: int) -> dict[str, Any]:
-    return RunFolder(run / f"epochs/{epoch}/training").manifest()
+    return FinetuneDir(run / f"epochs/{epoch}/training").read()
 
 
 def test_an_adapter_is_gone_on_with_and_exported(schooled, scholar: Path, tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_server_gets_what_each_epoch_left(scholar: Path, tmp_path: Path, monke
 def test_the_epoch_before_is_a_reference_of_its_own(schooled, tmp_path: Path) -> None:
     run = trained(schooled, tmp_path / "run", "reference=previous", "policies=per_agent", "episodes=6")
     for slot in ("ada", "ben"):
-        before, after = (RunFolder(run / f"epochs/{number}/training/{slot}") for number in (1, 2))
-        told = after.manifest()
+        before, after = (FinetuneDir(run / f"epochs/{number}/training/{slot}") for number in (1, 2))
+        told = after.read()
         assert told["adapter"] == told["reference_adapter"]
         assert told["adapter"]["digest"] == weights_digest(before.final)
         assert after.read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-6)

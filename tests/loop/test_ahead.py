@@ -25,13 +25,14 @@ from collab.library import Library
 from collab.loop.phases import trajectories_of
 from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState
-from collab.rewards.labelling import PATIENCE, Labelling
+from collab.rewards.labelling import Labelling
 from collab.rewards.labels import FOLDER, LabelSet, labellings, read_labels
 from collab.rollout.build import resolved, with_prompts
 from collab.rollout.run import resume, start
 from collab.store.manifest import FILE
 from collab.testing.fake_server import FakeServer, Fault
 from collab.testing.kill_resume import compared
+from collab.utils.concurrency import PATIENCE
 
 JUDGE = "kind: llm\noptions: {model: {kind: openai, options: {model: fake, base_url: URL, retries: 0}}}\n"
 CONCURRENCY = 2

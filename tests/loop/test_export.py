@@ -24,7 +24,7 @@ from collab.loop.record import EpochRecord, ExampleCounts, Success, TrainingDir
 from collab.models.checkpoint import weights_digest
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 from collab.utils.files import write_json
 
 Training = Callable[..., TrainingDir]
@@ -40,7 +40,7 @@ def training(configured: Callable[..., TrainingConfig], tmp_path: Path) -> Train
         config = override(config, [f"run.agents.*.options.path={base}", *settings])
         folder = TrainingDir(tmp_path / "run")
         digest = dict.fromkeys(config.run.graph.slots, weights_digest(base))
-        folder.create({"config": config.model_dump(mode="json"), "base": digest, "summary": {"best": 1}})
+        folder.begin({"config": config.model_dump(mode="json"), "base": digest, "summary": {"best": 1}})
         for number in (1, 2):
             write_epoch(folder, config, number)
         return folder
@@ -148,8 +148,8 @@ def test_a_finetuning_run_is_its_result(tiny: Path, tmp_path: Path) -> None:
     run.mkdir()
     write_json(run / "finetune.json", {"format": 1})
     team = TrainingDir(tmp_path / "team")
-    team.create({})
-    RunFolder(team.epoch(1).training("shared")).create({"stage": "dpo"})
+    team.begin({})
+    FinetuneDir(team.epoch(1).training("shared")).begin({"stage": "dpo"})
     with pytest.raises(UsageError, match="not done; go on with: collab train --resume"):
         find(str(team.epoch(1).training("shared")))
     with pytest.raises(UsageError, match="not done; go on with: collab finetune --resume"):

@@ -18,7 +18,7 @@ from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import check_training
 from collab.rewards.calibration.metrics import Calibration, KnownStep, reliability
-from collab.rewards.calibration.record import CalibrationRecord, write_record
+from collab.rewards.calibration.record import CalibrationDir, CalibrationRecord
 from collab.rewards.registry import CriticResources
 from collab.testing.corridor import CorridorSuite
 from collab.testing.toy_team import small_training
@@ -62,7 +62,7 @@ def calibrate(
     )
     place = folder / created[:10]
     place.mkdir(parents=True)
-    write_record(place, record)
+    CalibrationDir(place).write(record)
     return folder
 
 

@@ -75,7 +75,7 @@ def test_what_a_process_spent_is_told_and_no_more(configured, tiny: Path, tmp_pa
 
 def test_a_training_of_another_format_is_one_line(tmp_path: Path) -> None:
     folder = TrainingDir(tmp_path / "run")
-    folder.create({})
+    folder.begin({})
     folder.file.write_text('{"format": 1}')
     with pytest.raises(RunFormatError, match=r"has format 1, this version reads format 3; .*begin another training"):
         asyncio.run(resume(folder.path))

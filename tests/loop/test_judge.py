@@ -27,13 +27,13 @@ from collab.preferences.adversary import AdversaryProposal, Occasion, SamplerAdv
 from collab.preferences.rebuild import RebuildRequest, rebuild, sources_of
 from collab.preferences.store import pair_names, read_head
 from collab.rewards.base import CellScore, CriticCall, cases, judgement_of
-from collab.rewards.labelling import PATIENCE
 from collab.rewards.labels import FOLDER, LabelHead, LabelSet, LabelWriter, labellings, read_labels
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.oracle import SolutionCritic
 from collab.rollout.build import resolved, with_prompts
 from collab.rollout.run import build_suite, start
 from collab.types import Trajectory, Usage
+from collab.utils.concurrency import PATIENCE
 
 EVERY = list(range(60))
 OTHER_SAMPLER = "collab.preferences.adversary:SamplerAdversary"

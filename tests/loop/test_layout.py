@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from collab.errors import RunFormatError
-from collab.loop.record import clear_unbegun
-from collab.store.manifest import FILE
-
-TRAINING = "finetune.json"
+from collab.loop.record import TrainingDir
+from collab.store.run import RunStore
+from collab.store.run_dir import RunDir
+from collab.trainers.run_dir import FinetuneDir
 
 
 def holding(folder: Path, *names: str) -> Path:
@@ -26,26 +26,28 @@ def test_what_was_killed_before_its_head_was_written_is_removed(tmp_path: Path) 
     (run / "events").mkdir(parents=True)
     (run / "blobs").mkdir()
     training = holding(tmp_path / "training", ".finetune.json.partial")
-    clear_unbegun(run, FILE)
-    clear_unbegun(training, TRAINING)
+    RunStore(run).clear_unbegun()
+    FinetuneDir(training).clear_unbegun()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_whose_head_is_lost_stays_for_its_log_holds_a_copy(tmp_path: Path) -> None:
     run = holding(tmp_path / "rollout", "events/0001-aa.jsonl", "labels/training/labels.jsonl")
-    clear_unbegun(run, FILE)
+    RunStore(run).clear_unbegun()
     assert (run / "labels/training/labels.jsonl").exists()
 
 
-@pytest.mark.parametrize(("head", "part"), [(TRAINING, "checkpoints/step-200/state.pt"), (FILE, "labels/training/a")])
-def test_another_part_whose_head_is_lost_is_named_and_stays(tmp_path: Path, head: str, part: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "part"), [(FinetuneDir, "checkpoints/step-200/state.pt"), (RunStore, "labels/training/a")]
+)
+def test_another_part_whose_head_is_lost_is_named_and_stays(tmp_path: Path, kind: type[RunDir], part: str) -> None:
     folder = holding(tmp_path / "part", part)
-    with pytest.raises(RunFormatError, match=rf"part: {head}, which says what lies in it, is gone; put it back"):
-        clear_unbegun(folder, head)
+    with pytest.raises(RunFormatError, match=rf"part: {kind.HEAD}, which says what lies in it, is gone; put it back"):
+        kind(folder).clear_unbegun()
     assert (folder / part).exists()
 
 
 def test_what_has_its_head_stays(tmp_path: Path) -> None:
-    clear_unbegun(holding(tmp_path / "training", TRAINING), TRAINING)
-    clear_unbegun(tmp_path / "nothing", TRAINING)
-    assert (tmp_path / "training" / TRAINING).exists()
+    FinetuneDir(holding(tmp_path / "training", FinetuneDir.HEAD)).clear_unbegun()
+    TrainingDir(tmp_path / "nothing").clear_unbegun()
+    assert (tmp_path / "training" / FinetuneDir.HEAD).exists()

@@ -24,7 +24,7 @@ from collab.loop.state import LoopState
 from collab.loop.trained import PolicyName, agents_of
 from collab.models.local import LocalModel
 from collab.preferences.pairs import PairSource
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import collab.trainers.base, collab.models.local, peft, pyarrow.parquet  # once, for all that are born here
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 from collab.loop.interfaces import load_config
 from collab.loop.record import TrainingDir
 from collab.loop.loop import resume, start
@@ -42,7 +42,7 @@ from collab.loop.state import LoopState
 from collab.store.run import RunWriter
 
 out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
-begin, keep, step = LoopState.begin, RunFolder.keep_checkpoint, RunWriter.step
+begin, keep, step = LoopState.begin, FinetuneDir.keep_checkpoint, RunWriter.step
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -65,7 +65,7 @@ def until(epoch, part):
         if part == "held-out" and f"epochs/{epoch}/evaluation" in str(writer.directory):
             die()
 
-    LoopState.begin, RunFolder.keep_checkpoint, RunWriter.step = begun, kept, recorded
+    LoopState.begin, FinetuneDir.keep_checkpoint, RunWriter.step = begun, kept, recorded
     if TrainingDir(out).file.exists():
         asyncio.run(resume(out, device="cpu"))
     else:
@@ -115,11 +115,11 @@ def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: TrainingResul
 
 def test_the_first_policy_stays_the_reference(whole: TrainingResult) -> None:
     """In epoch 1 the base is the reference, in epoch 2 the base of the training and not that of the epoch."""
-    first, second = (RunFolder(whole.path / f"epochs/{number}/training").manifest() for number in (1, 2))
+    first, second = (FinetuneDir(whole.path / f"epochs/{number}/training").read() for number in (1, 2))
     assert first["reference"] is None
     assert second["reference"]["digest"] == first["base"]["digest"] != second["base"]["digest"]
-    assert RunFolder(whole.path / "epochs/1/training").read_metrics()[0]["margin"] == 0
-    assert RunFolder(whole.path / "epochs/2/training").read_metrics()[0]["margin"] != 0
+    assert FinetuneDir(whole.path / "epochs/1/training").read_metrics()[0]["margin"] == 0
+    assert FinetuneDir(whole.path / "epochs/2/training").read_metrics()[0]["margin"] != 0
 
 
 def test_the_same_again_gives_the_same_hash_and_another_seed_another(
@@ -216,15 +216,15 @@ def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
         assert (record.trained, record.version, record.weights) == ({}, 0, begun)
         assert record.examples["shared"].examples > 0
     place = tmp_path / "whole/epochs/1/training"
-    assert RunFolder(place).read_metrics()
+    assert FinetuneDir(place).read_metrics()
     assert not (place / "checkpoints").exists()
-    begin, keep = LoopState.begin, RunFolder.keep_checkpoint
+    begin, keep = LoopState.begin, FinetuneDir.keep_checkpoint
 
     def dying(out: Path) -> None:
         with pytest.raises(Died):
             asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, device="cpu"))
 
-    def kept(folder: RunFolder, *rest: int) -> None:
+    def kept(folder: FinetuneDir, *rest: int) -> None:
         keep(folder, *rest)
         raise Died
 
@@ -234,7 +234,7 @@ def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
             raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "keep_checkpoint", kept)
+        patch.setattr(FinetuneDir, "keep_checkpoint", kept)
         dying(tmp_path / "killed")
     with monkeypatch.context() as patch:
         patch.setattr(LoopState, "begin", begun_with)
@@ -290,7 +290,7 @@ def test_a_full_disk_amid_a_checkpoint_is_one_line_and_the_rest_follows(
     assert said.startswith(f"{out}/epochs/1/training: cannot write: ")
     assert said.endswith(f"make room or fix the rights, then {TrainingDir(out).resume}")
     assert (said.count("--resume"), "\n" in said) == (1, False)
-    assert RunFolder(out / "epochs/1/training").checkpoint() is None
+    assert FinetuneDir(out / "epochs/1/training").checkpoint() is None
     assert asyncio.run(resume(out, device="cpu")).summary == whole.summary
 
 
@@ -299,6 +299,6 @@ def test_another_base_or_a_taken_directory_is_refused(whole: TrainingResult, sch
         run(schooled(), whole.path)
     folder = TrainingDir(tmp_path / "run")
     head = TrainingDir(whole.path).read()
-    folder.create({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
+    folder.begin({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
     with pytest.raises(RunFormatError, match="is not what it was"):
         asyncio.run(resume(folder.path, device="cpu"))

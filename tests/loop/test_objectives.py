@@ -17,7 +17,7 @@ from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.preferences.store import read_pairs
 from collab.testing.kill_resume import compared
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def run(config: TrainingConfig, out: Path) -> TrainingResult:
 
 def dying(config: TrainingConfig, out: Path, monkeypatch: pytest.MonkeyPatch, *points: str) -> TrainingResult:
     """The same training, ended where each of these parts would begin, or behind a checkpoint; then gone on with."""
-    begin, keep, left = LoopState.begin, RunFolder.keep_checkpoint, list(points)
+    begin, keep, left = LoopState.begin, FinetuneDir.keep_checkpoint, list(points)
 
     def at(point: str) -> None:
         if left and left[0] == point:
@@ -46,12 +46,12 @@ def dying(config: TrainingConfig, out: Path, monkeypatch: pytest.MonkeyPatch, *p
         begin(loop, part)
         at(part)
 
-    def kept(folder: RunFolder, *rest: int) -> None:
+    def kept(folder: FinetuneDir, *rest: int) -> None:
         keep(folder, *rest)
         at("checkpoint")
 
     monkeypatch.setattr(LoopState, "begin", begun)
-    monkeypatch.setattr(RunFolder, "keep_checkpoint", kept)
+    monkeypatch.setattr(FinetuneDir, "keep_checkpoint", kept)
     for number in range(len(points)):
         with pytest.raises(Died):
             asyncio.run(resume(out, device="cpu") if number else start(config, out, device="cpu"))
@@ -74,7 +74,7 @@ def test_whole_trajectories_are_compared_without_a_critic(schooled, tmp_path: Pa
     told = metrics_of(record)
     assert (told.rewards, told.missing, "critic" in record.spent) == ({}, {}, False)
     assert not (tmp_path / "whole/epochs/1/rollout/labels").exists()
-    assert RunFolder(tmp_path / "whole/epochs/1/training").read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-4)
+    assert FinetuneDir(tmp_path / "whole/epochs/1/training").read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-4)
     again = dying(config, tmp_path / "again", monkeypatch, "rollout", "examples", "training", "checkpoint")
     assert again.summary == whole.summary
     parts = ("rollout", "training", "evaluation")
@@ -96,7 +96,7 @@ def test_rewarded_replies_are_learned_and_nothing_is_compared(schooled, tmp_path
     assert told.pairs.counts == {}
     rewarded = sum(rate or 0 for rates in told.rewards.values() for rate in rates)
     assert (record.examples["shared"].examples > 0) is (rewarded > 0)
-    manifest = RunFolder(tmp_path / "whole/epochs/1/training").manifest()
+    manifest = FinetuneDir(tmp_path / "whole/epochs/1/training").read()
     assert (manifest["stage"], manifest["recipe"]["levels"]) == ("sft", ["demonstration"])
     again = dying(config, tmp_path / "again", monkeypatch, "critic", "examples", "checkpoint")
     assert again.summary == whole.summary

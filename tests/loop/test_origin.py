@@ -20,7 +20,7 @@ def origin_of(agents: str, method: Method) -> Origin | None:
 @pytest.fixture
 def first(configured, tmp_path: Path) -> Path:
     folder = TrainingDir(tmp_path / "first")
-    folder.create({"config": configured("policies=per_agent").model_dump(mode="json"), "summary": {"best": 1}})
+    folder.begin({"config": configured("policies=per_agent").model_dump(mode="json"), "summary": {"best": 1}})
     return folder.path
 
 

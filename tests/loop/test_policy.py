@@ -16,7 +16,7 @@ from collab.loop.record import EpochRecord, Success, TrainingDir
 from collab.loop.trained import PolicyName, agents_of, parse_policy
 from collab.models.checkpoint import weights_digest
 from collab.models.vllm import CONFIG, WEIGHTS
-from collab.store.run_dir import Grant
+from collab.store.run_dir import RunLimits
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Pat
     known, alone = base_digests(config), base_digests(plain)
     assert known == {slot: f"{digest}+{weights_digest(adapter)}" for slot, digest in alone.items()}
     run = TrainingDir(tmp_path / "run")
-    run.create({"config": config.model_dump(mode="json"), "base": known, **Grant(device="cpu").head})
+    run.begin({"config": config.model_dump(mode="json"), "base": known, **RunLimits(device="cpu").head})
     (adapter / WEIGHTS[0]).write_bytes(b"others")
     with pytest.raises(RunFormatError, match=f"the checkpoint that it began with is not what it was: {base} has"):
         asyncio.run(resume(run.path))
@@ -180,7 +180,7 @@ def trained(configured, tmp_path: Path) -> TrainingDir:
     """A training whose first epoch is over and the best."""
     folder = TrainingDir(tmp_path / "run")
     config = configured()
-    folder.create({"config": config.model_dump(mode="json"), "summary": {"best": 1}})
+    folder.begin({"config": config.model_dump(mode="json"), "summary": {"best": 1}})
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
     weights = {slot: "./epochs/1/training/final" for slot in config.run.graph.slots}
     record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights=weights, success=success, hash="")

@@ -12,7 +12,7 @@ from collab.errors import ConfigError, UsageError
 from collab.loop.loop import start
 from collab.trainers import launch as launching
 from collab.trainers.launch import LOG
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 
 def test_more_processes_than_gpus_are_refused_at_once(configured, tmp_path: Path, monkeypatch) -> None:
@@ -45,8 +45,8 @@ def test_two_processes_train_a_team(schooled, tmp_path: Path, monkeypatch) -> No
     record = result.records[1]
     assert record.examples["shared"].examples > 1
     assert record.trained["shared"].steps > 0
-    folder = RunFolder(tmp_path / "run/epochs/1/training")
-    assert folder.manifest()["processes"] == 2
+    folder = FinetuneDir(tmp_path / "run/epochs/1/training")
+    assert folder.read()["processes"] == 2
     assert (folder.path / LOG).is_file()
     assert record.trained["shared"].digest != json.loads((result.path / "training.json").read_text())["base"]["ada"]
     assert folder.read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-6)

@@ -197,7 +197,7 @@ def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
     """Those of the epochs behind it, from the first epoch on, and never without being told that they are gone."""
     learned = all_rows(played, chat, configured)
     first = TrainingDir(tmp_path / "first")
-    first.create({})
+    first.begin({})
     store_examples(learned.config, first, 1, learned.made)
     store_examples(learned.config, first, 2, all_rows(played, chat, configured, source="contrast").made)
     found = all_rows(played, chat, configured, "replay_fraction=0.5", source="adversary")

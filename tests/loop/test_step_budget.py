@@ -108,7 +108,7 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
     assert len(counted) <= len(everything) < 600
     assert not has_enough(out, 10_000)
     folder = TrainingDir(tmp_path / "training")
-    folder.create({"config": configured("steps=8").model_dump(mode="json")})
+    folder.begin({"config": configured("steps=8").model_dump(mode="json")})
     folder.epoch(1).path.mkdir(parents=True)
     out.rename(folder.epoch(1).rollout)
     for run, those in ((folder.epoch(1).rollout, counted), (tmp_path / "copy", everything)):
@@ -128,7 +128,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
 ) -> None:
     """A rollout that has its steps is whole, however many were planned; to play on would change what was judged."""
     training = TrainingDir(tmp_path / "training")
-    training.create({"config": configured("steps=8").model_dump(mode="json")})
+    training.begin({"config": configured("steps=8").model_dump(mode="json")})
     out = training.epoch(1).rollout
 
     async def play() -> None:

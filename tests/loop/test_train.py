@@ -25,7 +25,7 @@ from collab.loop.policy import first_policy
 from collab.loop.record import EpochRecord
 from collab.loop.state import Halted, LoopState
 from collab.testing import toy_team
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 from collab.utils.files import write_json
 
 
@@ -67,7 +67,7 @@ def test_a_policy_whose_loss_is_no_number_stays_and_is_not_trained_again(
     assert untrained["shared"].startswith(f"{NO_NUMBER} (step ")
     assert loop.progress.so_far is not None
     assert loop.progress.so_far.untrained == untrained
-    folder = RunFolder(loop.folder.epoch(1).training("shared"))
+    folder = FinetuneDir(loop.folder.epoch(1).training("shared"))
     assert folder.read_metrics()
     assert "NaN" not in folder.metrics.read_text()
     monkeypatch.setattr(training, "_train", None)  # by nobody who goes on
@@ -117,7 +117,7 @@ def test_log_p_is_told_of_pairs_whatever_step_they_are_in(
     small = ("dpo.batch_rows=1", "dpo.rows_at_once=1", "dpo.epochs=1", "dpo.log_every=1")
     loop = process(configured(f"run.agents.*.options.path={tiny}", *small), tmp_path)
     trained: dict[str, Any] = learned(loop, rows)[0]
-    lines = RunFolder(loop.folder.epoch(1).training("shared")).read_metrics()
+    lines = FinetuneDir(loop.folder.epoch(1).training("shared")).read_metrics()
     assert len(lines) == 4
     (pair,) = [line for line in lines if "logp_chosen" in line]
     found = trained["shared"].metrics
@@ -136,14 +136,14 @@ def test_a_step_is_as_large_as_what_fits(
     asked = (f"run.agents.*.options.path={tiny}", "dpo.batch_rows=4", "dpo.rows_at_once=1", f"dpo.sharing={sharing}")
     loop = process(configured(*asked), tmp_path)
     learned(loop, rows)
-    manifest = RunFolder(loop.folder.epoch(1).training("shared")).manifest()
+    manifest = FinetuneDir(loop.folder.epoch(1).training("shared")).read()
     assert (manifest["recipe"]["batch_rows"], manifest["data"]["dropped"]) == (2, {"preference": 1})
 
 
 def test_states_of_optimizers_go_though_a_process_was_killed_before(configured, process, tmp_path: Path) -> None:
     loop = process(configured(), tmp_path)
     epoch = loop.folder.epoch(1)
-    folder = RunFolder(epoch.training("shared"))
+    folder = FinetuneDir(epoch.training("shared"))
     (folder.path / "checkpoints" / "step-1").mkdir(parents=True)
     folder.final.mkdir()
     write_json(
@@ -179,4 +179,4 @@ def test_each_epoch_is_trained_at_its_own_rate(
     made = CollabExamples(rows={"shared": preferences[:2]}, refused={"shared": Counter()})
     store_examples(loop.config, loop.folder, 2, made)
     asyncio.run(finetune(loop, 2, finetuning(loop, 2, policy)))
-    assert RunFolder(loop.folder.epoch(2).training("shared")).manifest()["recipe"]["learning_rate"] == 0.002
+    assert FinetuneDir(loop.folder.epoch(2).training("shared")).read()["recipe"]["learning_rate"] == 0.002

@@ -21,7 +21,7 @@ from collab.loop.record import TrainingDir
 from collab.testing import kill_resume as verifying
 from collab.testing.kill_resume import Compared, Point, Proof, compared
 from collab.testing.toy_team import small_training, write_library
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 KEPT = "dpo.lora={rank: 4, alpha: 8, merge: false}"
 POINT = Point(epoch=1, part="critic", function="store.writer.RunWriter.step", call=2)
@@ -164,7 +164,7 @@ def test_adapters_that_are_gone_on_with_and_compared_with_survive_kills(tmp_path
     assert {(2, "optimizer"), (2, "checkpoint")} & {(one["epoch"], one["part"]) for one in told["points"]}
     for name in ("undisturbed", "killed"):
         assert TrainingDir(out / name).read()["threads"] == 2
-        manifest = RunFolder(out / name / "epochs/2/training").manifest()
+        manifest = FinetuneDir(out / name / "epochs/2/training").read()
         assert manifest["adapter"] == manifest["reference_adapter"] is not None
     epochs = [json.loads((out / f"killed/epochs/{number}/epoch.json").read_text()) for number in (1, 2)]
     assert len({one["trained"]["shared"]["digest"] for one in epochs}) == 2, "there was something to lose"

@@ -160,7 +160,7 @@ def test_broken_and_foreign_files_are_named_with_their_place(run: Path) -> None:
     spoilt(FILE, "".join(lines[::-1]), "holds 2 pairs that are not the 2")
     spoilt(HEAD, "{", r"pairs\.json: not JSON")
     spoilt(HEAD, "[]", r"pairs\.json: file: ")
-    spoilt(HEAD, json.dumps(json.loads(head) | {"format": 2}), "format 2, this version reads 1")
+    spoilt(HEAD, json.dumps(json.loads(head) | {"format": 2}), "format 2, this version reads format 1")
     spoilt(HEAD, json.dumps(json.loads(head) | {"pairs": "many"}), r"pairs\.json: pairs: ")
     wrong = json.loads(head)["recipe"] | {"threshold": 3}
     spoilt(HEAD, json.dumps(json.loads(head) | {"recipe": wrong}), r"pairs\.json: recipe: .*threshold 3")

@@ -32,7 +32,7 @@ from collab.rewards.base import (
     cases,
     judgement_of,
 )
-from collab.rewards.labelling import PATIENCE, Labelling, label
+from collab.rewards.labelling import Labelling, label
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.llm import TOO_LONG, LanguageCritic, read_critic_prompts
 from collab.rewards.oracle import SolutionCritic
@@ -41,6 +41,7 @@ from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.testing.fake_server import FakeServer
 from collab.testing.scripted import ScriptedModel
 from collab.types import CellReward, RewardMatrix, Trajectory
+from collab.utils.concurrency import PATIENCE
 
 HEAD = LabelHead(critic="test-1")
 

@@ -209,7 +209,7 @@ def test_the_list_refuses_both_what_is_done_and_what_is_begun_by_another_recipe(
 ) -> None:
     base, other, work = base_of("pocket", Library()), changed(config, "method.epochs", 7), tmp_path / "work"
     training = TrainingDir(work / base[:12] / TRAIN.name)
-    training.create({"config": other})
+    training.begin({"config": other})
     places = ["--out", str(tmp_path), "--work", str(work)]
     assert reproduce_tables.main(["--list", *places]) == 2
     told = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""New directories: whole or free after a kill at any moment, and made by one process alone."""
+"""Directories of work: whole or free after a kill, made and written by one process alone, and how they resume."""
 
 import contextlib
 import json
@@ -11,9 +11,17 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.errors import UsageError
-from collab.store.run_dir import check_free, is_free, new_directory
+from collab.errors import (
+    EnvironmentFailure,
+    ModelFailure,
+    RunError,
+    StoreFailure,
+    TrainingFailure,
+    UsageError,
+)
+from collab.store.run_dir import RunDir
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.utils.files import writing
 
 LIBRARY = str(Path(__file__).parents[1] / "cli" / "library")
 ROLLOUT = ["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "1", "--library", LIBRARY, "--out"]
@@ -67,24 +75,83 @@ def test_a_rollout_killed_before_its_head_is_there_can_be_begun_again(tmp_path: 
     assert killed_early >= 4, "before the directory, the lock, the half-written head and its renaming"
 
 
+class ThingDir(RunDir):
+    HEAD, NOUN, FORMAT, COMMAND = "head.json", "thing", 1, "collab thing --resume"
+
+
+@pytest.fixture
+def thing(tmp_path: Path) -> ThingDir:
+    made = ThingDir(tmp_path / "run")
+    made.begin({"config": {}})
+    return made
+
+
 def test_what_a_dead_process_left_is_free_and_anything_else_is_not(tmp_path: Path) -> None:
-    assert is_free(tmp_path / "missing", "head.json")
+    assert ThingDir(tmp_path / "missing").is_free
     (tmp_path / "lock").touch()
     (tmp_path / "events").mkdir()
     (tmp_path / ".head.json.0123abcd").write_text('{"form')
-    assert is_free(tmp_path, "head.json")
-    with new_directory(tmp_path, "head.json", noun="thing", resume="resume it"):
+    folder = ThingDir(tmp_path, "go")
+    assert folder.is_free
+    with folder.new():
         assert not list(tmp_path.glob(".head.json.*"))
     for name in ("events/000001.jsonl", "notes.txt", ".head.json.mine"):
         (tmp_path / name).touch()
         with pytest.raises(UsageError, match="something is there already; give another --out"):
-            check_free(tmp_path, "head.json", noun="thing", resume="resume it")
+            folder.check_free()
         (tmp_path / name).unlink()
     (tmp_path / "head.json").touch()
     with pytest.raises(UsageError, match="a thing is there already; give another --out, or resume it: go"):
-        check_free(tmp_path, "head.json", noun="thing", resume="go")
+        folder.check_free()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    assert not is_free(tmp_path / "dangling", "head.json")
+    assert not ThingDir(tmp_path / "dangling").is_free
+
+
+def test_what_cannot_be_begun_is_not_to_be_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    made = ThingDir(tmp_path / "run")
+    monkeypatch.setattr("collab.store.run_dir.write_json", full)
+    with pytest.raises(StoreFailure, match=r"then start the .* again"):
+        made.begin({"config": {}})
+    with pytest.raises(StoreFailure, match=f"then {made.resume}"):
+        made.write({"config": {}})
+
+
+def test_what_cannot_be_written_in_a_part_says_how_to_go_on_with_all_of_it(thing: ThingDir) -> None:
+    with pytest.raises(StoreFailure) as told, thing.held():
+        raise StoreFailure("run/part: cannot write: full; make room, then collab finetune --resume run/part")
+    assert str(told.value).endswith(f"run/part; all of the thing is resumed with: {thing.resume}")
+    with pytest.raises(StoreFailure) as own, thing.held():
+        raise StoreFailure(f"run: cannot write: full; make room, then {thing.resume}")
+    assert str(own.value).count(thing.resume) == 1
+
+
+def test_a_run_that_cannot_be_written_is_not_to_be_gone_on_with_alone(thing: ThingDir) -> None:
+    rollout = thing.path / "epochs/1/rollout"
+    with pytest.raises(StoreFailure) as told, thing.held(), writing(rollout):
+        raise OSError(28, "No space left on device")
+    assert str(told.value) == (
+        f"{rollout}: cannot write: No space left on device; what was written before is kept:"
+        f" make room or fix the rights, then {thing.resume}"
+    )
+
+
+@pytest.mark.parametrize("kind", [EnvironmentFailure, ModelFailure, TrainingFailure, RunError])
+def test_what_fails_in_a_part_says_how_to_go_on_with_all_of_it(thing: ThingDir, kind: type[RunError]) -> None:
+    with pytest.raises(kind) as told, thing.held():
+        raise kind("the server answered 500")
+    assert str(told.value) == f"the server answered 500; all of the thing is resumed with: {thing.resume}"
+
+
+def test_only_one_writes_at_a_time_and_the_next_one_after_a_failure(thing: ThingDir) -> None:
+    with thing.held(), pytest.raises(UsageError, match="is being written by process"), thing.held():
+        pass
+    with pytest.raises(ValueError, match="a mistake"), thing.held():
+        raise ValueError("a mistake")
+    with thing.held():
+        pass
 
 
 def die_before(head: Path) -> None:

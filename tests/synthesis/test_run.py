@@ -20,7 +20,7 @@ from collab.errors import ModelFailure, OverlapError, RunError, RunFormatError, 
 from collab.store import log
 from collab.synthesis.config import SynthConfig, units_of
 from collab.synthesis.estimate import estimate
-from collab.synthesis.journal import Done, Journal, Said, read_head, read_records
+from collab.synthesis.journal import Done, Journal, Said, SynthesisDir, read_records
 from collab.synthesis.run import SynthResult, resume, start
 from collab.synthesis.units import missing
 from collab.testing.fake_server import FakeServer, Fault
@@ -354,7 +354,7 @@ def test_units_that_broke_are_made_again_and_then_the_set_is_whole(
     voice.says = failing_once
     first = run(config, tmp_path / "out")
     assert (first.stopped, len(first.report.broken)) == (None, 1)
-    assert read_head(tmp_path / "out").finished is None
+    assert SynthesisDir(tmp_path / "out").read_head().finished is None
     assert tables(tmp_path / "out") != tables(tmp_path / "whole")
     second = go_on(tmp_path / "out")
     assert not second.report.broken
@@ -393,13 +393,13 @@ def test_one_process_writes_at_a_time(wanted: Wanted, tmp_path: Path):
 
 
 def test_what_is_no_synthesis_is_not_gone_on_with(tmp_path: Path, wanted: Wanted):
-    with pytest.raises(RunFormatError, match=r"not a synthesis \(no synth.json\)"):
+    with pytest.raises(RunFormatError, match=r"no synth\.json in it, so it is no synthesis"):
         go_on(tmp_path)
     run(wanted(), tmp_path / "out")
     head = tmp_path / "out" / "synth.json"
     written = json.loads(head.read_text()) | {"finished": None}
     for change, message in (
-        ({"format": 2}, "written in format 2, this version reads 1"),
+        ({"format": 2}, "has format 2, this version reads format 1"),
         ({"environment_version": "0"}, "made with fake\\[corridor\\] version 0, this is version 1"),
         ({"created": 7}, "created: Input should be a valid string"),
     ):
@@ -436,7 +436,7 @@ def test_every_unit_has_one_record(wanted: Wanted, tmp_path: Path):
     run(config, tmp_path / "out")
     records = [done.unit for done in units(tmp_path / "out")]
     assert sorted(records) == sorted(unit.id for unit in units_of(config))
-    assert read_head(tmp_path / "out").config == config.model_dump(mode="json")
+    assert SynthesisDir(tmp_path / "out").read_head().config == config.model_dump(mode="json")
 
 
 # ------------------------------------------------------------------------------------------------------- the plan

@@ -20,7 +20,7 @@ from collab.trainers.base import adapter_of
 from collab.trainers.checkpoint import check_modules, open_adapter
 from collab.trainers.prepare import Task, prepare, task_of
 from collab.trainers.run import begin, train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA = "lora={rank: 4, alpha: 8, merge: MERGE}"
@@ -32,7 +32,7 @@ def task(samples: Any, base: Path, *settings: str, merge: bool = False) -> Task:
     return found
 
 
-def trained(asked: Task, rows: Any, out: Path) -> RunFolder:
+def trained(asked: Task, rows: Any, out: Path) -> FinetuneDir:
     prepared = prepare(asked, rows)
     folder = begin(prepared, out)
     assert train(prepared, folder, device="cpu").final == folder.final
@@ -50,7 +50,7 @@ def made(samples, base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     }
 
 
-def first(folder: RunFolder) -> dict[str, Any]:
+def first(folder: FinetuneDir) -> dict[str, Any]:
     line: dict[str, Any] = folder.read_metrics()[0]
     return line
 
@@ -66,7 +66,7 @@ def test_going_on_with_an_adapter_is_going_on_with_its_sum(made, samples, base: 
     for name in ("loss", "margin", "logp_chosen", "logp_rejected"):
         assert first(folder)[name] == pytest.approx(expected[name], abs=1e-4)
     assert first(folder)["margin"] > 0.01, "the adapter that was gone on from had learned something"
-    assert task_of(folder.manifest()) == kept
+    assert task_of(folder.read()) == kept
 
 
 def test_a_reference_with_an_adapter_is_that_adapter(made, samples, base: Path, tmp_path: Path) -> None:

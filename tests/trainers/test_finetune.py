@@ -29,7 +29,7 @@ from collab.trainers.base import _as_said, trainer_of
 from collab.trainers.checkpoint import quiet
 from collab.trainers.prepare import Prepared, prepare
 from collab.trainers.run import begin, check_same, train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 from collab.types import Sampling
 
 
@@ -50,7 +50,7 @@ def trained(prepared: Prepared, out: Path, **options) -> Path:
 
 def first_loss(prepared: Prepared, out: Path) -> float:
     trained(prepared, out)
-    return RunFolder(out).read_metrics()[0]["loss"]
+    return FinetuneDir(out).read_metrics()[0]["loss"]
 
 
 # ---------------------------------------------------------------------------------------------------- what learns
@@ -94,7 +94,7 @@ def test_it_learns_the_replies(samples, base: Path, tmp_path: Path) -> None:
         samples.task(base, "sft", "epochs=40", "learning_rate=2e-2", "schedule=constant"), samples.rows(4, ["basic"])
     )
     final = trained(prepared, tmp_path / "out")
-    lines = RunFolder(tmp_path / "out").read_metrics()
+    lines = FinetuneDir(tmp_path / "out").read_metrics()
     assert lines[0]["loss"] > 5 > 1 > lines[-1]["loss"]
     assert [line["step"] for line in lines] == list(range(1, len(prepared.steps) + 1))
     assert lines[-1]["tokens"] == sum(prepared.step_tokens)
@@ -108,7 +108,7 @@ def test_with_lora_the_base_stays_as_it_is(samples, base: Path, tmp_path: Path) 
     task = samples.task(base, "sft", "epochs=2", "lora={rank: 4, alpha: 8, merge: true}")
     prepared = prepare(task, samples.rows(4))
     with quiet():
-        trainer = trainer_of(prepared, RunFolder(tmp_path / "look"), "cpu", ())
+        trainer = trainer_of(prepared, FinetuneDir(tmp_path / "look"), "cpu", ())
     names = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
     assert names == {name for name, _ in trainer.model.named_parameters() if "lora_" in name}
     assert len(names) == 2 * 7 * 2  # two matrices for seven linear layers in two blocks
@@ -159,7 +159,7 @@ def test_a_result_is_written_in_the_type_that_was_asked(samples, base: Path, tmp
 def test_levels_are_trained_in_order(samples, base: Path, tmp_path: Path) -> None:
     prepared = prepare(samples.task(base, "sft", "epochs=1", "levels=[instruction, basic]"), samples.rows(8))
     trained(prepared, tmp_path / "out")
-    assert [line["group"] for line in RunFolder(tmp_path / "out").read_metrics()] == ["instruction", "basic"]
+    assert [line["group"] for line in FinetuneDir(tmp_path / "out").read_metrics()] == ["instruction", "basic"]
 
 
 def test_the_copy_stage_needs_no_rows(samples, base: Path, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_the_recipe_alone_decides_the_precision(samples, base: Path, tmp_path: P
     """A launcher's own configuration says it in the environment, and would win."""
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     with quiet():
-        trainer = trainer_of(prepare(samples.task(base, "sft"), samples.rows(2)), RunFolder(tmp_path), "cpu", ())
+        trainer = trainer_of(prepare(samples.task(base, "sft"), samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
     assert trainer.accelerator.mixed_precision == "no"
 
 
@@ -203,7 +203,7 @@ def test_optimizer_and_adapter_are_those_of_the_recipe(
     numbers = ["betas=[0.8, 0.95]", "weight_decay=0.07", "max_grad_norm=0.3", "lora={rank: 2, alpha: 6, dropout: 0.25}"]
     task = samples.task(base, "sft", *numbers, f"optimizer={optimizer}")
     with quiet():
-        trainer = trainer_of(prepare(task, samples.rows(2)), RunFolder(tmp_path), "cpu", ())
+        trainer = trainer_of(prepare(task, samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
     groups = trainer.create_optimizer().param_groups
     assert [name for group in groups for name in ("momentum", "betas") if group["params"] and name in group] == known
     assert {group["betas"] for group in groups if "betas" in group} == {(0.8, 0.95)}
@@ -219,7 +219,7 @@ def test_precision_checkpointing_and_seed_reach_the_model(samples, base: Path, t
         settings = [f"checkpointing={how}", "precision=bfloat16", "lora={rank: 2}"]
         with quiet():
             task = samples.task(base, "sft", *settings, seed=seed)
-            return trainer_of(prepare(task, samples.rows(2)), RunFolder(tmp_path), "cpu", ())
+            return trainer_of(prepare(task, samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
 
     one, two, other = made("true", 0), made("false", 0), made("false", 1)
     assert {trainer.accelerator.mixed_precision for trainer in (one, two, other)} == {"bf16"}
@@ -247,7 +247,7 @@ def test_the_learning_rate_rises_and_falls(samples, base: Path, tmp_path: Path, 
     """Two of eight steps of warm-up, then (1 + cos π x) / 2, 1 − x or 1, with x from 0 on over the six that follow."""
     task = samples.task(base, "sft", "epochs=4", f"schedule={schedule}", "warmup=0.25", "learning_rate=1e-3")
     trained(prepare(task, samples.rows(16, ["basic"])), tmp_path / "out")
-    found = [line["learning_rate"] for line in RunFolder(tmp_path / "out").read_metrics()]
+    found = [line["learning_rate"] for line in FinetuneDir(tmp_path / "out").read_metrics()]
     assert found == pytest.approx([1e-3 * rate for rate in rates], abs=1e-7)
 
 
@@ -311,7 +311,7 @@ def test_anchors_leave_the_preference_term_its_weight(
 
     def first(rows: list[Example], out: Path, anchor: float = 0) -> dict[str, float]:
         trained(prepare(samples.task(base, "dpo", *small, f"anchor={anchor}"), rows), out)
-        return RunFolder(out).read_metrics()[0]
+        return FinetuneDir(out).read_metrics()[0]
 
     alone, among = first(rows[:3], tmp_path / "alone"), first(rows[:3] + anchors, tmp_path / "among")
     assert alone["loss"] == pytest.approx(math.log(2), abs=1e-5)
@@ -326,7 +326,7 @@ def test_dpo_widens_the_margin_over_a_reference_that_stays(samples, base: Path, 
     task = samples.task(base, "dpo", "anchor=0", "epochs=6", "learning_rate=2e-3", "schedule=constant", *settings)
     prepared = prepare(task, rows)
     trained(prepared, tmp_path / "out")
-    lines = RunFolder(tmp_path / "out").read_metrics()
+    lines = FinetuneDir(tmp_path / "out").read_metrics()
     assert lines[0]["margin"] == pytest.approx(0, abs=1e-6)
     assert lines[-1]["margin"] > 0.3
     assert lines[-1]["preference_accuracy"] == 1
@@ -341,7 +341,7 @@ def test_the_reference_is_computed_in_the_precision_of_the_policy(sharing, sampl
     """They are equal at first, so the margin is exactly 0; a reference in full precision differs by its rounding."""
     task = samples.task(base, "dpo", "precision=bfloat16", "epochs=1", f"sharing={sharing}")
     trained(prepare(task, samples.rows(8, ["preference"])), tmp_path / "out")
-    assert RunFolder(tmp_path / "out").read_metrics()[0]["margin"] == 0.0
+    assert FinetuneDir(tmp_path / "out").read_metrics()[0]["margin"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_shared_prefixes_train_the_same(settings, samples, base: Path, tmp_path:
     for sharing in ("none", "prefix"):
         options = ["epochs=5", "batch_rows=6", "learning_rate=1e-3", "anchor=0.5", f"sharing={sharing}", *settings]
         final = trained(prepare(samples.task(base, "dpo", *options), rows), tmp_path / sharing)
-        found.append((RunFolder(tmp_path / sharing).read_metrics(), weights(final)))
+        found.append((FinetuneDir(tmp_path / sharing).read_metrics(), weights(final)))
     (unshared, expected), (shared, ours) = found
     assert [line["loss"] for line in shared] == pytest.approx([line["loss"] for line in unshared], abs=1e-6)
     assert unshared[-1]["margin"] > 1e-4
@@ -376,7 +376,7 @@ def test_the_policy_that_sampled_is_the_one_that_is_trained(samples, base: Path,
     for temperature in (1, 1.5):
         task = samples.task(base, "dpo", "epochs=2", "anchor=1", f"temperature={temperature}")
         final = trained(prepare(task, rows), tmp_path / f"{temperature}")
-        found[temperature] = RunFolder(tmp_path / f"{temperature}").read_metrics()
+        found[temperature] = FinetuneDir(tmp_path / f"{temperature}").read_metrics()
         assert set(weights(final)) == set(weights(base))
     plain, tempered = (found[temperature][0] for temperature in (1, 1.5))
     assert plain["margin"] == tempered["margin"] == 0.0
@@ -410,7 +410,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: P
     again = train(prepared, folder, device="cpu")
     assert again.final == folder.final
     assert same(whole, weights(folder.final))
-    lines = [RunFolder(tmp_path / name).read_metrics() for name in ("whole", "stopped")]
+    lines = [FinetuneDir(tmp_path / name).read_metrics() for name in ("whole", "stopped")]
     unclocked = [[{**line, "seconds": 0} for line in run] for run in lines]
     assert unclocked[0] == unclocked[1]
 
@@ -419,13 +419,13 @@ KILLED = """
 import sys
 from pathlib import Path
 from collab.trainers.run import train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 from collab.trainers.prepare import prepare, task_of
 from collab.data.tokenize import read_data
 from collab.trainers.prepare import levels_of
 
-folder = RunFolder(Path(sys.argv[1]))
-task = task_of(folder.manifest())
+folder = FinetuneDir(Path(sys.argv[1]))
+task = task_of(folder.read())
 prepared = prepare(task, read_data([Path(name) for name in task.data], levels_of(task)).rows)
 train(prepared, folder, device="cpu", watch=lambda progress: print(progress.step, flush=True))
 """
@@ -468,7 +468,7 @@ def test_checkpoints_are_whole_and_few(samples, base: Path, tmp_path: Path) -> N
     trained(prepared, tmp_path / "out")
     kept = sorted(path.name for path in (tmp_path / "out" / "checkpoints").glob("step-*"))
     assert kept == ["step-2", "step-4"]
-    folder = RunFolder(tmp_path / "out")
+    folder = FinetuneDir(tmp_path / "out")
     assert folder.checkpoint() == tmp_path / "out" / "checkpoints" / "step-4"
     (tmp_path / "out" / "checkpoints" / "step-4" / "trainer_state.json").unlink()
     assert folder.checkpoint() == tmp_path / "out" / "checkpoints" / "step-2"
@@ -480,7 +480,7 @@ def test_a_run_that_ended_before_its_result_was_written_writes_it(samples, base:
     final = trained(prepared, tmp_path / "out")
     before = weights(final)
     shutil.rmtree(final)
-    result = train(prepared, RunFolder(tmp_path / "out"), device="cpu")
+    result = train(prepared, FinetuneDir(tmp_path / "out"), device="cpu")
     assert (result.step, result.final) == (4, final)
     assert same(before, weights(final))
 
@@ -582,7 +582,7 @@ def test_a_run_whose_chat_template_changed_is_not_resumed(samples, base: Path, t
     other = tmp_path / "base"
     shutil.copytree(base, other)
     rows = samples.rows(4)
-    manifest = begin(prepare(samples.task(other, "sft"), rows), tmp_path / "out").manifest()
+    manifest = begin(prepare(samples.task(other, "sft"), rows), tmp_path / "out").read()
     template = other / "chat_template.jinja"
     template.write_text(template.read_text().replace("assistant", "assistans"))
     with pytest.raises(UsageError, match="the base's tokenizer or chat template changed"):
@@ -606,7 +606,7 @@ def test_no_row_of_any_level_is_refused(samples, base: Path) -> None:
 def test_a_run_whose_data_changed_is_not_resumed(samples, base: Path, tmp_path: Path) -> None:
     rows = samples.rows(20)
     prepared = prepare(samples.task(base, "sft"), rows)
-    manifest = begin(prepared, tmp_path / "out").manifest()
+    manifest = begin(prepared, tmp_path / "out").read()
     check_same(prepared, manifest)
     with pytest.raises(UsageError, match="the data changed since the run began"):
         check_same(prepare(samples.task(base, "sft"), rows[:-1]), manifest)

@@ -15,7 +15,7 @@ from collab.errors import Diverged, StoreFailure, TrainingFailure, UsageError
 from collab.trainers import launch as launching
 from collab.trainers.launch import CONFIGS, DIVERGED, ERROR, LOG, STOP, check_processes, command, launch
 from collab.trainers.run import begin, train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 TWICE = "checkpointing=true"
 """Activations, as recipes for large models have it."""
@@ -55,14 +55,14 @@ def test_processes_read_where_things_lie_now(samples, base: Path, tmp_path: Path
     """A run that was moved with its base and its data; its digests stay."""
     prepared = samples.states(base, tmp_path / "data", 2)
     folder = begin(prepared, tmp_path / "out")
-    known = folder.manifest()
+    known = folder.read()
     elsewhere = {**known, "base": {**known["base"], "path": "/gone"}, "data": {**known["data"], "paths": ["/gone"]}}
-    folder.manifest_path.write_text(json.dumps(elsewhere))
+    folder.file.write_text(json.dumps(elsewhere))
     folder.place(prepared.manifest())
-    assert folder.manifest() == known
-    written = folder.manifest_path.stat().st_mtime_ns
+    assert folder.read() == known
+    written = folder.file.stat().st_mtime_ns
     folder.place(prepared.manifest())
-    assert folder.manifest_path.stat().st_mtime_ns == written
+    assert folder.file.stat().st_mtime_ns == written
 
 
 def test_what_is_trained_again_is_not_told_as_done(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
@@ -177,7 +177,7 @@ def test_an_adapter_is_gone_on_with_and_compared_with_another(
     _check_weights(folder, lone)
 
 
-def _told_alike(folder: RunFolder, lone: RunFolder) -> list[int]:
+def _told_alike(folder: FinetuneDir, lone: FinetuneDir) -> list[int]:
     """Check that two runs tell the same; returns the steps that they tell of."""
     lines, expected = folder.read_metrics(), lone.read_metrics()
     for line, other in zip(lines, expected, strict=True):
@@ -190,7 +190,7 @@ def _told_alike(folder: RunFolder, lone: RunFolder) -> list[int]:
     return [line["step"] for line in lines]
 
 
-def _check_weights(folder: RunFolder, lone: RunFolder) -> None:
+def _check_weights(folder: FinetuneDir, lone: FinetuneDir) -> None:
     (name,) = (path.name for path in lone.final.glob("*.safetensors"))
     weights, whole = (load_file(one.final / name) for one in (folder, lone))
     assert weights.keys() == whole.keys()

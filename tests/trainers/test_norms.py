@@ -13,7 +13,7 @@ from collab.trainers.base import trainer_of
 from collab.trainers.checkpoint import quiet
 from collab.trainers.optim import check_scales, final_gain, keep_direction, set_apart
 from collab.trainers.prepare import prepare
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 
 class Small(nn.Module):
@@ -86,7 +86,7 @@ def test_the_recipes_rate_reaches_the_last_norm_and_nothing_else(samples, base: 
     rates = ["learning_rate=0.001", "final_norm_learning_rate=0.02", "warmup=0", "weight_decay=0.1"]
     task = samples.task(base, "sft", "optimizer=adamw", *rates)
     with quiet():
-        trainer = trainer_of(prepare(task, samples.rows(2)), RunFolder(tmp_path), "cpu", ())
+        trainer = trainer_of(prepare(task, samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
     trainer.create_optimizer_and_scheduler(10)
     found = {id(weight): group["lr"] for group in trainer.optimizer.param_groups for weight in group["params"]}
     own = [name for name, weight in trainer.model.named_parameters() if found[id(weight)] == 0.02]

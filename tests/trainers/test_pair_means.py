@@ -16,7 +16,7 @@ from torch import Tensor
 from collab.data.tokenize import EncodedPair, collate_pairs
 from collab.trainers.batching import Step
 from collab.trainers.callbacks import PairMeans, Watcher, differing, pair_sums
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 BETA = 0.1
 PADDING = 9
@@ -84,8 +84,8 @@ class Trainer(PairMeans, Theirs):
 def test_one_displaced_pair_among_nine_held_replies_sounds_the_alarm(tmp_path: Path) -> None:
     """Its chosen reply lost 5 nats and its rejected one 15; over all ten rows that were half a nat."""
     told: list[Any] = []
-    folder = RunFolder(tmp_path / "run")
-    folder.create({})
+    folder = FinetuneDir(tmp_path / "run")
+    folder.begin({})
     step = Step(group="preference", parts=(tuple(range(10)),))
     watcher = Watcher(
         folder,

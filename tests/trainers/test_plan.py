@@ -124,6 +124,6 @@ def test_the_machine_has_a_speed() -> None:
 
 
 def _folder(path: Path):
-    from collab.trainers.run_dir import RunFolder
+    from collab.trainers.run_dir import FinetuneDir
 
-    return RunFolder(path)
+    return FinetuneDir(path)

@@ -21,7 +21,7 @@ from collab.errors import ConfigError
 from collab.trainers.checkpoint import quiet
 from collab.trainers.dpo import ByPairs, SharedPrefixDPOTrainer, state_batches
 from collab.trainers.prefix_sharing import packed_batch
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 LOSSES = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.5]}
 
@@ -266,7 +266,7 @@ def test_a_step_of_five_pairs_is_divided_among_two_processes(sharing, samples, b
     lines = {}
     for name, command in (("one", alone), ("two", two)):
         run([*command, "--out", str(tmp_path / name)])
-        lines[name] = RunFolder(tmp_path / name).read_metrics()
+        lines[name] = FinetuneDir(tmp_path / name).read_metrics()
     assert len(lines["two"]) == 3
     margins = [[line["margin"] for line in lines[name]] for name in ("one", "two")]
     if sharing == "prefix":

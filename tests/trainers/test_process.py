@@ -12,7 +12,7 @@ from collab.data.tokenize import read_data
 from collab.trainers.launch import STOP, is_alive, main, train_as_asked
 from collab.trainers.prepare import Prepared, prepare
 from collab.trainers.run import begin, train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_why_it_cannot_is_one_line(prepared: Prepared, tmp_path: Path, capfd) ->
     changed = begin(replace(prepared, world=2), tmp_path / "run")
     assert main([str(changed.path), "--device", "cpu", "--while-alive", "1"]) == 2
     assert "the number of processes changed" in capfd.readouterr().err
-    assert not RunFolder(changed.path).final.exists()
+    assert not FinetuneDir(changed.path).final.exists()
 
 
 def test_what_it_is_a_part_of_says_how_to_go_on(prepared: Prepared, tmp_path: Path, capfd) -> None:

@@ -11,7 +11,7 @@ from trl.trainer.utils import FusedCausalLMOutput
 from collab.trainers.prepare import prepare
 from collab.trainers.pretrain import read
 from collab.trainers.run import begin, train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 
 def output(log_probs: list[list[float]], mask: list[list[int]]) -> FusedCausalLMOutput:
@@ -37,7 +37,7 @@ def first_line(samples, base: Path, out: Path, *settings: str) -> dict[str, Any]
     task = samples.task(base, "sft", "learning_rate=1e-3", "epochs=1", *settings)
     prepared = prepare(task, samples.rows(8, ("basic",)))
     train(prepared, begin(prepared, out), device="cpu")
-    return RunFolder(out).read_metrics()[0]
+    return FinetuneDir(out).read_metrics()[0]
 
 
 @pytest.mark.slow

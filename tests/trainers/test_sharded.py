@@ -17,7 +17,7 @@ from collab.trainers.distributed import check_checkpoint, check_sharded, check_s
 from collab.trainers.launch import launch
 from collab.trainers.prepare import Prepared
 from collab.trainers.run import begin, train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 
 FSDP = {
     "ACCELERATE_USE_FSDP": "true",
@@ -145,7 +145,9 @@ def test_an_adapter_is_gone_on_with_and_compared_with_another(
     assert [path.name for path in folder.final.glob("**/*.safetensors")] == ["adapter_model.safetensors"]
 
 
-def _check_split(states: Callable[..., Prepared], place: Path, monkeypatch: Any, settings: Sequence[str]) -> RunFolder:
+def _check_split(
+    states: Callable[..., Prepared], place: Path, monkeypatch: Any, settings: Sequence[str]
+) -> FinetuneDir:
     """Train in one process, and in two that hold shares, which are stopped once; returns the run of the two."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     settings = ("epochs=6", "save_every=2", *settings)
@@ -164,7 +166,7 @@ def _check_split(states: Callable[..., Prepared], place: Path, monkeypatch: Any,
     return folder
 
 
-def _check_equal(folder: RunFolder, lone: RunFolder) -> None:
+def _check_equal(folder: FinetuneDir, lone: FinetuneDir) -> None:
     lines, expected = folder.read_metrics(), lone.read_metrics()
     assert [line["step"] for line in lines] == [line["step"] for line in expected]
     for line, other in zip(lines, expected, strict=True):

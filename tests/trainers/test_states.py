@@ -14,7 +14,7 @@ from collab.errors import ConfigError
 from collab.trainers.batching import Batch, by_state, of_process
 from collab.trainers.prepare import Prepared, prepare
 from collab.trainers.run import begin, train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 from collab.types import Segment
 
 SIZES = st.lists(st.integers(1, 14), min_size=1, max_size=30)
@@ -121,7 +121,7 @@ def prepared_with(samples, base: Path, sizes: list[int], *settings: str) -> Prep
 def trained(prepared: Prepared, out: Path) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
     final = train(prepared, begin(prepared, out), device="cpu").final
     assert final is not None
-    return RunFolder(out).read_metrics(), load_file(final / "model.safetensors")
+    return FinetuneDir(out).read_metrics(), load_file(final / "model.safetensors")
 
 
 def test_rows_of_one_screen_are_one_state(samples, base: Path) -> None:

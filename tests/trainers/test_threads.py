@@ -54,7 +54,7 @@ def test_a_run_is_gone_on_with_in_the_threads_that_it_began_in(samples, base: Pa
     torch.set_num_threads(2)
     whole = train(prepared, begin(prepared, tmp_path / "whole"), device="cpu")
     folder, told, seen = begin(prepared, tmp_path / "stopped"), list[str](), list[int]()
-    assert folder.manifest()["threads"] == 2
+    assert folder.read()["threads"] == 2
     assert train(prepared, folder, device="cpu", stopping=lambda: True).step == 1
     torch.set_num_threads(1)
 
@@ -69,11 +69,11 @@ def test_a_run_is_gone_on_with_in_the_threads_that_it_began_in(samples, base: Pa
 @pytest.mark.slow
 def test_a_run_of_before_and_one_of_several_processes_have_no_number(samples, base: Path, tmp_path: Path) -> None:
     """A launcher gives each of several processes threads of its own."""
-    assert "threads" not in begin(samples.states(base, tmp_path / "data", 2), tmp_path / "two").manifest()
+    assert "threads" not in begin(samples.states(base, tmp_path / "data", 2), tmp_path / "two").read()
     prepared = samples.states(base, tmp_path / "data", 1)
     folder, told = begin(prepared, tmp_path / "old"), list[str]()
-    manifest = {name: value for name, value in folder.manifest().items() if name != "threads"}
-    folder.manifest_path.write_text(json.dumps(manifest))
+    manifest = {name: value for name, value in folder.read().items() if name != "threads"}
+    folder.file.write_text(json.dumps(manifest))
     torch.set_num_threads(2)
     assert train(prepared, folder, device="cpu", tell=told.append).final == folder.final
     assert (told, torch.get_num_threads()) == ([], 2)

@@ -18,7 +18,7 @@ from collab.trainers.base import trainer_of
 from collab.trainers.checkpoint import quiet
 from collab.trainers.prepare import Prepared
 from collab.trainers.run import begin, train
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 from collab.trainers.trajectory_dpo import TrajectoryRows, prepare_trajectories, trajectory_steps, weigh
 
 SMALL = ("batch_rows=3", "rows_at_once=2", "epochs=1", "beta=0.2", "anchor=0.5", "sharing=none")
@@ -73,7 +73,7 @@ def test_a_step_in_passes_has_the_gradient_of_the_whole(
     made = prepared(samples, base, f"sharing={sharing}", "batch_rows=5", f"temperature={temperature}")
     (step,) = made.steps
     with quiet():
-        trainer = trainer_of(made, RunFolder(tmp_path), "cpu", ())
+        trainer = trainer_of(made, FinetuneDir(tmp_path), "cpu", ())
     trainer.steps = [step.parts]
     with torch.no_grad():
         for number, weight in enumerate(trainer.model.parameters()):
@@ -141,7 +141,7 @@ def test_trajectories_are_learned_and_a_stopped_run_goes_on_exactly(
 ) -> None:
     made = prepared(samples, base, "epochs=6", "learning_rate=5e-3", "batch_rows=2", "save_every=1", *settings)
     whole = train(made, begin(made, tmp_path / "whole"), device="cpu")
-    lines = RunFolder(tmp_path / "whole").read_metrics()
+    lines = FinetuneDir(tmp_path / "whole").read_metrics()
     assert lines[0]["margin"] == pytest.approx(0, abs=1e-4)
     assert lines[-1]["margin"] > 0.1
     assert lines[-1]["preference_accuracy"] == 1

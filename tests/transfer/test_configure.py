@@ -25,7 +25,7 @@ def trained(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Train
     folder = TrainingDir(tmp_path_factory.mktemp("trained") / "run")
     config = asyncio.run(toy_team.small_training(library))
     head = {"config": config.model_dump(mode="json"), "base": base_digests(config), "summary": {"best": 2}}
-    folder.create(head)
+    folder.begin(head)
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
     weights = {slot: "./epochs/2/training/final" for slot in config.run.graph.slots}
     record = EpochRecord(algorithm="collabuiagents", epoch=2, version=2, weights=weights, success=success, hash="")
@@ -138,7 +138,7 @@ def test_a_base_that_changed_since_is_no_base(
 ) -> None:
     other = TrainingDir(tmp_path / "run")
     head = trained.read()
-    other.create({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
+    other.begin({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
     with pytest.raises(RunFormatError, match="not what it was; name what to compare with: --base"):
         put(library, wish, mode="direct", agents=f"{other.path}@epoch0")
 
@@ -149,7 +149,7 @@ def test_prompts_that_changed_since_are_refused(
     other, head = TrainingDir(tmp_path / "run"), trained.read()
     for run in head["config"]["held_out"]:
         run["prompts"]["pocket"] = dict.fromkeys(run["prompts"]["pocket"], "other words")
-    other.create(head)
+    other.begin(head)
     with pytest.raises(UsageError, match="prompts/pocket is not what it was"):
         put(library, wish, agents=f"{other.path}@epoch0")
 

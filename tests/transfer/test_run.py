@@ -25,11 +25,11 @@ from collab.loop.phases import trajectories_of
 from collab.loop.record import EpochRecord, Spending, TrainingDir, measured_hash
 from collab.seeds import Seeds
 from collab.store.manifest import FILE as RUN_FILE
-from collab.store.run_dir import Grant
+from collab.store.run_dir import RunLimits
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
 from collab.transfer.config import TransferConfig, Wish, configure
-from collab.transfer.outcome import TransferFolder
+from collab.transfer.outcome import TransferDir
 from collab.transfer.run import TransferResult, Work, plan, resume, start, untrained, weights_of
 
 CHILD = """
@@ -39,7 +39,7 @@ import torch
 torch.set_num_threads(1)
 import collab.trainers.base, collab.models.local, peft, pyarrow.parquet  # once, for all that are born here
 import collab.store.run, collab.transfer.outcome
-from collab.trainers.run_dir import RunFolder
+from collab.trainers.run_dir import FinetuneDir
 from collab.store.run import RunWriter
 from collab.transfer.config import TransferConfig
 from collab.transfer.run import Work
@@ -47,7 +47,7 @@ from collab.transfer.run import resume, start
 
 out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 write_manifest, write_atomic = collab.store.run.write_manifest, collab.transfer.outcome.write_atomic
-begin, keep, step = Work.begin, RunFolder.keep_checkpoint, RunWriter.step
+begin, keep, step = Work.begin, FinetuneDir.keep_checkpoint, RunWriter.step
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -78,7 +78,7 @@ def until(what, where):
         if what == "table":
             die()
 
-    Work.begin, RunFolder.keep_checkpoint, RunWriter.step = begun, kept, recorded
+    Work.begin, FinetuneDir.keep_checkpoint, RunWriter.step = begun, kept, recorded
     collab.store.run.write_manifest, collab.transfer.outcome.write_atomic = headed, tabled
     if (out / "transfer.json").exists():
         asyncio.run(resume(out, device="cpu"))
@@ -152,7 +152,7 @@ def test_threads_that_were_written_down_are_those_that_it_goes_on_in(
 
     monkeypatch.setattr(transferring, "_all", looked)
     run(put(library, PRESSES), tmp_path / "out")
-    head, before, told = TransferFolder(tmp_path / "out").head, torch.get_num_threads(), list[str]()
+    head, before, told = TransferDir(tmp_path / "out"), torch.get_num_threads(), list[str]()
     assert "threads" not in head.read(), "nothing is trained"
     head.write({**head.read(), "threads": before + 1})
     asyncio.run(resume(tmp_path / "out", tell=told.append))
@@ -187,7 +187,7 @@ def test_direct_compares_a_team_with_its_base(library: Library, tmp_path: Path) 
 
 
 def test_what_is_there_is_not_played_again(library: Library, tmp_path: Path) -> None:
-    config, folder = put(library, PRESSES), TransferFolder(tmp_path / "out")
+    config, folder = put(library, PRESSES), TransferDir(tmp_path / "out")
     result = run(config, folder.path)
     manifests = {path: (path / RUN_FILE).stat().st_mtime_ns for path in runs_in(folder.path)}
     lost = folder.path / "second/transferred/seed-31"
@@ -230,7 +230,7 @@ def test_of_a_training_only_what_this_process_spent_counts(
     monkeypatch.setattr(parts, "_trained", trained)
     work = Work(
         config=put(library, PRESSES),
-        folder=TransferFolder(tmp_path),
+        folder=TransferDir(tmp_path),
         budget=Budget(tokens=100, usd=1),
         stop=asyncio.Event(),
         device="cpu",
@@ -252,8 +252,8 @@ def test_a_plan_tries_the_training_on_the_device_that_it_is_for(
     monkeypatch.setattr("collab.loop.estimate.plan", planned)
     config = put(library, PRESSES)
     more = {"mode": "continual", "training": asyncio.run(toy_team.small_training(library)), "first": config.base}
-    config, folder = config.model_copy(update=more), TransferFolder(tmp_path / "out")
-    folder.head.create(Grant(device="cpu").head)
+    config, folder = config.model_copy(update=more), TransferDir(tmp_path / "out")
+    folder.begin(RunLimits(device="cpu").head)
     for begun, device in ((None, None), (None, "cpu"), (folder, None), (folder, "auto")):
         asyncio.run(plan(config, begun, device))
     assert seen == ["auto", "cpu", "cpu", "auto"]
@@ -278,11 +278,11 @@ def test_a_taken_directory_and_changed_words_are_refused(library: Library, tmp_p
     config = put(library, PRESSES)
     with pytest.raises(UsageError, match="something is there already"):
         run(config, tmp_path)
-    folder = TransferFolder(tmp_path / "out")
+    folder = TransferDir(tmp_path / "out")
     told = config.model_dump(mode="json")
     for one in told["transferred"]:
         one["prompts"]["default"] = dict.fromkeys(one["prompts"]["default"], "other words")
-    folder.head.create({"config": told, "weights": {}, **Grant().head})
+    folder.begin({"config": told, "weights": {}, **RunLimits().head})
     with pytest.raises(UsageError, match="prompts/default is not what it was when the transfer began"):
         asyncio.run(resume(folder.path))
     with pytest.raises(RunFormatError, match="nowhere: no such directory; name the directory of a transfer"):
@@ -302,8 +302,8 @@ def test_an_adapter_that_changed_since_is_noticed(kind: str, where: str, library
     known = weights_of(config)
     assert set(known) == {"base/ada", "transferred/ada"}
     assert known["transferred/ada"].startswith(f"{known['base/ada']}+")
-    folder = TransferFolder(tmp_path / "out")
-    folder.head.create({"config": config.model_dump(mode="json"), "weights": known, **Grant().head})
+    folder = TransferDir(tmp_path / "out")
+    folder.begin({"config": config.model_dump(mode="json"), "weights": known, **RunLimits().head})
     (adapter / "some.safetensors").write_bytes(b"others")
     with pytest.raises(RunFormatError, match="the weights of transferred/ada are not what they were"):
         asyncio.run(resume(folder.path))
@@ -342,7 +342,7 @@ def episodes_of(path: Path) -> dict[str, str]:
 
 
 def test_what_the_second_training_did_not_train_is_found_in_its_records(tmp_path: Path) -> None:
-    folder = TransferFolder(tmp_path)
+    folder = TransferDir(tmp_path)
     for number, lost in {1: {"shared": "step 2: loss is nan"}, 2: {}}.items():
         record = EpochRecord(
             algorithm="collabuiagents", epoch=number, version=0, weights={}, untrained=lost, hash="e" * 64
@@ -357,7 +357,7 @@ def test_what_the_second_training_did_not_train_is_found_in_its_records(tmp_path
 def test_continual_trains_on_and_measures_both_environments(whole: TransferResult, home: Path) -> None:
     assert whole.told is not None
     outcome, training = whole.told.outcome, TrainingDir(whole.path / "training").read()
-    assert TransferFolder(whole.path).head.read()["threads"] == training["threads"] == torch.get_num_threads()
+    assert TransferDir(whole.path).read()["threads"] == training["threads"] == torch.get_num_threads()
     assert outcome.epoch == training["summary"]["best"] == 1
     assert outcome.untrained == []
     assert outcome.first is not None
@@ -389,8 +389,8 @@ def test_what_was_killed_anywhere_comes_to_the_same(
 
 @pytest.mark.slow
 def test_weights_that_changed_since_are_refused(whole: TransferResult, tmp_path: Path) -> None:
-    head = TransferFolder(whole.path).head.read()
-    folder = TransferFolder(tmp_path / "out")
-    folder.head.create({**head, "weights": {**head["weights"], "base/ada": "0" * 64}})
+    head = TransferDir(whole.path).read()
+    folder = TransferDir(tmp_path / "out")
+    folder.begin({**head, "weights": {**head["weights"], "base/ada": "0" * 64}})
     with pytest.raises(RunFormatError, match="the weights of base/ada are not what they were"):
         asyncio.run(resume(folder.path))

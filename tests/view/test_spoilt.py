@@ -17,7 +17,7 @@ from collab.errors import RunFormatError, UnknownName
 from collab.loop.record import TrainingDir
 from collab.preferences.store import pair_names, read_pairs
 from collab.store import index
-from collab.store.run_dir import FILE, RunLock
+from collab.store.run_dir import LOCK, RunLock
 from collab.utils.files import write_json
 from collab.view import common, overview, readers
 from collab.view.inspector import Inspector
@@ -237,7 +237,7 @@ def test_a_training_whose_lock_is_none_is_a_line_among_the_others(tmp_path: Path
     folder = TrainingDir(tmp_path / "runs" / "marl")
     folder.path.mkdir(parents=True)
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
-    os.mkfifo(folder.path / FILE) if how == "pipe" else (folder.path / FILE).symlink_to(tmp_path / FILE)
+    os.mkfifo(folder.path / LOCK) if how == "pipe" else (folder.path / LOCK).symlink_to(tmp_path / LOCK)
     held = RunLock(tmp_path)
     inspector, statuses = inspect(folder.path.parent), queue.Queue[list[str]]()
     threading.Thread(target=lambda: statuses.put([row.status for row in inspector.runs().runs]), daemon=True).start()

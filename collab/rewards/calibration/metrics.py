@@ -30,11 +30,11 @@ critic that only answers what is easy looks better than it is.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -42,6 +42,7 @@ import numpy as np
 from collab.rewards.base import Critic, CriticInput, Judgement, label_of
 from collab.rewards.calibration.cases import KnownCase, KnownWorth
 from collab.types import CellRef
+from collab.utils.concurrency import together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,29 +336,14 @@ async def calibrate(
     """
     judged: dict[str, Sequence[Judgement]] = {}
     for one in passes(known, permutations):
-        judged[one.name] = await _judged(make(one.seed, one.attempt), one.cases, concurrency)
+        critic = make(one.seed, one.attempt)
+        judged[one.name] = await together([partial(critic.judge, case) for case in one.cases], concurrency)
     return measure(label_of(make(0, 0)), known, judged, bins)
 
 
 def _longer(known: Sequence[KnownCase]) -> list[tuple[KnownCase, frozenset[CellRef]]]:
     """Each step with longer reasons in some cells, and which cells these are."""
     return [one.lengthened(0) for one in known]
-
-
-async def _judged(critic: Critic, cases: Sequence[CriticInput], concurrency: int) -> list[Judgement]:
-    """Judgements in the order of the cases."""
-    room = asyncio.Semaphore(concurrency)
-
-    async def judge(case: CriticInput) -> Judgement:
-        async with room:
-            return await critic.judge(case)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(judge(case)) for case in cases]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
 
 
 def _cells(

@@ -32,15 +32,12 @@ from pydantic import TypeAdapter
 from collab.errors import ConfigError, RunFormatError
 from collab.rewards.calibration.metrics import Calibration
 from collab.store.manifest import now, versions
-from collab.store.run_dir import read_versioned
+from collab.store.run_dir import RunDir
 from collab.types import Usage
-from collab.utils.files import read_plain, write_atomic
-from collab.utils.redact import hide_values
+from collab.utils.files import read_plain
 
 FILE = "calibration.json"
 PICTURE = "reliability.svg"
-FORMAT = 1
-"""Version of the directory that this code reads and writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +53,7 @@ class CalibrationRecord:
     config: Mapping[str, Any]
     """The resolved configuration; JSON values, no secrets."""
     environment: str
-    """Label, as results are labelled."""
+    """as results are labelled."""
     environment_version: str
     model: Mapping[str, Any] = field(default_factory=dict)
     """Policy and capabilities of the model that is asked; empty where none is."""
@@ -73,7 +70,6 @@ class CalibrationRecord:
     """SHA-256 over the hashes of all prompts in the order of passes, steps and calls; None also where none was."""
     spent: Usage | None = None
     """By all passes, whichever process paid; None like `numbers`."""
-    format: int = FORMAT
 
 
 _RECORD: TypeAdapter[CalibrationRecord] = TypeAdapter(CalibrationRecord)
@@ -85,17 +81,14 @@ def free_directory(wanted: Path) -> Path:
     return next(path for path in chain([wanted], others) if not path.exists())
 
 
-def write_record(directory: Path, record: CalibrationRecord) -> None:
-    """Write `calibration.json` whole; OSError when the file system refuses."""
-    content = _RECORD.dump_python(record, mode="json")
-    text = json.dumps(hide_values(content), indent=2, ensure_ascii=True, allow_nan=False).encode() + b"\n"
-    write_atomic(directory / FILE, text)
+class CalibrationDir(RunDir):
+    """A calibration on disk."""
 
+    HEAD, NOUN, FORMAT, COMMAND = FILE, "calibration", 1, "collab critic calibrate --resume"
 
-def read_record(directory: Path) -> CalibrationRecord:
-    """Read `calibration.json`; RunFormatError when there is none or it cannot be read by this version."""
-    absent = f"{directory}: not a calibration (no {FILE}); name the --out of one"
-    return read_versioned(directory / FILE, _RECORD, readable=FORMAT, absent=absent)
+    def read_record(self) -> CalibrationRecord:
+        """Read `calibration.json`; RunFormatError when there is none or it cannot be read by this version."""
+        return self.read_as(_RECORD)
 
 
 FOLDER = Path("calibrations")
@@ -127,7 +120,7 @@ def last_calibration(folder: Path, digest: str, environment: str | None = None) 
     mine, spoilt = list[CalibrationRecord](), list[RunFormatError]()
     for path in (*folder.glob(FILE), *sorted(folder.glob(f"*/{FILE}"))):
         try:
-            record = read_record(path.parent)
+            record = CalibrationDir(path.parent).read_record()
         except RunFormatError as error:
             spoilt += [error] if _told_digest(path) in (None, digest) else []
         else:

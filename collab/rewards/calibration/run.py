@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,16 +24,13 @@ from collab.rewards.calibration.cases import KnownCase, KnownWorth
 from collab.rewards.calibration.config import CalibrationConfig, CalibrationResources, opened
 from collab.rewards.calibration.metrics import CalibrationPass, measure, passes
 from collab.rewards.calibration.record import (
-    FILE,
     PICTURE,
+    CalibrationDir,
     CalibrationRecord,
-    read_record,
-    write_record,
 )
 from collab.rewards.labelling import Labelling, label
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.query import text_hash
-from collab.store.run_dir import check_free, new_directory
 from collab.types import Prompt, Usage
 from collab.utils.files import write_atomic, writing
 from collab.utils.plotting import BAR, INK, PALE, PALETTE, new_axes, plot_style, to_svg
@@ -74,11 +70,6 @@ class CalibrationResult:
     """Why it ended early; None when it is finished."""
 
 
-def resume_command(directory: Path) -> str:
-    """What to type to go on with a calibration."""
-    return f"collab critic calibrate --resume {shlex.quote(str(directory))}"
-
-
 async def start(
     config: CalibrationConfig, out: Path, *, watch: Watch = lambda progress: None, stop: asyncio.Event | None = None
 ) -> CalibrationResult:
@@ -91,7 +82,8 @@ async def start(
         StoreFailure: the directory cannot be written; what was recorded stays.
     """
     config = without_secrets(config)
-    check_free(out, FILE, noun="calibration", resume=resume_command(out))
+    folder = CalibrationDir(out)
+    folder.check_free()
     async with opened(config) as place:
         with boundary(EnvironmentFailure, f"opening {place.suite.label}"):
             await (await place.suite.open()).close()
@@ -106,9 +98,9 @@ async def start(
             prompts={name: text_hash(text) for name, text in config.texts.items()},
             seeds={one.name: place.seed(one.seed) for one in passes((), config.permutations)},
         )
-        with new_directory(out, FILE, noun="calibration", resume=resume_command(out)):
-            write_record(out, record)
-        return await _work(record, place, out, watch, stop)
+        folder.begin(record)
+        with folder.lock():
+            return await _work(record, place, folder, watch, stop)
 
 
 async def resume(
@@ -127,16 +119,18 @@ async def resume(
         RunFormatError: it cannot be read, or the environment or the critic is not what it was.
         UsageError: another process is writing it.
     """
-    record = read_record(path)
+    folder = CalibrationDir(path)
+    record = folder.read_record()
     if record.numbers is not None:
         return CalibrationResult(path=path, record=record, progress=Progress(), stopped=None)
-    config = validate_recorded(CalibrationConfig, record.config, f"{path}/{FILE}")
+    config = validate_recorded(CalibrationConfig, record.config, str(folder.file))
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
     async with opened(config) as place:
         _check_unchanged(path, record, place)
         await place.about()
-        return await _work(record, place, path, watch, stop)
+        with folder.lock():
+            return await _work(record, place, folder, watch, stop)
 
 
 def _check_unchanged(path: Path, record: CalibrationRecord, place: CalibrationResources) -> None:
@@ -154,9 +148,13 @@ def _check_unchanged(path: Path, record: CalibrationRecord, place: CalibrationRe
 
 
 async def _work(
-    record: CalibrationRecord, place: CalibrationResources, path: Path, watch: Watch, stop: asyncio.Event | None
+    record: CalibrationRecord,
+    place: CalibrationResources,
+    folder: CalibrationDir,
+    watch: Watch,
+    stop: asyncio.Event | None,
 ) -> CalibrationResult:
-    config, progress = place.config, Progress()
+    config, progress, path = place.config, Progress(), folder.path
     watch(progress)
     known = await place.known()
     asked = passes(known, config.permutations)
@@ -173,9 +171,9 @@ async def _work(
     lost = [one for known_pass in asked for one in read_labels(path, known_pass.name).lost]
     record = _finished(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
     record = replace(record, spent=sum(lost, record.spent or Usage()))
-    with writing(path, f"go on with: {resume_command(path)}"):
+    with writing(path, folder.resume):
         write_atomic(path / PICTURE, to_svg(draw_reliability(record)).encode())
-        write_record(path, record)
+    folder.write(record)
     return CalibrationResult(path=path, record=record, progress=progress, stopped=None)
 
 
@@ -185,7 +183,7 @@ async def _ask(
     """Have all steps of a pass judged that are not judged yet; each is on the disk before the next question."""
     bench, config = place.bench, place.config
     head = LabelHead(critic=bench.label, options={"digest": bench.digest}, seed=place.seed(one.seed))
-    with LabelWriter(path, one.name, head, home=read_record) as writer:
+    with LabelWriter(path, one.name, head, home=lambda path: CalibrationDir(path).read()) as writer:
         await label(
             one.cases,
             place.critic(one.seed, one.attempt),

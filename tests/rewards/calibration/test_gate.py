@@ -11,13 +11,12 @@ import pytest
 from collab.errors import ConfigError, RunFormatError
 from collab.rewards.calibration.metrics import Calibration, KnownStep, accuracy, auc, ece, reliability
 from collab.rewards.calibration.record import (
+    CalibrationDir,
     CalibrationRecord,
     admit,
     calibrate_command,
     last_calibration,
-    read_record,
     told,
-    write_record,
 )
 from collab.rewards.calibration.run import draw_reliability
 
@@ -52,13 +51,13 @@ RECORD = CalibrationRecord(
 
 def keep(folder: Path, name: str, record: CalibrationRecord) -> None:
     (folder / name).mkdir(parents=True)
-    write_record(folder / name, record)
+    CalibrationDir(folder / name).write(record)
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert any(column.good is None for column in PICTURE)
-    write_record(tmp_path, RECORD)
-    assert read_record(tmp_path) == RECORD
+    CalibrationDir(tmp_path).write(RECORD)
+    assert CalibrationDir(tmp_path).read_record() == RECORD
 
 
 def test_the_last_finished_one_of_this_critic_counts(tmp_path: Path) -> None:

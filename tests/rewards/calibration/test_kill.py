@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.rewards.calibration.record import FILE, PICTURE, read_record
+from collab.rewards.calibration.record import FILE, PICTURE, CalibrationDir
 from collab.rewards.labels import labellings, read_labels
 from collab.store import log
 from collab.testing.fake_server import FakeServer
@@ -44,12 +44,12 @@ def test_a_killed_calibration_goes_on_and_ends_with_the_same_file(
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert process.returncode == -signal.SIGKILL
-    assert read_record(out).numbers is None, "it was to be killed in the middle"
+    assert CalibrationDir(out).read_record().numbers is None, "it was to be killed in the middle"
     there, before = sum(len(read_labels(out, name).judged) for name in labellings(out)), questions()
     assert whole // 3 <= there < whole
 
     assert main(["critic", "calibrate", "--resume", str(out)]) == 0
     assert questions() - before == whole - there
-    created = [f'"created": "{read_record(path).created}"' for path in (out, tmp_path / "whole")]
+    created = [f'"created": "{CalibrationDir(path).read_record().created}"' for path in (out, tmp_path / "whole")]
     assert (out / FILE).read_text().replace(*created) == (tmp_path / "whole" / FILE).read_text()
     assert (out / PICTURE).read_bytes() == (tmp_path / "whole" / PICTURE).read_bytes()

@@ -16,7 +16,7 @@ from collab.errors import RunFormatError, UsageError
 from collab.models.checkpoint import weights_digest
 from collab.rewards.base import ABSENT, OUT_OF_RANGE
 from collab.rewards.calibration.config import CalibrationConfig
-from collab.rewards.calibration.record import FILE, PICTURE, read_record
+from collab.rewards.calibration.record import FILE, PICTURE, CalibrationDir
 from collab.rewards.calibration.run import Progress, estimate, resume, start
 from collab.rewards.labels import labellings, read_labels
 from collab.testing.fake_server import FakeServer, Fault
@@ -40,7 +40,7 @@ def recorded(path: Path) -> int:
 def test_the_oracle_is_found_to_be_right(wanted: Wanted, tmp_path: Path) -> None:
     result = asyncio.run(start(wanted(critic="critic-oracle"), tmp_path / "out"))
     assert result.stopped is None
-    record = read_record(tmp_path / "out")
+    record = CalibrationDir(tmp_path / "out").read_record()
     assert record == result.record
     assert record.numbers is not None
     assert (record.numbers.cases, record.numbers.accuracy, record.numbers.auc) == (4, 1.0, 1.0)
@@ -164,7 +164,7 @@ def test_one_that_was_stopped_goes_on_and_asks_nothing_twice(
 
     out = tmp_path / "out"
     assert asyncio.run(halfway(out)) == "stopped on request"
-    assert read_record(out).numbers is None
+    assert CalibrationDir(out).read_record().numbers is None
     assert not (out / PICTURE).exists()
     there, before = recorded(out), questions()
     assert 0 < there < whole
@@ -215,5 +215,5 @@ def test_what_is_not_as_it_was_is_not_mixed(wanted: Wanted, tmp_path: Path) -> N
         asyncio.run(resume(out))
     with pytest.raises(UsageError, match="a calibration is there already; give another --out, or resume it: collab"):
         asyncio.run(start(wanted(), out))
-    with pytest.raises(RunFormatError, match="not a calibration"):
+    with pytest.raises(RunFormatError, match="so it is no calibration"):
         asyncio.run(resume(tmp_path / "library"))
