@@ -473,6 +473,8 @@ class _Counted:
 
 def _counted(path: Path, reader: RunReader) -> _Counted:
     """Of a run; where its training cannot be read, all episodes, and why."""
+    if path.resolve().parent.parent.name != "epochs":  # no part of a training: nothing that reads those is imported
+        return _Counted()
     from collab.errors import CollabError
     from collab.loop.record import training_of
 
