@@ -291,10 +291,10 @@ def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 _NOT_OF_EPISODES: dict[str, Any] = {
-    **dict.fromkeys(("succeeded", "broken", "replies", "sampling", "note")),
+    **dict.fromkeys(("algorithm", "succeeded", "broken", "replies", "sampling", "note")),
     "privileged": False,
 }
-"""What a row of something other than a run says of episodes."""
+"""What a row of something other than a run says of episodes; a training names its algorithm."""
 
 
 def _training_row(path: Path) -> dict[str, Any]:
@@ -309,6 +309,7 @@ def _training_row(path: Path) -> dict[str, Any]:
         "run": str(path),
         "created": head.get("created") or "",
         "command": "train",
+        "algorithm": config.algorithm,
         "environment": config.run.environment_name,
         "graph": config.run.graph_name,
         "agents": "+".join(dict.fromkeys(config.run.agent_names.values())),

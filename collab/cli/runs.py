@@ -248,7 +248,7 @@ def list_runs(
         [
             (
                 row["run"],
-                row["command"],
+                " ".join(filter(None, (row["command"], row["algorithm"]))),
                 row["environment"],
                 row["graph"],
                 row["agents"],
@@ -501,6 +501,7 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "run": str(path),
         "created": manifest.created,
         "command": manifest.command,
+        "algorithm": None,
         "environment": manifest.environment,
         "graph": manifest.graph,
         "agents": manifest.agents,

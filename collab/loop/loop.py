@@ -142,6 +142,7 @@ def close_epoch(
         **labels.hashes,
         "examples": named_hash({group: one.digest for group, one in update.examples.items()}),
         "weights": named_hash({group: one.digest for group, one in update.trained.items()}),
+        **update.hashes,
         "evaluation": measured_hash(measured_episodes(state.config, folder.evaluation)),
     }
     record = EpochRecord(
@@ -182,6 +183,7 @@ def _spent(state: LoopState, folder: EpochDir, labels: Labels, update: Update) -
         "training": Spending(
             seconds=seconds.get("training"), prompt_tokens=sum(one.tokens for one in update.trained.values())
         ),
+        **{part: Spending.of(paid, seconds.get(part)) for part, paid in update.spent.items()},
         "evaluation": Spending.of(paid_for(runs_in(folder.evaluation)), seconds.get("evaluation")),
     }
 

@@ -300,7 +300,7 @@ class EpochRecord(Definition):
     untrained: dict[str, str] = Field(default_factory=dict)
     """By policy: why it stays what it was."""
     spent: dict[str, Spending] = Field(default_factory=dict)
-    """By part: "rollout", the parts of the algorithm's labelling, "training", "evaluation"."""
+    """By part: "rollout", the algorithm's own of labelling, "training", its own of learning, "evaluation"."""
     hashes: dict[str, str] = Field(default_factory=dict)
     """SHA-256 by part, in the order of time: what was said and done, labelled, learned and measured; see `hashing`."""
     hash: str
