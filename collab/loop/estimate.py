@@ -166,7 +166,10 @@ async def _first_rollout(
             device=device,
             progress=Progress(algorithm=config.algorithm, epochs=config.method.epochs),
         )
-        return (await algorithm.curriculum.plan(state, 1, policy)).run
+        try:
+            return (await algorithm.curriculum.plan(state, 1, policy)).run
+        finally:
+            await state.close_suite()
 
 
 def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) -> Plan:

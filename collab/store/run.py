@@ -424,8 +424,9 @@ class Silent:
 class RunStore:
     """One run directory. Made by `create` or `open`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, manifest: Manifest | None = None) -> None:
         self.path = path
+        self._manifest = manifest
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunStore:
@@ -448,8 +449,7 @@ class RunStore:
         Raises:
             RunFormatError: there is no run, or a newer major version wrote it.
         """
-        find_manifest(path)
-        return cls(path)
+        return cls(path, find_manifest(path))
 
     def writer(self) -> RunWriter:
         """The run's only writer; takes a stopped or dead run up again. Raises as `RunWriter` does."""
@@ -457,4 +457,4 @@ class RunStore:
 
     def reader(self) -> RunReader:
         """The run as it is now. Raises as `RunReader` does."""
-        return RunReader(self.path)
+        return RunReader(self.path, manifest=self._manifest)
