@@ -242,8 +242,11 @@ class Budget(Definition):
     model_config = ConfigDict(allow_inf_nan=False)
 
     usd: float | None = Field(default=None, gt=0)
+    """Dollars, by the prices that agents files name."""
     tokens: int | None = Field(default=None, gt=0)
+    """Prompt and reply tokens together."""
     minutes: float | None = Field(default=None, gt=0)
+    """On the clock."""
 
     @classmethod
     def parse(cls, text: str) -> Budget:
@@ -268,6 +271,7 @@ class SplitChoice(Definition):
     """The split that a run belongs to."""
 
     name: str
+    """Its name among the splits of the environment."""
     hash: str
     """SHA-256 of the split as it was when the run began."""
 
@@ -276,7 +280,9 @@ class RunConfig(Definition):
     """Everything that decides what a run does."""
 
     purpose: Literal["rollout", "eval"] = "rollout"
+    """"eval" measures: each instance is played, and success is told with its interval."""
     environment_name: str
+    """File that it came from."""
     environment: EnvironmentDefinition
     graph_name: str
     """Where the graph came from."""
@@ -292,6 +298,7 @@ class RunConfig(Definition):
     episodes: int = Field(ge=1)
     """In all; episode k plays task k mod len(tasks)."""
     seed: int = 0
+    """Run seed: draws instances, graphs and, unless `sampling_seed` is set, what agents say."""
     sampling_seed: int | None = None
     """Draws, together with `seed`, what agents say, and neither instances nor graphs. None: `seed` alone does; 0 is
     another draw."""

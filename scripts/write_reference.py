@@ -49,7 +49,7 @@ from collab.loop.interfaces import algorithm_named
 from collab.rewards.calibration.config import CalibrationConfig
 from collab.rollout.build import BUILT_IN, Group
 from collab.synthesis.config import SynthConfig
-from collab.trainers.recipe import Architecture, Recipe
+from collab.trainers.recipe import Architecture, CopyRecipe, DpoRecipe, Recipe, SftRecipe
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / "docs" / "reference"
@@ -457,7 +457,10 @@ _SETTINGS: tuple[tuple[str, str, type[BaseModel]], ...] = (
         for name in BUILT_IN["algorithms"]
     ),
     ("A synthesis", "`collab synth`.", SynthConfig),
-    ("A fine-tuning", "`collab finetune`.", Recipe),
+    ("A fine-tuning", "`collab finetune`, all stages.", Recipe),
+    ("A fine-tuning, sft", "`collab finetune --stage sft`, beside those of all stages.", SftRecipe),
+    ("A fine-tuning, dpo", "`collab finetune --stage dpo`, beside those of all stages.", DpoRecipe),
+    ("A fine-tuning, copy", "`collab finetune --stage copy`, beside those of all stages.", CopyRecipe),
     ("A calibration", "`collab critic`; settings of the critic's own file begin with `critic.`.", CalibrationConfig),
     ("A new checkpoint", "`collab checkpoint new`.", Architecture),
 )
@@ -467,7 +470,9 @@ def settings_page() -> str:
     """Return the page of `--set`."""
     parts = []
     for title, commands, model in _SETTINGS:
-        rows = [tuple("given" if cell == "needed" else cell for cell in row) for row in settable(model)]
+        shared = set(settable(Recipe)) if model in (SftRecipe, DpoRecipe, CopyRecipe) else set()
+        found = [row for row in settable(model) if row not in shared]
+        rows = [tuple("given" if cell == "needed" else cell for cell in row) for row in found]
         parts.append(f"## {title}\n\n{commands}\n\n{table(('setting', 'type', 'default', 'what it is'), rows)}")
     return f"""# `--set`
 

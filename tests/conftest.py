@@ -5,6 +5,8 @@ elsewhere they are drawn anew each time. The fast suite tries a quarter of the e
 
 A test marked `variations` is fast with its first parameters and slow with all others.
 
+Typer makes all commands anew in every call, which takes longer than most calls; here each application is made once.
+
 Where several processes share the tests (`make` runs two), torch computes with one thread in each: matrices are tiny,
 and threads of one process would only stand in the other's way.
 
@@ -14,6 +16,7 @@ Episodes that were really played and recorded: a rehearsing team in the corridor
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import time
@@ -23,6 +26,8 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import settings
 
 from collab.agents.agent import Agent
@@ -47,6 +52,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 settings.register_profile("explore", deadline=None)
 settings.register_profile("repeat", deadline=None, derandomize=True)
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 FAST = 25
 """Examples of a property where slow tests are left out."""
 

@@ -297,6 +297,20 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_paper_is_cited_by_its_own_sections() -> None:
+    """3.2 is credit assignment and edge update, 3.3 transfer; there is no 3.4."""
+    cited = re.compile(r"CollabUIAgents,\s+section (\d[\d.]*\d|\d)|section (\d[\d.]*\d|\d) of the paper")
+    texts = {path: path.read_text(encoding="utf-8") for path in tracked() if path.suffix in {".py", ".md"}}
+    found = {
+        (number, path.relative_to(ROOT).as_posix())
+        for path, text in texts.items()
+        for number in ("".join(one) for one in cited.findall(text))
+    }
+    assert {number for number, _ in found} == {"3", "3.2", "3.3"}, found
+    assert all("transfer" in path for number, path in found if number == "3.3")
+    assert not any("transfer" in path for number, path in found if number == "3.2")
+
+
 # ------------------------------------------------------------------------------------- declarations and the wheel
 
 

@@ -28,7 +28,7 @@ from collab.types import (
     Utterance,
 )
 
-NOUNS = [noun for _, noun in inspect.getmembers(collab.types, dataclasses.is_dataclass)]
+NOUNS = [noun for _, noun in inspect.getmembers(collab.types, inspect.isclass) if dataclasses.is_dataclass(noun)]
 
 
 @pytest.mark.parametrize("noun", NOUNS, ids=lambda noun: noun.__name__)

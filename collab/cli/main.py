@@ -34,7 +34,7 @@ from collab.cli import (
 )
 from collab.cli.options import prepare
 from collab.cli.output import fail, plain, say
-from collab.cli.progress import listen
+from collab.cli.progress import listen, treat_sigterm_as_ctrl_c
 from collab.errors import CollabError, describe_error, forget_outside, outside_parts, outside_place
 from collab.utils.concurrency import is_left_behind
 
@@ -96,6 +96,7 @@ prepare(app)
 def run() -> None:
     """Run the command of this process, with its streams as they are, and exit."""
     listen()
+    treat_sigterm_as_ctrl_c()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # a terminal that lacks a character shows "?" instead of ending the work

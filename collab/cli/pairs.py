@@ -95,10 +95,10 @@ def rebuild(
             "--cap", metavar="N", min=0, help="The most pairs of a state; 0: no limit.", rich_help_panel=_WHAT
         ),
     ] = None,
-    until_error: Annotated[
+    stop_at_first_error: Annotated[
         bool | None,
         typer.Option(
-            "--until-error/--all-steps",
+            "--stop-at-first-error/--all-steps",
             help="Whether an episode teaches up to its first error alone.",
             rich_help_panel=_WHAT,
         ),
@@ -155,7 +155,7 @@ def rebuild(
         sources=None if source is None else sources_of(source),
         threshold=threshold,
         cap=cap,
-        until_error=until_error,
+        stop_at_first_error=stop_at_first_error,
         name=name,
         against=against,
         budget=Budget() if budget is None else Budget.parse(budget),

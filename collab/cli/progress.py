@@ -27,6 +27,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import typer
@@ -89,6 +90,11 @@ def listen() -> None:
     signal.set_wakeup_fd(_listener.pipe, warn_on_full_buffer=False)
 
 
+def treat_sigterm_as_ctrl_c() -> None:
+    """Let SIGTERM interrupt this process as Ctrl-C does, so that it removes what it put aside for a while."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
 @contextlib.contextmanager
 def asking(
     ask: Callable[[signal.Signals], object], *, leaving: str = "", clean_up: Callable[[], None] = lambda: None
@@ -124,10 +130,20 @@ def _take_note(number: int, frame: object) -> None:
     """Do nothing: Python's handler for a signal that the listener reads."""
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Do what Ctrl-C would do now: asyncio puts a handler of its own in its place while it runs."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):  # Ctrl-C is ignored, as in a shell's background
+        raise KeyboardInterrupt
+    handler(signal.SIGINT, frame)
+
+
 def _hear_nothing() -> None:
-    """Give a forked child no part in its parent's pipe."""
+    """Give a forked child no part in its parent's pipe, and let SIGTERM end it."""
     with contextlib.suppress(ValueError):  # forked from another thread
         signal.set_wakeup_fd(-1)
+        if signal.getsignal(signal.SIGTERM) is _interrupt:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 ResultT = TypeVar("ResultT")

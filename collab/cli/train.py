@@ -332,7 +332,7 @@ def verify_resume(
             settings=more,
             tell=note,
         )
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         if out is None:
             shutil.rmtree(folder, ignore_errors=True)
         raise

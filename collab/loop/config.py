@@ -28,7 +28,7 @@ from collab.errors import ConfigError
 from collab.trainers.distributed import Parallelism, obstacle
 from collab.trainers.recipe import Recipe
 
-Exploration: TypeAlias = Literal["as_declared", "as_first"]
+Exploration: TypeAlias = Literal["as_declared", "match_first_epoch"]
 
 
 class HeldOut(Definition):
@@ -59,7 +59,9 @@ class Method(Definition):
     """Name of the field that holds the recipe, e.g. "sft"."""
 
     description: str = ""
+    """What it is for, in words."""
     epochs: int = Field(default=3, ge=1)
+    """Rounds of playing, labelling and learning."""
     episodes: int | None = Field(default=None, ge=1)
     """Per epoch; None plays every task once, or where `steps` are given as many as these need. Which tasks come first
     is drawn anew for each epoch."""
@@ -74,17 +76,16 @@ class Method(Definition):
     edges: EdgeSampler | None = EdgeSampler(sampler="ordered", p=0.5)
     """How each epoch's graph is drawn; None keeps one in all epochs, the declared edges or one draw of them per run
     seed."""
-    explore: Exploration = "as_declared"
-    """How hot rollouts are played: "as_declared", or "as_first", as hot as the first epoch was, with temperatures that
-    grow as the gain of the last norm does (see `collab.loop.phases`); where that has no rate of its own, both are
-    the same. Evaluations are played as declared."""
-    heat: float = Field(default=1.0, gt=0)
-    """What temperatures of all rollouts are multiplied by, beside what `explore` makes of them: above 1 for a team that
-    another training made surer, so that its agents disagree in what is new to them. Evaluations are played as
-    declared."""
+    exploration: Exploration = "as_declared"
+    """Temperatures of rollouts: "as_declared", or "match_first_epoch", as hot as in the first epoch, with temperatures
+    that grow as the gain of the last norm does (see `collab.loop.phases`). Where that norm has no rate of its own, both
+    are the same. Evaluations are played as declared."""
+    temperature_scale: float = Field(default=1.0, gt=0)
+    """Factor on the temperatures of all rollouts, on top of `exploration`: above 1 for a team that another training
+    made surer, so that its agents disagree in what is new to them. Evaluations are played as declared."""
     retokenised: Literal["keep", "refuse"] = "keep"
     """What becomes of examples with a sampled reply whose tokens are not known; counted either way."""
-    rate_decay: float = Field(default=1.0, gt=0, le=1)
+    learning_rate_decay: float = Field(default=1.0, gt=0, le=1)
     """What the recipe's learning rates are multiplied by from one epoch to the next; 1 keeps them. Each epoch teaches
     less than the one before, and what an optimizer adds at a full rate then is mostly noise."""
     held_out: HeldOut = HeldOut()
@@ -127,8 +128,8 @@ class Method(Definition):
         return recipe
 
     def recipe_of(self, number: int) -> Recipe:
-        """Return the recipe of an epoch, from 1: its rates are `rate_decay` times those of the epoch before."""
-        factor, last = self.rate_decay ** (number - 1), self.recipe.final_norm_learning_rate
+        """Return the recipe of an epoch, from 1: `learning_rate_decay` times the rates of the epoch before."""
+        factor, last = self.learning_rate_decay ** (number - 1), self.recipe.final_norm_learning_rate
         rates = {
             "learning_rate": self.recipe.learning_rate * factor,
             "final_norm_learning_rate": None if last is None else last * factor,
@@ -143,7 +144,7 @@ class Method(Definition):
     @property
     def grows_hotter(self) -> bool:
         """Whether rollouts of later epochs may be hotter than declared: asked for, and the last norm has its rate."""
-        return self.explore == "as_first" and self.recipe.final_norm_learning_rate is not None
+        return self.exploration == "match_first_epoch" and self.recipe.final_norm_learning_rate is not None
 
 
 class Origin(Definition):

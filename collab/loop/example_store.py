@@ -172,7 +172,7 @@ def _known(folder: TrainingDir, number: int, group: str, name: str) -> Iterator[
         yield from read_rows(file)
     elif counts.get(group, 1):
         raise RunFormatError(
-            f"{file}: the examples are gone that are to be mixed in; put them back, or train with older=0"
+            f"{file}: the examples are gone that are to be mixed in; put them back, or train with replay_fraction=0"
         )
 
 
@@ -184,7 +184,7 @@ def _written(examples: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise RunFormatError(f"{path}: cannot be read: {error}; put it back, or train with older=0") from None
+        raise RunFormatError(f"{path}: cannot be read: {error}; put it back, or train with replay_fraction=0") from None
 
 
 def _write(path: Path, rows: Sequence[Row], next_move: str) -> None:

@@ -192,11 +192,11 @@ def _name(path: Path) -> str:
 
 def _told_rates(method: Method) -> str:
     last = method.recipe.final_norm_learning_rate
-    falling = "" if method.rate_decay == 1 else f", times {method.rate_decay:g} from epoch to epoch"
+    falling = "" if method.learning_rate_decay == 1 else f", times {method.learning_rate_decay:g} from epoch to epoch"
     if method.grows_hotter:
         falling += "; later rollouts as hot as the first"
-    if method.heat != 1:
-        falling += f"; temperatures of rollouts times {method.heat:g}"
+    if method.temperature_scale != 1:
+        falling += f"; temperatures of rollouts times {method.temperature_scale:g}"
     norm = "" if last is None else f", of the last norm {last:g}"
     return f"learning rate {method.recipe.learning_rate:g}{norm}{falling}"
 

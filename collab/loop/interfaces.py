@@ -143,7 +143,7 @@ class EpochPlan:
     """What an epoch plays."""
 
     run: RunConfig
-    heat: Mapping[str, float] = field(default_factory=dict)
+    temperature_scale: Mapping[str, float] = field(default_factory=dict)
     """Slot → by what its temperature is multiplied; empty where all sample as declared."""
 
 

@@ -148,7 +148,7 @@ def close_epoch(
         algorithm=state.config.algorithm,
         epoch=rollout.number,
         **_weights(policy, state.folder.path),
-        heat=dict(plan.heat),
+        temperature_scale=dict(plan.temperature_scale),
         success=Success.of(measured.report),
         **played,
         metrics={**labels.metrics, **update.metrics},
@@ -445,7 +445,7 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
     plan = await algorithm.curriculum.plan(state, number, policy)
     async with collect(state, algorithm, number, plan) as (rollout, report, paid):
         played = facts_of_play(plan.run, rollout.trajectories, report)
-        tell(heat=dict(plan.heat), **played)
+        tell(temperature_scale=dict(plan.temperature_scale), **played)
 
         labels = await algorithm.labeller.label(state, rollout)
         tell(metrics=dict(labels.metrics))

@@ -9,8 +9,8 @@ ordinary runs, which name what they play with by an absolute path; one begun bef
 
 How hot a team explores: as hot as in the first epoch, however sure training makes its policy, or hotter.
 
-    heat = heat_of(method, policy, first)       # {"ada": 1.72, …}; empty where temperatures stay as declared
-    run = heated(run, heat)                     # the rollout; evaluations are played as declared
+    scales = temperature_scales(method, policy, first)   # {"ada": 1.72, …}; empty: temperatures stay as declared
+    run = scale_temperatures(run, scales)                # the rollout; evaluations are played as declared
 
 What a hot policy learns first is to be surer: the gain of its last norm becomes longer, and all logits with it. At the
 same temperature its agents then agree in nearly all steps, right or wrong; where all are wrong alike, no cell is
@@ -18,9 +18,9 @@ rewarded and nothing is corrected, so a second epoch teaches next to nothing (do
 temperatures that grow as the gain does, agents disagree as they did at first about what they have not learned yet.
 
 Two limits. What is trained stays the policy at the recipe's `temperature`, the one that is played in evaluations:
-replies of a heated rollout come from a flatter one. And growth is measured from where this training began: one that
-goes on from a trained team, on its own or in a transfer, begins as sure as that team is. The method's own `heat` makes
-up for it: it multiplies the temperatures of all rollouts, those of the first epoch, too.
+replies of a hotter rollout come from a flatter one. And growth is measured from where this training began: one that
+continues a trained team begins as sure as that team is. The method's own `temperature_scale` makes up for it: it
+multiplies the temperatures of all rollouts, also those of the first epoch.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _is_moved(before: Path, now: Path, training: Path) -> bool:
     return before.parts[-len(within) :] == within
 
 
-def heat_of(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
+def temperature_scales(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
     """Slot → what the temperatures of its rollout are multiplied by.
 
     Args:
@@ -118,16 +118,16 @@ def heat_of(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
         first: that the training began with.
 
     Returns:
-        The method's `heat`, times how much longer the last norm's gain is in this policy than in the first one where
-        the method explores as hot as at first. Empty where temperatures stay as declared.
+        The method's `temperature_scale`, times the growth of the last norm's gain since the first policy where the
+        method explores as hot as at first. Empty where temperatures stay as declared.
 
     Raises:
         ConfigError: a checkpoint cannot be read.
     """
     grown = _grown(method, policy, first)
-    if method.heat == 1:
+    if method.temperature_scale == 1:
         return grown
-    return {slot: method.heat * grown.get(slot, 1.0) for slot in policy.weights}
+    return {slot: method.temperature_scale * grown.get(slot, 1.0) for slot in policy.weights}
 
 
 def _grown(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
@@ -149,9 +149,9 @@ def lengths_of(policy: Policy) -> dict[str, float]:
     return {slot: found[path] for slot, path in policy.weights.items()}
 
 
-def heated(run: RunConfig, heat: Mapping[str, float]) -> RunConfig:
+def scale_temperatures(run: RunConfig, scales: Mapping[str, float]) -> RunConfig:
     """The same run with the temperatures of these slots multiplied; a greedy agent stays greedy."""
-    agents = {slot: _hotter(agent, heat.get(slot, 1.0)) for slot, agent in run.agents.items()}
+    agents = {slot: _hotter(agent, scales.get(slot, 1.0)) for slot, agent in run.agents.items()}
     return run.model_copy(update={"agents": agents})
 
 
@@ -168,8 +168,8 @@ class DrawnTasks:
         """Return the run of an epoch; a graph that was drawn before is read."""
         config = state.config
         dag = draw_graph(config, number, state.folder.epoch(number), state.folder.resume)
-        heat, suite = heat_of(config.method, policy, state.first), await state.suite(config.run)
-        return EpochPlan(run=await rollout_config(config, number, policy, dag, heat, suite), heat=heat)
+        scales, suite = temperature_scales(config.method, policy, state.first), await state.suite(config.run)
+        return EpochPlan(run=await rollout_config(config, number, policy, dag, scales, suite), temperature_scale=scales)
 
 
 def draw_graph(config: TrainingConfig, number: int, folder: EpochDir, next_move: str) -> Dag:
@@ -201,7 +201,7 @@ def draw(config: TrainingConfig, number: int) -> Dag:
 
 
 async def rollout_config(
-    config: TrainingConfig, number: int, policy: Policy, dag: Dag, heat: Mapping[str, float], suite: Suite
+    config: TrainingConfig, number: int, policy: Policy, dag: Dag, scales: Mapping[str, float], suite: Suite
 ) -> RunConfig:
     """The run of an epoch: a seed of its own, tasks in a drawn order of its own, the epoch's graph and policy.
 
@@ -209,13 +209,13 @@ async def rollout_config(
     evaluation (once in some ten thousand epochs).
 
     Args:
-        heat: slot → what its temperature is multiplied by; see `heat`.
+        scales: slot → what its temperature is multiplied by; see `temperature_scales`.
         suite: of the training's run (`LoopState.suite`).
     """
     run = config.run
     tasks = _drawn_tasks(run, suite, number)[: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
-    team = heated(playing(run, policy, config.method.determinism), heat)
+    team = scale_temperatures(playing(run, policy, config.method.determinism), scales)
     team = team.model_copy(update={"tasks": tasks, "graph": graph})
     for attempt in count():
         seed = derive(run.seed, "rollout of epoch", number, attempt)

@@ -279,7 +279,7 @@ class EpochRecord(Definition):
     """Slot → LoRA adapter over it that it left; slots without one are missing."""
     edges: list[tuple[str, str]] = Field(default_factory=list)
     """(speaker, hearer) of the rollout."""
-    heat: dict[str, float] = Field(default_factory=dict)
+    temperature_scale: dict[str, float] = Field(default_factory=dict)
     """Slot → what its temperature was multiplied by in the rollout; empty where it sampled as declared."""
     played: Success | None = None
     """Of the rollout, of its episodes that broke, too; nothing is learned from those. None for epoch 0."""

@@ -321,8 +321,12 @@ def _said(text: str) -> list[dict[str, str | None]]:
 
 
 def _check_free(out: Path) -> None:
-    """UsageError for a folder with something in it: what lies there may be another run's."""
-    if out.is_dir() and any(out.iterdir()):
+    """UsageError for a folder with something in it: what lies there may be another run's.
+
+    Tables that a kill left half written are nothing; see `ParquetFolder`.
+    """
+    half_written = {f".{name}.parquet" for name in (*COLUMNS, *MORE)}
+    if out.is_dir() and any(path.name not in half_written for path in out.iterdir()):
         raise UsageError(f"{out}: holds something, and nothing is overwritten; name another folder with --parquet")
 
 

@@ -345,7 +345,7 @@ class Recipe:
     """The most pairs of one state; None for all."""
     attempts: int = 3
     """How often the adversary is asked about a cell."""
-    until_error: bool = False
+    stop_at_first_error: bool = False
     """Whether an episode's steps behind its first error are left out; see `collab.rewards.credit.behind_errors`."""
     seed: int = 0
     """Of the run."""
@@ -402,7 +402,7 @@ async def pair_up(
         RunFormatError: the run was recorded in another version of the environment.
     """
     judged, unjudged = _judged(trajectories, labels, recipe, space, states)
-    judged, beyond = _until_error(judged, recipe) if recipe.until_error else (judged, 0)
+    judged, beyond = _stop_at_first_error(judged, recipe) if recipe.stop_at_first_error else (judged, 0)
     lost = lost_by(adversary)
     asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, gate=asyncio.Semaphore(concurrency))
     try:
@@ -444,7 +444,9 @@ def _judged(
     return judged, unjudged
 
 
-def _until_error(judged: list[tuple[Case, JudgedStep]], recipe: Recipe) -> tuple[list[tuple[Case, JudgedStep]], int]:
+def _stop_at_first_error(
+    judged: list[tuple[Case, JudgedStep]], recipe: Recipe
+) -> tuple[list[tuple[Case, JudgedStep]], int]:
     """The steps up to the first error of their episode, and how many pairs the others could have had."""
     behind = behind_errors(step for _, step in judged)
     kept = [(case, step) for case, step in judged if case.key not in behind]

@@ -81,7 +81,7 @@ class Wish:
     cap: int | None = None
     """`NO_CAP` for no limit."""
     attempts: int | None = None
-    until_error: bool | None = None
+    stop_at_first_error: bool | None = None
     """Whether an episode has pairs up to its first error alone."""
     name: str | None = None
     """Of the new pairs; None for a free one."""
@@ -163,7 +163,9 @@ def _recipe(wish: Wish, before: Recipe) -> Recipe:
         threshold=before.threshold if wish.threshold is None else wish.threshold,
         cap=cap,
         attempts=before.attempts if wish.attempts is None else wish.attempts,
-        until_error=before.until_error if wish.until_error is None else wish.until_error,
+        stop_at_first_error=before.stop_at_first_error
+        if wish.stop_at_first_error is None
+        else wish.stop_at_first_error,
         seed=before.seed,
     )
 

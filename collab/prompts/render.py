@@ -10,6 +10,7 @@ itself, and a message stands in the very tokens in which it was generated: `Segm
 
 Templates lie in `prompts/<name>/` (Jinja, undefined names are errors): `system`, `shared`, `message`, `header`,
 `summary` and `question`. `LAYOUT` is the version of what this module promises about their order; a checkpoint names
+import functools
 the one it was trained on.
 
 The Jinja templates of a folder in `prompts/`: read, compiled and filled in the same way for whoever is asked.
@@ -24,6 +25,7 @@ error, and every mistake names the template.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -76,6 +78,24 @@ def _read(name: str, homes: Sequence[Path]) -> str:
     return read_text(path, within=None if path.is_relative_to(root()) else path.parent.parent)
 
 
+@functools.lru_cache(maxsize=32)
+def _environment(texts: frozenset[tuple[str, str]]) -> Sandbox:
+    """Where these texts are compiled, each once in a process."""
+    return Sandbox(
+        loader=jinja2.DictLoader({f"{name}.jinja": text for name, text in texts}),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # prompts are plain text
+    )
+
+
+@functools.lru_cache(maxsize=128)
+def _asked(environment: Sandbox, name: str, text: str) -> frozenset[str]:
+    """The names that a template asks for and does not set."""
+    return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(text, name=f"{name}.jinja")))
+
+
 class Templates:
     """Templates, ready to be filled in.
 
@@ -100,19 +120,12 @@ class Templates:
         missing = [name for name in names if name not in texts]
         if missing:
             raise ConfigError(f"prompts/{folder}: {', '.join(f'{name}.jinja' for name in missing)} missing")
-        environment = Sandbox(
-            loader=jinja2.DictLoader({f"{name}.jinja": text for name, text in texts.items()}),
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            autoescape=False,  # prompts are plain text
-        )
+        environment = _environment(frozenset(texts.items()))
         self._folder = folder
         try:
             known = {} if told is None else told
             for name in (name for name in names if name in known):
-                asked = jinja2.meta.find_undeclared_variables(environment.parse(texts[name], name=f"{name}.jinja"))
-                for odd in sorted(asked - set(known[name])):
+                for odd in sorted(_asked(environment, name, texts[name]) - set(known[name])):
                     raise ConfigError(self._says(name, f"'{odd}' is undefined", known[name]))
             self._templates = {name: environment.get_template(f"{name}.jinja") for name in names}
         except jinja2.TemplateSyntaxError as error:

@@ -72,6 +72,7 @@ class CriticDefinition(Keyless):
     """`agents/*.yaml` of a critic: who judges. Defaults are the paper's temperature and what a whole step needs."""
 
     description: str = ""
+    """What listings say of it."""
     prompt: str = FOLDER
     """Folder in `prompts/`."""
     sampling: SamplingDefinition = SamplingDefinition(temperature=0.1, max_tokens=2048)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.metadata
 import inspect
 import json
 import random
@@ -45,7 +44,7 @@ from collab.models.tokenizer import ChatTokenizer, stands_in_template, tells_dat
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
 from collab.seeds import Seeds, derive, generator
-from collab.trust import know_built_in
+from collab.trust import entry_points, know_built_in
 
 Group = Literal["environments", "models", "scorers", "critics", "adversaries", "algorithms"]
 
@@ -107,7 +106,7 @@ know_built_in(target for group in BUILT_IN.values() for target in group.values()
 
 def kinds(group: Group) -> dict[str, str]:
     """Every kind of a group that can be named: built-in ones and installed entry points, name → "module:Class"."""
-    outside = {point.name: point.value for point in importlib.metadata.entry_points(group=f"collab.{group}")}
+    outside = {point.name: point.value for point in entry_points() if point.group == f"collab.{group}"}
     return outside | BUILT_IN[group]
 
 

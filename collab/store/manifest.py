@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import platform
@@ -48,12 +49,17 @@ def now() -> str:
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
     """Versions of Python, the platform, Collab and those of `packages` that are installed; imports none of them."""
     found = {"python": platform.python_version(), "platform": platform.platform(), "collab": collab.__version__}
-    for package in packages:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    found.update({package: version for package in packages if (version := _version(package)) is not None})
     return found
+
+
+@functools.cache
+def _version(package: str) -> str | None:
+    """The version of a package that is installed, asked for once in a process; None where it is not."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

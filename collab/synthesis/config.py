@@ -55,6 +55,7 @@ class SynthConfig(Definition):
     """Everything that decides what a synthesis makes."""
 
     environment_name: str
+    """File that it came from."""
     environment: EnvironmentDefinition
     levels: list[Level] = Field(min_length=1)
     """In the order of the curriculum."""
@@ -67,11 +68,13 @@ class SynthConfig(Definition):
     sampling: SamplingDefinition = SamplingDefinition(temperature=0.1, max_tokens=2048)
     """Of the teacher's model (CollabUIAgents, Appendix C.4: 0.1)."""
     prompt_name: str = "default"
+    """Folder in `prompts/` of the prompt that the policy will read."""
     prompt: dict[str, str] = Field(default_factory=dict)
     """Template → text of the prompt that the policy will read."""
     context_tokens: int = Field(default=8192, ge=256)
     """Of the policy; rows are made as a policy with this context is asked."""
     history: int = Field(default=5, ge=0)
+    """Executed steps that the prompt shows at most."""
     max_tokens: int = Field(default=256, ge=1)
     """Of a reply, as a policy with this context will be asked: what is left of the context is for the screen."""
     tasks: list[str]
@@ -103,6 +106,7 @@ class SynthConfig(Definition):
     at_most: int | None = Field(default=2000, ge=1)
     """Rows per level, kind, app and action type that are kept; None keeps all."""
     seed: int = 0
+    """Draws screens, tasks and instances."""
     split: SplitChoice | None = None
     concurrency: int = Field(default=4, ge=1)
     """Units at once."""

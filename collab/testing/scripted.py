@@ -38,6 +38,7 @@ class ScriptedModel:
         fail_calls: positions (from 0) of calls that raise ModelFailure.
         hang_calls: positions of calls that never return.
         delay_s: seconds that every call takes.
+        name: what a run calls the policy.
 
     Raises:
         ConfigError: not exactly one of `replies` and `rule` was given.

@@ -123,6 +123,7 @@ def new_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[R
     partial = directory.with_name(f".{directory.name}.partial")
     try:
         with saving(directory, "try again"), quiet_transformers():
+            shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
             model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)
             write_layout(partial)

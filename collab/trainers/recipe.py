@@ -33,11 +33,13 @@ class Architecture(Definition):
     model_config = _FINITE
 
     layers: int = Field(ge=1)
+    """Transformer blocks."""
     hidden: int = Field(ge=8)
     """Width; a multiple of twice the heads, because each head rotates pairs."""
     intermediate: int = Field(ge=8)
     """Width inside the feed-forward part."""
     heads: int = Field(ge=1)
+    """Attention heads; `hidden` is a multiple of twice their number."""
     key_value_heads: int = Field(ge=1)
     """Heads of keys and values; divides `heads`."""
     vocabulary: int = Field(ge=300)
@@ -71,6 +73,7 @@ class Lora(Definition):
     model_config = _FINITE
 
     rank: int = Field(default=64, ge=1)
+    """Width of the adapter; its size grows with it."""
     alpha: float = Field(default=128, gt=0)
     """The adapter's output is multiplied by alpha / rank."""
     dropout: BelowOne = 0.0
@@ -96,6 +99,7 @@ class Recipe(Definition):
     epochs: int = Field(default=3, ge=1)
     """How often every row is seen."""
     learning_rate: float = Field(gt=0)
+    """Of the optimizer, after the warm-up."""
     final_norm_learning_rate: float | None = Field(default=None, gt=0)
     """Of the gain of the last norm, which sets how sure a policy is of what it says, on the same schedule: it is scaled
     as a whole (see `norms`). None trains it at `learning_rate`, number by number. With AdamW and all weights only."""
@@ -104,11 +108,13 @@ class Recipe(Definition):
     warmup: Share = 0.03
     """Share of the steps over which the learning rate rises from 0."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """Of the optimizer, decoupled from the gradient as in AdamW."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """"muon" trains the matrices inside the network with Muon and everything else with AdamW (see `muon`)."""
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
     """Of AdamW."""
     max_grad_norm: float = Field(default=1.0, gt=0)
+    """The gradient of a step is scaled down to this norm where it is longer."""
     batch_rows: int = Field(default=64, ge=1)
     """Rows per optimizer step at most, over all processes; up to one less than its forward passes are added where
     the rest of a window is too little for a step of its own."""
@@ -183,6 +189,7 @@ class CopyRecipe(Recipe):
     epochs: Literal[1] = 1
     """Sequences are made, not read; there are as many as the steps need."""
     steps: int = Field(default=800, ge=1)
+    """Optimizer steps."""
     shortest: int = Field(default=4, ge=2)
     """Tokens of the repeated part at least."""
     simple: Share = 0.7
@@ -213,7 +220,7 @@ class DpoRecipe(Recipe):
     """Direct preference optimisation on process preferences (CollabUIAgents, eq. 8)."""
 
     beta: float = Field(default=0.1, gt=0)
-    """The paper gives none."""
+    """How fast the loss flattens with the margin; the paper gives none."""
     anchor: float = Field(default=0.0, ge=0)
     """Weight of the mean negative log-likelihood per token of the chosen replies; 0 is plain DPO."""
     sharing: Literal["prefix", "none"] = "none"

@@ -15,6 +15,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -83,7 +84,12 @@ def serve(inspector: Inspector, gate: Gate, listener: socket.socket, ready: Call
         server_header=False,
         timeout_graceful_shutdown=_PATIENCE_S,
     )
-    server = uvicorn.Server(config)
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            self.should_exit = True  # uvicorn would raise the signal again at its end: a second one, see `interrupt`
+
+    server = Server(config)
 
     async def go() -> None:
         running = asyncio.create_task(server.serve(sockets=[listener]))
@@ -93,7 +99,7 @@ def serve(inspector: Inspector, gate: Gate, listener: socket.socket, ready: Call
             await asyncio.to_thread(ready)  # requests are answered meanwhile
         await running
 
-    with contextlib.suppress(KeyboardInterrupt):  # the signal that stopped it is given again when all is closed
+    with contextlib.suppress(KeyboardInterrupt):  # before or after the server hears signals itself
         asyncio.run(go())
 
 

@@ -38,8 +38,9 @@ belong to the training split and have a scripted solution, without which the ora
 Each proposed action is tried on a page that is rebuilt by replay, so two epochs of 800 steps there took 33 to 57
 minutes.
 What pages ask for is new to a team that comes from the phone, and it comes surer than it was: in two of three states no
-cell was right, and few cells differed. So it explores hotter by what it has become surer (`heat`), learns at five times
-the rate, and has four pairs of the phone among ten, so that it does not forget these meanwhile (docs/recipe.md).
+cell was right, and few cells differed. So it explores hotter by what it has become surer (`temperature_scale`), learns
+at five times the rate, and has four pairs of the phone among ten, so that it does not forget these meanwhile
+(docs/recipe.md).
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ _HOT = 1.5
 _PLAY = (f"agents.*.sampling.temperature={_HOT}", "agents.*.options.max_batch=192")
 _LEARN = settings(dpo__temperature=_HOT, held_out__episodes=36, held_out__before="false")
 """The policy that is measured is the one that is trained; what is held out is played after each epoch."""
-_NEW_GROUND = settings(heat=1.7, older=0.4, dpo__learning_rate=1e-4)
+_NEW_GROUND = settings(temperature_scale=1.7, replay_fraction=0.4, dpo__learning_rate=1e-4)
 """For a trained team on what it has never seen."""
 
 OTHER_SAMPLING = {f"new-seeds-sampling-{seed}": seed for seed in (1, 2)}

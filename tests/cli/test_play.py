@@ -1,5 +1,7 @@
 """Playing, measuring, comparing, looking at what was recorded and going on with it."""
 
+import gc
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +11,8 @@ import pytest
 
 from collab.cli.main import main
 from collab.store import log
+from collab.store.run import RunWriter
+from collab.types import Step
 
 LIBRARY = str(Path(__file__).parent / "library")
 REHEARSAL = "rehearsal: not a language model"
@@ -383,3 +387,22 @@ def test_a_prompt_folder_may_hold_only_what_differs_and_mistakes_in_it_end_nothi
     assert "prompts/brief/header.jinja: 'agnet' is undefined; it may ask for agent, round, rounds" in err
     assert "collab agents check" in err
     assert not Path("other").exists()
+
+
+@pytest.mark.slow
+def test_episodes_that_are_over_are_kept_on_the_disk_alone(collab, monkeypatch) -> None:
+    alive: dict[int, int] = {}
+    end, ended = RunWriter.end_episode, itertools.count(1)
+
+    def count(writer: RunWriter, *rest: object, **named: object) -> None:
+        number = next(ended)
+        if number in (6, 24):
+            gc.collect()
+            alive[number] = sum(type(one) is Step for one in gc.get_objects())
+        end(writer, *rest, **named)
+
+    monkeypatch.setattr(RunWriter, "end_episode", count)
+    asked = ("--env", "corridor", "--agents", "rehearsal", "--graph", "single", "--set", "concurrency=2")
+    code, _, err = collab("rollout", *asked, "--episodes", "24", "--out", "long")
+    assert code == 0, err
+    assert alive[24] - alive[6] < 15, "18 episodes were played meanwhile, of three steps and more each"

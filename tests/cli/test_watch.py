@@ -248,6 +248,49 @@ def test_ctrl_c_before_a_command_begins_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+@pytest.mark.parametrize(
+    ("body", "before"),
+    [
+        pytest.param("time.sleep(60)", "", id="waiting"),
+        pytest.param("asyncio.run(asyncio.sleep(60))", "", id="in a loop", marks=pytest.mark.variations),
+        pytest.param(
+            "time.sleep(60)",
+            "signal.signal(signal.SIGINT, signal.SIG_IGN)",
+            id="in a shell's background",
+            marks=pytest.mark.variations,
+        ),
+    ],
+)
+def test_sigterm_is_one_line_and_leaves_no_temporary_folder(tmp_path: Path, body: str, before: str) -> None:
+    command = "\n".join(
+        [
+            "import asyncio, signal, tempfile, time",
+            before,
+            "from collab.cli.main import app, run",
+            "@app.command('wait')",
+            "def wait() -> None:",
+            "    with tempfile.TemporaryDirectory():",
+            "        print('ready', flush=True)",
+            f"        {body}",
+            "run()",
+        ]
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "wait"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert list(tmp_path.iterdir())
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (1, "error: interrupted\n")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.variations
 @pytest.mark.parametrize(
     "body",

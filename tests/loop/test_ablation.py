@@ -19,13 +19,13 @@ from collab.loop.interfaces import algorithm_named, load_method
 
 COLLAB = algorithm_named("collabuiagents")
 CHANGED = {
-    "no-cr": {"objective", "pairs.anchors", "pairs.until_error"},
+    "no-cr": {"objective", "pairs.anchors", "pairs.stop_at_first_error"},
     "rft": {"objective", "pairs.anchors"},
     "no-edge-update": {"edges"},
     "single-agent": {"pairs.adversary", "pairs.correction"},
     "adversary-pairs": {"pairs.adversary", "pairs.correction"},
     "contrast-pairs": {"pairs.contrast", "pairs.correction"},
-    "all-steps": {"pairs.until_error"},
+    "all-steps": {"pairs.stop_at_first_error"},
     "no-anchor": {"dpo.anchor", "pairs.anchors"},
     "anchor": {"dpo.anchor"},
     "mixed-pairs": {"pairs.contrast"},
@@ -101,12 +101,12 @@ def test_trajectories_of_tasks_that_are_played_once_are_refused(configured) -> N
     assert configured("episodes=2", ablation="no-cr").method.objective == "trajectory-dpo"
     with pytest.raises(UsageError, match=r"1 episode of 1 task.*--set tasks=1 --set episodes=4"):
         configured("episodes=1", ablation="no-cr")
-    with pytest.raises(UsageError, match="older"):
-        configured("older=0.3", ablation="no-cr")
+    with pytest.raises(UsageError, match="replay_fraction"):
+        configured("replay_fraction=0.3", ablation="no-cr")
 
 
 def test_a_critic_that_is_not_asked_needs_no_calibration(configured, tmp_path: Path) -> None:
-    asked = ("critic=critic-outcome", "least_auc=0.9")
+    asked = ("critic=critic-outcome", "min_critic_auc=0.9")
     with pytest.raises(ConfigError, match="calibrate"):
         asyncio.run(admitted(configured(*asked), calibrations=tmp_path))
     assert "not asked" in asyncio.run(admitted(configured(*asked, ablation="no-cr"), calibrations=tmp_path))

@@ -57,7 +57,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
 def loop(server: FakeServer, configured: Any, process: Any, tmp_path: Path) -> LoopState:
     """A process whose critic is asked over that server."""
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
-    made: LoopState = process(configured(f"critic={tmp_path / 'judge.yaml'}", "least_auc=null"), tmp_path)
+    made: LoopState = process(configured(f"critic={tmp_path / 'judge.yaml'}", "min_critic_auc=null"), tmp_path)
     return made
 
 
@@ -155,7 +155,7 @@ def test_of_a_rollout_of_so_many_steps_only_those_are_judged(
 ) -> None:
     """Others are played beside them, and are not learned from."""
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
-    settings = [f"critic={tmp_path / 'judge.yaml'}", "least_auc=null", "episodes=null", "steps=8"]
+    settings = [f"critic={tmp_path / 'judge.yaml'}", "min_critic_auc=null", "episodes=null", "steps=8"]
     loop = process(configured(*settings), tmp_path)
     out = tmp_path / "run"
 
@@ -239,7 +239,7 @@ def test_a_kill_amid_judging_ahead_changes_nothing(
     """A process dies once a judgement is kept, while it plays; the one that goes on ends with the same hashes."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
-    settings = [f"critic={tmp_path / 'judge.yaml'}", "least_auc=null", "epochs=1", "episodes=20"]
+    settings = [f"critic={tmp_path / 'judge.yaml'}", "min_critic_auc=null", "epochs=1", "episodes=20"]
     (tmp_path / "config.json").write_text(schooled(*settings).model_dump_json())
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     rollout = killed / "epochs/1/rollout"

@@ -226,7 +226,12 @@ def test_a_card_tells_what_replies_were_sampled_with(configured: Callable[..., T
 
 
 def test_a_card_tells_rates_and_heat(configured: Callable[..., TrainingConfig], tmp_path: Path) -> None:
-    asked = ("dpo.learning_rate=0.004", "dpo.final_norm_learning_rate=0.1", "rate_decay=0.5", "heat=1.7")
+    asked = (
+        "dpo.learning_rate=0.004",
+        "dpo.final_norm_learning_rate=0.1",
+        "learning_rate_decay=0.5",
+        "temperature_scale=1.7",
+    )
     facts = training_facts(TrainingDir(tmp_path), configured(*asked), {}, 0, "shared")
     assert facts.lines["method"].endswith(
         "learning rate 0.004, of the last norm 0.1, times 0.5 from epoch to epoch; later rollouts as hot as the first; "

@@ -76,14 +76,14 @@ def test_a_critic_that_nobody_calibrated_judges_only_if_told_so(configured, tmp_
     ):
         known(configured("critic=critic-outcome"), tmp_path)
     assert "no finished calibration" in known(configured("critic=critic-outcome"), tmp_path, anyway=True)
-    assert "no finished calibration" in known(configured("critic=critic-outcome", "least_auc=null"), tmp_path)
+    assert "no finished calibration" in known(configured("critic=critic-outcome", "min_critic_auc=null"), tmp_path)
 
 
 def test_a_calibration_must_reach_what_the_method_wants(configured, tmp_path: Path) -> None:
     folder = calibrate(tmp_path, configured("critic=critic-outcome"), 0.65)
     with pytest.raises(ConfigError, match=r"AUC 0\.650 .* at least 0\.7 is wanted"):
         known(configured("critic=critic-outcome"), folder)
-    said = known(configured("critic=critic-outcome", "least_auc=0.65"), folder)
+    said = known(configured("critic=critic-outcome", "min_critic_auc=0.65"), folder)
     assert said.startswith("calibrated 2026-01-01T00:00:00.000Z: AUC 0.650, accuracy 0.750")
     assert known(configured("critic=critic-outcome"), folder, anyway=True) == said
 
@@ -153,14 +153,14 @@ def test_a_calibration_in_another_environment_is_told_and_stops_nobody(configure
 def test_what_was_measured_in_the_environment_that_is_trained_in_counts_before_later_ones(
     configured, tmp_path: Path
 ) -> None:
-    config = configured("critic=critic-outcome", "least_auc=0.8")
+    config = configured("critic=critic-outcome", "min_critic_auc=0.8")
     calibrate(tmp_path, config, 0.9)
     calibrate(tmp_path, config, 0.5, "mobile-miniwob", "2026-02-02T00:00:00.000Z")
     assert known(config, tmp_path).endswith("on 3 steps of fake[corridor]")
 
 
 def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:
-    assert known(configured("least_auc=1"), tmp_path) == NEEDS_NONE
+    assert known(configured("min_critic_auc=1"), tmp_path) == NEEDS_NONE
 
 
 def test_the_oracle_judges_only_where_solutions_are_known(configured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_p
     monkeypatch.setenv("OPENAI_API_KEY", "sk-nobody")
     out, config = (
         tmp_path / "run",
-        configured(f"run.agents.*.options.path={tiny}", "critic=critic-llm", "least_auc=null"),
+        configured(f"run.agents.*.options.path={tiny}", "critic=critic-llm", "min_critic_auc=null"),
     )
     with FakeServer() as server:
         asked = Part(kind="openai", options={"model": "fake", "base_url": server.url})

@@ -29,7 +29,7 @@ def config(schooled, tmp_path: Path) -> TrainingConfig:
     (tmp_path / "scorer.yaml").write_text(
         f"kind: model\noptions: {{path: {json.dumps(str(weights))}, device: cpu}}\nprompt: critic-model\n"
     )
-    found: TrainingConfig = schooled(f"critic={tmp_path / 'scorer.yaml'}", "least_auc=null", "epochs=1")
+    found: TrainingConfig = schooled(f"critic={tmp_path / 'scorer.yaml'}", "min_critic_auc=null", "epochs=1")
     return found
 
 

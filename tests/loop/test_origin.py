@@ -32,18 +32,19 @@ def test_an_origin_is_a_training_and_an_epoch(configured, first: Path) -> None:
 
 
 def test_agents_files_come_from_no_training(configured, tmp_path: Path) -> None:
-    assert origin_of("pocket", configured("older=0.3").method) is None
+    assert origin_of("pocket", configured("replay_fraction=0.3").method) is None
     assert configured().origin is None
     with pytest.raises(RunFormatError, match="no training"):
         origin_of(f"{tmp_path}@best", configured().method)
 
 
 def test_pairs_of_other_policies_or_another_objective_are_not_mixed_in(configured, first: Path) -> None:
-    same = configured("policies=per_agent", "older=0.3").method
+    same = configured("policies=per_agent", "replay_fraction=0.3").method
     assert origin_of(f"{first}@best", same) == Origin(run=str(first), epoch=1)
     for settings, told in ((("policies=shared",), "policies shared"), (("objective=rft",), "objective rft")):
-        method = configured("older=0.3", "pairs.anchors=0", *settings).method
+        method = configured("replay_fraction=0.3", "pairs.anchors=0", *settings).method
         with pytest.raises(
-            ConfigError, match=f"older: 0.3 mixes pairs of {first} in, .* and this training .*{told}.*; set older=0"
+            ConfigError,
+            match=f"replay_fraction: 0.3 mixes pairs of {first} in, .* this training .*{told}.*; set replay_fraction=0",
         ):
             origin_of(f"{first}@best", method)

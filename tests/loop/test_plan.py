@@ -138,7 +138,7 @@ def test_the_text_names_one_likely_time_beside_the_range(configured) -> None:
 
 
 def test_caps_older_pairs_and_passes_count(configured) -> None:
-    found = made(configured, "pairs.cap=2", "older=0.5", "dpo.epochs=3")
+    found = made(configured, "pairs.cap=2", "replay_fraction=0.5", "dpo.epochs=3")
     assert found.examples.high == 12 * 2
     assert found.trained.high == 12 * 2 * 100 * 3 / 0.5
 

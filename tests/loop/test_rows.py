@@ -177,7 +177,7 @@ def test_older_pairs_are_mixed_in_by_share(
     played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
 ) -> None:
     """A third of what is trained: half as many older rows as own ones."""
-    found = all_rows(played, chat, configured, "older=0.3333333333")
+    found = all_rows(played, chat, configured, "replay_fraction=0.3333333333")
     folder = TrainingDir(tmp_path)
     for number in (1, 2):
         counts = store_examples(found.config, folder, number, found.made)
@@ -200,7 +200,7 @@ def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
     first.create({})
     store_examples(learned.config, first, 1, learned.made)
     store_examples(learned.config, first, 2, all_rows(played, chat, configured, source="contrast").made)
-    found = all_rows(played, chat, configured, "older=0.5", source="adversary")
+    found = all_rows(played, chat, configured, "replay_fraction=0.5", source="adversary")
     config = found.config.model_copy(update={"origin": Origin(run=str(first.path), epoch=1)})
     second = TrainingDir(tmp_path / "second")
     counts = store_examples(config, second, 1, found.made)["shared"]
@@ -224,7 +224,7 @@ def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
 def test_an_epoch_that_taught_nothing_is_no_lost_one(
     played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
 ) -> None:
-    found = all_rows(played, chat, configured, "older=0.5")
+    found = all_rows(played, chat, configured, "replay_fraction=0.5")
     folder = TrainingDir(tmp_path)
     store_examples(found.config, folder, 1, CollabExamples.of(found.config))
     assert store_examples(found.config, folder, 2, found.made)["shared"].older == 0
@@ -302,8 +302,10 @@ def test_what_stands_behind_an_error_is_neither_held_on_to_nor_learned(
     labels = replace(labels, judged={key: spoilt(one) for key, one in labels.judged.items()})
     settings = ("objective=rft",) if objective == "rft" else ("pairs.anchors=4", "dpo.anchor=0.5")
 
-    def made(until_error: str) -> CollabExamples:
-        scribe = all_rows(played, chat, configured, *settings, f"pairs.until_error={until_error}").scribe
+    def made(stop_at_first_error: str) -> CollabExamples:
+        scribe = all_rows(
+            played, chat, configured, *settings, f"pairs.stop_at_first_error={stop_at_first_error}"
+        ).scribe
         if objective == "rft":
             return rewarded_rows(everything, labels, SPACE, scribe)
         found = pair_rows([pair(*cells(played)[0])], scribe)
@@ -365,7 +367,7 @@ def test_rows_that_say_the_same_are_counted_once_more_than_they_are_learned(
     played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
 ) -> None:
     """Every pair is there twice, and older ones are those of this epoch."""
-    found = all_rows(played, chat, configured, "older=0.5")
+    found = all_rows(played, chat, configured, "replay_fraction=0.5")
     found.made.rows["shared"] *= 2
     for number in (1, 2):
         counts = store_examples(found.config, TrainingDir(tmp_path), number, found.made)["shared"]

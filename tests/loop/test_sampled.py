@@ -162,7 +162,7 @@ def test_anchors_hold_on_to_what_was_sampled(
     spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path, changed
 ) -> None:
     record = acting(spoken.record, changed)
-    scribe = scribe_of(record, chat, configured, "pairs.anchors=4", "dpo.anchor=0.5", "pairs.until_error=false")
+    scribe = scribe_of(record, chat, configured, "pairs.anchors=4", "dpo.anchor=0.5", "pairs.stop_at_first_error=false")
     (first, *alone) = cells(record)
     made = pair_rows([against(*first, None)], scribe)
     add_anchors(made, [against(*first, None)], record.trajectories.values(), labelled(record), SPACE, scribe)
@@ -186,7 +186,7 @@ def test_rewarded_replies_are_learned_as_they_were_sampled(
     spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path, changed
 ) -> None:
     record = acting(spoken.record, changed)
-    scribe = scribe_of(record, chat, configured, "objective=rft", "pairs.until_error=false")
+    scribe = scribe_of(record, chat, configured, "objective=rft", "pairs.stop_at_first_error=false")
     played = list(record.trajectories.values())
     rollout = Rollout(number=1, run=record.run, path=tmp_path, trajectories=played)
     made = examples_of(rollout, JudgedRollout(labels=labelled(record), pairs=None), SPACE, scribe)

@@ -157,7 +157,8 @@ def test_states_of_optimizers_go_though_a_process_was_killed_before(configured, 
 
 def test_rates_fall_from_epoch_to_epoch_and_nothing_else_changes() -> None:
     method = override(
-        load_method(CollabUIAgents()), ["rate_decay=0.5", "dpo.learning_rate=0.008", "dpo.final_norm_learning_rate=0.1"]
+        load_method(CollabUIAgents()),
+        ["learning_rate_decay=0.5", "dpo.learning_rate=0.008", "dpo.final_norm_learning_rate=0.1"],
     )
     found = [method.recipe_of(number) for number in (1, 2, 3)]
     assert [recipe.learning_rate for recipe in found] == [0.008, 0.004, 0.002]
@@ -172,7 +173,7 @@ def test_rates_fall_from_epoch_to_epoch_and_nothing_else_changes() -> None:
 def test_each_epoch_is_trained_at_its_own_rate(
     configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
 ) -> None:
-    asked = (f"run.agents.*.options.path={tiny}", "rate_decay=0.5", "dpo.learning_rate=0.004")
+    asked = (f"run.agents.*.options.path={tiny}", "learning_rate_decay=0.5", "dpo.learning_rate=0.004")
     loop = process(configured(*asked), tmp_path)
     policy = first_policy(loop.config.run, loop.config.method)
     made = CollabExamples(rows={"shared": preferences[:2]}, refused={"shared": Counter()})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,6 +98,28 @@ def test_what_is_refused_leaves_no_directory_behind(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["verify-resume", "--set", "reference=other"]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_proof_that_is_ended_leaves_no_directory_and_no_process_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "collab.__main__", "verify-resume", "--quick"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert any("teaching" in line for line in iter(process.stderr.readline, ""))
+    while not list(tmp_path.glob("collab-verify-*/tiny")):  # the process that teaches is at work
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (1, "error: interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    assert not list(tmp_path.glob("collab-verify-*"))
 
 
 @pytest.mark.parametrize(("determinism", "found", "lines"), [("exact", 2, 1), ("fast", 1, 0)])

@@ -33,9 +33,13 @@ def server() -> Iterator[FakeServer]:
         yield running
 
 
+_opened: list[OpenAIModel] = []
+
+
 def model_of(server: FakeServer, **options: Any) -> OpenAIModel:
     model = OpenAIModel(model="fake", base_url=server.url, api_key_env="", **options)
     model.wait = lambda seconds: asyncio.sleep(0.01)
+    _opened.append(model)
     return model
 
 
@@ -45,8 +49,12 @@ def request(text: str = "Hello") -> Request:
 
 def play(scene: Callable[[], Awaitable[Any]]) -> Any:
     async def limited() -> Any:
-        async with asyncio.timeout(60):
-            return await scene()
+        try:
+            async with asyncio.timeout(60):
+                return await scene()
+        finally:
+            while _opened:
+                await _opened.pop()._transport.close()  # the connections alone: what was loaded is looked at
 
     return asyncio.run(limited())
 

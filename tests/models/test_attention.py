@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collab.models.engine import attention
 from collab.models.engine.attention import Pass, Rows, Segment, Shared, attend, attend_causal, join, places_of
-from collab.models.engine.scheduler import attention
 
 
 def whole(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

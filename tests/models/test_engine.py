@@ -13,10 +13,11 @@ import transformers
 
 from collab.errors import ConfigError, ModelFailure
 from collab.models.checkpoint import Checkpoint
+from collab.models.engine import attention
 from collab.models.engine.attention import Rows
 from collab.models.engine.padded import PaddedEngine, trusted_width
 from collab.models.engine.sampling import Answer, Job
-from collab.models.engine.scheduler import Engine, attention
+from collab.models.engine.scheduler import Engine
 from collab.models.tokenizer import ChatTokenizer, PromptIds
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Sampling
@@ -158,7 +159,13 @@ APART = {
 """Those whose prompts are computed one by one, and why."""
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+LIKE_OTHERS = {"llama", "phi3", "mixtral", "gptj"}
+"""Those that are computed in the way of another one."""
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=pytest.mark.slow) if name in LIKE_OTHERS else name for name in FAMILIES]
+)
 def test_any_family_is_answered_as_by_its_own_generate(family: str, folder: Path, tmp_path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     config = copy.deepcopy(FAMILIES[family])

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from collab.errors import ModelFailure
 from collab.models.checkpoint import Checkpoint
+from collab.models.engine import sampling
 from collab.models.engine.kv_cache import RowStore
 from collab.models.engine.padded import PaddedEngine
 from collab.models.engine.sampling import Answer, Job
-from collab.models.engine.scheduler import Bound, Engine, Line, sampling
+from collab.models.engine.scheduler import Bound, Engine, Line
 from collab.models.tokenizer import ChatTokenizer, PromptIds
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Sampling

@@ -173,7 +173,7 @@ def test_what_is_in_flight_when_patience_ends_is_waited_for_and_nothing_else_is_
     class Slow(SamplerAdversary):
         async def propose(self, occasion: Occasion) -> Proposal | None:
             is_slow = steps.setdefault(occasion.case.key, len(steps) < 2)
-            await asyncio.sleep(0.2 if is_slow else 0)
+            await asyncio.sleep(1 if is_slow else 0)
             if not is_slow:
                 raise ModelFailure("gone")
             answered.append(occasion)
@@ -243,7 +243,7 @@ def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor: Any, source
             if not any(rewards[cell.cell] for cell in step.matrix if cell.action == step.executed):
                 wrong[trajectory.id] = step.index
     assert wrong, "somebody errs here"
-    cut = made(corridor, labels, replace(recipe, until_error=True)).pairing
+    cut = made(corridor, labels, replace(recipe, stop_at_first_error=True)).pairing
     kept = [one for one in whole.pairs if one.chosen[0].step <= wrong.get(one.chosen[0].trajectory, 99)]
     assert list(cut.pairs) == kept
     assert 0 < len(kept) < len(whole.pairs)

@@ -408,13 +408,13 @@ def test_an_agents_file_makes_worse_sides_up_once(run: Path, library: Library) -
 
 def test_pairs_end_at_the_first_error_until_something_else_is_said(run: Path, library: Library) -> None:
     whole = made(run, library, name="whole")
-    cut = made(run, library, until_error=True, name="cut")
+    cut = made(run, library, stop_at_first_error=True, name="cut")
     capped = made(run, library, cap=1)
     assert cut.stored is not None
     assert capped.stored is not None
     assert set(ids(cut)) < set(ids(whole))
-    assert (cut.stored.head.recipe.until_error, capped.stored.head.recipe.until_error) == (True, True)
-    assert ids(made(run, library, cap=NO_CAP, until_error=False)) == ids(whole)
+    assert (cut.stored.head.recipe.stop_at_first_error, capped.stored.head.recipe.stop_at_first_error) == (True, True)
+    assert ids(made(run, library, cap=NO_CAP, stop_at_first_error=False)) == ids(whole)
 
 
 def test_adversaries_take_turns_by_weight(run: Path, library: Library) -> None:

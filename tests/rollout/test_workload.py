@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from collab.rollout import collector as module
 from collab.rollout.collector import Workload
-from collab.rollout.episode import collector as module
 
 
 def play(lengths: list[int], budget: int, workers: int, startup: float, monkeypatch: pytest.MonkeyPatch) -> list[float]:

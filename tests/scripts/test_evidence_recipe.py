@@ -141,12 +141,12 @@ def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     ("path", "value", "told"),
     [
         ("method.dpo.learning_rate", 5e-5, "method.dpo.learning_rate: 5e-05 there, 2e-05 today"),
-        ("method.rate_decay", ..., "method.rate_decay: 1.0 there, 0.5 today"),
+        ("method.learning_rate_decay", ..., "method.learning_rate_decay: 1.0 there, 0.5 today"),
         (
             "method.pairs",
             {"adversary": 1},
             "method.pairs.adversary: 1.0 there, 0.0 today; method.pairs.correction: 0.0 there, 1.0 today; "
-            "method.pairs.until_error: false there, true today; 1 more",
+            "method.pairs.stop_at_first_error: false there, true today; 1 more",
         ),
         ("method.left_out", 1, "configuration of another version: .*left_out"),
         ("run.graph.rounds", 2, "graph.rounds: 2 there, 3 today"),

@@ -26,11 +26,16 @@ from collab.config import (
 from collab.envs.android.device_tasks import DeviceTask
 from collab.envs.web.live_tasks import LiveTask
 from collab.graphs.edges import SAMPLERS
+from collab.library import presets_in
+from collab.loop.interfaces import algorithm_named, load_method
 from collab.preferences import adversary
 from collab.prompts import render
 from collab.rewards import llm, reward_model
+from collab.rewards.calibration.config import CalibrationConfig
 from collab.rollout.build import BUILT_IN
 from collab.synthesis import llm_prompts as teacher
+from collab.synthesis.config import SynthConfig
+from collab.trainers.recipe import Architecture, CopyRecipe, DpoRecipe, SftRecipe
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -107,6 +112,57 @@ def test_built_in_prompts_use_no_other_variables(folder: str) -> None:
         text = (ROOT / "prompts" / folder / f"{name}.jinja").read_text(encoding="utf-8")
         used = jinja2.meta.find_undeclared_variables(jinja2.Environment(autoescape=True).parse(text))
         assert used <= {*variables, *reference.FORM}, name
+
+
+SETTINGS: dict[str, type[BaseModel]] = {
+    "A run": RunConfig,
+    **{f"A training by {name}": algorithm_named(name).method for name in BUILT_IN["algorithms"]},
+    "A synthesis": SynthConfig,
+    "A calibration": CalibrationConfig,
+    "A new checkpoint": Architecture,
+}
+STAGES: dict[str, type[BaseModel]] = {"sft": SftRecipe, "dpo": DpoRecipe, "copy": CopyRecipe}
+
+
+def section(page: str, title: str) -> dict[str, str]:
+    """Setting → what stands in its last column."""
+    text = re.search(rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert text, title
+    return dict(re.findall(r"^\| `([^`]+)` \|.*\| (.*) \|$", text.group(1), re.MULTILINE))
+
+
+def leaves(name: str, value: object) -> set[str]:
+    """Dotted paths of a value as it is written to a file."""
+    if not isinstance(value, dict) or not value:
+        return {name}
+    return {path for key, inner in value.items() for path in leaves(f"{name}.{key}", inner)}
+
+
+@pytest.mark.parametrize("title", SETTINGS)
+def test_every_setting_is_there_and_explained(pages: dict[str, str], title: str) -> None:
+    rows = section(pages["settings.md"], title)
+    for name in SETTINGS[title].model_fields:
+        assert any(re.match(rf"{name}(\.|$)", path) for path in rows), name
+    assert [path for path, meaning in rows.items() if not meaning.strip()] == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_setting_of_a_recipe_is_there_and_explained(pages: dict[str, str], stage: str) -> None:
+    text = pages["settings.md"]
+    rows = section(text, "A fine-tuning") | section(text, f"A fine-tuning, {stage}")
+    for name in STAGES[stage].model_fields:
+        assert any(re.match(rf"{name}(\.|$)", path) for path in rows), name
+    assert [path for path, meaning in rows.items() if not meaning.strip()] == []
+
+
+@pytest.mark.parametrize("name", BUILT_IN["algorithms"])
+def test_whatever_a_preset_sets_can_be_looked_up(pages: dict[str, str], name: str) -> None:
+    """Of each algorithm, down to the fields of its recipe."""
+    algorithm, rows = algorithm_named(name), section(pages["settings.md"], f"A training by {name}")
+    for preset in presets_in(algorithm.presets):
+        found = load_method(algorithm, preset).model_dump(mode="json")
+        for path in {one for key, value in found.items() for one in leaves(key, value)}:
+            assert any(path == row or path.startswith(f"{row}.") or row.startswith(f"{path}.") for row in rows), path
 
 
 def test_every_setting_of_a_run_is_there(pages: dict[str, str]) -> None:

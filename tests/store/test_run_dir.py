@@ -1,5 +1,6 @@
 """New directories: whole or free after a kill at any moment, and made by one process alone."""
 
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 from collab.cli.main import main
 from collab.errors import UsageError
 from collab.store.run_dir import check_free, is_free, new_directory
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 LIBRARY = str(Path(__file__).parents[1] / "cli" / "library")
 ROLLOUT = ["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "1", "--library", LIBRARY, "--out"]
@@ -65,29 +67,6 @@ def test_a_rollout_killed_before_its_head_is_there_can_be_begun_again(tmp_path: 
     assert killed_early >= 4, "before the directory, the lock, the half-written head and its renaming"
 
 
-def test_of_commands_that_make_the_same_directory_at_once_one_wins(tmp_path: Path) -> None:
-    read, write = os.pipe()
-
-    def begin() -> int:
-        os.close(write)
-        os.read(read, 1)  # until the parent closes its end
-        return main([*ROLLOUT, str(tmp_path / "run")])
-
-    children = []
-    for _ in range(4):
-        if not (child := os.fork()):
-            code = 70
-            try:
-                code = begin()
-            finally:
-                os._exit(code)
-        children.append(child)
-    os.close(write)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert sorted(codes) == [0, 2, 2, 2]
-    assert main(["runs", "show", str(tmp_path / "run")]) == 0
-
-
 def test_what_a_dead_process_left_is_free_and_anything_else_is_not(tmp_path: Path) -> None:
     assert is_free(tmp_path / "missing", "head.json")
     (tmp_path / "lock").touch()
@@ -106,3 +85,129 @@ def test_what_a_dead_process_left_is_free_and_anything_else_is_not(tmp_path: Pat
         check_free(tmp_path, "head.json", noun="thing", resume="go")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     assert not is_free(tmp_path / "dangling", "head.json")
+
+
+def die_before(head: Path) -> None:
+    """Kill this process as it puts a written head into its place."""
+
+    def hear(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "os.rename" and Path(str(arguments[1])) == head:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hear)
+
+
+def finetuning(folder: Path) -> list[str]:
+    """A copy training of seconds."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    base = make_tiny_checkpoint(folder / "base", hidden=32, context=256)
+    settings = ("context=200", "longest=20", "gap=5", "batch_rows=2", "rows_at_once=2", "steps=1")
+    small = [part for one in settings for part in ("--set", one)]
+    return ["finetune", "--stage", "copy", "--base", str(base), *small]
+
+
+def synthesis(folder: Path) -> list[str]:
+    return ["synth", "--env", "corridor", "--episodes", "1", "--screens", "2", "--library", LIBRARY]
+
+
+def calibration(folder: Path) -> list[str]:
+    asked = ["critic", "calibrate", "--env", "corridor", "--critic", "critic-oracle", "--cases", "2"]
+    return [*asked, "--library", LIBRARY]
+
+
+def transfer(folder: Path) -> list[str]:
+    pytest.importorskip("torch")  # once, for all that are born here
+    team = ["--agents", "parrot", "--base", "parrot", "--env", "corridor", "--graph", "single"]
+    return ["transfer", "--mode", "direct", *team, "--seeds", "30", "--episodes", "1", "--library", LIBRARY]
+
+
+def rollout(folder: Path) -> list[str]:
+    return ROLLOUT[:-1]
+
+
+def evaluation(folder: Path) -> list[str]:
+    asked = ["eval", "--env", "corridor", "--agents", "rehearsal", "--seeds", "30,31", "--episodes", "1"]
+    return [*asked, "--library", LIBRARY]
+
+
+COMMANDS = [
+    (synthesis, "synth.json"),
+    (calibration, "calibration.json"),
+    pytest.param(transfer, "transfer.json", marks=pytest.mark.slow),
+    pytest.param(finetuning, "finetune.json", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("command", "head"), [(evaluation, "seed-30/run.json"), *COMMANDS])
+def test_a_command_killed_before_its_head_is_there_is_begun_again_by_the_same_words(
+    command: Callable[[Path], list[str]], head: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    asked = [*command(tmp_path), "--out", str(out)]
+
+    def life() -> int:
+        die_before(out / head)
+        return main(asked)
+
+    assert in_a_child(life) == -signal.SIGKILL
+    place = out / head
+    left = {path.name for path in place.parent.iterdir()}
+    assert place.name not in left
+    assert any(name.startswith(f".{place.name}.") for name in left), "it was half written"
+    assert main(asked) == 0, capsys.readouterr().err
+    assert place.exists()
+    assert not list(place.parent.glob(f".{place.name}.*"))
+
+
+def test_an_export_killed_before_its_tables_are_there_is_begun_again_by_the_same_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow.parquet")
+    run, out = tmp_path / "run", tmp_path / "out"
+    assert main([*ROLLOUT, str(run)]) == 0
+    asked = ["runs", "export", str(run), "--parquet", str(out)]
+
+    def life() -> int:
+        die_before(out / "episodes.parquet")
+        return main(asked)
+
+    assert in_a_child(life) == -signal.SIGKILL
+    assert any(out.iterdir()), "it was half written"
+    assert main(asked) == 0, capsys.readouterr().err
+    assert (out / "episodes.parquet").exists()
+    assert not list(out.glob(".*"))
+    assert main(asked) == 2
+    assert "holds something, and nothing is overwritten" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "head"), [(rollout, "run.json"), *COMMANDS])
+def test_of_commands_that_make_the_same_directory_at_once_one_wins(
+    command: Callable[[Path], list[str]], head: str, tmp_path: Path
+) -> None:
+    asked = [*command(tmp_path), "--out", str(tmp_path / "out")]
+    read, write = os.pipe()
+
+    def begin(number: int) -> int:
+        os.close(write)
+        os.read(read, 1)  # until the parent closes its end
+        with (tmp_path / f"told{number}").open("w") as told, contextlib.redirect_stderr(told):
+            return main(asked)
+
+    children = []
+    for number in range(3):
+        if not (child := os.fork()):
+            code = 70
+            try:
+                code = begin(number)
+            finally:
+                os._exit(code)
+        children.append(child)
+    os.close(write)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert sorted(codes) == [0, 2, 2]
+    assert (tmp_path / "out" / head).exists()
+    for number in (number for number, code in enumerate(codes) if code == 2):
+        last = (tmp_path / f"told{number}").read_text().splitlines()[-1]
+        assert last.startswith(f"error: {tmp_path / 'out'}: "), last
+        assert "is being written by process" in last or "is there already" in last

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import resource
 import shutil
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Trainer
 from trl import SFTConfig
 
+from collab.data.example import Row
 from collab.data.tokenize import read_data
 from collab.errors import ConfigError, RunFormatError, StoreFailure, TrainingFailure, UsageError
 from collab.models.base import Reply, Request
@@ -294,6 +296,28 @@ def test_dpo_starts_at_the_loss_of_equal_policies(samples, base: Path, tmp_path:
         count += len(pair.chosen)
     anchored = first_loss(prepared, tmp_path / "anchored")
     assert anchored == pytest.approx(0.693147 + 0.5 * total / count, rel=1e-5)
+
+
+@pytest.mark.variations
+@pytest.mark.parametrize("sharing", ["none", "prefix"])
+@pytest.mark.parametrize("held", [5, 13])
+def test_anchors_leave_the_preference_term_its_weight(
+    sharing: str, held: int, samples, base: Path, tmp_path: Path
+) -> None:
+    """Three pairs, and replies that are only held on to: metrics have the loss and the gradient of the pairs."""
+    rows = samples.rows(3 + held, ["preference"])
+    anchors = [replace(row, rejected=row.reply) for row in rows[3:]]
+    small = ("epochs=1", "batch_rows=16", "rows_at_once=8", f"sharing={sharing}")
+
+    def first(rows: list[Row], out: Path, anchor: float = 0) -> dict[str, float]:
+        trained(prepare(samples.task(base, "dpo", *small, f"anchor={anchor}"), rows), out)
+        return RunFolder(out).read_metrics()[0]
+
+    alone, among = first(rows[:3], tmp_path / "alone"), first(rows[:3] + anchors, tmp_path / "among")
+    assert alone["loss"] == pytest.approx(math.log(2), abs=1e-5)
+    assert among["loss"] == pytest.approx(alone["loss"], abs=1e-5)
+    assert among["grad_norm"] == pytest.approx(alone["grad_norm"], rel=2e-3)
+    assert first(rows[:3] + anchors, tmp_path / "anchored", anchor=1)["loss"] > 1
 
 
 @pytest.mark.parametrize("settings", [[], pytest.param(["lora={rank: 4}"], marks=pytest.mark.slow)])

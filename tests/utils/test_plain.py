@@ -16,7 +16,7 @@ from collab.cli.main import main
 from collab.utils.files import NotPlain, check_folders, foreign_entries, open_plain, read_plain
 
 SECRET = "a line that nobody was to see"
-LIBRARY = str(Path(__file__).parent / "cli" / "library")
+LIBRARY = str(Path(__file__).parents[1] / "cli" / "library")
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def test_files_of_a_library(
     tmp_path: Path, target: Path, capsys: pytest.CaptureFixture[str], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    prompt = shutil.copytree(Path(__file__).parents[1] / "prompts" / "default", tmp_path / "own" / "prompts" / "mine")
+    prompt = shutil.copytree(Path(__file__).parents[2] / "prompts" / "default", tmp_path / "own" / "prompts" / "mine")
     (prompt / "system.jinja").unlink()
     KINDS[what](prompt / "system.jinja", target)
     (tmp_path / "own" / "agents").mkdir()

@@ -147,7 +147,7 @@ def test_without_the_extra_pages_are_one_line_and_a_report_is_written(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in [one for one in sys.modules if one.startswith(("fastapi", "starlette", "uvicorn"))]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("guard", "routes", "server"):
+    for name in ("auth", "server"):
         monkeypatch.setattr(f"collab.view.{name}", sys.modules[f"collab.view.{name}"])  # put back afterwards, too
         monkeypatch.delitem(sys.modules, f"collab.view.{name}")
     assert main(["view", str(recorded)]) == 2

@@ -43,13 +43,13 @@ async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway:
         anyway: let it judge, whatever is known of it.
 
     Raises:
-        ConfigError: it has no calibration, or one that does not reach the method's `least_auc`; or it or the
+        ConfigError: it has no calibration, or one that does not reach the method's `min_critic_auc`; or it or the
             environment cannot be built.
         RunFormatError: its calibration is needed and cannot be read.
     """
     if not config.method.is_judged:
         return f"not asked, objective {config.method.objective} learns from outcomes alone"
-    name, kind, least = config.method.critic, config.critic.kind, config.method.least_auc
+    name, kind, least = config.method.critic, config.critic.kind, config.method.min_critic_auc
     bench = Bench.of(name, config.critic, config.critic_texts)
     try:
         found = _calibration(bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXEMPT)
@@ -228,7 +228,7 @@ class CollabUIAgents(Algorithm):
     def check_origin(self, method: Method, other: TrainingConfig, run: Path) -> None:
         """Refuse to mix examples in that this training cannot learn from."""
         own = _own(method)
-        if not own.older:
+        if not own.replay_fraction:
             return
         theirs = other.method.objective if isinstance(other, CollabConfig) else other.algorithm
         kinds = [
@@ -236,8 +236,8 @@ class CollabUIAgents(Algorithm):
         ]
         if kinds[0] != kinds[1]:
             raise ConfigError(
-                f"older: {own.older:g} mixes pairs of {run} in, which has {kinds[0]}, and this training {kinds[1]}; "
-                "set older=0, or train as it was trained"
+                f"replay_fraction: {own.replay_fraction:g} mixes pairs of {run} in, which has {kinds[0]}, "
+                f"and this training {kinds[1]}; set replay_fraction=0, or train as it was trained"
             )
 
     async def doubts(self, config: TrainingConfig) -> list[str]:

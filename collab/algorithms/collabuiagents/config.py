@@ -43,7 +43,7 @@ class Pairs(Definition):
     """The most pairs of one state; None for all."""
     attempts: int = Field(default=3, ge=1)
     """How often the adversary is asked about a cell."""
-    until_error: bool = False
+    stop_at_first_error: bool = False
     """Whether an episode teaches up to its first error alone, that step included: the first one in which nobody named
     an action, or whose executed action was judged and not rewarded; what nobody judged is no error. Holds for anchors
     and rewarded replies (`rft`), too."""
@@ -68,7 +68,7 @@ class Pairs(Definition):
             threshold=self.threshold,
             cap=self.cap,
             attempts=self.attempts,
-            until_error=self.until_error,
+            stop_at_first_error=self.stop_at_first_error,
             seed=seed,
         )
 
@@ -86,13 +86,13 @@ class CollabMethod(Method):
     """What DPO compares with: the policy before any training, or that of the epoch before."""
     critic: str = "critic-llm"
     """Agents file of who judges; its rewards are what is learned from."""
-    least_auc: float | None = Field(default=0.7, ge=0, le=1)
+    min_critic_auc: float | None = Field(default=0.7, ge=0, le=1)
     """What the critic's last calibration must have reached (`collab critic calibrate`); None lets any critic judge. The
     oracle needs no calibration."""
     adversary: Asked = Asked(kind="sampler")
     """Who makes worse sides up: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: Pairs = Pairs()
-    older: float = Field(default=0.0, ge=0, lt=1)
+    replay_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Share of pairs of older epochs among those that are trained, as far as there are enough. Where the team comes
     from another training (`--agents RUN@last`), its epochs are older ones, too: what was learned there is rehearsed."""
     dpo: DpoRecipe
@@ -110,13 +110,15 @@ class CollabMethod(Method):
     def _compares_whole_epochs(self) -> CollabMethod:
         if self.objective != "trajectory-dpo":
             return self
-        if self.pairs.until_error:
+        if self.pairs.stop_at_first_error:
             raise ValueError(
-                "pairs.until_error: true, but whole trajectories are compared; set pairs.until_error=false"
+                "pairs.stop_at_first_error: true, but whole trajectories are compared; "
+                "set pairs.stop_at_first_error=false"
             )
-        if self.older:
+        if self.replay_fraction:
             raise ValueError(
-                f"older: {self.older:g}, but whole trajectories are compared within their epoch; set older=0"
+                f"replay_fraction: {self.replay_fraction:g}, but whole trajectories are compared within their epoch; "
+                "set replay_fraction=0"
             )
         if self.processes > 1:
             raise ValueError(
@@ -161,7 +163,7 @@ class CollabConfig(TrainingConfig):
 ABLATIONS: dict[str, Ablation] = {
     "no-cr": Ablation(
         description="no credit re-assignment: DPO between whole trajectories, solved against unsolved",
-        settings=("objective=trajectory-dpo", "pairs.anchors=0", "pairs.until_error=false"),
+        settings=("objective=trajectory-dpo", "pairs.anchors=0", "pairs.stop_at_first_error=false"),
     ),
     "rft": Ablation(
         description="rejective fine-tuning in place of preferences: learn the rewarded replies, compare with nothing",
@@ -194,7 +196,7 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "all-steps": Ablation(
         description="episodes teach to their end, not up to their first error",
-        settings=("pairs.until_error=false",),
+        settings=("pairs.stop_at_first_error=false",),
     ),
     "anchor": Ablation(
         description="the loss holds on to the likelihood of chosen replies, with weight 5",

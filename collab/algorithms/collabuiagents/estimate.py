@@ -72,7 +72,7 @@ def count_examples(
         replies = Range(low=0, high=rolled.high * cells / 2)
         return Estimate(noun=noun, examples=pairs, replies=replies, slower=_ONCE_MORE, labels=labels, training=training)
     pairs = Range(low=0, high=rolled.high * min(cells, (method.pairs.cap or cells) + method.pairs.anchors))
-    replies = pairs.times(1 / (1 - method.older))
+    replies = pairs.times(1 / (1 - method.replay_fraction))
     return Estimate(noun=noun, examples=pairs, replies=replies, labels=labels, training=training)
 
 

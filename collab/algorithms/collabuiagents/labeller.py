@@ -492,5 +492,5 @@ def _recipe(one: Recipe) -> str:
     return (
         f"{','.join(f'{name}={weight:g}' for name, weight in one.sources.weights.items())} "
         f"threshold={one.threshold:g} cap={one.cap or 'none'} attempts={one.attempts} "
-        f"until_error={str(one.until_error).lower()} seed={one.seed}"
+        f"stop_at_first_error={str(one.stop_at_first_error).lower()} seed={one.seed}"
     )

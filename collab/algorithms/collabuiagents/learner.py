@@ -222,7 +222,7 @@ def _judged(
 
 def _behind(steps: Iterable[JudgedStep], builder: ExampleBuilder) -> frozenset[tuple[str, int]]:
     """The steps (trajectory, step) that teach nothing because of where they stand."""
-    return behind_errors(steps) if method_of(builder).pairs.until_error else frozenset()
+    return behind_errors(steps) if method_of(builder).pairs.stop_at_first_error else frozenset()
 
 
 def _rewarded(step: JudgedStep, builder: ExampleBuilder) -> Iterator[Target]:
@@ -319,7 +319,7 @@ def store_examples(
     config: CollabConfig, folder: TrainingDir, number: int, made: CollabExamples
 ) -> dict[str, CollabCounts]:
     """Write the examples of an epoch, with those of older epochs that are drawn for it, and return their counts."""
-    file, share = FILES[config.method.objective], config.method.older
+    file, share = FILES[config.method.objective], config.method.replay_fraction
     older = {
         group: draw_older(config, folder, number, group, file=file, share=share, own=len(rows), purpose="older pairs")
         for group, rows in made.rows.items()

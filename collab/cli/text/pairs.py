@@ -264,7 +264,7 @@ def _recipe(head: PairHead) -> str:
     sources = " and ".join(f"{name} {weight:g}" for name, weight in recipe.sources.weights.items())
     cap = "no cap" if recipe.cap is None else f"at most {recipe.cap} per state"
     who = "" if head.adversary is None else f", worse sides by {head.adversary}"
-    end = ", up to each episode's first error" if recipe.until_error else ""
+    end = ", up to each episode's first error" if recipe.stop_at_first_error else ""
     return f"{sources}; rewarded above {recipe.threshold:g} by {head.critic} (labels {head.labels!r}); {cap}{end}{who}"
 
 

@@ -102,10 +102,10 @@ def told_epochs(records: Sequence[EpochRecord]) -> list[str]:
 
 def _heat(record: EpochRecord) -> list[str]:
     """By what the rollout was hotter than declared; one number where all agents share a policy."""
-    told = {slot: f"{factor:.2f}" for slot, factor in record.heat.items()}
+    told = {slot: f"{factor:.2f}" for slot, factor in record.temperature_scale.items()}
     different = set(told.values())
     values = ", ".join(different if len(different) == 1 else (f"{slot} {factor}" for slot, factor in told.items()))
-    return [f"heat     temperatures of the rollout times {values}"] if told else []
+    return [f"scale    temperatures of the rollout times {values}"] if told else []
 
 
 def _examples(name: str, found: ExampleCounts) -> list[str]:

@@ -7,6 +7,8 @@ What happens beside the page is answered by fixed rules and told once, in `take_
 - a new window becomes a tab and is shown as soon as its page begins to arrive; above `max_tabs` it is closed again;
 - a closed tab leaves the list; when the last one closes, an empty one opens;
 - downloads are refused;
+- a link to another program (tel:, mailto:, any scheme that is not the browser's own) is not followed: the browser
+  would ask in a window of its own, behind which the page hears no mouse;
 - a navigation to an address that the policy forbids by its text does not happen: the page stays as it was. Anything
   else (a name that turns out to be private, a picture, a script) fails at the gate and is listed by `take_refusals`.
 """
@@ -15,6 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,6 +36,18 @@ if TYPE_CHECKING:
 
 MOST_NOTICES = 8
 """Notices of one step that are told in full; the others are counted."""
+
+_OWN_SCHEME = "^(https?|about|blob|data|file|filesystem|javascript|view-source|chrome(-[a-z]+)?):"
+"""Addresses that the browser opens itself; all others belong to another program."""
+_STAY = f"""
+{{
+  const own = new RegExp({json.dumps(_OWN_SCHEME)}, "i");
+  globalThis.navigation?.addEventListener("navigate", (event) => {{
+    if (!own.test(event.destination.url)) event.preventDefault();
+  }});
+}}
+"""
+"""Run in every document before its own scripts."""
 
 AWAITED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that a page is still loading for."""
@@ -216,9 +232,22 @@ class Window:
         page = _page_of(request)
         return request.is_navigation_request() if page is None else page is self._shown
 
-    def _announced(self, _: Mapping[str, Any]) -> None:
+    def _announced(self, event: Mapping[str, Any]) -> None:
         """A page opens a new tab; it is there only when its own page begins to arrive."""
-        self._opening += 1
+        if not self._refuse_program(event):
+            self._opening += 1
+
+    def _left(self, event: Mapping[str, Any]) -> None:
+        """A frame is about to go to another address; one of another program is not opened."""
+        self._refuse_program(event)
+
+    def _refuse_program(self, event: Mapping[str, Any]) -> bool:
+        """Tell of an address that is not opened because another program would; whether it is one."""
+        url = str(event["url"])
+        is_foreign = bool(url) and re.match(_OWN_SCHEME, url, re.IGNORECASE) is None
+        if is_foreign:
+            self._notice(f"{cut(hide_in_addresses(url), 200)} was not opened: it is for another program")
+        return is_foreign
 
     def _asked(self, dialog: Dialog) -> None:
         answer = "OK" if self._dialogs == "accept" else "Cancel"
@@ -246,6 +275,7 @@ class Window:
             await session.send("Security.enable")
             await session.send("Security.setOverrideCertificateErrors", {"override": True})
         session.on("Page.windowOpen", self._announced)
+        session.on("Page.frameScheduledNavigation", self._left)
         await session.send("Page.enable")  # a busy page answers late: the guard must not wait for it
 
     async def _vouch(self, session: CDPSession, event: Mapping[str, Any]) -> None:
@@ -300,6 +330,7 @@ async def open_window(
         raise
     window = Window(context, gate, policy, dialogs, max_tabs)
     try:
+        await context.add_init_script(_STAY)
         await window.new_tab()
         await window.settle_tabs()
     except BaseException:

@@ -37,6 +37,7 @@ class CalibrationConfig(Definition):
     """Everything that decides what a critic is asked."""
 
     environment_name: str
+    """File that it came from."""
     environment: EnvironmentDefinition
     critic_name: str
     """Of its agents file."""
@@ -54,6 +55,7 @@ class CalibrationConfig(Definition):
     bins: int = Field(default=10, ge=1)
     """Columns of the reliability picture."""
     seed: int = 0
+    """Draws the known steps and their order."""
     split: SplitChoice | None = None
     concurrency: int = Field(default=4, ge=1)
     """Steps that are judged at once."""

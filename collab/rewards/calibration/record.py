@@ -148,7 +148,7 @@ def _told_digest(path: Path) -> str | None:
 
 def admit(
     found: CalibrationRecord | None,
-    least_auc: float,
+    min_auc: float,
     *,
     critic: str,
     kind: str,
@@ -160,7 +160,7 @@ def admit(
 
     Args:
         found: its last calibration; None when there is none.
-        least_auc: that it must reach, in [0, 1].
+        min_auc: that it must reach, in [0, 1].
         critic: name of its agents file.
         kind: of its definition; those in `EXEMPT` are let through.
         folder: where was looked, for the message.
@@ -168,11 +168,11 @@ def admit(
         anyway: let it through whatever was found.
 
     Raises:
-        ConfigError: it has no calibration, its calibration knows no AUC, or one below `least_auc`, or lacks a larger
-            share of scores than `MOST_MISSING`; `least_auc` is none.
+        ConfigError: it has no calibration, its calibration knows no AUC, or one below `min_auc`, or lacks a larger
+            share of scores than `MOST_MISSING`; `min_auc` is none.
     """
-    if not 0 <= least_auc <= 1:
-        raise ConfigError(f"least AUC {least_auc}: allowed are numbers from 0 to 1; 0.5 is chance")
+    if not 0 <= min_auc <= 1:
+        raise ConfigError(f"min AUC {min_auc}: allowed are numbers from 0 to 1; 0.5 is chance")
     if anyway or kind in EXEMPT:
         return
     otherwise = "or let it judge all the same: --anyway"
@@ -184,12 +184,12 @@ def admit(
     auc = found.numbers.auc
     if auc is None:
         raise ConfigError(
-            f"critic {critic}: its calibration of {found.created} knows no AUC ({told(found)}), at least {least_auc:g} "
+            f"critic {critic}: its calibration of {found.created} knows no AUC ({told(found)}), at least {min_auc:g} "
             f"is wanted; use another critic, {otherwise}"
         )
-    if auc < least_auc:
+    if auc < min_auc:
         raise ConfigError(
-            f"critic {critic}: AUC {auc:.3f} in its calibration of {found.created}, at least {least_auc:g} is wanted; "
+            f"critic {critic}: AUC {auc:.3f} in its calibration of {found.created}, at least {min_auc:g} is wanted; "
             f"use another critic, {otherwise}"
         )
     missing, cells = sum(found.numbers.missing.values()), found.numbers.cells

@@ -203,7 +203,7 @@ def test_junk_never_raises_and_observations_stay_sound() -> None:
     assert steps > 4000
 
 
-@pytest.mark.parametrize("seeds", [(0, 1), pytest.param((2, 3), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [(0,), pytest.param((1, 2, 3), marks=pytest.mark.slow)])
 def test_oracle_recovers_after_junk(seeds: tuple[int, ...]) -> None:
     """Half-typed text, wrong pages, open dialogs: nearly everything can be mended; only lost data cannot."""
     tried = lost = 0

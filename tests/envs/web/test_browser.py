@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 
 import pytest
@@ -120,6 +120,8 @@ def wait_until(holds: Callable[[], bool], limit_s: float) -> bool:
 
 
 def test_a_browser_that_is_starting_is_ended_with_all_its_processes(silent: Path) -> None:
+    others = children(os.getpid())
+
     async def main() -> tuple[float, set[int]]:
         browser = Browser(executable_path=str(silent))
         waiting = [asyncio.create_task(browser.start()) for _ in range(2)]
@@ -128,7 +130,7 @@ def test_a_browser_that_is_starting_is_ended_with_all_its_processes(silent: Path
         waiting[0].cancel()
         await asyncio.sleep(0)
         assert not waiting[1].done(), "who leaves ends the start for nobody else"
-        below, began = children(os.getpid()), time.monotonic()
+        below, began = children(os.getpid(), others), time.monotonic()
         await browser.close()
         took = time.monotonic() - began
         with pytest.raises(EnvironmentFailure, match="closed while it was starting"):
@@ -176,8 +178,8 @@ def test_one_sigterm_ends_a_run_whose_browser_is_starting(silent: Path, tmp_path
 # ------------------------------------------------------------------------------------------ with a real browser
 
 
-def children(of: int) -> set[int]:
-    """Processes below a process."""
+def children(of: int, others: Set[int] = frozenset()) -> set[int]:
+    """Processes below a process; of those that it started itself without `others`."""
     found: set[int] = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -185,19 +187,21 @@ def children(of: int) -> set[int]:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-            if parent == of:
+            if parent == of and int(entry.name) not in others:
                 found |= {int(entry.name)} | children(int(entry.name))
     return found
 
 
 @pytest.mark.browser
 def test_pages_share_nothing_and_closing_leaves_no_process() -> None:
+    others = children(os.getpid())
+
     async def main() -> set[int]:
         async with Browser() as browser:
             first, second = await browser.page(), await browser.page()
             assert first.context is not second.context
             assert browser.version is not None
-            below = children(os.getpid())
+            below = children(os.getpid(), others)
             assert below
         await browser.close()
         return below
@@ -212,9 +216,10 @@ def test_pages_share_nothing_and_closing_leaves_no_process() -> None:
 @pytest.mark.browser
 def test_a_killed_browser_is_started_again() -> None:
     async def main() -> None:
+        others = children(os.getpid())
         async with Browser() as browser:
             await browser.page()
-            for child in children(os.getpid()):
+            for child in children(os.getpid(), others):
                 if "chrom" in Path(f"/proc/{child}/comm").read_text():
                     os.kill(child, signal.SIGKILL)
             async with asyncio.timeout(20):

@@ -56,25 +56,24 @@ Check = Callable[[Any, tuple[Element, ...]], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
-def see() -> Iterator[See]:
+def see(runner: asyncio.Runner, browser: Browser) -> Iterator[See]:
     """Show a page and return the lines of its elements, without their numbers; `then` may act on the page."""
-    with asyncio.Runner() as runner:
-        browser = Browser()
+    page = runner.run(browser.page(viewport={"width": 400, "height": 300}))
 
-        async def show(html: str, then: Check | None, height: int, **options: Any) -> list[str]:
-            page = await browser.page(viewport={"width": 400, "height": height})
-            await page.set_content(html)
-            seen = observe(await look(page, **options), space="mobile")
-            if then is not None:
-                await then(page, seen.elements)
-            await close_page(page)
-            return [line.replace(f" [{i}]", "") for i, line in enumerate(seen.text.split("\n")[1:])]
+    async def show(html: str, then: Check | None, height: int, **options: Any) -> list[str]:
+        await page.set_viewport_size({"width": 400, "height": height})
+        await page.goto("about:blank")
+        await page.set_content(html)
+        seen = observe(await look(page, **options), space="mobile")
+        if then is not None:
+            await then(page, seen.elements)
+        return [line.replace(f" [{i}]", "") for i, line in enumerate(seen.text.split("\n")[1:])]
 
-        def see(html: str, then: Check | None = None, height: int = 300, **options: Any) -> list[str]:
-            return runner.run(show(html, then, height, **options))
+    def see(html: str, then: Check | None = None, height: int = 300, **options: Any) -> list[str]:
+        return runner.run(show(html, then, height, **options))
 
-        yield see
-        runner.run(browser.close())
+    yield see
+    runner.run(close_page(page))
 
 
 @pytest.mark.browser

@@ -19,6 +19,7 @@ from collab.envs.grammar import WEB
 from collab.envs.random_actions import random_action
 from collab.envs.web import live
 from collab.envs.web.actions import perform
+from collab.envs.web.browser import Browser
 from collab.envs.web.dom import Snapshot, look
 from collab.envs.web.live import LiveEnvironment, LiveSuite
 from collab.envs.web.live_tasks import Success, judge
@@ -105,12 +106,6 @@ Script = Callable[[Player], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     server = Server()
     yield server
@@ -118,11 +113,10 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def shop(runner: asyncio.Runner) -> Iterator[LiveSuite]:
+def shop(browser: Browser) -> LiveSuite:
     suite = LiveSuite(**SHIPPED)
-    yield suite
-    runner.run(suite.close())
-    runner.run(suite.close())
+    suite._browser = browser
+    return suite
 
 
 @pytest.fixture
@@ -131,7 +125,7 @@ def in_shop(runner: asyncio.Runner, shop: LiveSuite) -> Callable[[Script], None]
 
 
 @pytest.fixture
-def on_page(runner: asyncio.Runner, server: Server) -> Callable[..., None]:
+def on_page(runner: asyncio.Runner, browser: Browser, server: Server) -> Callable[..., None]:
     """Play a script on one page of the server: `on_page(html, script, **options of the suite or the task)`."""
 
     def play(html: str, script: Script, *, task: dict[str, Any] | None = None, **options: Any) -> None:
@@ -139,14 +133,8 @@ def on_page(runner: asyncio.Runner, server: Server) -> Callable[..., None]:
         made = {"name": "page", "start": start, "goal": "Do it.", "success": {"answer": "yes"}} | (task or {})
         defaults = {"allow_hosts": [server.address], "allow_private": True, "answer_timeout_s": 5.0}
         suite = LiveSuite(tasks=[made], **(defaults | options))
-
-        async def main() -> None:
-            try:
-                await _played(suite, script)
-            finally:
-                await suite.close()
-
-        runner.run(main())
+        suite._browser = browser
+        runner.run(_played(suite, script))
 
     return play
 
@@ -312,7 +300,7 @@ def test_a_new_tab_is_awaited_however_late_its_page(on_page: Callable[..., None]
     """The browser tells of the tab only when its page begins to arrive; the one behind it is quiet meanwhile."""
     server.add("/later", "<title>Late</title><p>at last</p>")
     server.redirects["/moved"] = "/later"
-    server.delays_s["/later"] = 1.5
+    server.delays_s["/later"] = 0.8
 
     async def script(player: Player) -> None:
         await player.start("page")
@@ -320,7 +308,7 @@ def test_a_new_tab_is_awaited_however_late_its_page(on_page: Callable[..., None]
         assert result.info["effect"] == "a new tab shows 'Late'"
         assert "at last" in player.labels
 
-    on_page(opener, script, settle_s=0.6)
+    on_page(opener, script, settle_s=0.3)
 
 
 def test_a_new_tab_is_awaited_from_its_announcement_on_and_no_longer_than_it_takes(
@@ -328,7 +316,7 @@ def test_a_new_tab_is_awaited_from_its_announcement_on_and_no_longer_than_it_tak
 ) -> None:
     """Before its page is asked for, too."""
     server.add("/later", "<title>Late</title>")
-    server.delays_s["/later"] = 0.8
+    server.delays_s["/later"] = 0.5
     monkeypatch.setattr(Window, "_requested", lambda window, request: None)
 
     async def script(player: Player) -> None:
@@ -400,7 +388,7 @@ def test_a_new_tab_without_a_page_is_not_awaited_for_ever(
         assert not any(awaited), "what did not come is not believed a second time"
 
     html = '<a href="/nothing" target="_blank">Nothing</a> <a href="/later" target="_blank">Late</a>'
-    on_page(html, script, nav_timeout_s=3.0, settle_s=0.4)
+    on_page(html, script, nav_timeout_s=1.5, settle_s=0.4)
 
 
 def test_what_is_told_belongs_to_the_tab_that_is_shown(
@@ -841,10 +829,13 @@ def test_judging(judged: Callable[[Success], tuple[float, str]], success: dict[s
 
 
 @pytest.fixture(scope="module")
-def judged(runner: asyncio.Runner, server: Server) -> Iterator[Callable[[Success], tuple[float, str]]]:
+def judged(
+    runner: asyncio.Runner, browser: Browser, server: Server
+) -> Iterator[Callable[[Success], tuple[float, str]]]:
     html = "<title>T</title><p data-a=1>hello there</p><p>two</p><p hidden>hidden</p><input value=typed>"
     task = {"name": "page", "start": server.add("/page", html), "goal": "-", "success": {"answer": "-"}}
     suite = LiveSuite(tasks=[task], allow_private=True)
+    suite._browser = browser
 
     async def start() -> LiveEnvironment:
         environment = await suite.open()
@@ -859,4 +850,3 @@ def judged(runner: asyncio.Runner, server: Server) -> Iterator[Callable[[Success
 
     yield verdict
     runner.run(environment.close())
-    runner.run(suite.close())

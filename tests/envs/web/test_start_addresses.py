@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from collab.cli.main import app
 from collab.envs.grammar import WEB
+from collab.envs.web.browser import Browser
 from collab.envs.web.live import LiveSuite
 from collab.errors import ConfigError, EnvironmentFailure
 from collab.utils.redact import hide_in_addresses
@@ -124,10 +125,13 @@ def test_credentials_of_a_start_address_open_the_page_and_are_nowhere_in_the_run
 
 
 @pytest.mark.browser
-def test_credentials_are_in_no_error_and_a_run_says_that_it_has_not_kept_them(locked: Server) -> None:
+def test_credentials_are_in_no_error_and_a_run_says_that_it_has_not_kept_them(
+    locked: Server, runner: asyncio.Runner, browser: Browser
+) -> None:
     start = f"http://ada:wrong-{SECRET}@127.0.0.1:{locked.port}/?token={TOKEN}"
     task = {"name": "in", "start": start, "goal": "In.", "success": {"selector": "p"}}
     suite = LiveSuite(tasks=[task], allow_private=True)
+    suite._browser = browser
 
     async def main() -> str:
         environment = await suite.open()
@@ -137,10 +141,9 @@ def test_credentials_are_in_no_error_and_a_run_says_that_it_has_not_kept_them(lo
             return str(error)
         finally:
             await environment.close()
-            await suite.close()
         return ""
 
-    problem = asyncio.run(main())
+    problem = runner.run(main())
     assert "401" in problem
     assert SECRET not in problem
     assert TOKEN not in problem
@@ -150,12 +153,13 @@ def test_credentials_are_in_no_error_and_a_run_says_that_it_has_not_kept_them(lo
         assert SECRET not in str(found.value)
 
 
-def _start_tls(options: dict[str, Any]) -> tuple[str, list[str]]:
+def _start_tls(runner: asyncio.Runner, browser: Browser, options: dict[str, Any]) -> tuple[str, list[str]]:
     """What opening a page of a self-signed host comes to, and what its server was asked for."""
     server = Server(certificate=CERTIFICATE)
     filled = json.loads(json.dumps(options).replace("PORT", str(server.port)))
     task = {"name": "in", "start": f"https://localhost:{server.port}/", "goal": "In.", "success": {"answer": "x"}}
     suite = LiveSuite(tasks=[task], allow_private=True, **filled)
+    suite._browser = browser
 
     async def main() -> str:
         environment = await suite.open()
@@ -167,18 +171,17 @@ def _start_tls(options: dict[str, Any]) -> tuple[str, list[str]]:
             return str(error)
         finally:
             await environment.close()
-            await suite.close()
 
     try:
-        return asyncio.run(main()), server.asked
+        return runner.run(main()), server.asked
     finally:
         server.close()
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("hosts", [["localhost"], ["localhost:PORT"], ["*.localhost", "other.test"]])
-def test_self_signed_hosts_are_believed_one_by_one(hosts: list[str]) -> None:
-    told, asked = _start_tls({"self_signed_hosts": hosts})
+def test_self_signed_hosts_are_believed_one_by_one(runner: asyncio.Runner, browser: Browser, hosts: list[str]) -> None:
+    told, asked = _start_tls(runner, browser, {"self_signed_hosts": hosts})
     assert told.startswith("Inside; ")
     assert "ERR_CERT" in told, "another host with the same certificate is not"
     assert "/picture.png" in asked
@@ -186,8 +189,10 @@ def test_self_signed_hosts_are_believed_one_by_one(hosts: list[str]) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("options", [{}, {"self_signed_hosts": ["other.test", "localhost:1"]}])
-def test_other_self_signed_hosts_are_refused_with_what_to_do(options: dict[str, Any]) -> None:
-    told, asked = _start_tls(options)
+def test_other_self_signed_hosts_are_refused_with_what_to_do(
+    runner: asyncio.Runner, browser: Browser, options: dict[str, Any]
+) -> None:
+    told, asked = _start_tls(runner, browser, options)
     assert "ERR_CERT_AUTHORITY_INVALID" in told
     assert "self_signed_hosts" in told
     assert asked == []

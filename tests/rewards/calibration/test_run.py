@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,23 @@ def test_a_model_is_asked_as_planned_and_its_faults_are_found(
     assert set(record.seeds) == set(PASSES)
     assert record.seeds["first"] == record.seeds["again"] != record.seeds["names-1"]
     assert record.model["policy"]["base"] == "fake"
+
+
+def test_scores_in_quotes_or_said_twice_are_the_same_numbers(wanted: Wanted, tmp_path: Path, voice: Any) -> None:
+    config = wanted(cases=2, settings=["permutations=0"])
+    whole = asyncio.run(start(config, tmp_path / "whole")).record
+    plain, forms = voice.says, itertools.cycle([True, False])
+
+    def says(body: Any) -> str:
+        scores = json.loads(plain(body))["scores"]
+        quoted = [{**one, "score": str(one["score"])} for one in scores]
+        return json.dumps({"scores": quoted if next(forms) else [*scores, *quoted]})
+
+    voice.says = says
+    record = asyncio.run(start(config, tmp_path / "other")).record
+    assert record.numbers == whole.numbers
+    assert record.numbers is not None
+    assert sum(record.numbers.missing.values()) == 0
 
 
 def test_what_does_not_fit_is_told_before_anybody_is_asked(wanted: Wanted) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from urllib.parse import quote
 import axe_playwright_python
 import pytest
 
+from collab.cli.main import main
 from collab.envs.web.browser import find_browser
 from collab.view.auth import Gate
 from collab.view.inspector import Inspector
@@ -109,6 +111,17 @@ def step_place() -> Callable[..., str]:
     return lambda run, episode, step, rest="": f"#/run/{run}/episode/{quote(episode, safe='')}/{step}{rest}"
 
 
+@pytest.fixture(scope="session")
+def aside() -> Callable[..., int]:
+    """Runs a command of ours in a thread, and gives its exit code: the browser's driver has the loop of this one."""
+
+    def run(*arguments: str) -> int:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(main, arguments).result(timeout=100)
+
+    return run
+
+
 @pytest.fixture
 def command() -> Callable[..., subprocess.Popen[bytes]]:
     """A command of ours in a process of its own: the browser's driver has the loop of this one."""
@@ -131,7 +144,8 @@ def faults() -> Callable[..., list[Any]]:
 
     def make(page, widths: Sequence[int] = (390, 1280)) -> list[Any]:
         found: list[Any] = []
-        page.evaluate(axe)
+        if widths:
+            page.evaluate(axe)
         for size in (PHONE, WIDE):
             page.set_viewport_size(size)
             told = page.evaluate("axe.run()")["violations"] if size["width"] in widths else []

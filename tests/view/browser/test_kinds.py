@@ -49,13 +49,13 @@ def test_web_pages_are_shown_as_they_were_pictured(serving, opened, turn, comman
     assert page.locator(".overlay .mark.executed").count() == 1
 
 
-def test_a_reply_without_an_action_says_why(serving, opened, turn, command, step_place, tmp_path):
+def test_a_reply_without_an_action_says_why(serving, opened, turn, aside, step_place, tmp_path):
     agents = tmp_path / "library" / "agents" / "mute.yaml"
     agents.parent.mkdir(parents=True)
     agents.write_text("kind: scripted\noptions: {replies: ['I would rather not.']}\n")
     asked = ["rollout", "--env", "androidworld", "--agents", "mute", "--graph", "single", "--library"]
     asked += [str(agents.parents[1]), "--tasks", "SystemWifiTurnOff", "--set", "environment.limits.max_steps=1"]
-    assert command(*asked, "--out", str(tmp_path / "run")).wait() == 0
+    assert aside(*asked, "--out", str(tmp_path / "run")) == 0
     address, inspector = serving(tmp_path / "run")
     run, episode = inspector.runs().runs[0].id, "SystemWifiTurnOff/0"
     (cell,) = inspector.step(run, episode, 0).cells

@@ -14,7 +14,7 @@ from collab.cli.text.training import epoch_lines
 from collab.config import RunConfig, override
 from collab.errors import ConfigError
 from collab.loop.loop import start
-from collab.loop.phases import heat_of, heated
+from collab.loop.phases import scale_temperatures, temperature_scales
 from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, TrainingDir
 from collab.rollout.run import stored_config
@@ -48,35 +48,35 @@ def test_a_checkpoint_without_weights_is_named(tiny: Path, tmp_path: Path) -> No
 
 def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configured, tiny: Path, tmp_path: Path) -> None:
     method = configured("dpo.final_norm_learning_rate=0.1").method
-    assert method.explore == "as_first"
+    assert method.exploration == "match_first_epoch"
     first = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     surer = scaled(tiny, tmp_path / "surer", 1.5)
     policy = first.updated(1, {"ben": str(surer)})
-    assert heat_of(method, policy, first) == {"ada": 1.0, "ben": pytest.approx(1.5)}
-    assert heat_of(method, first, first) == {}
-    assert heat_of(override(method, ["explore=as_declared"]), policy, first) == {}
-    assert heat_of(override(method, ["dpo.final_norm_learning_rate=null"]), policy, first) == {}
+    assert temperature_scales(method, policy, first) == {"ada": 1.0, "ben": pytest.approx(1.5)}
+    assert temperature_scales(method, first, first) == {}
+    assert temperature_scales(override(method, ["exploration=as_declared"]), policy, first) == {}
+    assert temperature_scales(override(method, ["dpo.final_norm_learning_rate=null"]), policy, first) == {}
 
 
 def test_a_heat_of_the_method_holds_from_the_first_epoch_on_and_beside_growth(
     configured, tiny: Path, tmp_path: Path
 ) -> None:
-    method = configured("dpo.final_norm_learning_rate=0.1", "heat=1.6").method
+    method = configured("dpo.final_norm_learning_rate=0.1", "temperature_scale=1.6").method
     first = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     surer = first.updated(1, {"ben": str(scaled(tiny, tmp_path / "surer", 1.5))})
-    assert heat_of(method, first, first) == {"ada": 1.6, "ben": 1.6}
-    assert heat_of(method, surer, first) == {"ada": 1.6, "ben": pytest.approx(2.4)}
-    assert heat_of(override(method, ["explore=as_declared"]), surer, first) == {"ada": 1.6, "ben": 1.6}
+    assert temperature_scales(method, first, first) == {"ada": 1.6, "ben": 1.6}
+    assert temperature_scales(method, surer, first) == {"ada": 1.6, "ben": pytest.approx(2.4)}
+    assert temperature_scales(override(method, ["exploration=as_declared"]), surer, first) == {"ada": 1.6, "ben": 1.6}
 
 
 def test_heat_multiplies_one_temperature_or_one_per_slot_and_leaves_the_greedy_greedy(configured) -> None:
     run = configured().run
-    assert temperatures(heated(run, {"ben": 2.0})) == {"ada": 0.7, "ben": 1.4}
+    assert temperatures(scale_temperatures(run, {"ben": 2.0})) == {"ada": 0.7, "ben": 1.4}
     ada = run.agents["ada"]
     listed = ada.model_copy(update={"sampling": ada.sampling.model_copy(update={"temperature": [0.0, 0.5]})})
     several = run.model_copy(update={"agents": {**run.agents, "ada": listed}})
-    assert temperatures(heated(several, {"ada": 3.0})) == {"ada": [0.0, 1.5], "ben": 0.7}
-    assert heated(run, {}) == run
+    assert temperatures(scale_temperatures(several, {"ada": 3.0})) == {"ada": [0.0, 1.5], "ben": 0.7}
+    assert scale_temperatures(run, {}) == run
 
 
 @pytest.mark.slow
@@ -86,22 +86,24 @@ def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declare
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     first, second = result.records[1:]
     folder = TrainingDir(result.path)
-    assert first.heat == {}
-    heat = length_of_gain(folder.path / first.weights["ada"]) / length_of_gain(
+    assert first.temperature_scale == {}
+    scale = length_of_gain(folder.path / first.weights["ada"]) / length_of_gain(
         Path(config.run.agents["ada"].options["path"])
     )
-    assert abs(heat - 1) > 0.01
-    assert second.heat == {"ada": pytest.approx(heat), "ben": pytest.approx(heat)}
+    assert abs(scale - 1) > 0.01
+    assert second.temperature_scale == {"ada": pytest.approx(scale), "ben": pytest.approx(scale)}
     assert temperatures(stored_config(folder.epoch(1).rollout)) == {"ada": 0.7, "ben": 0.7}
-    assert temperatures(stored_config(folder.epoch(2).rollout)) == pytest.approx({"ada": 0.7 * heat, "ben": 0.7 * heat})
+    assert temperatures(stored_config(folder.epoch(2).rollout)) == pytest.approx(
+        {"ada": 0.7 * scale, "ben": 0.7 * scale}
+    )
     seeds = [folder.epoch(number).evaluation / "seed-39" for number in (1, 2)]
     assert [temperatures(stored_config(one)) for one in seeds] == [{"ada": 0.7, "ben": 0.7}] * 2
-    assert f"heat     temperatures of the rollout times {heat:.2f}" in epoch_lines(second)
+    assert f"scale    temperatures of the rollout times {scale:.2f}" in epoch_lines(second)
 
 
 def test_heat_is_told_per_agent_where_their_policies_differ() -> None:
     told = EpochRecord(
-        algorithm="collabuiagents", epoch=2, version=1, weights={}, hash="", heat={"ada": 1.0, "ben": 1.5}
+        algorithm="collabuiagents", epoch=2, version=1, weights={}, hash="", temperature_scale={"ada": 1.0, "ben": 1.5}
     )
-    assert "heat     temperatures of the rollout times ada 1.00, ben 1.50" in epoch_lines(told)
-    assert not any(line.startswith("heat") for line in epoch_lines(told.model_copy(update={"heat": {}})))
+    assert "scale    temperatures of the rollout times ada 1.00, ben 1.50" in epoch_lines(told)
+    assert not any(line.startswith("scale") for line in epoch_lines(told.model_copy(update={"temperature_scale": {}})))
