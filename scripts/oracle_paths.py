@@ -25,15 +25,15 @@ from collab.seeds import Seeds
 SUITE_SEEDS = (30, 31, 32)
 HEAD = """# AndroidWorld's tasks on SimPhone
 
-The 88 tasks of AndroidWorld that SimPhone has, by AndroidWorld's names. *Budget*: steps after which an episode ends.
+These are the 88 tasks of AndroidWorld on SimPhone, by AndroidWorld's names. *Budget*: steps until an episode ends.
 *Optimal*: steps that AndroidWorld's authors give in `task_metadata.json`. *Oracle*: mean length of our solution over
 the instances of suite seeds 30, 31 and 32, the closing `status` included. *Score*: the lowest score it reached.
 
-The two counts differ for reasons that are not flaws: an oracle opens apps by name, types into a field in one step
-(tap, text and Enter, as AndroidWorld executes `input_text`) and ends with `status`; SimPhone's forms and pickers are
-simpler than the apps' own in places; and the number of rows to add or to delete is drawn by seed.
+The two counts differ for reasons that are not flaws. An oracle opens apps by name and ends with `status`. It types into
+a field in one step (tap, text and Enter, as AndroidWorld executes `input_text`). Some of SimPhone's forms and pickers
+are simpler than the apps' own. And the number of rows to add or to delete is drawn by seed.
 
-Made by `python scripts/oracle_paths.py --metadata PATH/android_world/task_metadata.json > docs/androidworld-tasks.md`.
+`python scripts/oracle_paths.py --metadata PATH/android_world/task_metadata.json > docs/androidworld-tasks.md` makes it.
 
 | task | apps | difficulty | budget | optimal | oracle | score |
 |---|---|---|---:|---:|---:|---:|"""

@@ -10,6 +10,7 @@ import sys
 import tokenize
 import tomllib
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,6 +145,52 @@ def test_imports_are_absolute() -> None:
         for path in [*SOURCES, *(ROOT / "scripts").rglob("*.py")]
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+# ------------------------------------------------------------------------------------------- files and folders
+
+MOST_LINES, MOST_FILES, SMALL, JOINED = 660, 20, 250, 600
+"""Of a file, of a folder, of a module that belongs to its only user, and of both together."""
+TABLES = {"collab.cli.main", "collab.envs.simphone.apps", "collab.envs.simphone.tasks"}
+"""Modules that list others: being named by one of these alone makes no module a part of it."""
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_a_file_can_be_read_at_one_sitting() -> None:
+    long = {str(path.relative_to(ROOT)): lines(path) for path in SOURCES if lines(path) > MOST_LINES}
+    assert not long, long
+
+
+def test_a_folder_can_be_looked_through() -> None:
+    counts = Counter(path.parent for path in SOURCES)
+    full = {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > MOST_FILES}
+    assert not full, full
+
+
+def test_a_small_module_has_several_users() -> None:
+    """With one user, in its own folder, it is a part of that user, as long as both fit into one file."""
+    modules = {module_name(path): path for path in SOURCES}
+    users: dict[str, set[str]] = {name: set() for name in modules}
+    for user, path in modules.items():
+        for name, _ in imports(path):
+            used = name if name in modules else name.rpartition(".")[0]
+            if used in modules and used != user:
+                users[used].add(user)
+    wrong = [
+        f"{name} ({lines(path)} lines) is used by {user} alone ({lines(modules[user])} lines)"
+        for name, path in modules.items()
+        for user in users[name]
+        if len(users[name]) == 1
+        and user not in TABLES
+        and not name.startswith("collab.testing.")  # what others test with
+        and user.rpartition(".")[0] == name.rpartition(".")[0]
+        and lines(path) < SMALL
+        and lines(path) + lines(modules[user]) <= JOINED
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -31,62 +31,64 @@ from evidence.units import queue
 
 _HEAD = """# Results
 
-What training teaches a team, measured with the [pocket policy](../agents/pocket/README.md) on a processor: trained on
-the phone (`androidworld[simphone]`, training split), measured on instances of the same tasks that were never trained
-on, on tasks never trained on, and on pages of `mobile-miniwob`, before and after training goes on there. The critic is
-the environment's own solution (`critic-oracle`), the adversary draws plausible mistakes (`sampler`); no other model has
-a part in it. Success on SimPhone is not a success rate on AndroidWorld.
+This page measures what training teaches a team of the [pocket policy](../agents/pocket/README.md), on a processor.
+Training is on the phone (`androidworld[simphone]`, training split). Evaluation is on new instances of the same tasks,
+on unseen tasks, and on pages of `mobile-miniwob`, before and after further training there. The critic is the
+environment's own solution (`critic-oracle`), the adversary draws plausible mistakes (`sampler`); no other model is
+used. Success on SimPhone is not a success rate on AndroidWorld.
 
 {state}
 
-This page is made by `python scripts/reproduce_tables.py --render` from the files that finished units leave in
+`python scripts/reproduce_tables.py --render` makes this page from the files of finished units in
 `docs/results/units`, and from nothing else.
 
-All arms begin with the same checkpoint{base}, are trained with the same number of environment
-steps and are measured on the same instances (run seeds 30, 31 and 32) after the last epoch, with the same sampling: at
-temperature 1.5, and "cold" at 0.3. At the temperatures that the pocket comes with (0.1 to 0.8) the agents of a team
-agree in nearly all steps, and nothing is learned from agreement; so they are played hot. Heat costs success: what an
-untrained team loses by it stands in the column beside, and a training that makes a policy surer wins some of it back.
-Whether a trained team is better than an untrained one where both are cold is told by the section behind the aims alone.
+All arms begin with the same checkpoint{base} and train with the same number of environment
+steps. They are measured on the same instances (run seeds 30, 31 and 32) after the last epoch, with the same sampling:
+"hot" is temperature 1.5, "cold" is 0.3. At the pocket's own temperatures (0.1 to 0.8) the agents of a team agree in
+nearly all steps, and agreement teaches nothing. So they play hot. A high temperature costs success. The column beside
+shows what an untrained team loses by it; a training that makes a policy more confident regains some of that. Only the
+section after the goals compares trained and untrained teams that are both cold.
 
-[`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them. They were
-written down before anything was measured, and changed after that: the full method's recipe three times, each time
-chosen on other seeds than those of this page, and once what all arms train on, because tasks that a first epoch had
-left out won nothing on these seeds. Two more plays of the untrained team, at the same temperature with other sampling
-seeds, were added when all else had been measured and an aim had been missed, for its first play might have been lucky;
-aims are still judged by that first play. How training goes on on the pages was changed three times, because it won
-nothing either. Twice what it became was chosen on other seeds; then one training at twice the rate of today forgot nine
-points of the phone on instances of seed 30, and the rate was halved. So what is told of forgetting is not independent
-of how the rate came about. [How the recipe came about](recipe.md) has the numbers, those measured here before, too.
+[`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them. It was written
+before any measurement, and changed after that:
 
-Success is in percent with 95 % Wilson intervals, behind them how many trainings were measured on how many instances.
-Differences are in percentage points with 95 % bootstrap intervals that resample tasks, then their instances; each
-instance is paired with itself, for every run seed of a training. Trainings of one arm are measured on the same
-instances and do alike on them, so that intervals count an instance once, however many trainings played it. They tell of
-other tasks and instances rather than of other trainings; each training stands by itself further down.
+- The full method's recipe changed three times, each time chosen on other seeds than those of this page.
+- The tasks of all arms changed once, because tasks that a first epoch had left out gained nothing on these seeds.
+- Two more runs of the untrained team, at the same temperature with other sampling seeds, were added at the end. A goal
+  had been missed, and the first run might have been lucky. Goals are still judged by that first run.
+- Training on the pages changed three times, because it gained nothing either. Two of these changes were chosen on other
+  seeds. Then one training at twice today's rate forgot nine points of the phone on instances of seed 30, and the rate
+  was halved. So the numbers on forgetting are not independent of the choice of the rate.
+
+[How the recipe was chosen](recipe.md) has the numbers, including earlier measurements of this page.
+
+Success is in percent with 95 % Wilson intervals, followed by the number of trainings and of instances. Differences are
+in percentage points with 95 % bootstrap intervals that resample tasks, then their instances. Each instance is paired
+with itself, for every run seed of a training. Trainings of one arm are measured on the same instances and behave alike
+on them. So intervals count an instance once, however many trainings played it. Intervals describe other tasks and
+instances rather than other trainings; a section below shows each training separately.
 """
-_ORDER = """Within an epoch tasks were played in alphabetical order, whatever order was drawn, so that epochs below a
-whole pass learned from the first names; and replies that are held on to weakened the preference term. Both are mended
-since; none of these trainings was done again.
+_ORDER = """Two faults have been fixed since, and none of these trainings was repeated. Within an epoch, tasks were
+played in alphabetical order, whatever order was drawn, so epochs below a whole pass learned from the first names. And
+anchored replies weakened the preference term.
 """
-_COLD = """Heat costs the untrained team more than any training gained. Against the untrained team played cold, hot arms
-are told of below; an arm that is better than it would be better than what nobody trained. "Not separable" is a
-difference whose interval holds 0.
+_COLD = """A high temperature costs the untrained team more than any training gained. The table compares hot arms with
+the untrained team at the low temperature. An arm above it would be better than any untrained team here. "Not separable"
+is a difference with 0 in its interval.
 """
-_TRANSFER = """Direct transfer is an evaluation of the trained team, continual training one more training that begins
-with it: what `collab transfer` does in one command ([transfer](transfer.md)), here in units.
+_TRANSFER = """Direct transfer evaluates the trained team; continual training is one more training that begins with it.
+`collab transfer` does both in one command ([transfer](transfer.md)); here they are units.
 """
 _JUDGED = "Judged on the pages by {critics}: {trainings}.\n"
-_GAINS = """Nats by which a chosen reply became likelier than under the reference, in the last quarter of an epoch's
-logged steps; "alarm" where at some logged step chosen replies had lost two nats or more while the margin grew. Then the
-margin came from rejected replies, and what was learned may have cost what was known.
+_GAINS = """The table shows the gain of chosen replies over the reference in nats, in the last quarter of an epoch's
+logged steps. "Alarm" means that at some logged step chosen replies had lost two nats or more while the margin grew.
+Then the margin came from rejected replies, and training may have cost earlier knowledge.
 """
-_LEARNS = """What trainings learned from, and how much of it there was in an epoch, without replies that are only held
-on to. Where training goes on on the pages, rows of older epochs are among them, held-on-to replies included. Sources
-of pairs can be mixed (`pairs` of a method; the ablation `mixed-pairs`); that is an option of the method and no arm of
-this page. """
-_STEPS = """An optimizer step takes {rows} rows at most, replies that are held on to among them, or as many pairs of
-whole episodes as have so many chosen replies; how many steps there were is not noted."""
+_LEARNS = """The table shows what trainings learned from, and how many examples an epoch had, without anchored replies.
+Further training on the pages includes rows of older epochs, anchored replies included. Sources of pairs can be mixed
+(`pairs` of a method; the ablation `mixed-pairs`); this page has no such arm. """
+_STEPS = """An optimizer step takes {rows} rows at most, anchored replies included, or pairs of whole episodes with as
+many chosen replies. The number of steps was not recorded."""
 _PICTURES = {
     "success.svg": ("Success on the held-out seed", "percent of tasks, by epoch", success_curves),
     "likelihood.svg": ("What training does to chosen replies", "nats above the reference", likelihood_curves),
@@ -123,9 +125,7 @@ def document(plan: Plan, records: Records) -> str:
     """The page as Markdown; UsageError where results cannot be compared."""
     parts = [
         _head(plan, records),
-        _section(
-            "What was aimed at", [*goal_table(plan, records), "", *beside(plan, records), *reasons(plan, records)]
-        ),
+        _section("Goals", [*goal_table(plan, records), "", *beside(plan, records), *reasons(plan, records)]),
         _section("Against the untrained team, cold", [*filled(_COLD), "", *cold_table(plan, records)]),
         _section("Teams, trained and untrained", main_table(plan, records)),
         _section("What the method is made of", [*ablation_table(plan, records), "", *_learned(plan, records)]),
@@ -161,7 +161,7 @@ def _pictures(plan: Plan, records: Records) -> list[str]:
         for name, (title, unit, _) in _PICTURES.items()
         for line in (f"![{title}](results/{name})" if drawn[name] else f"{title}, {unit}: {MISSING}.", "")
     ]
-    return [*shown, "A point is a training, a line the mean of an arm's."] if any(drawn.values()) else shown[:-1]
+    return [*shown, "A point is a training, a line the mean of an arm."] if any(drawn.values()) else shown[:-1]
 
 
 def _likelihood(plan: Plan, records: Records) -> list[str]:

@@ -103,7 +103,7 @@ def beside(plan: Plan, records: Records) -> list[str]:
         one, full = (Spot(arm=arm, phase=phase) for arm in ("single-agent", "full"))
         told = f"full method over “{plan.arms[one.arm].told}”, {PLACES[phase]}"
         lines.append(f"- {told}: {difference_cell(plan, records, one, full)}")
-    return ["Not among what was aimed at:", "", *lines, *_other_plays(plan, records)]
+    return ["Beyond the goals:", "", *lines, *_other_plays(plan, records)]
 
 
 BESIDE = ("unseen-tasks", "pages")
@@ -119,11 +119,11 @@ def _other_plays(plan: Plan, records: Records) -> list[str]:
     what = f"full method over the untrained team, {PLACES['new-seeds']}, played with other sampling seeds"
     if set(each) == {MISSING}:
         return filled(f"- {what}: {MISSING}", hanging="  ")
-    names = ("the mean of these", "the mean of all its plays, the first among them")
+    names = ("the mean of these", "the mean of all its runs, including the first")
     found = zip(names, difference_to_means(plan, records), strict=True)
     return [
-        *filled(f"- {what} (intervals tell of other tasks and instances, not of other plays):", hanging="  "),
-        f"  - each play by itself: {', '.join(each)}",
+        *filled(f"- {what} (intervals describe other tasks and instances, not other runs):", hanging="  "),
+        f"  - each run separately: {', '.join(each)}",
         *(f"  - {name}: {MISSING if one is None else show_difference(one)}" for name, one in found),
     ]
 

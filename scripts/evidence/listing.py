@@ -9,19 +9,17 @@ from evidence.figures import MISSING, filled, table
 from evidence.plan import MOST
 from evidence.record import Records, UnitRecord
 
-_AGAIN = """`python scripts/reproduce_tables.py` does what is missing, `--list` shows it. A unit that is done again
-plays the same instances; policies answer in batches here (`determinism: fast`), so a few replies may differ, and
-with them the hash. `collab verify-resume` proves exact repetition on a machine; that two machines give the same bits is
-not claimed.
+_AGAIN = """`python scripts/reproduce_tables.py` makes what is missing, `--list` shows it. A repeated unit plays the
+same instances. Policies answer in batches here (`determinism: fast`), so a few replies may differ, and with them the
+hash. `collab verify-resume` proves exact repetition on one machine; two machines may give different bits.
 """
-_CODE = """Code is the SHA-256 of the package's sources in each process that worked on a unit: {codes} below. What is
-compared with today, before units are set side by side, is commands and configurations, and not code.
+_CODE = """Code is the SHA-256 of the package's sources in each process that worked on a unit: {codes} below. Units are
+compared with today's commands and configurations before a table joins them, and not with today's code.
 """
-_MINUTES = """Minutes are by the clock on the wall, while the machine had other work, too. A unit is meant to take
-{most:g} at most; {long} of {units} took longer{names}. Units were computed on several machines, AMD's and Intel's, some
-trained ones with a library that makes products faster ([benchmarks](benchmarks.md)): minutes of different units say
-little about methods.
-"""
+_MINUTES = """Minutes are wall time, while the machine had other work, too. A unit should take {most:g} at most; {long}
+of {units} took longer{names}. Units were computed on several machines, by AMD and Intel. Some trained ones used a
+library that makes products faster ([benchmarks](benchmarks.md)). So minutes of different units say little about
+methods. """
 
 
 def unit_lines(records: Records) -> list[str]:

@@ -24,39 +24,36 @@ ALIKE = 3.0
 NAMED = 3
 """Pages, those that won most."""
 
-_ALIKE = """The trainings do alike: they solve {rates} %, and two of them differ in {apart} of {all} instances. So it is
-not that one of them failed."""
-_LUCK = """One hot play of the untrained team is in every difference to it on new seeds: what luck its sampling had, all
-of them share. {names} hardly moved their chosen replies (by {moved:.2f} nats at most{rejected}), and yet two trainings
+_ALIKE = """The training runs agree: they solve {rates} %, and two of them differ in {apart} of {all} instances. So no
+single run failed."""
+_LUCK = """One hot run of the untrained team is part of every difference to it on new seeds, so all differences share
+its sampling luck. {names} hardly moved their chosen replies (by {moved:.2f} nats at most{rejected}). Yet two trainings
 of one of these arms differ in {apart} of {all} instances. Their {count} trainings solve {least:.1f} to {most:.1f} %, by
-arm {means} in the mean, where the untrained team solves {own:.1f}. So its one play may have been lucky by some points;
-or these trainings cost something that the likelihood of chosen replies does not show."""
-_NOT_AGAIN = """These records do not decide it: sampling is seeded, too, and on these instances the untrained team was
-not played with another seed. On others that recipes were chosen on it did worse ([how the recipe came about](recipe.md)
-has the figures)."""
-_PARTLY_AGAIN = """Of {planned} more plays of it on these instances, with other sampling seeds, {done} done; what they
-say together is told when all are."""
-_AGAIN = """Played again on these instances at the same temperature, with other sampling seeds and nothing else changed
-in command or configuration, the untrained team solves {others} of them, {later_rate:.1f} % in the mean, where its first
-play solved {own}; that is {rate:.1f} % in the mean of all its plays, of which any two differ in {apart} instances.
-Full method minus the mean of the later plays: {later} points; minus the mean of all: {whole}. Trained teams drew
-their replies with the seeds of the first play: trainings of the full method differ from it in {near} instances, from
-the later ones in {far}. So luck of these seeds is in part on both sides where they are compared with the first play,
-and on one side where they are compared with the later ones."""
-_HEAT = """The gain is where the policy is hot. Cold, the untrained team solves {cold:.1f} %, {heat:+.1f} points over
-itself hot; the full method solves {full:.1f} hot and {full_cold:.1f} cold, {gained:+.1f} over the untrained team there.
-What it won may be, for the most part, what heat had cost."""
+arm {means} in the mean; the untrained team solves {own:.1f}. So its one run may have been lucky by some points. Or
+these trainings cost something that the likelihood of chosen replies does not show."""
+_NOT_AGAIN = """These records do not decide it: sampling is seeded, too, and the untrained team did not play these
+instances with another seed. On other instances, with which recipes were chosen, it did worse ([how the recipe was
+chosen](recipe.md) has the numbers)."""
+_PARTLY_AGAIN = """Of {planned} more runs of it on these instances, with other sampling seeds, {done} done; the joint
+result follows when all are."""
+_AGAIN = """The untrained team played these instances again at the same temperature, with other sampling seeds and the
+same command and configuration otherwise. It solves {others} of them, {later_rate:.1f} % in the mean; its first run
+solved {own}. The mean of all its runs is {rate:.1f} %, and any two of them differ in {apart} instances. Full method
+minus the mean of the later runs: {later} points; minus the mean of all: {whole}. Trained teams sampled with the seeds
+of the first run: trainings of the full method differ from it in {near} instances, from the later ones in {far}. So a
+comparison with the first run has part of this luck on both sides, and one with the later runs on one side."""
+_HEAT = """The gain exists at the high temperature. Cold, the untrained team solves {cold:.1f} %, {heat:+.1f} points
+over itself hot. The full method solves {full:.1f} hot and {full_cold:.1f} cold, {gained:+.1f} over the untrained team
+there. Most of the gain may only recover what sampling at the high temperature costs."""
 _NEVER = """Of {all} instances {never} are solved by neither team, hot or cold, in any training; of {tasks} tasks
 {unsolved} not once."""
-_SPREAD = (
-    """The trainings gain {gains} points, which lie {apart:.1f} apart: three trainings do not tell their mean well."""
-)
-_PAGES = """Of {all} pages {never} are not solved once, before or after; {part:.0%} of what is gained is on {most} pages
+_SPREAD = """The trainings gain {gains} points, which lie {apart:.1f} apart: three trainings estimate their mean
+poorly."""
+_PAGES = """Of {all} pages {never} are not solved once, before or after. {part:.0%} of the gain is on {most} pages
 ({named} points there), and {worse} pages are solved less often than before."""
-_ALARMS = """In the first epoch on the pages {alarmed} of {all} trainings raise the alarm that is told of below.
+_ALARMS = """In the first epoch on the pages {alarmed} of {all} trainings raise the alarm that is explained below.
 Chosen replies of all trainings there end that epoch at {early} nats from the reference, and the last one at {late}.
-So one epoch of two may have taught little. The rate was halved for the sake of what was known before, as is told
-above."""
+So one epoch of two may have taught little. The rate was halved against forgetting, as explained above."""
 
 Outcomes: TypeAlias = Mapping[tuple[str, int], bool]
 """Task and instance seed → whether it was solved."""

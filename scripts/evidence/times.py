@@ -8,13 +8,13 @@ from evidence.figures import MISSING, Spot, records_of, table, units_of
 from evidence.plan import Plan
 from evidence.record import Records, UnitRecord
 
-_PARTS_ARE = """Minutes are those of a whole unit. Playing is rollouts and evaluations, critic and adversary are what
-judging and making worse sides took beside them, training is optimizer steps, other is what is left: loading, writing,
-and what lies between. """
+_PARTS_ARE = """Minutes are those of a whole unit. Playing is rollouts and evaluations. Critic and adversary are the
+time of judging and of synthesising rejected replies beside them. Training is optimizer steps. Other is the rest:
+loading, writing, and gaps between parts. """
 _DIVIDED_ARE = """Environment is the part of playing in which at least one environment was at work (agents of other
-episodes may have spoken meanwhile), inference is the rest of playing."""
-_UNDIVIDED_IS = """Files of units that were done before it was measured do not tell how playing, in which they count
-loading, is divided between environments and agents; `--quick` tells it of its own units. """
+episodes may have replied meanwhile), inference is the rest of playing."""
+_UNDIVIDED_IS = """Some files were written before the split of playing was measured. They do not show how playing, which
+includes loading, is divided between environments and agents. `--quick` shows it for its own units. """
 
 
 def time_words(records: Records) -> str:

@@ -119,8 +119,8 @@ _HANDS = """\
 {summary}.
 
 Here AndroidWorld also executes our oracle's actions: its `execute_action` turns them into adb taps, keys, swipes and
-intents. It types no letter outside ASCII, so "Sauté" is planned as "Saute", which its judges forgive; and its swipes
-begin in the middle of the screen, so a slider is tapped at its end.
+intents. It types no letter outside ASCII, so "Sauté" is planned as "Saute", which its judges forgive. Its swipes begin
+in the middle of the screen, so a slider is tapped at its end.
 
 ### Misses
 
@@ -132,9 +132,9 @@ _PAGE = """\
 
 {summary}.
 
-AndroidWorld's task classes set a SimPhone up through adb, our oracle solves the task through the phone's screens, and
-AndroidWorld's `is_successful` judges the phone: it pulls databases and files, queries content providers and reads the
-elements on the screen, all through adb. Neither side sees the other's score. These states are judged:
+AndroidWorld's task classes set a SimPhone up through adb, and our oracle solves the task through the phone's screens.
+Then AndroidWorld's `is_successful` judges the phone. It pulls databases and files, queries content providers and reads
+the elements on the screen, all through adb. Neither side sees the other's score. These states are judged:
 
 - *untouched*: set up, nothing done; must score less than 1;
 - *solved*: after our oracle; must score 1;
@@ -142,8 +142,8 @@ elements on the screen, all through adb. Neither side sees the other's score. Th
 - *blurred*: solved, with upper and lower case swapped in one text; both judges must say the same;
 - *disturbed*: solved, with another row of the table reworded or another file removed; both judges must say the same.
 
-This says that SimPhone stores what AndroidWorld looks for, where it looks for it. It says nothing about how a policy
-trained on SimPhone does on an emulator.
+So SimPhone stores the data that AndroidWorld's judges read, in the places where they read it. The table says nothing
+about the success of a policy, trained on SimPhone, on an emulator.
 
 AndroidWorld's commit is `{commit}`; of each task, the first instance in the suites with
 seeds {seeds} was taken. The command:
@@ -152,7 +152,7 @@ seeds {seeds} was taken. The command:
 $ {command}
 ```
 
-Numbers stand in the order of the seeds. *steps* counts the actions of our oracle, `status` included; *budget* is
+Numbers are in the order of the seeds. *steps* counts the actions of our oracle, `status` included; *budget* is
 AndroidWorld's limit. A dash: the state does not exist.
 
 {table}
@@ -165,7 +165,7 @@ AndroidWorld's limit. A dash: the state does not exist.
 {misses}{hands}
 ## Running it
 
-AndroidWorld is in no package registry and its requirements clash with ours, so it lives in an environment of its own:
+AndroidWorld is in no package registry and its requirements clash with ours, so it lives in its own environment:
 
 ```console
 $ git clone https://github.com/google-research/android_world && cd android_world
@@ -176,13 +176,13 @@ $ .venv/bin/pip install "setuptools<80" absl-py==2.1.0 android-env==1.2.3 dm_env
 $ .venv/bin/python setup.py generate_protos
 ```
 
-No emulator, no ffmpeg and no other app is needed. The phone's clock goes on where AndroidWorld waits for a device, so
+No emulator, no ffmpeg and no other app is needed. The phone's clock advances when AndroidWorld waits for a device, so
 an instance takes a fifth of a second.
 
 ## AndroidWorld's agents on SimPhone
 
-The same interface serves anything that AndroidWorld has, its suites and agents included. `collab phone serve` prints
-the port; in AndroidWorld's environment, with `collab/envs/simphone/conformance/client` on the path:
+The same interface serves all of AndroidWorld, its suites and agents included. `collab phone serve` prints the port. In
+AndroidWorld's environment, with `collab/envs/simphone/conformance/client` on the path:
 
 ```python
 import simphone_env
