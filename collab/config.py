@@ -30,7 +30,7 @@ from collab.trust import check_trusted, vouch
 from collab.types import Sampling
 from collab.utils.redact import hide_in_addresses, hide_values, is_secret_name, misplaced_key, redact
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+DefinitionName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 """A slot name: letters, digits, _ and -."""
 
 
@@ -47,7 +47,7 @@ class Definition(BaseModel):
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
 
 
-class Part(Definition):
+class PartDefinition(Definition):
     """Something to build: a built-in kind, an entry point's name or `package.module:Class`, with its arguments."""
 
     kind: str
@@ -79,7 +79,7 @@ class Unseen(Definition):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DefinitionOrigin:
     """Where a definition was read, for messages: no part of what it says, so all are equal."""
 
     file: Path | None = field(default=None, compare=False)
@@ -93,7 +93,7 @@ class EnvironmentDefinition(Definition):
     """What listings say of it."""
     backend: str
     """Which of `backends` is used."""
-    backends: dict[str, Part]
+    backends: dict[str, PartDefinition]
     """Ways to reach the same place, by name."""
     tasks: Literal["all"] | list[str] = "all"
     """Names, or "tag:word" for all tasks with that tag."""
@@ -103,7 +103,7 @@ class EnvironmentDefinition(Definition):
     """What nothing is trained on."""
     lasting: bool = False
     """Whether what is done there stays done (a real phone): such a place is checked only when it is named."""
-    _origin: Origin = PrivateAttr(default_factory=Origin)
+    _origin: DefinitionOrigin = PrivateAttr(default_factory=DefinitionOrigin)
 
     @property
     def file(self) -> Path | None:
@@ -116,7 +116,7 @@ class EnvironmentDefinition(Definition):
         return [self.tasks] if isinstance(self.tasks, str) else list(self.tasks)
 
     @field_serializer("backends", when_used="json")
-    def _without_credentials(self, backends: dict[str, Part], info: FieldSerializationInfo) -> dict[str, Any]:
+    def _without_credentials(self, backends: dict[str, PartDefinition], info: FieldSerializationInfo) -> dict[str, Any]:
         """Keep what is secret in an address (a task's start) out of everything that is written."""
         plain = {name: part.model_dump(mode="json") for name, part in backends.items()}
         is_kept = bool(info.context and info.context.get(KEEP_CREDENTIALS))
@@ -129,7 +129,7 @@ class EnvironmentDefinition(Definition):
         return self
 
     @property
-    def part(self) -> Part:
+    def part(self) -> PartDefinition:
         """The chosen backend."""
         return self.backends[self.backend]
 
@@ -150,7 +150,7 @@ class GraphDefinition(Definition):
 
     description: str = ""
     """What listings say of it."""
-    slots: list[Name] = Field(min_length=1)
+    slots: list[DefinitionName] = Field(min_length=1)
     """Names of the places that agents fill, in order."""
     rounds: int = Field(default=3, ge=1)
     """m."""
@@ -199,7 +199,7 @@ class SamplingDefinition(Definition):
         return Sampling(temperature=temperature, top_p=self.top_p, max_tokens=self.max_tokens, stop=tuple(self.stop))
 
 
-class Keyless(Part):
+class Keyless(PartDefinition):
     """What asks a model: no key stands in it."""
 
     @model_validator(mode="before")
@@ -475,14 +475,14 @@ def load_environment(library: Library, name: str) -> EnvironmentDefinition:
     """
     definition = library.load("envs", name, EnvironmentDefinition)
     file = library.path("envs", name)
-    definition._origin = Origin(None if file.is_relative_to(root()) else file)
+    definition._origin = DefinitionOrigin(None if file.is_relative_to(root()) else file)
     home = file.parent
     received = library.own is not None and home.is_relative_to(library.own)
     backends = {key: _with_task_file(part, (home, Path()), received) for key, part in definition.backends.items()}
     return definition.model_copy(update={"backends": backends})
 
 
-def _with_task_file(part: Part, homes: Sequence[Path], received: bool) -> Part:
+def _with_task_file(part: PartDefinition, homes: Sequence[Path], received: bool) -> PartDefinition:
     tasks = part.options.get("tasks")
     if not isinstance(tasks, str):
         return part

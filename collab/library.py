@@ -26,8 +26,8 @@ from collab.trust import check_trusted, vouch
 from collab.utils.files import read_plain
 from collab.utils.redact import redact
 
-Room = Literal["agents", "graphs", "envs", "prompts"]
-ROOMS: tuple[Room, ...] = ("agents", "graphs", "envs", "prompts")
+LibraryRoom = Literal["agents", "graphs", "envs", "prompts"]
+ROOMS: tuple[LibraryRoom, ...] = ("agents", "graphs", "envs", "prompts")
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -61,7 +61,7 @@ def checkpoint(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry(Generic[ModelT]):
+class LibraryEntry(Generic[ModelT]):
     """A definition of a room as a listing shows it: what it holds, or why it cannot be read."""
 
     name: str
@@ -92,21 +92,21 @@ class Library:
         """The library that a recorded training names: perhaps somebody else's."""
         return cls(own=None if own is None else Path(own), named=False)
 
-    def names(self, room: Room) -> tuple[str, ...]:
+    def names(self, room: LibraryRoom) -> tuple[str, ...]:
         """All names of a room, sorted; the user's own first win over built-in ones of the same name."""
         return tuple(sorted(self._paths(room)))
 
-    def entries(self, room: Room, model: type[ModelT]) -> tuple[Entry[ModelT], ...]:
+    def entries(self, room: LibraryRoom, model: type[ModelT]) -> tuple[LibraryEntry[ModelT], ...]:
         """All definitions of a room, sorted by name; one that cannot be read hides no other."""
-        found: list[Entry[ModelT]] = []
+        found: list[LibraryEntry[ModelT]] = []
         for name, path in sorted(self._paths(room).items()):
             try:
-                found.append(Entry(name=name, path=path, definition=self._read(path, model), error=None))
+                found.append(LibraryEntry(name=name, path=path, definition=self._read(path, model), error=None))
             except ConfigError as error:
-                found.append(Entry(name=name, path=path, definition=None, error=str(error)))
+                found.append(LibraryEntry(name=name, path=path, definition=None, error=str(error)))
         return tuple(found)
 
-    def path(self, room: Room, name: str) -> Path:
+    def path(self, room: LibraryRoom, name: str) -> Path:
         """Where the definition `name` lies.
 
         Raises:
@@ -120,7 +120,7 @@ class Library:
             return known[name]
         raise UnknownName.of(_SINGULAR[room], name, self.names(room), f"see them with: collab {_COMMAND[room]} list")
 
-    def load(self, room: Room, name: str, model: type[ModelT]) -> ModelT:
+    def load(self, room: LibraryRoom, name: str, model: type[ModelT]) -> ModelT:
         """Read and check one definition.
 
         Raises:
@@ -129,7 +129,7 @@ class Library:
         """
         return self._read(self.path(room, name), model)
 
-    def _paths(self, room: Room) -> dict[str, Path]:
+    def _paths(self, room: LibraryRoom) -> dict[str, Path]:
         """Name → where the definition lies; the user's own hide built-in ones of the same name."""
         homes = (root(),) if self.own is None else (root(), self.own)
         return {_stem(path): path for home in homes for path in reversed(_entries(home / room, room))}
@@ -144,7 +144,7 @@ _SINGULAR = {"agents": "agents file", "graphs": "graph", "envs": "environment", 
 _COMMAND = {"agents": "agents", "graphs": "graph", "envs": "env", "prompts": "agents"}
 
 
-def _entries(folder: Path, room: Room) -> list[Path]:
+def _entries(folder: Path, room: LibraryRoom) -> list[Path]:
     if not folder.is_dir():
         return []
     if room == "prompts":

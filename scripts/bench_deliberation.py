@@ -41,7 +41,7 @@ from collab.config import EdgeSampler
 from collab.graphs.dag import Dag
 from collab.graphs.edges import sample
 from collab.models.base import Request
-from collab.models.engine.attention import Pass, Rows, Segment, Shared
+from collab.models.engine.attention import PackedPass, PassSegment, Rows, SharedKeys
 from collab.models.engine.scheduler import Engine
 from collab.models.local import LocalModel
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -213,13 +213,13 @@ def limit(engine: Engine, reached: Spoken, prefix: int, prefill: int) -> Spoken:
     own = shape.empty(1).new_zeros((shape.layers, 2, rows, shape.groups, 512, shape.size))
     every = torch.arange(rows, device=checkpoint.device)
     groups = torch.tensor_split(every, min(rows, 16))
-    shared = [Shared(kv=shape.empty(prefix).normal_(), tokens=group) for group in groups]
+    shared = [SharedKeys(kv=shape.empty(prefix).normal_(), tokens=group) for group in groups]
     tokens = torch.ones(rows, dtype=torch.long, device=checkpoint.device)
     lengths = torch.full((rows,), 200, device=checkpoint.device)
     positions = lengths + prefix
     for _ in range(round(reached.sampled / rows)):
         running = [Rows(first=0, kv=own, lengths=lengths, longest=201)]
-        plan = Pass(rows=running, segments=[], shared=shared)
+        plan = PackedPass(rows=running, segments=[], shared=shared)
         tokens = checkpoint.forward(tokens, positions, every, plan).argmax(-1)
     tokens.tolist()
     return Spoken(seconds=time.perf_counter() - started, steps=reached.steps)
@@ -229,10 +229,10 @@ def _bare_prefill(engine: Engine, runs: Sequence[int]) -> None:
     checkpoint, shape = engine.checkpoint, engine.checkpoint.shape
     segments, first = [], 0
     for run in runs:
-        segments.append(Segment(first=first, kept=[shape.empty(run)]))
+        segments.append(PassSegment(first=first, kept=[shape.empty(run)]))
         first += run
     every = torch.arange(first, device=checkpoint.device)
-    plan = Pass(rows=(), segments=segments, shared=[])
+    plan = PackedPass(rows=(), segments=segments, shared=[])
     positions = torch.cat([torch.arange(run, device=checkpoint.device) for run in runs])
     checkpoint.forward(torch.ones_like(every), positions, every[:1], plan)
 

@@ -26,9 +26,9 @@ import numpy as np
 
 import collab
 from collab.envs.grammar import MOBILE
-from collab.preferences.pairs import Paired, Pairing, Recipe, Sources, pair_all
+from collab.preferences.pairs import Paired, Pairing, PairRecipe, Sources, pair_all
 from collab.preferences.store import write_pairs
-from collab.rewards.base import Case, Judgement, cases
+from collab.rewards.base import CriticInput, Judgement, cases
 from collab.rewards.credit import JudgedStep
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.seeds import derive
@@ -53,7 +53,7 @@ REPLY_TOKENS = (20, 60)
 """Tokens of a reply, from and below."""
 BROKEN = 0.01
 """Share of episodes that ended with an error."""
-RECIPE = Recipe(sources=Sources(adversary=0.0, contrast=1.0), cap=2)
+RECIPE = PairRecipe(sources=Sources(adversary=0.0, contrast=1.0), cap=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ def _record(writer: RunWriter, stretch: Stretch) -> None:
     )
 
 
-def _judged(case: Case, number: int) -> Judgement:
+def _judged(case: CriticInput, number: int) -> Judgement:
     """Scores by seed, higher for what was executed; one cell in fifty has none."""
     rng = np.random.default_rng(derive(number, "score", case.step))
     rewards = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.config import Part
+from collab.config import PartDefinition
 from collab.errors import ConfigError, MissingExtra, UnknownName
 from collab.rollout.build import BUILT_IN, build
 
@@ -88,7 +88,7 @@ def test_every_built_in_environment_exists(kind: str) -> None:
     with pytest.raises(
         (ConfigError, MissingExtra), match=r"unknown key|did you mean|known:|needs \S+, which is not|Field required"
     ):
-        build("environments", Part(kind=kind, options={"no_such_option": 1}), "here")
+        build("environments", PartDefinition(kind=kind, options={"no_such_option": 1}), "here")
 
 
 @pytest.mark.parametrize("kind", sorted(BUILT_IN["models"]))
@@ -96,7 +96,7 @@ def test_every_built_in_model_exists(kind: str) -> None:
     with pytest.raises(
         (ConfigError, MissingExtra), match=r"unknown key|did you mean|known:|needs \S+, which is not|Field"
     ):
-        build("models", Part(kind=kind, options={"no_such_option": 1}), "here")
+        build("models", PartDefinition(kind=kind, options={"no_such_option": 1}), "here")
 
 
 @pytest.mark.parametrize(
@@ -111,5 +111,5 @@ def test_every_built_in_model_exists(kind: str) -> None:
 )
 def test_mistakes_in_a_part_are_one_line(part: dict[str, object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
-        build("environments", Part.model_validate(part), "envs/mine")
+        build("environments", PartDefinition.model_validate(part), "envs/mine")
     assert "\n" not in str(caught.value)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
-from collab.config import Part
+from collab.config import PartDefinition
 from collab.errors import ConfigError
 from collab.rollout.build import build
 from collab.trust import foreign_parts
@@ -225,7 +225,7 @@ def test_what_the_users_own_definition_names_is_imported_and_checked_before_it_i
 )
 def test_a_broken_kind_is_one_line(kind: str) -> None:
     with pytest.raises(ConfigError, match=r"write package\.module:Class") as caught:
-        build("models", Part(kind=kind), "agents/odd")
+        build("models", PartDefinition(kind=kind), "agents/odd")
     assert "\n" not in str(caught.value)
 
 
@@ -244,7 +244,7 @@ def test_a_broken_kind_is_one_line(kind: str) -> None:
 def test_a_kind_is_a_class_of_its_group(group: Any, kind: str, tmp_path: Path) -> None:
     options = {"args": f"touch {tmp_path}/made", "command": f"touch {tmp_path}/made", "shell": True}
     with pytest.raises(ConfigError, match=rf"{kind} is no "):
-        build(group, Part(kind=kind, options=options), "here")
+        build(group, PartDefinition(kind=kind, options=options), "here")
     assert not (tmp_path / "made").exists()
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from collab.errors import ModelFailure, boundary
 from collab.models.base import CallClock, Model, Oracle, Privilege, Reply, Request
 from collab.prompts.parse import read_reply
-from collab.prompts.render import LAYOUT, Context, Shared, Template, fit
+from collab.prompts.render import LAYOUT, PromptContext, SharedPrompt, Template, fit
 from collab.types import Prompt, PromptRef, Sampling, Utterance
 
 
@@ -38,7 +38,7 @@ class Agent:
     modality: str = "text"
     call_s: float = 120.0
 
-    def shared(self, scene: Scene, messages: int) -> Shared:
+    def shared(self, scene: StepContext, messages: int) -> SharedPrompt:
         """The part of this step's prompts that does not depend on the cell.
 
         Args:
@@ -55,7 +55,9 @@ class Agent:
             images=tuple(scene.images) if self.modality != "text" else (),
         )
 
-    async def speak(self, scene: Scene, shared: Shared, place: Place, heard: Sequence[Utterance]) -> Utterance:
+    async def speak(
+        self, scene: StepContext, shared: SharedPrompt, place: CellContext, heard: Sequence[Utterance]
+    ) -> Utterance:
         """Answer once.
 
         Raises:
@@ -105,7 +107,7 @@ class Agent:
             privileged=self.model.privileged,
         )
 
-    async def summarise(self, context: Context, since: int, seed: int, spent: Callable[[Reply], None]) -> Reply:
+    async def summarise(self, context: PromptContext, since: int, seed: int, spent: Callable[[Reply], None]) -> Reply:
         """Write a new summary from the old one and the steps from `since` on (one extra call per step)."""
         prompt = Prompt(system="", shared=self.template.summary(context, since), segments=(), layout=LAYOUT)
         return await self._ask(Request(prompt=prompt, sampling=self.sampling, seed=seed), spent)
@@ -118,7 +120,7 @@ class Agent:
         spent(reply)
         return reply
 
-    def _privilege(self, scene: Scene) -> Privilege | None:
+    def _privilege(self, scene: StepContext) -> Privilege | None:
         if not self.model.privileged:
             return None
         if scene.oracle is None:
@@ -127,10 +129,10 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class StepContext:
     """What one deliberation is about."""
 
-    context: Context
+    context: PromptContext
     seed_of: Callable[[str, int], int]
     """(slot, round) → seed of that call."""
     oracle: Oracle | None = None
@@ -142,7 +144,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CellContext:
     """Where in the conversation a cell stands."""
 
     round: int

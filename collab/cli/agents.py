@@ -115,7 +115,7 @@ async def _check(
     definitions: Library, name: str, definition: AgentDefinition, *, call: bool, timeout_s: float
 ) -> dict[str, Any]:
     from collab.models.base import AskedAlike
-    from collab.models.probe import PrefixCached
+    from collab.models.probe import HasPrefixCache
     from collab.prompts.render import Template, read_templates
     from collab.rollout.build import build, check_sees
 
@@ -130,7 +130,7 @@ async def _check(
                 capabilities = await model.probe()
                 check_sees(definition, capabilities, f"agents/{name}")
                 reply = await _try(model, definition, name)
-                cache = await model.prefix_cache() if isinstance(model, PrefixCached) else None
+                cache = await model.prefix_cache() if isinstance(model, HasPrefixCache) else None
     finally:
         await model.close()
     return {

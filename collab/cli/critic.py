@@ -133,14 +133,14 @@ def calibrate(
 
 def _configured(library: Path | None, chosen: dict[str, Any]) -> CalibrationConfig:
     from collab.errors import UsageError
-    from collab.rewards.calibration.config import Wish, configure
+    from collab.rewards.calibration.config import CalibrationRequest, configure
 
     asked = {name: value for name, value in chosen.items() if value is not None}
     if "critic" not in asked:
         raise UsageError(
             "--critic is missing: name an agents file that judges, e.g. critic-llm; see collab agents list"
         )
-    return asyncio.run(configure(options.library(library), Wish(**{"env": "androidworld", **asked})))
+    return asyncio.run(configure(options.library(library), CalibrationRequest(**{"env": "androidworld", **asked})))
 
 
 def _start(config: CalibrationConfig, out: Path | None) -> CalibrationResult:

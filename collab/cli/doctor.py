@@ -136,9 +136,9 @@ def _definitions(definitions: Library) -> Iterator[Check]:
     """Whether every YAML file can be read."""
     from collab.config import AgentDefinition, EnvironmentDefinition, GraphDefinition
     from collab.errors import UsageError
-    from collab.library import Room
+    from collab.library import LibraryRoom
 
-    rooms: tuple[tuple[Room, type[AgentDefinition | EnvironmentDefinition | GraphDefinition]], ...] = (
+    rooms: tuple[tuple[LibraryRoom, type[AgentDefinition | EnvironmentDefinition | GraphDefinition]], ...] = (
         ("envs", EnvironmentDefinition),
         ("graphs", GraphDefinition),
         ("agents", AgentDefinition),

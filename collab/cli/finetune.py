@@ -28,7 +28,7 @@ from collab.cli.progress import asking, tell_finished
 from collab.utils.text import amount
 
 if TYPE_CHECKING:
-    from collab.data.example import Level, Row
+    from collab.data.example import Example, Level
     from collab.data.tokenize import Data
     from collab.library import Library
     from collab.trainers.callbacks import Progress
@@ -103,7 +103,7 @@ def read_rows(folders: Sequence[str], levels: Sequence[Level], *, max_broken: in
     return read_data([Path(folder).expanduser() for folder in folders], levels, max_broken=max_broken)
 
 
-def refuse_leaks(rows: Sequence[Row], definitions: Library, allowed: bool) -> None:
+def refuse_leaks(rows: Sequence[Example], definitions: Library, allowed: bool) -> None:
     """Refuse rows that are kept for evaluation; say what could not be compared, and what overlaps and is allowed to.
 
     Raises:

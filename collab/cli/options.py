@@ -22,7 +22,7 @@ from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig, SplitChoice
-    from collab.library import Library, ModelT, Room
+    from collab.library import Library, LibraryRoom, ModelT
 
 
 PLAY, LIMITS = "What is played", "How it is played"
@@ -193,7 +193,9 @@ Trust = Annotated[
 ]
 
 
-def definitions_in(definitions: Library, room: Room, model: type[ModelT]) -> tuple[dict[str, ModelT], dict[str, str]]:
+def definitions_in(
+    definitions: Library, room: LibraryRoom, model: type[ModelT]
+) -> tuple[dict[str, ModelT], dict[str, str]]:
     """Read all definitions of a room: those that fit by name, and what is wrong with each of the others.
 
     The latter are also told on stderr, so that a listing shows all that can be used.

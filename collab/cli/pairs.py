@@ -34,10 +34,10 @@ from collab.cli.text.pairs import (
 from collab.utils.text import amount
 
 if TYPE_CHECKING:
-    from collab.preferences.explain import Explained, Explainer, Side
-    from collab.preferences.rebuild import Progress, Rebuilt
+    from collab.preferences.explain import PairExplainer, PairExplanation, PairSide
+    from collab.preferences.rebuild import RebuildProgress, RebuiltPairs
     from collab.preferences.store import StoredPairs
-    from collab.preferences.trajectory_pairs import Whole
+    from collab.preferences.trajectory_pairs import TrajectoryPair
     from collab.types import PreferencePair
 
 
@@ -144,10 +144,10 @@ def rebuild(
     from collab.loop.record import training_of
     from collab.loop.step_budget import counted_in
     from collab.preferences import rebuild as flow
-    from collab.preferences.rebuild import Wish, sources_of
+    from collab.preferences.rebuild import RebuildRequest, sources_of
     from collab.preferences.store import letters_of
 
-    wish = Wish(
+    wish = RebuildRequest(
         run=run,
         critic=critic,
         labels=labels,
@@ -164,7 +164,7 @@ def rebuild(
     )
     refuse_several(find_recorded(run), "collab pairs rebuild {}")
     definitions, again, played = options.library(library), "the same command", counted_in(run)
-    result: Rebuilt = work(
+    result: RebuiltPairs = work(
         lambda watch, stop: flow.rebuild(wish, definitions, played=played, watch=watch, stop=stop),
         run,
         tell=describe,
@@ -183,7 +183,7 @@ def rebuild(
         raise typer.Exit(1)
 
 
-def describe(progress: Progress) -> str:
+def describe(progress: RebuildProgress) -> str:
     """One line: steps judged, questions answered, what it cost."""
     parts = []
     if (labels := progress.labelling) is not None:
@@ -286,11 +286,11 @@ def show_pair(
     run: Run, id: Id, *, name: OfAny = None, trust: options.Trust = False, as_json: options.Json = False
 ) -> None:
     """Show both replies of a pair, whole; of whole trajectories, which they are and how they ended."""
-    from collab.preferences.trajectory_pairs import Whole
+    from collab.preferences.trajectory_pairs import TrajectoryPair
 
     run = _holding(run, id, name)
     stored, told = asyncio.run(_explained(run, id, name))
-    if isinstance(told, Whole):
+    if isinstance(told, TrajectoryPair):
         _show_whole(run, stored, told, as_json)
     elif as_json:
         emit(explained_data(run, stored, told) | {"screen": None, "prompt": None})
@@ -309,11 +309,11 @@ def explain_pair(
     as_json: options.Json = False,
 ) -> None:
     """Walk from a pair to the critic's words, the screen and the prompt; of whole trajectories, to their outcomes."""
-    from collab.preferences.trajectory_pairs import Whole
+    from collab.preferences.trajectory_pairs import TrajectoryPair
 
     run = _holding(run, id, name)
     stored, told = asyncio.run(_explained(run, id, name))
-    if isinstance(told, Whole):
+    if isinstance(told, TrajectoryPair):
         _show_whole(run, stored, told, as_json)
     elif as_json:
         emit(explained_data(run, stored, told))
@@ -405,7 +405,7 @@ async def _rows(
         return [row_of(pair, letters[pair.id], _sides(pair, look)) for pair in pairs]
 
 
-def _sides(pair: PreferencePair, look: Explainer) -> tuple[Side, Side] | None:
+def _sides(pair: PreferencePair, look: PairExplainer) -> tuple[PairSide, PairSide] | None:
     from collab.errors import UsageError
 
     try:
@@ -414,14 +414,14 @@ def _sides(pair: PreferencePair, look: Explainer) -> tuple[Side, Side] | None:
         return None
 
 
-def _show_whole(run: Path, stored: StoredPairs, told: Whole, as_json: bool) -> None:
+def _show_whole(run: Path, stored: StoredPairs, told: TrajectoryPair, as_json: bool) -> None:
     if as_json:
         emit(whole_data(run, stored, told))
     else:
         say_whole(run, stored, told)
 
 
-async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs, Explained | Whole]:
+async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs, PairExplanation | TrajectoryPair]:
     from collab.preferences.store import find_pair
     from collab.preferences.trajectory_pairs import SOURCE, looked_up
     from collab.store.manifest import find_manifest
@@ -437,13 +437,13 @@ async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs,
 
 
 @contextlib.asynccontextmanager
-async def _explainer(run: Path, stored: StoredPairs) -> AsyncIterator[Explainer]:
+async def _explainer(run: Path, stored: StoredPairs) -> AsyncIterator[PairExplainer]:
     """Looks up what pairs of a run rest on, with the words by which they were made where these are there."""
-    from collab.preferences.explain import Explainer, labels_of
+    from collab.preferences.explain import PairExplainer, labels_of
     from collab.preferences.rebuild import stored_suite
     from collab.store.reader import RunReader
 
     labels = labels_of(run, stored.head)
     async with stored_suite(run) as suite:
         with RunReader(run) as reader:
-            yield Explainer(reader, labels, suite.space)
+            yield PairExplainer(reader, labels, suite.space)

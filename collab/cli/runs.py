@@ -33,7 +33,7 @@ from collab.utils.text import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
-    from collab.data.splits import HeldOut
+    from collab.data.splits import HeldOutInstances
     from collab.library import Library
     from collab.store.reader import RunReader
     from collab.types import Step, Trajectory
@@ -165,7 +165,7 @@ def overlap(
         say(f"{amount(found.checked, 'episode')}, none overlaps with {_joined(one.name for one in held)}")
 
 
-def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list[HeldOut]:
+def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list[HeldOutInstances]:
     """What the environment of the runs keeps, as its file says today.
 
     Raises:

@@ -15,7 +15,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from collab.data.splits import Instance
+from collab.data.splits import TrainingInstance
 from collab.types import Prompt
 
 Level: TypeAlias = Literal["basic", "instruction", "demonstration", "preference"]
@@ -57,7 +57,7 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Example:
     """One thing to learn."""
 
     level: Level
@@ -87,12 +87,12 @@ class Row:
         return hashlib.sha256("\x1f".join(said).encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
-    def instance(self) -> Instance:
+    def instance(self) -> TrainingInstance:
         """What the check against the evaluation splits looks at."""
         texts = (self.prompt.user, self.reply, self.rejected or "")
         origin = self.provenance
         source = f"row {self.id[:12]} ({self.level}, {self.kind})"
-        return Instance(task=origin.task, seed=origin.seed, apps=origin.apps, texts=texts, source=source)
+        return TrainingInstance(task=origin.task, seed=origin.seed, apps=origin.apps, texts=texts, source=source)
 
     def _tokens(self) -> list[list[Any]]:
         """Of both replies and of the messages, in which tokens they stand; empty for those of their texts."""

@@ -1,6 +1,6 @@
 """Rows as Parquet: one file per level, for this project and for any other tool.
 
-    with RowWriter(folder / "basic.parquet") as out:
+    with ExampleWriter(folder / "basic.parquet") as out:
         out.add(row)
     for row in read_rows(folder / "basic.parquet"): ...
 
@@ -9,7 +9,7 @@ and field, and refused, or skipped and counted where the caller asks for that.
 
 `segments` are the pieces of a prompt in which it is tokenised; pictures are not part of a row. Token ids in which a
 reply or a message was sampled stand in columns of their own (`SAMPLED`), which only files have that are written with
-`RowWriter(path, sampled=True)`.
+`ExampleWriter(path, sampled=True)`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from collab.data.example import LEVELS, Level, Provenance, Row, Sampled
+from collab.data.example import LEVELS, Example, Level, Provenance, Sampled
 from collab.errors import ConfigError, MissingExtra, UsageError
 from collab.types import Prompt, Segment
 from collab.utils.files import writing
@@ -61,7 +61,7 @@ ROW_GROUP = 4096
 """Rows that are written, and read, at once."""
 
 
-class RowWriter:
+class ExampleWriter:
     """A Parquet file that appears when it is whole; left by an error, nothing stays behind.
 
     Args:
@@ -83,7 +83,7 @@ class RowWriter:
         self._rows: list[dict[str, Any]] = []
         self._writer: Any = None
 
-    def __enter__(self) -> RowWriter:
+    def __enter__(self) -> ExampleWriter:
         """Begin the file."""
         import pyarrow.parquet
 
@@ -92,7 +92,7 @@ class RowWriter:
             self._writer = pyarrow.parquet.ParquetWriter(self._temporary, _schema(self._sampled))
         return self
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Example) -> None:
         """Add a row.
 
         Raises:
@@ -131,7 +131,7 @@ class RowWriter:
             self._rows = []
 
 
-def read_rows(path: Path, *, skipped: Counter[str] | None = None) -> Iterator[Row]:
+def read_rows(path: Path, *, skipped: Counter[str] | None = None) -> Iterator[Example]:
     """Read the rows of a file, one row group at a time.
 
     Args:
@@ -204,7 +204,7 @@ def _named(kind: Any) -> str:
     return str(kind).replace("element:", "item:")
 
 
-def _fields(row: Row) -> dict[str, Any]:
+def _fields(row: Example) -> dict[str, Any]:
     prompt, origin = row.prompt, asdict(row.provenance)
     fields = {
         "level": row.level,
@@ -223,7 +223,7 @@ def _fields(row: Row) -> dict[str, Any]:
     return {"id": _row(clean).id, **clean}
 
 
-def _sampled_fields(row: Row) -> dict[str, Any]:
+def _sampled_fields(row: Example) -> dict[str, Any]:
     """The columns of `SAMPLED`."""
     sides, segments = (row.reply_sampled, row.rejected_sampled), row.prompt.segments
     reply, rejected = (None if one is None else {"tokenizer": one.tokenizer, "tokens": one.tokens} for one in sides)
@@ -282,11 +282,11 @@ def _segment(text: str, said: Mapping[str, Any] | None) -> Segment:
     return Segment(text=text, tokens=tuple(said["tokens"]), tokenizer=said["tokenizer"])
 
 
-def _row(fields: Mapping[str, Any]) -> Row:
+def _row(fields: Mapping[str, Any]) -> Example:
     heard = fields["segments_sampled"] or [None] * len(fields["segments"])
     segments = tuple(map(_segment, fields["segments"], heard))
     origin = {name: fields[name] for name in Provenance.__slots__}
-    return Row(
+    return Example(
         level=cast(Level, fields["level"]),
         kind=fields["kind"],
         prompt=Prompt(system=fields["system"], shared=fields["shared"], segments=segments, layout=fields["layout"]),

@@ -196,7 +196,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class TrainingInstance:
     """Something to be trained on: an episode, a row."""
 
     task: str
@@ -211,7 +211,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOut:
+class HeldOutInstances:
     """What training must not touch."""
 
     name: str
@@ -234,7 +234,7 @@ class Overlap:
     offenders: int
     """Instances that overlap with anything."""
     by_name: Mapping[str, int]
-    """Offenders of each `HeldOut`; one instance may count for several."""
+    """Offenders of each `HeldOutInstances`; one instance may count for several."""
     first: tuple[str, ...]
     """The first few in words."""
 
@@ -243,12 +243,12 @@ class Overlap:
         return f"{self.offenders} of {self.checked} training instances overlap ({counts}): {'; '.join(self.first)}"
 
 
-def held_out(split: Split) -> HeldOut:
+def held_out(split: Split) -> HeldOutInstances:
     """What an evaluation split keeps from training: instance seeds of seen tasks, everything of other tasks."""
     if split.name == NEW_SEEDS:
-        return HeldOut(name=split.name, seeds={fold(task): kept_instances(task) for task in split.tasks})
+        return HeldOutInstances(name=split.name, seeds={fold(task): kept_instances(task) for task in split.tasks})
     whole_app = split.name == UNSEEN_APP
-    return HeldOut(
+    return HeldOutInstances(
         name=split.name,
         tasks=folded(split.tasks),
         apps=folded(split.unseen.apps) if whole_app else frozenset(),
@@ -256,14 +256,14 @@ def held_out(split: Split) -> HeldOut:
     )
 
 
-def kept_by(splits: Iterable[Split]) -> list[HeldOut]:
+def kept_by(splits: Iterable[Split]) -> list[HeldOutInstances]:
     """What the evaluation splits among these keep."""
     return [held_out(split) for split in splits if not split.trains]
 
 
 def refuse_overlap(
-    training: Iterable[Instance],
-    kept: Sequence[HeldOut],
+    training: Iterable[TrainingInstance],
+    kept: Sequence[HeldOutInstances],
     *,
     allow_overlap: bool = False,
     remedy: str = "leave these out, or add --allow-overlap",
@@ -295,7 +295,7 @@ def refuse_overlap(
     return overlap
 
 
-def reason(instance: Instance, kept: HeldOut) -> str | None:
+def reason(instance: TrainingInstance, kept: HeldOutInstances) -> str | None:
     """Why an instance must not be trained on; None when nothing speaks against it."""
     task = fold(instance.task)
     if task in kept.tasks:
@@ -384,7 +384,7 @@ def within(config: SeededT, split: Split) -> SeededT:
     return config.model_copy(update={"tasks": tasks, "environment": environment, "split": choice})
 
 
-def check_plan(split: Split, splits: Iterable[Split], plan: Sequence[Instance]) -> None:
+def check_plan(split: Split, splits: Iterable[Split], plan: Sequence[TrainingInstance]) -> None:
     """Make sure that planned episodes are the split's own.
 
     Raises:
@@ -421,7 +421,7 @@ def _with_options(environment: EnvironmentDefinition, options: dict[str, object]
     return environment.model_copy(update={"backends": environment.backends | {environment.backend: part}})
 
 
-def instances_of(run: Path) -> Iterator[Instance]:
+def instances_of(run: Path) -> Iterator[TrainingInstance]:
     """Every episode of a run, unfinished ones included, with all that was seen and said in it; one at a time.
 
     Raises:
@@ -429,7 +429,7 @@ def instances_of(run: Path) -> Iterator[Instance]:
     """
     with RunStore.open(run).reader() as reader:
         for trajectory in (*reader.unfinished(), *reader.trajectories()):
-            yield Instance(
+            yield TrainingInstance(
                 task=trajectory.task.name,
                 seed=trajectory.task.seed,
                 apps=trajectory.task.apps,

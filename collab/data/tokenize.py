@@ -4,7 +4,7 @@ What was sampled is learned in the tokens in which it was sampled, where a row h
 checkpoint's tokenizer; anything else in the tokens of its text. Every reply is closed by the token that the template
 closes it with, also one that was cut at its longest length.
 
-An `Example` is one sequence of which only the end is scored; a `Pair` is one prompt with two ends.
+An `EncodedExample` is one sequence of which only the end is scored; an `EncodedPair` is one prompt with two ends.
 
 Rows from directories, as a stage wants them.
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
-from collab.data.example import LEVELS, Level, Row, Sampled
+from collab.data.example import LEVELS, Example, Level, Sampled
 from collab.data.parquet import read_rows
 from collab.errors import ConfigError, UsageError
 from collab.prompts.render import prefix_hash
@@ -43,7 +43,7 @@ IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Example:
+class EncodedExample:
     """A sequence to learn."""
 
     group: str
@@ -63,7 +63,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pair:
+class EncodedPair:
     """A prompt with a good and a bad reply."""
 
     group: str
@@ -89,7 +89,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TrajectoryPart:
     """Where an example belongs, if whole trajectories are compared."""
 
     pair: int
@@ -109,7 +109,7 @@ class NothingFits(ConfigError):
         self.many, self.context, self.longest = many, context, longest
 
 
-ItemT = TypeVar("ItemT", Example, Pair)
+ItemT = TypeVar("ItemT", EncodedExample, EncodedPair)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class Encoded(Generic[ItemT]):
         return found
 
 
-def encode_replies(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Encoded[Example]:
+def encode_replies(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> Encoded[EncodedExample]:
     """Prompts with the reply to learn, for next-token loss.
 
     Args:
@@ -144,15 +144,15 @@ def encode_replies(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> En
     """
     end = turn_end(chat)
 
-    def one(row: Row) -> Example:
+    def one(row: Example) -> EncodedExample:
         prompt = chat.prompt_ids(row.prompt).ids
         ids = np.array((*prompt, *_said(row.reply, row.reply_sampled, chat), end), np.int32)
-        return Example(group=row.level, ids=ids, scored_from=len(prompt))
+        return EncodedExample(group=row.level, ids=ids, scored_from=len(prompt))
 
     return _fitting(map(one, rows), context)
 
 
-def encode_pairs(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Encoded[Pair]:
+def encode_pairs(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> Encoded[EncodedPair]:
     """Preferences as pairs; rows without a rejected reply are no preferences and are passed over.
 
     Raises:
@@ -160,11 +160,11 @@ def encode_pairs(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Enco
     """
     end = turn_end(chat)
 
-    def one(row: Row, rejected: str) -> Pair:
+    def one(row: Example, rejected: str) -> EncodedPair:
         prompt = chat.prompt_ids(row.prompt).ids
         sides = ((row.reply, row.reply_sampled), (rejected, row.rejected_sampled))
         chosen_ids, rejected_ids = (np.array((*_said(*side, chat), end), np.int32) for side in sides)
-        return Pair(
+        return EncodedPair(
             group=row.level,
             prompt=np.array(prompt, np.int32),
             chosen=chosen_ids,
@@ -175,7 +175,7 @@ def encode_pairs(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Enco
     return _fitting((one(row, row.rejected) for row in rows if row.rejected is not None), context)
 
 
-def rows_digest(rows: Iterable[Row]) -> str:
+def rows_digest(rows: Iterable[Example]) -> str:
     """SHA-256 over what rows teach, in their order: equal for data that trains the same."""
     digest = hashlib.sha256()
     for row in rows:
@@ -183,11 +183,11 @@ def rows_digest(rows: Iterable[Row]) -> str:
     return digest.hexdigest()
 
 
-def items_digest(items: Iterable[Example | Pair]) -> str:
+def items_digest(items: Iterable[EncodedExample | EncodedPair]) -> str:
     """SHA-256 over the token ids that are trained: another tokenizer or chat template gives another one."""
     digest = hashlib.sha256()
     for item in items:
-        parts = (item.ids,) if isinstance(item, Example) else (item.prompt, item.chosen, item.rejected)
+        parts = (item.ids,) if isinstance(item, EncodedExample) else (item.prompt, item.chosen, item.rejected)
         for ids in parts:
             digest.update(len(ids).to_bytes(8, "little") + ids.astype("<i4").tobytes())
     return digest.hexdigest()
@@ -230,7 +230,7 @@ def turn_end(chat: ChatTokenizer) -> int:
 class Data:
     """What was read."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Example]
     """Of the levels that were asked for, each once, in the order of the files."""
     broken: Mapping[str, int] = field(default_factory=dict)
     """Rows that cannot be used and were left out, by field."""
@@ -255,7 +255,7 @@ def read_data(folders: Sequence[Path], levels: Sequence[Level], *, max_broken: i
         ConfigError: a row is broken, or there is none of these levels.
         MissingExtra: pyarrow is not installed.
     """
-    kept: dict[str, Row] = {}
+    kept: dict[str, Example] = {}
     repeated = 0
     broken: Counter[str] = Counter()
     for file in _files(folders, levels):
@@ -309,7 +309,7 @@ def at(part: Sequence[int]) -> list[dict[str, int]]:
     return [{_ROW: row} for row in part]
 
 
-def collate_examples(examples: Sequence[Example], padding: int, *, prompts: bool = False) -> Collate:
+def collate_examples(examples: Sequence[EncodedExample], padding: int, *, prompts: bool = False) -> Collate:
     """Makes batches of scored sequences.
 
     Args:
@@ -335,7 +335,7 @@ def collate_examples(examples: Sequence[Example], padding: int, *, prompts: bool
     return collate
 
 
-def collate_pairs(pairs: Sequence[Pair], padding: int) -> Collate:
+def collate_pairs(pairs: Sequence[EncodedPair], padding: int) -> Collate:
     """Makes batches of preferences as TRL's own collator does: all chosen sides, then all rejected ones."""
     theirs = DataCollatorForPreference(pad_token_id=padding, max_length=None)
 

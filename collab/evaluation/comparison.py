@@ -16,7 +16,7 @@ TOLERATED_FAILURES = 0.02
 
 FORCE = "play one of them again like the other (--set 'agents.*.sampling.KEY=…'), or use --force"
 
-Instance: TypeAlias = tuple[str, int, int]
+InstanceKey: TypeAlias = tuple[str, int, int]
 """Task, instance seed, step budget: another budget makes another instance."""
 
 
@@ -26,7 +26,7 @@ def is_spoilt(broken: int, planned: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class RunComparison:
     """Second run minus first, over the episodes that both played: a difference of 0.05 is 5 percentage points."""
 
     pairs: int
@@ -37,10 +37,10 @@ class Comparison:
     difference: float
     interval: tuple[float, float]
     """Bootstrap interval of the paired difference, of 95 % unless it was made of another level."""
-    won: tuple[Instance, ...] = ()
+    won: tuple[InstanceKey, ...] = ()
     """Instances that the second run solves and the first one does not, by task; of several trainings those that are
     solved more often."""
-    lost: tuple[Instance, ...] = ()
+    lost: tuple[InstanceKey, ...] = ()
     """The opposite. Together with `won` these are the discordant pairs; all others say nothing about a difference."""
     sampling: tuple[Mapping[str, Sampling], Mapping[str, Sampling]] = field(default_factory=lambda: ({}, {}))
     """How the replies of the first and of the second run were sampled, by slot."""
@@ -59,7 +59,7 @@ class Comparison:
 
 def compare(
     first: Report, second: Report, *, force: bool = False, draws: int = 10_000, seed: int = 0, level: float = 0.95
-) -> Comparison:
+) -> RunComparison:
     """Paired difference in success over equal (task, seed), with the interval of `bootstrap`.
 
     Exchanging the runs changes signs and nothing else: the bootstrap always draws in the direction in which the first
@@ -82,7 +82,7 @@ def compare_trainings(
     draws: int = 10_000,
     seed: int = 0,
     level: float = 0.95,
-) -> Comparison:
+) -> RunComparison:
     """Paired difference over several trainings that were measured on the same instances.
 
     What several trainings do on one instance is alike, and what is not trained does the same beside each of them. So
@@ -113,7 +113,7 @@ def compare_trainings(
         by_task.setdefault(task, []).append(direction * sum(those) / len(those))
     low, high = bootstrap(list(by_task.values()), draws=draws, seed=seed, level=level)
     episodes = len(common) * len(played)
-    return Comparison(
+    return RunComparison(
         pairs=episodes,
         tasks=len(by_task),
         first=Rate(successes=sum(one[instance] for one, _ in played for instance in common), episodes=episodes),
@@ -219,5 +219,5 @@ def bootstrap(
     return float(means[cut]), float(means[draws - 1 - cut])
 
 
-def _by_instance(report: Report) -> Mapping[Instance, bool]:
+def _by_instance(report: Report) -> Mapping[InstanceKey, bool]:
     return {(result.task, result.seed, result.max_steps): result.success for result in report.results}

@@ -180,7 +180,7 @@ def _why(error: EpisodeError | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class GroupReport:
     """How well a team did on some of the episodes; the fields mean what they mean in `Report`."""
 
     name: str
@@ -202,8 +202,8 @@ class Report:
     completed: Rate
     """Over episodes with an outcome."""
     broken: int
-    by_task: tuple[Group, ...]
-    by_difficulty: tuple[Group, ...]
+    by_task: tuple[GroupReport, ...]
+    by_difficulty: tuple[GroupReport, ...]
     mean_steps: float
     """Of completed episodes; NaN without one."""
     results: tuple[EpisodeResult, ...]
@@ -279,7 +279,9 @@ def summarise(
     )
 
 
-def _groups(results: Sequence[tuple[str, EpisodeResult]], missing: Sequence[tuple[str, int]]) -> tuple[Group, ...]:
+def _groups(
+    results: Sequence[tuple[str, EpisodeResult]], missing: Sequence[tuple[str, int]]
+) -> tuple[GroupReport, ...]:
     """One group per name, sorted; `missing` counts episodes that were never played."""
     played: dict[str, list[EpisodeResult]] = {}
     for name, result in results:
@@ -291,9 +293,9 @@ def _groups(results: Sequence[tuple[str, EpisodeResult]], missing: Sequence[tupl
     return tuple(_group(name, played.get(name, ()), unplayed[name]) for name in names)
 
 
-def _group(name: str, results: Sequence[EpisodeResult], missing: int) -> Group:
+def _group(name: str, results: Sequence[EpisodeResult], missing: int) -> GroupReport:
     successes, broken = sum(one.success for one in results), sum(one.error is not None for one in results)
-    return Group(
+    return GroupReport(
         name=name,
         planned=Rate(successes=successes, episodes=len(results) + missing),
         completed=Rate(successes=successes, episodes=len(results) - broken),
@@ -365,13 +367,13 @@ def check_same_environment(reports: Sequence[Report]) -> None:
         raise UsageError(f"the runs are of {names[0]} and {names[1]}; compare equal environments")
 
 
-def _merged(groups: Iterable[Group]) -> tuple[Group, ...]:
+def _merged(groups: Iterable[GroupReport]) -> tuple[GroupReport, ...]:
     """Groups of one name made one, sorted by name."""
-    named: dict[str, list[Group]] = {}
+    named: dict[str, list[GroupReport]] = {}
     for group in groups:
         named.setdefault(group.name, []).append(group)
     return tuple(
-        Group(
+        GroupReport(
             name=name,
             planned=_sum(one.planned for one in same),
             completed=_sum(one.completed for one in same),

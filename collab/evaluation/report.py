@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 
 from collab.data.splits import NAMES
 from collab.errors import UsageError
-from collab.evaluation.comparison import Comparison, check_result, compare
+from collab.evaluation.comparison import RunComparison, check_result, compare
 from collab.evaluation.metrics import (
     FEW_TOLD,
     EpisodeResult,
@@ -60,7 +60,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedRun:
+class EvaluatedRun:
     """A run and how it went."""
 
     path: Path
@@ -78,7 +78,7 @@ class Evaluation:
     """How a team did in one setting, over one run or several."""
 
     setting: Setting
-    runs: tuple[RecordedRun, ...]
+    runs: tuple[EvaluatedRun, ...]
     report: Report
     """Of all runs together."""
     by_seed: Mapping[int, Report]
@@ -133,7 +133,7 @@ def runs_in(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.rglob(FILE)) if folder.is_dir() else []
 
 
-def recorded_run(path: Path, opened: RunReader | None = None) -> RecordedRun:
+def recorded_run(path: Path, opened: RunReader | None = None) -> EvaluatedRun:
     """Read one run; RunFormatError when it is none or cannot be read.
 
     Args:
@@ -142,7 +142,7 @@ def recorded_run(path: Path, opened: RunReader | None = None) -> RecordedRun:
     with RunStore.open(path).reader() if opened is None else contextlib.nullcontext(opened) as reader:
         manifest = reader.manifest
         split = manifest.config.get("split")
-        return RecordedRun(
+        return EvaluatedRun(
             path=path,
             command=manifest.command,
             seeds=manifest.seeds,
@@ -163,7 +163,7 @@ def recorded_evaluation(path: Path) -> Evaluation:
     return evaluation_of([recorded_run(one) for one in paths or [path]])
 
 
-def evaluation_of(runs: Sequence[RecordedRun]) -> Evaluation:
+def evaluation_of(runs: Sequence[EvaluatedRun]) -> Evaluation:
     """Pool runs of one team in one setting; at least one.
 
     Raises:
@@ -191,7 +191,7 @@ def _team(manifest: Manifest) -> Mapping[str, Any]:
     return {"command": manifest.command, **settings, "policies": policies}
 
 
-def _check_alike(one: RecordedRun, other: RecordedRun) -> None:
+def _check_alike(one: EvaluatedRun, other: EvaluatedRun) -> None:
     if one.setting != other.setting:
         raise UsageError(
             f"{one.path} is of {one.setting}, {other.path} of {other.setting}: not one evaluation; name one of them"
@@ -203,7 +203,7 @@ def _check_alike(one: RecordedRun, other: RecordedRun) -> None:
         )
 
 
-def _check_apart(runs: Sequence[RecordedRun]) -> None:
+def _check_apart(runs: Sequence[EvaluatedRun]) -> None:
     """Refuse to count an instance twice."""
     where: dict[tuple[str, int, int], Path] = {}
     for run in runs:
@@ -222,33 +222,35 @@ Arms: TypeAlias = Mapping[str, Mapping[Setting, Evaluation]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class ReportCell:
     """One arm in one setting."""
 
     evaluation: Evaluation
-    difference: Comparison | None
+    difference: RunComparison | None
     """This line minus the one it is held against; None for the first line and where that one was not played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ReportLine:
     """One arm."""
 
     name: str
-    cells: tuple[Cell | None, ...]
+    cells: tuple[ReportCell | None, ...]
     """One per column of the table; None where the arm was not played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ReportTable:
     """Arms by settings."""
 
     against: Against
     columns: tuple[Setting, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ReportLine, ...]
 
 
-def tabulate(arms: Mapping[str, Sequence[RecordedRun]], against: Against = "first", *, force: bool = False) -> Table:
+def tabulate(
+    arms: Mapping[str, Sequence[EvaluatedRun]], against: Against = "first", *, force: bool = False
+) -> ReportTable:
     """Put arms side by side.
 
     Args:
@@ -264,15 +266,15 @@ def tabulate(arms: Mapping[str, Sequence[RecordedRun]], against: Against = "firs
     columns = _ordered(dict.fromkeys(setting for settings in played.values() for setting in settings))
     for setting in columns:
         _check_column(setting, played, force)
-    lines: list[Line] = []
+    lines: list[ReportLine] = []
     names = list(played)
     for place, name in enumerate(names):
         other = None if place == 0 else names[0 if against == "first" else place - 1]
-        lines.append(Line(name=name, cells=tuple(_cell(one, name, other, played, force) for one in columns)))
-    return Table(against=against, columns=columns, lines=tuple(lines))
+        lines.append(ReportLine(name=name, cells=tuple(_cell(one, name, other, played, force) for one in columns)))
+    return ReportTable(against=against, columns=columns, lines=tuple(lines))
 
 
-def markdown(table: Table) -> str:
+def markdown(table: ReportTable) -> str:
     """The table in Markdown, rates and differences in percent, and a line that says what the numbers are.
 
     A cell is "success [low, high] (episodes)"; a difference is followed by the number of equal instances.
@@ -299,13 +301,13 @@ def show_share(share: float, interval: tuple[float, float], episodes: str) -> st
     return f"{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({episodes})"
 
 
-def show_difference(difference: Comparison) -> str:
+def show_difference(difference: RunComparison) -> str:
     """Percentage points with their 95 % interval, e.g. "+18.5 [+12.0, +25.9]"."""
     low, high = difference.interval
     return f"{100 * difference.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
-def _few(table: Table) -> bool:
+def _few(table: ReportTable) -> bool:
     """Whether an interval of the table is over so few instances that it says little."""
     cells = [cell for line in table.lines for cell in line.cells if cell is not None]
     return any(
@@ -314,7 +316,7 @@ def _few(table: Table) -> bool:
     )
 
 
-def _sampled(table: Table) -> str:
+def _sampled(table: ReportTable) -> str:
     """Temperatures of each line, once where all lines share them; empty where none are known."""
     told: dict[str, str] = {}
     for line in table.lines:
@@ -328,7 +330,7 @@ def _sampled(table: Table) -> str:
     return f" Sampled: {each}."
 
 
-def _silent(table: Table) -> str:
+def _silent(table: ReportTable) -> str:
     """Replies without an action of each line; empty where all of them gave one."""
     told = {
         line.name: Replies.sum(cell.evaluation.report.replies for cell in line.cells if cell is not None)
@@ -340,8 +342,8 @@ def _silent(table: Table) -> str:
     return f" Replies without an action: {', '.join(each)}."
 
 
-def _by_setting(name: str, runs: Iterable[RecordedRun]) -> dict[Setting, Evaluation]:
-    found: dict[Setting, list[RecordedRun]] = {}
+def _by_setting(name: str, runs: Iterable[EvaluatedRun]) -> dict[Setting, Evaluation]:
+    found: dict[Setting, list[EvaluatedRun]] = {}
     for run in runs:
         found.setdefault(run.setting, []).append(run)
     try:
@@ -382,20 +384,20 @@ def _check_column(setting: Setting, arms: Arms, force: bool) -> None:
         )
 
 
-def _cell(setting: Setting, name: str, other: str | None, arms: Arms, force: bool) -> Cell | None:
+def _cell(setting: Setting, name: str, other: str | None, arms: Arms, force: bool) -> ReportCell | None:
     evaluation = arms[name].get(setting)
     if evaluation is None:
         return None
     before = None if other is None else arms[other].get(setting)
     if before is None:
-        return Cell(evaluation=evaluation, difference=None)
+        return ReportCell(evaluation=evaluation, difference=None)
     try:
-        return Cell(evaluation=evaluation, difference=compare(before.report, evaluation.report, force=force))
+        return ReportCell(evaluation=evaluation, difference=compare(before.report, evaluation.report, force=force))
     except UsageError as error:
         raise UsageError(f"{name} against {other}, {setting}: {error}") from None
 
 
-def _texts(cell: Cell | None) -> tuple[str, str]:
+def _texts(cell: ReportCell | None) -> tuple[str, str]:
     if cell is None:
         return "", ""
     report, difference = cell.evaluation.report, cell.difference
@@ -404,7 +406,7 @@ def _texts(cell: Cell | None) -> tuple[str, str]:
     return show_rate(report.planned), f"{show_difference(difference)} ({difference.pairs})"
 
 
-def _legend(table: Table) -> str:
+def _legend(table: ReportTable) -> str:
     found = {run.seeds for line in table.lines for cell in line.cells if cell for run in cell.evaluation.runs}
     seeds = sorted(found, key=lambda one: (one.run, one.sampling is not None, one.sampling or 0))
     told = f"Success in % with 95 % Wilson intervals (episodes); run seeds {', '.join(map(str, seeds))}."

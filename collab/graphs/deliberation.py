@@ -14,9 +14,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from collab.agents.agent import Agent, Place, Scene
+from collab.agents.agent import Agent, CellContext, StepContext
 from collab.graphs.dag import Dag
-from collab.prompts.render import Shared
+from collab.prompts.render import SharedPrompt
 from collab.types import Action, ActionMatrix, Ballot, CellRef, Utterance, Vote
 
 
@@ -39,7 +39,7 @@ class Network:
         """Whether any agent looks at the solution."""
         return any(agent.model.privileged for agent in self.agents.values())
 
-    async def deliberate(self, scene: Scene) -> tuple[ActionMatrix, tuple[Shared, ...]]:
+    async def deliberate(self, scene: StepContext) -> tuple[ActionMatrix, tuple[SharedPrompt, ...]]:
         """Let all n × m cells speak.
 
         Returns:
@@ -68,18 +68,18 @@ class Network:
         )
         return matrix, tuple({part.prefix: part for part in shared.values()}.values())
 
-    def _shared(self, scene: Scene, messages: int) -> dict[str, Shared]:
-        parts: dict[str, Shared] = {}
+    def _shared(self, scene: StepContext, messages: int) -> dict[str, SharedPrompt]:
+        parts: dict[str, SharedPrompt] = {}
         for agent in self.agents.values():
             if agent.definition not in parts:
                 parts[agent.definition] = agent.shared(scene, messages)
         return parts
 
     async def _speak(
-        self, cell: CellRef, scene: Scene, shared: Shared, heard: list[asyncio.Task[Utterance]]
+        self, cell: CellRef, scene: StepContext, shared: SharedPrompt, heard: list[asyncio.Task[Utterance]]
     ) -> Utterance:
         said = [await task for task in heard]
-        place = Place(round=cell.round, rounds=self.rounds)
+        place = CellContext(round=cell.round, rounds=self.rounds)
         return await self.agents[cell.agent].speak(scene, shared, place, said)
 
 

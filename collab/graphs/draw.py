@@ -48,7 +48,7 @@ def _mermaid_label(slot: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------ layout
 
-Place: TypeAlias = tuple[str, ...]
+EdgePlace: TypeAlias = tuple[str, ...]
 """What stands in a column: a slot as (slot,), or an edge that passes through as (speaker, hearer)."""
 
 _MARGIN, _HEADING, _NODE, _ROW, _GAP = 24, 30, 40, 62, 88
@@ -58,7 +58,7 @@ _LETTER, _PADDING, _NARROWEST = 9, 36, 88
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _GraphLayout:
     """Where everything stands, in pixels."""
 
     width: int
@@ -67,34 +67,34 @@ class _Layout:
     """Width of a node."""
     left: tuple[int, ...]
     """Left side of each column."""
-    middle: tuple[dict[Place, float], ...]
+    middle: tuple[dict[EdgePlace, float], ...]
     """Per column: centre line of each place."""
     depth: dict[str, int]
     """Column of each slot."""
 
-    def path(self, edge: tuple[str, str]) -> list[tuple[int, Place]]:
+    def path(self, edge: tuple[str, str]) -> list[tuple[int, EdgePlace]]:
         """Columns and places that an edge touches, its ends included."""
         first, last = (self.depth[slot] for slot in edge)
-        passed: list[tuple[int, Place]] = [(column, edge) for column in range(first + 1, last)]
+        passed: list[tuple[int, EdgePlace]] = [(column, edge) for column in range(first + 1, last)]
         return [(first, edge[:1]), *passed, (last, edge[1:])]
 
 
-def _lay_out(dag: Dag) -> _Layout:
+def _lay_out(dag: Dag) -> _GraphLayout:
     depth = {slot: number for number, layer in enumerate(dag.layers) for slot in layer}
-    columns: list[list[Place]] = [[(slot,) for slot in layer] for layer in dag.layers]
-    links: list[list[tuple[Place, Place]]] = [[] for _ in columns]
+    columns: list[list[EdgePlace]] = [[(slot,) for slot in layer] for layer in dag.layers]
+    links: list[list[tuple[EdgePlace, EdgePlace]]] = [[] for _ in columns]
     for edge in dag.edges:
         first, last = depth[edge[0]], depth[edge[1]]
         for column in range(first + 1, last):
             columns[column].append(edge)
-        stations: list[Place] = [edge[:1], *[edge] * (last - first - 1), edge[1:]]
+        stations: list[EdgePlace] = [edge[:1], *[edge] * (last - first - 1), edge[1:]]
         for column, link in enumerate(pairwise(stations), start=first):
             links[column].append(link)
     _untangle(columns, links)
     node = max(_NARROWEST, _PADDING + _LETTER * max(_breadth(slot) for slot in dag.slots))
     rows = max(len(column) for column in columns)
     top = _MARGIN + _HEADING + rows * _ROW / 2
-    return _Layout(
+    return _GraphLayout(
         width=2 * _MARGIN + len(columns) * (node + _GAP) - _GAP,
         height=2 * _MARGIN + _HEADING + rows * _ROW,
         node=node,
@@ -104,7 +104,7 @@ def _lay_out(dag: Dag) -> _Layout:
     )
 
 
-def _untangle(columns: list[list[Place]], links: list[list[tuple[Place, Place]]]) -> None:
+def _untangle(columns: list[list[EdgePlace]], links: list[list[tuple[EdgePlace, EdgePlace]]]) -> None:
     """Sort each column by its neighbours on the left, then on the right, a few times over."""
     for _ in range(4):
         for number in range(1, len(columns)):
@@ -113,17 +113,17 @@ def _untangle(columns: list[list[Place]], links: list[list[tuple[Place, Place]]]
             _sort(columns[number], columns[number + 1], [(right, left) for left, right in links[number]])
 
 
-def _sort(places: list[Place], fixed: list[Place], links: list[tuple[Place, Place]]) -> None:
+def _sort(places: list[EdgePlace], fixed: list[EdgePlace], links: list[tuple[EdgePlace, EdgePlace]]) -> None:
     there, here = _rows(fixed), _rows(places)
 
-    def pull(place: Place) -> float:
+    def pull(place: EdgePlace) -> float:
         rows = [there[other] for other, linked in links if linked == place]
         return fmean(rows) if rows else here[place]
 
     places.sort(key=pull)
 
 
-def _rows(places: Sequence[Place]) -> dict[Place, float]:
+def _rows(places: Sequence[EdgePlace]) -> dict[EdgePlace, float]:
     """Rows of a column, counted from its middle."""
     return {place: row - (len(places) - 1) / 2 for row, place in enumerate(places)}
 
@@ -160,13 +160,13 @@ def to_svg(dag: Dag, title: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _heading(layout: _Layout, number: int) -> str:
+def _heading(layout: _GraphLayout, number: int) -> str:
     x = layout.left[number] + layout.node / 2
     where = f'x="{x:g}" y="{_MARGIN + 10}" text-anchor="middle"'
     return f'<text {where} font-size="12" fill="{_PALE}">layer {number + 1}</text>'
 
 
-def _node(layout: _Layout, slot: str, colour: str) -> str:
+def _node(layout: _GraphLayout, slot: str, colour: str) -> str:
     column = layout.depth[slot]
     left, middle = layout.left[column], layout.middle[column][(slot,)]
     return (
@@ -177,7 +177,7 @@ def _node(layout: _Layout, slot: str, colour: str) -> str:
     )
 
 
-def _arrow(layout: _Layout, dag: Dag, edge: tuple[str, str], colour: str) -> str:
+def _arrow(layout: _GraphLayout, dag: Dag, edge: tuple[str, str], colour: str) -> str:
     """A line through every place of the edge, level inside columns and curved between them, with its head."""
     path = layout.path(edge)
     heights = [layout.middle[column][place] for column, place in path]
@@ -201,7 +201,7 @@ def _arrow(layout: _Layout, dag: Dag, edge: tuple[str, str], colour: str) -> str
     )
 
 
-def _port(layout: _Layout, dag: Dag, edge: tuple[str, str], end: int) -> float:
+def _port(layout: _GraphLayout, dag: Dag, edge: tuple[str, str], end: int) -> float:
     """How far above or below a node's centre line the edge leaves (end 0) or arrives (end 1), in pixels.
 
     The edges of one side stand in the order of the heights they come from, so that they do not cross at the node.

@@ -24,7 +24,7 @@ from statistics import fmean
 import numpy as np
 
 from collab.config import Budget, RunConfig
-from collab.data.tokenize import Example, Ids, turn_end
+from collab.data.tokenize import EncodedExample, Ids, turn_end
 from collab.envs.base import Bounded
 from collab.errors import ModelFailure
 from collab.library import Library
@@ -347,10 +347,10 @@ def prompts_of(out: Path, step: Step) -> list[Prompt]:
         return [rebuild(reader.prefix(cell.prompt.prefix), cell.prompt) for cell in step.matrix.utterances]
 
 
-def likely_replies(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[Example]:
+def likely_replies(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[EncodedExample]:
     """Return an example for each cell, its own reply under its own prompt."""
     return [
-        Example(group="demonstration", ids=np.concatenate((read, said)), scored_from=len(read))
+        EncodedExample(group="demonstration", ids=np.concatenate((read, said)), scored_from=len(read))
         for read, said in encode_cells(cells, prompts, chat)
     ]
 

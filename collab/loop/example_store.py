@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from collab.config import validate
-from collab.data.example import Row
-from collab.data.parquet import RowWriter, read_rows
+from collab.data.example import Example
+from collab.data.parquet import ExampleWriter, read_rows
 from collab.data.tokenize import rows_digest
 from collab.errors import RunFormatError, StoreFailure
 from collab.loop.config import TrainingConfig
@@ -36,7 +36,7 @@ CountsT = TypeVar("CountsT", bound=ExampleCounts)
 class Examples:
     """Examples of a rollout by policy, and what became none."""
 
-    rows: dict[str, list[Row]]
+    rows: dict[str, list[Example]]
     refused: dict[str, Counter[str]]
     retokenised: Counter[str] = field(default_factory=Counter)
 
@@ -50,13 +50,13 @@ class Examples:
         """Add a reply to the examples of a policy, or count why not; returns whether it was added."""
         row, again = builder.build(target)
         self.retokenised[group] += again
-        if isinstance(row, Row):
+        if isinstance(row, Example):
             self.rows[group].append(row)
             return True
         self.refused[group][row] += 1
         return False
 
-    def counts(self, group: str, older: Sequence[Row] = ()) -> ExampleCounts:
+    def counts(self, group: str, older: Sequence[Example] = ()) -> ExampleCounts:
         """Return what there is of a policy, older examples beside it."""
         rows = [*self.rows[group], *older]
         return ExampleCounts(
@@ -76,7 +76,7 @@ def examples_file(folder: TrainingDir, number: int, group: str, file: str) -> Pa
 
 
 def store(
-    made: Examples, folder: TrainingDir, number: int, *, file: str, older: Mapping[str, Sequence[Row]] | None = None
+    made: Examples, folder: TrainingDir, number: int, *, file: str, older: Mapping[str, Sequence[Example]] | None = None
 ) -> dict[str, ExampleCounts]:
     """Write an epoch's examples; the counts are written last.
 
@@ -128,7 +128,7 @@ def draw_older(
     share: float,
     own: int,
     purpose: str,
-) -> list[Row]:
+) -> list[Example]:
     """Draw examples of older epochs for this one, in their order; those of the training that the team comes from, too.
 
     Args:
@@ -165,7 +165,7 @@ def _rehearsed(config: TrainingConfig) -> list[tuple[TrainingDir, int]]:
     return [(folder, number) for number in range(1, config.origin.epoch + 1)]
 
 
-def _known(folder: TrainingDir, number: int, group: str, name: str) -> Iterator[Row]:
+def _known(folder: TrainingDir, number: int, group: str, name: str) -> Iterator[Example]:
     """What a policy learned of an epoch; RunFormatError where that is gone."""
     file, counts = examples_file(folder, number, group, name), _written(folder.epoch(number).examples)
     if file.exists():
@@ -187,7 +187,7 @@ def _written(examples: Path) -> dict[str, int]:
         raise RunFormatError(f"{path}: cannot be read: {error}; put it back, or train with replay_fraction=0") from None
 
 
-def _write(path: Path, rows: Sequence[Row], next_move: str) -> None:
+def _write(path: Path, rows: Sequence[Example], next_move: str) -> None:
     """A file of rows; none where there are none."""
     with writing(path.parent, next_move):
         path.unlink(missing_ok=True)
@@ -195,10 +195,10 @@ def _write(path: Path, rows: Sequence[Row], next_move: str) -> None:
             _write_all(path, rows)
 
 
-def _write_all(path: Path, rows: Sequence[Row]) -> None:
+def _write_all(path: Path, rows: Sequence[Example]) -> None:
     """OSError where they cannot be written: what a table advises is for a synthesis."""
     try:
-        with RowWriter(path, sampled=True) as out:
+        with ExampleWriter(path, sampled=True) as out:
             for row in rows:
                 out.add(row)
     except StoreFailure as failure:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collab.config import RunConfig
-from collab.data.example import Level, Provenance, Row, Sampled
+from collab.data.example import Example, Level, Provenance, Sampled
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Rollout
 from collab.loop.policy import Policy, chat_of, template_of
@@ -92,7 +92,7 @@ class ExampleBuilder:
         """Slot → policy."""
         return {slot: group for group, slots in self.config.groups.items() for slot in slots}
 
-    def build(self, target: Target) -> tuple[Row | str, bool]:
+    def build(self, target: Target) -> tuple[Example | str, bool]:
         """A row, or why there is none; and whether a sampled reply has the tokens of its text for want of its own."""
         ref, record = target.said, self.recorded
         cell, step, trajectory = record.cell(ref), record.step(ref), record.trajectories[ref.trajectory]
@@ -108,7 +108,7 @@ class ExampleBuilder:
         again = any(_known(one, chat) is None for one in (cell, worse) if one is not None)
         if again and self.config.method.retokenised == "refuse":
             return RETOKENISED, True
-        row = Row(
+        row = Example(
             level=target.level,
             kind=target.kind,
             prompt=_as_read(prompt, chat),

@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from collab.config import Budget, Part, RunConfig, validate
+from collab.config import Budget, PartDefinition, RunConfig, validate
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, presets_in, read_preset
 from collab.loop.config import Ablation, Method, TrainingConfig
@@ -391,7 +391,7 @@ def algorithm_named(name: str) -> Algorithm:
 
 @cache
 def _made(name: str, target: str) -> Algorithm:
-    found = class_of("algorithms", Part(kind=name), f"algorithm {name}")()
+    found = class_of("algorithms", PartDefinition(kind=name), f"algorithm {name}")()
     if not isinstance(found, Algorithm):
         raise ConfigError(f"algorithm {name}: {target} is no subclass of collab.loop.interfaces.Algorithm")
     lacking = [one for one in ("name", "description", "method", "presets", "learner") if not hasattr(found, one)]

@@ -34,7 +34,7 @@ from collab.loop.interfaces import (
     load_config,
     options_of,
 )
-from collab.loop.phases import Measured, collect, measure, paid_for
+from collab.loop.phases import HeldOutResult, collect, measure, paid_for
 from collab.loop.policy import Policy, first_policy, place_within, policy_after
 from collab.loop.record import (
     EpochDir,
@@ -127,7 +127,7 @@ def close_epoch(
     paid: Spent,
     labels: Labels,
     update: Update,
-    measured: Measured,
+    measured: HeldOutResult,
 ) -> EpochRecord:
     """Write the record of an epoch.
 
@@ -173,7 +173,9 @@ def _weights(policy: Policy, root: Path) -> dict[str, Any]:
     }
 
 
-def _spent(state: LoopState, rollout: Spent, labels: Labels, update: Update, measured: Measured) -> dict[str, Spending]:
+def _spent(
+    state: LoopState, rollout: Spent, labels: Labels, update: Update, measured: HeldOutResult
+) -> dict[str, Spending]:
     """What the parts of an epoch took, in the order of time."""
     seconds = state.seconds
     return {

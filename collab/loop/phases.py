@@ -34,12 +34,12 @@ from itertools import count
 from pathlib import Path
 
 from collab.config import AgentDefinition, GraphDefinition, RunConfig
-from collab.data.splits import EVALUATION_SEEDS, Instance, check_plan
+from collab.data.splits import EVALUATION_SEEDS, TrainingInstance, check_plan
 from collab.envs.base import Suite
 from collab.errors import OverlapError, RunError, RunFormatError
 from collab.evaluation.comparison import TOLERATED_FAILURES, is_spoilt
 from collab.evaluation.metrics import Report, pooled
-from collab.evaluation.report import RecordedRun, evaluation_of, recorded_run, runs_in
+from collab.evaluation.report import EvaluatedRun, evaluation_of, recorded_run, runs_in
 from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of, sample
 from collab.library import checkpoint
@@ -264,7 +264,7 @@ def _telling(state: LoopState, out: Path, steps: int | None) -> Callable[[Progre
     return watch
 
 
-async def evaluate(state: LoopState, policy: Policy, folder: Path) -> Measured:
+async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutResult:
     """Measure a policy on the held-out seeds, from wherever that stands.
 
     Where too many of its episodes broke, those are played again.
@@ -288,15 +288,15 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> Measured:
     return _read_measured(folder)
 
 
-def _read_measured(folder: Path) -> Measured:
+def _read_measured(folder: Path) -> HeldOutResult:
     """Read each run of an evaluation once."""
-    runs, hashes, spent = list[RecordedRun](), dict[int, str](), list[Spent]()
+    runs, hashes, spent = list[EvaluatedRun](), dict[int, str](), list[Spent]()
     for path in runs_in(folder):
         with RunStore.open(path).reader() as reader:
             runs.append(recorded_run(path, reader))
             hashes[reader.manifest.seed] = played_hash(reader.trajectories())
             spent.append(paid(reader))
-    return Measured(report=evaluation_of(runs).report, hash=named_hash(hashes), spent=total(spent))
+    return HeldOutResult(report=evaluation_of(runs).report, hash=named_hash(hashes), spent=total(spent))
 
 
 @contextlib.asynccontextmanager
@@ -326,7 +326,7 @@ async def collect(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class HeldOutResult:
     """What is recorded of an evaluation."""
 
     report: Report
@@ -335,7 +335,7 @@ class Measured:
     spent: Spent
 
 
-async def measure(state: LoopState, policy: Policy, folder: EpochDir) -> Measured:
+async def measure(state: LoopState, policy: Policy, folder: EpochDir) -> HeldOutResult:
     """Evaluate a policy on the held-out seeds; raises as `evaluate` and `require_measured`."""
     state.begin("evaluation")
     with state.timed("evaluation", whole=not runs_in(folder.evaluation)):
@@ -454,7 +454,7 @@ async def _is_free(run: RunConfig, suite: Suite) -> bool:
     if run.split is None:
         return True
     splits = await splits_in(run.environment_name, run.environment, suite)
-    plan = [Instance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(run)]
+    plan = [TrainingInstance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(run)]
     try:
         check_plan(splits[run.split.name], splits.values(), plan)
     except OverlapError:

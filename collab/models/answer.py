@@ -19,7 +19,7 @@ import httpx2
 import openai
 from pydantic import BaseModel, ValidationError
 
-Answer = TypeVar("Answer", bound=BaseModel)
+AnswerModel = TypeVar("AnswerModel", bound=BaseModel)
 
 LARGEST = 2**24
 """Bytes of an answer: a long prompt's token ids with their log-probabilities are about 13 MB."""
@@ -99,7 +99,7 @@ async def _read_bounded(response: httpx2.Response) -> bytes:
     return bytes(content)
 
 
-def read_answer(response: httpx2.Response, schema: type[Answer]) -> Answer:
+def read_answer(response: httpx2.Response, schema: type[AnswerModel]) -> AnswerModel:
     """Read a JSON document.
 
     Raises:

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from collab.errors import ConfigError
-from collab.models.engine.attention import IMPLEMENTATION, Pass, Segment, Shared, install
-from collab.models.engine.kv_cache import Shape
+from collab.models.engine.attention import IMPLEMENTATION, PackedPass, PassSegment, SharedKeys, install
+from collab.models.engine.kv_cache import CacheShape
 from collab.models.tokenizer import ChatTokenizer, first_line, quiet_transformers
 from collab.models.vision import FAMILIES
 from collab.models.weights import check_vocabulary, context_of, load_model, readable, setting, text_config
@@ -345,7 +345,7 @@ class Checkpoint:
         return reason
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> CacheShape:
         """Of the keys and values of a token; ValueError for a model whose layers differ in it, or have none."""
         if self._shape is None:
             raise ValueError(f"{self.chat.path}: its layers differ in heads or sizes")
@@ -370,21 +370,21 @@ class Checkpoint:
         kept = [self.shape.empty(tokens).fill_(torch.nan) for tokens in (8, 8, 8, 16)]
         start, middle, end, other = kept  # what is in common, two more pieces of the first sequence, one of the second
         every = torch.arange(40, device=self.device)
-        plan = Pass(
+        plan = PackedPass(
             rows=(),
             segments=[
-                Segment(first=0, kept=[start, middle]),
-                Segment(first=16, kept=[end], above=[middle]),
-                Segment(first=24, kept=[other]),
+                PassSegment(first=0, kept=[start, middle]),
+                PassSegment(first=16, kept=[end], above=[middle]),
+                PassSegment(first=24, kept=[other]),
             ],
-            shared=[Shared(kv=start, tokens=every[16:])],
+            shared=[SharedKeys(kv=start, tokens=every[16:])],
         )
         logits = self.forward(torch.cat([ids[0], ids[1, 8:]]), torch.cat([every[:24], every[8:24]]), None, plan)
         if not all(kv.isfinite().all() for kv in kept):
             raise NotImplementedError("some of its layers compute attention of their own")
         return logits.log_softmax(-1)
 
-    def forward(self, ids: Tensor, positions: Tensor, keep: Tensor | None, plan: Pass) -> Tensor:
+    def forward(self, ids: Tensor, positions: Tensor, keep: Tensor | None, plan: PackedPass) -> Tensor:
         """One packed pass.
 
         Args:
@@ -416,7 +416,7 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(one in str(error) for one in _NO_MEMORY)
 
 
-def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> Shape | None:
+def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> CacheShape | None:
     layers, heads = setting(config, "num_hidden_layers"), setting(config, "num_attention_heads")
     if layers is None or not isinstance(heads, int):
         return None
@@ -424,7 +424,7 @@ def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> Shape | Non
     size = setting(config, "head_dim") or (width // heads if width else None)
     if not isinstance(groups, int) or size is None:
         return None
-    return Shape(layers=layers, groups=groups, size=size, dtype=dtype, device=device)
+    return CacheShape(layers=layers, groups=groups, size=size, dtype=dtype, device=device)
 
 
 def _configured_ends(model: Any) -> list[int]:

@@ -102,7 +102,7 @@ class Usage(BaseModel):
     prompt_tokens_details: Maybe[PromptDetails] = None
 
 
-class Counted(BaseModel):
+class CountedAnswer(BaseModel):
     """An answer that may say how many tokens it cost."""
 
     usage: Maybe[Usage] = None
@@ -130,7 +130,7 @@ class Counted(BaseModel):
         return details.cached_tokens if details else None
 
 
-class Message(BaseModel):
+class ChoiceMessage(BaseModel):
     """A reply, and what came in place of it; servers name a thought in two ways."""
 
     content: str | None = None
@@ -185,14 +185,14 @@ class Logprobs(BaseModel):
 class Choice(BaseModel):
     """One reply."""
 
-    message: Message
+    message: ChoiceMessage
     finish_reason: Maybe[str] = None
     logprobs: Maybe[Logprobs] = None
     token_ids: Maybe[list[TokenId]] = None
     """Some servers (vLLM) return ids when asked."""
 
 
-class Completion(Counted):
+class Completion(CountedAnswer):
     """An answer; the first choice is the one."""
 
     choices: Annotated[list[Choice], BeforeValidator(_first), Field(min_length=1)]
@@ -228,7 +228,7 @@ class ScoredText(BaseModel):
     prompt_logprobs: Maybe[list[dict[str, PromptLogprob] | None]] = None
 
 
-class Scoring(Counted):
+class Scoring(CountedAnswer):
     """vLLM's answer to a text completion that asks for the log-probabilities of its own prompt."""
 
     choices: Annotated[list[ScoredText], BeforeValidator(_first), Field(min_length=1)]

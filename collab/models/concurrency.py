@@ -22,7 +22,7 @@ START = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class CallWindow:
     """How many calls may be in flight; 1 ≤ size ≤ limit."""
 
     limit: int
@@ -34,11 +34,11 @@ class Window:
     """Answers since the size last changed."""
 
     @classmethod
-    def fresh(cls, limit: int) -> Window:
+    def fresh(cls, limit: int) -> CallWindow:
         """The window of a server of which nothing is known."""
         return cls(limit=limit, size=min(limit, START))
 
-    def answered(self, era: int) -> Window:
+    def answered(self, era: int) -> CallWindow:
         """After an answer to a call of that era, given while the window was full: an idle server proves nothing."""
         if era != self.era or self.size == self.limit:
             return self
@@ -47,7 +47,7 @@ class Window:
             return replace(self, size=self.size + 1, streak=0)
         return replace(self, streak=streak)
 
-    def refused(self, era: int) -> Window:
+    def refused(self, era: int) -> CallWindow:
         """After a refusal of a call of that era."""
         if era != self.era:
             return self
@@ -60,7 +60,7 @@ class Slots:
     For one event loop.
     """
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: CallWindow) -> None:
         self.window = window
         self.active = 0
         """Calls in flight."""
@@ -118,7 +118,7 @@ class Slots:
                 place.set_result(None)
 
 
-class Gate:
+class SharedLock:
     """Many may be inside together, or one alone: calls, and whoever changes what they are made with.
 
     For one event loop at a time.

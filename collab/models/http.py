@@ -36,7 +36,7 @@ from pydantic import BaseModel
 from collab.envs.text import flat
 from collab.errors import ConfigError, ModelFailure
 from collab.models.answer import BoundedClient, Broken, ErrorInAnswer, TooLong, quote_error, read_answer, read_text
-from collab.models.concurrency import Slots, Window
+from collab.models.concurrency import CallWindow, Slots
 from collab.seeds import derive
 from collab.utils.redact import redact, register
 
@@ -95,7 +95,7 @@ class ServerRefusal(ModelFailure):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class CallObserver:
     """What a call tells whoever waits for it, and asks."""
 
     begun: Callable[[], None] = lambda: None
@@ -106,7 +106,7 @@ class Caller:
     """Returns what is left of the call's limit; None for no limit."""
 
 
-NOBODY = Caller()
+NOBODY = CallObserver()
 """A call that nobody listens to, without a limit."""
 
 
@@ -116,7 +116,7 @@ async def with_retries(
     retries: int,
     rng: random.Random,
     wait: Callable[[float], Awaitable[object]],
-    caller: Caller = NOBODY,
+    caller: CallObserver = NOBODY,
 ) -> T:
     """Call `attempt` until it succeeds, at most `retries` more times than once.
 
@@ -175,7 +175,7 @@ def _asked(after_s: float | None) -> str:
     return f"; it asks to wait {after_s:.0f} s" if after_s < _AGES_S else "; it asks to wait for ever"
 
 
-Answer = TypeVar("Answer", bound=BaseModel)
+AnswerModel = TypeVar("AnswerModel", bound=BaseModel)
 
 
 _NO_KEY = "none"
@@ -201,10 +201,10 @@ class _Session:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Line:
+class _AttemptLine:
     """What all who talk to one server share."""
 
-    window: Window
+    window: CallWindow
     """As it was when the last session ended."""
     session: _Session | None = None
     users: set[int] = field(default_factory=set)
@@ -244,7 +244,7 @@ class Transport:
         """Model and server, for messages."""
         self._url = url
         self._key = key
-        self._line = _Line(window=Window.fresh(concurrency))
+        self._line = _AttemptLine(window=CallWindow.fresh(concurrency))
         self._timeout_s = timeout_s
         self._retries = retries
         self._wait = wait
@@ -264,7 +264,7 @@ class Transport:
         return other
 
     @property
-    def window(self) -> Window:
+    def window(self) -> CallWindow:
         """How many calls may be in flight now."""
         return self._line.window if self._line.session is None else self._line.session.slots.window
 
@@ -272,12 +272,12 @@ class Transport:
         self,
         path: str,
         body: dict[str, Any],
-        schema: type[Answer],
+        schema: type[AnswerModel],
         seed: int,
-        caller: Caller = NOBODY,
+        caller: CallObserver = NOBODY,
         *,
         retries: int | None = None,
-    ) -> Answer:
+    ) -> AnswerModel:
         """One call of the model, in a slot of its own for every attempt.
 
         Args:
@@ -293,7 +293,7 @@ class Transport:
         session = self._open()
         again = False
 
-        async def attempt() -> Answer:
+        async def attempt() -> AnswerModel:
             nonlocal again
             async with session.slots.one(again=again) as era:
                 if not again:
@@ -317,11 +317,11 @@ class Transport:
 
         return await self._retried(attempt, seed, retries, caller)
 
-    async def look(self, path: str, schema: type[Answer], *, retries: int | None = None) -> Answer:
+    async def look(self, path: str, schema: type[AnswerModel], *, retries: int | None = None) -> AnswerModel:
         """GET a JSON document, outside the waiting line. Raises like `ask`."""
         client = self._open().client
 
-        async def attempt() -> Answer:
+        async def attempt() -> AnswerModel:
             async with self._translated():
                 return read_answer(await client.get(path, cast_to=httpx2.Response), schema)
 
@@ -376,7 +376,7 @@ class Transport:
     # ---------------------------------------------------------------------------------------------------- parts
 
     async def _retried(
-        self, attempt: Callable[[], Awaitable[T]], seed: int, retries: int | None = None, caller: Caller = NOBODY
+        self, attempt: Callable[[], Awaitable[T]], seed: int, retries: int | None = None, caller: CallObserver = NOBODY
     ) -> T:
         def failed(problem: str) -> None:
             self._on_retry()

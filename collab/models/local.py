@@ -32,9 +32,9 @@ from collab.errors import CollabError, ConfigError, MissingExtra, ModelFailure, 
 from collab.library import checkpoint
 from collab.models.base import Capabilities, Meter, Reply, Request
 from collab.models.checkpoint import check_layout, check_over, played_digest
-from collab.models.engine.sampling import Answer, Job
+from collab.models.engine.sampling import DecodeRequest, SampledReply
 from collab.models.tokenizer import ChatTokenizer, PromptIds
-from collab.models.vision import Picture, Sight
+from collab.models.vision import Picture, PictureReader
 from collab.types import PolicyRef, Prompt
 from collab.utils.concurrency import doing
 
@@ -59,7 +59,7 @@ class Worker:
         cache_bytes: int,
     ) -> None:
         self.chat = chat
-        self.sight = Sight(chat)
+        self.sight = PictureReader(chat)
         self.adapters: dict[str, str] = {}
         """Name → directory."""
         self._users: Counter[str | None] = Counter()
@@ -71,8 +71,8 @@ class Worker:
         self._exact, self._width, self._prefill, self._cache_bytes = exact, width, prefill, cache_bytes
         self._looking: dict[tuple[asyncio.AbstractEventLoop, tuple[bytes, ...]], asyncio.Task[tuple[Picture, ...]]] = {}
         """Pictures that are being read at the moment."""
-        self._inbox: deque[Job] = deque()
-        self._futures: dict[Job, asyncio.Future[Answer]] = {}
+        self._inbox: deque[DecodeRequest] = deque()
+        self._futures: dict[DecodeRequest, asyncio.Future[SampledReply]] = {}
         self.engine: Engine | PaddedEngine | None = None
         self._note = ""
         self._turn: asyncio.Task[None] | None = None
@@ -92,7 +92,7 @@ class Worker:
             self._looking[key] = task
         return await asyncio.shield(self._looking[key])  # one caller that is cancelled takes it from nobody
 
-    def submit(self, job: Job, future: asyncio.Future[Answer]) -> None:
+    def submit(self, job: DecodeRequest, future: asyncio.Future[SampledReply]) -> None:
         """Take a job; its future gets the answer."""
         self._futures[job] = future
         future.add_done_callback(lambda _: self._futures.pop(job, None))
@@ -177,7 +177,7 @@ class Worker:
                 self._retired.remove(name)
                 engine.checkpoint.drop_adapter(name)
 
-    def _submit(self, engine: Engine | PaddedEngine, job: Job) -> None:
+    def _submit(self, engine: Engine | PaddedEngine, job: DecodeRequest) -> None:
         try:
             if job.adapter is not None:
                 engine.checkpoint.add_adapter(job.adapter, self.adapters[job.adapter])
@@ -185,7 +185,7 @@ class Worker:
         except ConfigError as error:
             self._settle(job, error)
 
-    def _settle(self, job: Job, answer: Answer | CollabError) -> None:
+    def _settle(self, job: DecodeRequest, answer: SampledReply | CollabError) -> None:
         """Hand an answer over to the event loop that waits for it; from any thread."""
         future = self._futures.pop(job, None)
         if future is not None:
@@ -226,7 +226,7 @@ def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(callback)
 
 
-def _resolve(future: asyncio.Future[Answer], answer: Answer | CollabError) -> None:
+def _resolve(future: asyncio.Future[SampledReply], answer: SampledReply | CollabError) -> None:
     if future.done():  # cancelled meanwhile
         return
     if isinstance(answer, CollabError):
@@ -414,14 +414,14 @@ class LocalModel:
 
     # ---------------------------------------------------------------------------------------------------- parts
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: Request) -> SampledReply:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[SampledReply] = loop.create_future()
         clock = request.clock
         if clock is not None:
             clock.hold()  # until it leaves the queue
         pictures = await self._worker.look(request.images) if request.images else ()
-        job = Job(
+        job = DecodeRequest(
             prompt=self.chat.prompt_ids(request.prompt, self._worker.sight.places(pictures)),
             pictures=pictures,
             sampling=request.sampling,

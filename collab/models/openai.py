@@ -21,7 +21,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Capabilities, Meter, Reply, Request
 from collab.models.completion import (
     Completion,
-    Counted,
+    CountedAnswer,
     ModelList,
     Scoring,
     cut_at_stop,
@@ -29,15 +29,15 @@ from collab.models.completion import (
     reply_pattern,
     request_body,
 )
-from collab.models.concurrency import Gate, Once, Window
-from collab.models.http import NOBODY, Caller, ServerRefusal, Transport, check_address, find_key
-from collab.models.probe import Body, Dialect, Findings, PrefixCache, metrics_url, probe_server, read_prefix_cache
+from collab.models.concurrency import CallWindow, Once, SharedLock
+from collab.models.http import NOBODY, CallObserver, ServerRefusal, Transport, check_address, find_key
+from collab.models.probe import Body, Dialect, Findings, PrefixCacheCounts, metrics_url, probe_server, read_prefix_cache
 from collab.models.tokenizer import estimate_prompt, estimate_tokens, least_tokens
 from collab.models.vllm import AdapterPlace
 from collab.types import PolicyRef, Sampling
 from collab.utils.redact import misplaced_key
 
-Answer = TypeVar("Answer", bound=Counted)
+CountedT = TypeVar("CountedT", bound=CountedAnswer)
 
 _METRICS_S = 5.0
 """How long the counts of the prefix cache are waited for."""
@@ -124,7 +124,7 @@ class OpenAIModel:
             on_lost=self.meter.lose,
         )
         self._place = AdapterPlace(self._transport, self.policy)
-        self._gate = Gate()
+        self._gate = SharedLock()
         self._dialect = Dialect()
         self._cut = ""
         """The warning about prompts that the server cuts; empty before it has cut one."""
@@ -164,7 +164,7 @@ class OpenAIModel:
             if clock is not None:
                 clock.hold()  # until a slot is free
             async with self._gate.shared():
-                caller = Caller(
+                caller = CallObserver(
                     begun=begun,
                     failed=failed,
                     seconds_left=NOBODY.seconds_left if clock is None else clock.seconds_left,
@@ -201,7 +201,7 @@ class OpenAIModel:
     # ------------------------------------------------------------------------------------- what servers offer more
 
     @property
-    def window(self) -> Window:
+    def window(self) -> CallWindow:
         """How many requests may be in flight now."""
         return self._transport.window
 
@@ -218,7 +218,7 @@ class OpenAIModel:
             wait=lambda s: other.wait(s), on_retry=other.meter.retried, on_lost=other.meter.lose
         )
         other._place = AdapterPlace(other._transport, other.policy)
-        other._gate, other._prepared = Gate(), Once()
+        other._gate, other._prepared = SharedLock(), Once()
         return other
 
     async def replace_adapter(self, adapter: str | None, version: int) -> None:
@@ -235,7 +235,7 @@ class OpenAIModel:
             old, self._place, self.policy = self._place, place, policy
             await old.unload()
 
-    async def prefix_cache(self) -> PrefixCache | None:
+    async def prefix_cache(self) -> PrefixCacheCounts | None:
         """How often the server found prompts in its prefix cache, for all its clients since its start.
 
         Returns:
@@ -249,7 +249,7 @@ class OpenAIModel:
 
     # ---------------------------------------------------------------------------------------------------- parts
 
-    async def _answer(self, request: Request, caller: Caller) -> Reply:
+    async def _answer(self, request: Request, caller: CallObserver) -> Reply:
         found = await self._findings()
         cell = bool(request.prompt.segments)  # what has none is no cell's: it need not hold an action
         pattern = reply_pattern(request.prompt.system) if self._structured and found.patterns and cell else None
@@ -336,7 +336,7 @@ class OpenAIModel:
     async def _offers(self) -> ModelList:
         return await self._transport.look("/models", ModelList, retries=1)
 
-    async def _send(self, body: Body, seed: int = 0, caller: Caller = NOBODY) -> Completion:
+    async def _send(self, body: Body, seed: int = 0, caller: CallObserver = NOBODY) -> Completion:
         """Send a body as it is, with the user's own fields, which win over ours."""
         if "max_completion_tokens" in self._extra:
             body = {name: value for name, value in body.items() if name != "max_tokens"}
@@ -351,8 +351,8 @@ class OpenAIModel:
         return await self._counted("/completions", body, Scoring, seed=0)
 
     async def _counted(
-        self, path: str, body: dict[str, Any], schema: type[Answer], seed: int, caller: Caller = NOBODY
-    ) -> Answer:
+        self, path: str, body: dict[str, Any], schema: type[CountedT], seed: int, caller: CallObserver = NOBODY
+    ) -> CountedT:
         """One call with its retries; its answer is counted, the probe's too, since they cost as much.
 
         A server that has started anew has lost its adapters: where the model is not found, it is loaded once more.
@@ -377,7 +377,7 @@ class OpenAIModel:
         )
         return answer
 
-    def _cost(self, answer: Counted) -> float | None:
+    def _cost(self, answer: CountedAnswer) -> float | None:
         """In USD; None when a price or a count is not known."""
         per_prompt, per_completion = self._prices
         prompt, reply = answer.prompt_tokens, answer.completion_tokens

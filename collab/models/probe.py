@@ -49,7 +49,7 @@ _SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?:\{.*\})?[ \t]+(?P<v
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrefixCache:
+class PrefixCacheCounts:
     """Counts since the server's start, or between two moments."""
 
     queries: int
@@ -62,23 +62,23 @@ class PrefixCache:
         """Share of the tokens that were found; 0 when none was looked up."""
         return self.hits / self.queries if self.queries else 0.0
 
-    def since(self, earlier: PrefixCache) -> PrefixCache:
+    def since(self, earlier: PrefixCacheCounts) -> PrefixCacheCounts:
         """What was counted after an earlier reading; all of it when the server has started anew in between."""
         if earlier.queries > self.queries or earlier.hits > self.hits:
             return self
-        return PrefixCache(queries=self.queries - earlier.queries, hits=self.hits - earlier.hits)
+        return PrefixCacheCounts(queries=self.queries - earlier.queries, hits=self.hits - earlier.hits)
 
 
 @runtime_checkable
-class PrefixCached(Protocol):
+class HasPrefixCache(Protocol):
     """A model whose server may have a prefix cache."""
 
-    async def prefix_cache(self) -> PrefixCache | None:
+    async def prefix_cache(self) -> PrefixCacheCounts | None:
         """Its counts since the server's start; None when the server does not tell."""
         ...
 
 
-def read_prefix_cache(metrics: str) -> PrefixCache | None:
+def read_prefix_cache(metrics: str) -> PrefixCacheCounts | None:
     """Read a Prometheus text, summed over all engines of the server; None when it has no such counters."""
     sums: dict[str, float] = {}
     for sample in _SAMPLE.finditer(metrics):
@@ -86,7 +86,7 @@ def read_prefix_cache(metrics: str) -> PrefixCache | None:
             sums[sample["name"]] = sums.get(sample["name"], 0.0) + _count(sample["value"])
     queries = next((sums[name] for name in _QUERIES if name in sums), None)
     hits = next((sums[name] for name in _HITS if name in sums), None)
-    return None if queries is None or hits is None else PrefixCache(queries=round(queries), hits=round(hits))
+    return None if queries is None or hits is None else PrefixCacheCounts(queries=round(queries), hits=round(hits))
 
 
 def _count(written: str) -> float:
@@ -103,9 +103,9 @@ def metrics_url(base_url: str) -> str:
     return f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
 
 
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 Body: TypeAlias = dict[str, Any]
-Send: TypeAlias = Callable[[Body], Awaitable[Answer]]
+Send: TypeAlias = Callable[[Body], Awaitable[AnswerT]]
 """Sends a body; raises ServerRefusal when the server says no."""
 
 _TELLING = (400, 403, 404, 405, 409, 413, 415, 422, 424, 500, 501)
@@ -143,7 +143,7 @@ def merge_system(body: Body) -> Body:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class DialectStep:
     """One way of asking otherwise."""
 
     field: str
@@ -155,18 +155,18 @@ class Step:
     """In a note: "{field}: {says} (the server's words)"."""
 
 
-def _left_out(field: str, named: str) -> Step:
-    return Step(field=field, change=_without(field), named=named, says="left out, refused")
+def _left_out(field: str, named: str) -> DialectStep:
+    return DialectStep(field=field, change=_without(field), named=named, says="left out, refused")
 
 
-def _called(field: str, name: str, named: str) -> Step:
-    return Step(field=field, change=_renamed(field, name), named=named, says=f"called {name}")
+def _called(field: str, name: str, named: str) -> DialectStep:
+    return DialectStep(field=field, change=_renamed(field, name), named=named, says=f"called {name}")
 
 
 STEPS = {
     "max_completion_tokens": _called("max_tokens", "max_completion_tokens", r"max_(completion_)?tokens"),
     "max_tokens": _called("max_completion_tokens", "max_tokens", r"max_completion_tokens"),
-    "system": Step(
+    "system": DialectStep(
         field="messages",
         change=merge_system,
         named=r"system|\broles?\b|alternate|developer instruction",
@@ -213,7 +213,7 @@ class Dialect:
         self.steps += tuple(new)
         self.notes += tuple(f"{STEPS[step].field}: {STEPS[step].says} ({words})" for step in new)
 
-    async def ask(self, send: Send[Answer], body: Body, *, guesses: Sequence[str] = ()) -> Answer:
+    async def ask(self, send: Send[AnswerT], body: Body, *, guesses: Sequence[str] = ()) -> AnswerT:
         """Ask; where the server refuses a field, ask without it, and keep that if it helps.
 
         Args:
@@ -283,7 +283,7 @@ Ask = Callable[[Body], Awaitable[Completion]]
 Offers = Callable[[], Awaitable[ModelList]]
 """Asks which models the server has; raises ModelFailure when it does not tell."""
 
-Score = Callable[[Sequence[int]], Awaitable[Scoring]]
+ScoreCall = Callable[[Sequence[int]], Awaitable[Scoring]]
 """Asks for the log-probabilities of these token ids; raises ServerRefusal when the server says no."""
 
 _SYSTEM = {"role": "system", "content": "Answer in few words."}
@@ -334,7 +334,14 @@ class Findings:
 
 
 async def probe_server(
-    model: str, url: str, ask: Ask, offers: Offers, *, sampling: Sampling, dialect: Dialect, score: Score | None = None
+    model: str,
+    url: str,
+    ask: Ask,
+    offers: Offers,
+    *,
+    sampling: Sampling,
+    dialect: Dialect,
+    score: ScoreCall | None = None,
 ) -> Findings:
     """Ask a server what it can.
 
@@ -414,7 +421,7 @@ class _Interview:
             return await asked("same seed again", "seed")
         return False
 
-    async def scores(self, score: Score) -> bool:
+    async def scores(self, score: ScoreCall) -> bool:
         """Whether the server tells log-probabilities of tokens that it did not sample."""
 
         async def seen() -> bool:

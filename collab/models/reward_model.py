@@ -45,7 +45,7 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class RewardScore:
     """What a reward model says of one ending."""
 
     logits: tuple[float, ...]
@@ -89,7 +89,7 @@ class RewardModel:
         self._head: RewardHead | None = None
         self._closed = False
 
-    async def score(self, prompt: Prompt, endings: Sequence[str]) -> list[Scored]:
+    async def score(self, prompt: Prompt, endings: Sequence[str]) -> list[RewardScore]:
         """What the model says of each ending, in their order; none for none.
 
         Raises:
@@ -149,14 +149,14 @@ class RewardModel:
             raise ModelFailure(f"{self.policy.base}: the model was closed")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _compute(self, opening: tuple[int, ...], endings: list[tuple[int, ...]]) -> list[Scored]:
+    def _compute(self, opening: tuple[int, ...], endings: list[tuple[int, ...]]) -> list[RewardScore]:
         """Runs in the thread."""
         with boundary(ModelFailure, f"reward model {self.policy.base}"):
             head, started = self._loaded(), time.perf_counter()
             said = head.logits(opening, endings)
         seconds = (time.perf_counter() - started) / len(endings)
         return [
-            Scored(logits=logits, tokens=len(opening) + len(ending), seconds=seconds)
+            RewardScore(logits=logits, tokens=len(opening) + len(ending), seconds=seconds)
             for logits, ending in zip(said, endings, strict=True)
         ]
 

@@ -43,7 +43,7 @@ class Picture:
     """Name in the forward pass → tensor on the CPU; those of several pictures are joined along the first dimension."""
 
 
-class Sight:
+class PictureReader:
     """Reads pictures for one checkpoint. May be used by several threads at once."""
 
     def __init__(self, chat: ChatTokenizer) -> None:

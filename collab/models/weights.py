@@ -22,7 +22,7 @@ from collab.errors import CollabError, ConfigError
 from collab.models.tokenizer import ChatTokenizer, code_refusal, first_line, quiet_transformers
 from collab.models.vision import FAMILIES
 
-Head = Literal["words", "scores"]
+OutputHead = Literal["words", "scores"]
 """What a model puts out: the next token (a language model that sees included), or a reward model's numbers."""
 
 LOADING = threading.Lock()
@@ -144,7 +144,7 @@ def check_vocabulary(chat: ChatTokenizer, config: Any, named: str | None = None)
 
 
 def load_model(
-    path: str | Path, *, dtype: Any, head: Head = "words", local: bool = True, named: str | None = None
+    path: str | Path, *, dtype: Any, head: OutputHead = "words", local: bool = True, named: str | None = None
 ) -> Any:
     """Load a checkpoint on the processor, in evaluation mode, with the attention that transformers chooses for it.
 
@@ -160,7 +160,7 @@ def load_model(
     return _load(path, head, local, named, dtype=dtype).eval()
 
 
-def check_weights(path: str | Path, *, head: Head = "words", named: str | None = None) -> None:
+def check_weights(path: str | Path, *, head: OutputHead = "words", named: str | None = None) -> None:
     """Refuse a checkpoint whose weights are not those that its model needs; only names and shapes are looked at.
 
     A quantised checkpoint is passed over: its names are its quantiser's, and are compared when it is loaded.
@@ -181,7 +181,7 @@ def quantised(config: Any) -> str | None:
     return str(getattr(method, "value", method) or "in a way that config.json does not name")
 
 
-def _load(path: str | Path, head: Head, local: bool, named: str | None, **options: Any) -> Any:
+def _load(path: str | Path, head: OutputHead, local: bool, named: str | None, **options: Any) -> Any:
     import transformers
 
     named = str(path) if named is None else named
@@ -216,7 +216,7 @@ def _load(path: str | Path, head: Head, local: bool, named: str | None, **option
     return model
 
 
-def _check_head(config: Any, head: Head, named: str) -> None:
+def _check_head(config: Any, head: OutputHead, named: str) -> None:
     """Refuse a checkpoint that was saved with a head for something else than words."""
     odd = [kind for kind in config.architectures or [] if kind.endswith(_OTHER_HEADS)]
     if head == "words" and odd:

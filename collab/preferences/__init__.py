@@ -1,7 +1,7 @@
 """From a recorded run to its preference pairs, and to other pairs of the same run: without a new rollout.
 
-    result = await rebuild(Wish(run=Path("runs/first")), Library())                       # labels it, pairs it
-    result = await rebuild(Wish(run=Path("runs/first"), threshold=0.7), Library())        # pairs it anew
+    result = await rebuild(RebuildRequest(run=Path("runs/first")), Library())    # labels it, pairs it
+    result = await rebuild(RebuildRequest(run=Path("runs/first"), threshold=0.7), Library())    # pairs it anew
     result.difference.dropped
 
     RUN/labels/NAME        what a critic said of every step          collab.rewards.labels

@@ -52,8 +52,8 @@ from collab.errors import ConfigError, RunError, UnknownName
 from collab.models.base import Model, lost_by
 from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.render import Templates, read_texts
-from collab.rewards.base import Case
-from collab.rewards.perturb import WEIGHTS, Kind, Spot, mistakes, words_of
+from collab.rewards.base import CriticInput
+from collab.rewards.perturb import WEIGHTS, DecisionPoint, MistakeKind, mistakes, words_of
 from collab.rewards.query import ask, reason, spoken
 from collab.rollout.collector import Progress as Meter
 from collab.seeds import derive, generator
@@ -69,7 +69,7 @@ class Occasion:
         ValueError: the cell has no action, so nothing could be worse.
     """
 
-    case: Case
+    case: CriticInput
     cell: Utterance
     prompt: Prompt
     """What the cell answered: system, shared part and the messages it heard, byte for byte."""
@@ -87,7 +87,7 @@ class Occasion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class AdversaryProposal:
     """A reply that is meant to be worse."""
 
     text: str
@@ -98,7 +98,7 @@ class Proposal:
     """What the model calls behind it cost."""
 
 
-class Refusal(Exception):
+class CannotPropose(Exception):
     """An adversary that cannot be asked about an occasion, ever; the message is the cause that is counted."""
 
 
@@ -113,7 +113,7 @@ class Adversary(Protocol):
     def version(self) -> str:
         """Changes whenever the same occasion and options could be answered otherwise."""
 
-    async def propose(self, occasion: Occasion) -> Proposal | None:
+    async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         """Answer badly; None where it knows nothing worse. Called for many occasions at once.
 
         Raises:
@@ -133,12 +133,12 @@ def label_of(adversary: Adversary) -> str:
     return f"{adversary.name}-{adversary.version}"
 
 
-class Exhausted(RunError):
+class AdversaryBudgetSpent(RunError):
     """Nothing more may be asked; says why."""
 
 
 @dataclass(slots=True, kw_only=True)
-class AllowedAdversary:
+class BudgetedAdversary:
     """Another adversary, asked as long as there is room."""
 
     adversary: Adversary
@@ -177,7 +177,7 @@ class AllowedAdversary:
         """Calls that were sent and never answered whole: what they cost is not known."""
         return lost_by(self.adversary)
 
-    async def propose(self, occasion: Occasion) -> Proposal | None:
+    async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         """What the other says.
 
         Raises:
@@ -189,19 +189,19 @@ class AllowedAdversary:
         async with self._room:
             return await self._ask(occasion)
 
-    async def _ask(self, occasion: Occasion) -> Proposal | None:
+    async def _ask(self, occasion: Occasion) -> AdversaryProposal | None:
         why = "stopped on request" if self.stop.is_set() else self.meter.exceeded(self.budget)
         if why is not None:
             while self._flying:
                 await self._idle.wait()
-            raise Exhausted(why)
+            raise AdversaryBudgetSpent(why)
         self._flying += 1
         self._idle.clear()
         try:
             asking = self.adversary.propose(occasion)
             proposal = await unless_stopped(asking, self.stop, "an adversary was asked", grace_s=GRACE_S)
         except Stopped:
-            raise Exhausted("stopped on request") from None
+            raise AdversaryBudgetSpent("stopped on request") from None
         finally:
             self._flying -= 1
             if not self._flying:
@@ -211,7 +211,7 @@ class AllowedAdversary:
             self._count(proposal)
         return proposal
 
-    def _count(self, proposal: Proposal) -> None:
+    def _count(self, proposal: AdversaryProposal) -> None:
         self.meter.calls += proposal.spent.calls
         self.meter.prompt_tokens += proposal.spent.prompt_tokens
         self.meter.completion_tokens += proposal.spent.completion_tokens
@@ -238,17 +238,19 @@ class SamplerAdversary:
     version = "1"
 
     def __init__(self, *, weights: Mapping[str, float] | None = None) -> None:
-        self._weights: Mapping[Kind, float] = WEIGHTS if weights is None else _checked(weights)
+        self._weights: Mapping[MistakeKind, float] = WEIGHTS if weights is None else _checked(weights)
 
-    async def propose(self, occasion: Occasion) -> Proposal | None:
+    async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         """The first drawn mistake that no rewarded cell of the step made; None where none is possible."""
         case = occasion.case
-        spot = Spot(observation=case.observation, space=case.space, last=case.last, words=words_of(case.task.goal))
+        spot = DecisionPoint(
+            observation=case.observation, space=case.space, last=case.last, words=words_of(case.task.goal)
+        )
         drawn = mistakes(occasion.right, spot, generator(occasion.seed), weights=self._weights)
         for mistake in islice(drawn, _DRAWS):
             if mistake.action not in occasion.rewarded:
                 text = write_reply(_because(occasion, mistake.action), mistake.action, case.space)
-                return Proposal(text=text, maker=f"{label_of(self)}: {mistake.kind}")
+                return AdversaryProposal(text=text, maker=f"{label_of(self)}: {mistake.kind}")
         return None
 
 
@@ -259,8 +261,8 @@ def _because(occasion: Occasion, wrong: Action) -> str:
     return reason(wrong, screen, space) if shows else occasion.cell.reason
 
 
-def _checked(weights: Mapping[str, float]) -> dict[Kind, float]:
-    kinds: tuple[Kind, ...] = get_args(Kind)
+def _checked(weights: Mapping[str, float]) -> dict[MistakeKind, float]:
+    kinds: tuple[MistakeKind, ...] = get_args(MistakeKind)
     for kind in weights:
         if kind not in kinds:
             raise UnknownName.of("kind of mistake", kind, kinds)
@@ -304,7 +306,7 @@ class MixtureAdversary:
         """Calls that were sent and never answered whole: what they cost is not known."""
         return sum(lost_by(adversary) for adversary, _ in self._parts)
 
-    async def propose(self, occasion: Occasion) -> Proposal | None:
+    async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         """What the drawn one says; Refusal and ModelFailure as that one raises them."""
         rng = generator(derive(occasion.seed, "mixture"))
         adversaries, weights = zip(*self._parts, strict=True)
@@ -325,7 +327,7 @@ def read_adversary_prompts(folder: Path) -> dict[str, str]:
     return read_texts(folder, (_ROLE,), "an adversary needs", "adversary")
 
 
-class Clumsy:
+class AdversaryPrompt:
     """The role, ready to be put behind a cell's input.
 
     Args:
@@ -389,7 +391,7 @@ class LanguageAdversary:
                 f"adversary llm: context_tokens {context_tokens} leave no room for a prompt beside a reply of "
                 f"max_tokens {sampling.max_tokens}; raise the one or lower the other"
             )
-        self._model, self._clumsy = model, Clumsy(texts[_ROLE])
+        self._model, self._clumsy = model, AdversaryPrompt(texts[_ROLE])
         self._sampling, self._call_s = sampling, call_s
 
     @property
@@ -397,7 +399,7 @@ class LanguageAdversary:
         """Calls that were sent and never answered whole: what they cost is not known."""
         return lost_by(self._model)
 
-    async def propose(self, occasion: Occasion) -> Proposal:
+    async def propose(self, occasion: Occasion) -> AdversaryProposal:
         """Its reply, written as policies do where it can be read, and as it came where it cannot.
 
         Raises:
@@ -406,7 +408,7 @@ class LanguageAdversary:
         """
         prompt, sampling = self._clumsy.prompt(occasion), self._sampling
         if sum(map(self._model.count_tokens, (prompt.system, prompt.shared, prompt.suffix))) > self._room:
-            raise Refusal(TOO_LONG)
+            raise CannotPropose(TOO_LONG)
         who, seed = "the adversary", occasion.seed
         reply = await ask(self._model, prompt, sampling, seed=seed, call_s=self._call_s, who=who)
         text = spoken(reply.text).strip()
@@ -419,4 +421,4 @@ class LanguageAdversary:
             completion_tokens=reply.completion_tokens or 0,
             cost_usd=reply.cost_usd or 0.0,
         )
-        return Proposal(text=text, maker=f"{label_of(self)}: {self._model.policy.base}", spent=spent)
+        return AdversaryProposal(text=text, maker=f"{label_of(self)}: {self._model.policy.base}", spent=spent)

@@ -32,7 +32,7 @@ from collab.preferences.pairs import heard_alike
 from collab.preferences.store import PairHead, critic_digest
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
-from collab.rewards.base import Case, CriticCall, Judgement, cases
+from collab.rewards.base import CriticCall, CriticInput, Judgement, cases
 from collab.rewards.labels import LabelSet, labellings, read_labels
 from collab.store.reader import RunReader
 from collab.types import Action, CellRef, Observation, PreferencePair, Prompt, ReplyRef, Utterance
@@ -40,7 +40,7 @@ from collab.utils.text import amount, cause_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class PairSide:
     """One side of a pair."""
 
     text: str
@@ -57,7 +57,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class PairExplanation:
     """A pair of one state with all that it rests on."""
 
     pair: PreferencePair
@@ -65,8 +65,8 @@ class Explained:
     screen: Observation
     prompt: Prompt
     """What both sides answer (`PreferencePair.answered`)."""
-    chosen: Side
-    rejected: Side
+    chosen: PairSide
+    rejected: PairSide
     off_context: bool
     """Whether one of the sides was said after hearing other messages; False when the worse was synthesised."""
 
@@ -87,12 +87,12 @@ def labels_of(run: Path, head: PairHead) -> LabelSet | None:
     return labels if critic_digest(labels.head) == head.critic_digest else None
 
 
-def explained(pair: PreferencePair, reader: RunReader, labels: LabelSet | None, space: ActionSpace) -> Explained:
-    """Look up what a pair rests on; see `Explainer` for arguments and errors."""
-    return Explainer(reader, labels, space).explained(pair)
+def explained(pair: PreferencePair, reader: RunReader, labels: LabelSet | None, space: ActionSpace) -> PairExplanation:
+    """Look up what a pair rests on; see `PairExplainer` for arguments and errors."""
+    return PairExplainer(reader, labels, space).explained(pair)
 
 
-class Explainer:
+class PairExplainer:
     """Looks up what pairs of one run rest on; quick where pairs of one episode follow each other.
 
     Args:
@@ -103,9 +103,9 @@ class Explainer:
 
     def __init__(self, reader: RunReader, labels: LabelSet | None, space: ActionSpace) -> None:
         self._reader, self._labels, self._space = reader, labels, space
-        self._episode, self._cases = "", dict[int, Case]()
+        self._episode, self._cases = "", dict[int, CriticInput]()
 
-    def explained(self, pair: PreferencePair) -> Explained:
+    def explained(self, pair: PreferencePair) -> PairExplanation:
         """All that a pair rests on.
 
         Raises:
@@ -115,7 +115,7 @@ class Explainer:
         case = self._case(pair)
         chosen, rejected = self._sides(pair, case)
         cell = case.matrix[_answered(pair).cell]
-        return Explained(
+        return PairExplanation(
             pair=pair,
             goal=case.task.goal,
             screen=case.observation,
@@ -125,11 +125,11 @@ class Explainer:
             off_context=any(not heard_alike(cell, case.matrix[ref.cell]) for ref in (*pair.chosen, *pair.rejected)),
         )
 
-    def sides(self, pair: PreferencePair) -> tuple[Side, Side]:
+    def sides(self, pair: PreferencePair) -> tuple[PairSide, PairSide]:
         """The chosen and the rejected side; raises as `explained` does."""
         return self._sides(pair, self._case(pair))
 
-    def _sides(self, pair: PreferencePair, case: Case) -> tuple[Side, Side]:
+    def _sides(self, pair: PreferencePair, case: CriticInput) -> tuple[PairSide, PairSide]:
         judgement = None if self._labels is None else self._labels.of(case)
         if judgement is not None and judgement.rewards.critic != pair.critic:
             judgement = None
@@ -137,7 +137,7 @@ class Explainer:
         chosen, rejected = [*said, *([] if pair.synthetic is None else [_synthesised(case, pair.synthetic)])]
         return chosen, rejected
 
-    def _case(self, pair: PreferencePair) -> Case:
+    def _case(self, pair: PreferencePair) -> CriticInput:
         """The step that a pair is about, as it is recorded now."""
         where = _answered(pair)
         if where.trajectory != self._episode:
@@ -157,20 +157,20 @@ def _answered(pair: PreferencePair) -> ReplyRef:
     return pair.answered
 
 
-def _said(case: Case, cell: Utterance, judgement: Judgement | None) -> Side:
+def _said(case: CriticInput, cell: Utterance, judgement: Judgement | None) -> PairSide:
     words = _words(case, cell.action)
     if judgement is None:
-        return Side(text=cell.text, action=words, cell=cell.cell)
+        return PairSide(text=cell.text, action=words, cell=cell.cell)
     word, call = judgement.of(cell.cell), judgement.call_of(cell.cell)
-    return Side(text=cell.text, action=words, cell=cell.cell, score=word.score, because=word.reason, call=call)
+    return PairSide(text=cell.text, action=words, cell=cell.cell, score=word.score, because=word.reason, call=call)
 
 
-def _synthesised(case: Case, text: str) -> Side:
+def _synthesised(case: CriticInput, text: str) -> PairSide:
     read = read_reply(text, case.space, case.observation)
-    return Side(text=text, action=_words(case, read.action), cell=None)
+    return PairSide(text=text, action=_words(case, read.action), cell=None)
 
 
-def _words(case: Case, action: Action | None) -> str:
+def _words(case: CriticInput, action: Action | None) -> str:
     return "none" if action is None else case.space.describe(action, case.observation)
 
 
@@ -184,7 +184,7 @@ NOT_CORRECTED = "the cell that erred there is not corrected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class PairDifference:
     """Each tuple in the order in which its pairs were given."""
 
     added: tuple[PreferencePair, ...]
@@ -200,7 +200,7 @@ class Difference:
         return not (self.added or self.dropped or self.flipped)
 
 
-def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]) -> Difference:
+def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]) -> PairDifference:
     """Compare two sets of pairs of the same run by what they prefer to what; who judged it does not count.
 
     A synthesised reply was said in no cell, so a pair with one is never flipped: it is added or dropped.
@@ -210,7 +210,7 @@ def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]
     came = [pair for pair in new.values() if pair.id not in old]
     turned = _turned(gone, came)
     moved = {pair.id for pair in turned.values()}
-    return Difference(
+    return PairDifference(
         added=tuple(pair for pair in came if pair.id not in turned),
         dropped=tuple(pair for pair in gone if pair.id not in moved),
         flipped=tuple((turned[pair.id], pair) for pair in came if pair.id in turned),
@@ -276,7 +276,7 @@ def _turned(gone: Iterable[PreferencePair], came: Iterable[PreferencePair]) -> d
 SOURCES = ("adversary", "contrast", "correction", "trajectory")
 
 
-class Counted(Protocol):
+class HasPairCounts(Protocol):
     """What a set of pairs, or an epoch's record of it, counted; see `collab.preferences.store.PairHead`."""
 
     @property
@@ -304,7 +304,7 @@ class Counted(Protocol):
         """Negatives whose state cannot be brought back."""
 
 
-def count_lines(counts: Counted) -> list[str]:
+def count_lines(counts: HasPairCounts) -> list[str]:
     """All that was counted, one line per kind that came up."""
     pairs = {name: count for name, count in counts.counts.items() if name in SOURCES}
     lines = [

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collab.data.example import LEVELS
-from collab.data.example import Row as Lesson
+from collab.data.example import Example as Lesson
 from collab.data.parquet import read_rows
 from collab.errors import UsageError
 from collab.preferences.explain import labels_of
 from collab.preferences.pairs import heard_alike
 from collab.preferences.store import StoredPairs, last_name, pair_names, read_pairs
-from collab.rewards.base import Judgement, case_digest
+from collab.rewards.base import Judgement, input_digest
 from collab.rewards.labels import LabelSet, labellings, read_labels
 from collab.store.parquet import COLUMNS, MESSAGES, Kinds, ParquetFolder, Row, add_episode, clean, prompt_of, split_of
 from collab.store.reader import RunReader
@@ -64,7 +64,7 @@ MORE: Mapping[str, Kinds] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportedPairs:
     """What was written."""
 
     files: tuple[Path, ...]
@@ -76,7 +76,7 @@ class Exported:
     """Why a pair is in no table of preferences → how many."""
 
 
-def export_runs(runs: Sequence[Path], out: Path) -> Exported:
+def export_runs(runs: Sequence[Path], out: Path) -> ExportedPairs:
     """Write runs into one folder.
 
     Raises:
@@ -90,15 +90,15 @@ def export_runs(runs: Sequence[Path], out: Path) -> Exported:
     with ParquetFolder(out, {**COLUMNS, **MORE}) as folder:
         for path in runs:
             with RunStore.open(path).reader() as reader:
-                run = _Run.of(folder, path, reader)
+                run = _RunExport.of(folder, path, reader)
                 _add_run(run)
                 privileged = privileged or reader.manifest.privileged
             rows, left_out = rows + run.rows, left_out + run.left_out
     _describe(out, folder.files)
-    return Exported(files=tuple(folder.files), rows=rows, privileged=privileged, left_out=left_out)
+    return ExportedPairs(files=tuple(folder.files), rows=rows, privileged=privileged, left_out=left_out)
 
 
-def export_rows(data: Path, out: Path) -> Exported:
+def export_rows(data: Path, out: Path) -> ExportedPairs:
     """Write what `collab synth` made into one folder, in TRL's form; raises as `export_runs` does."""
     _check_free(out)
     rows = Counter[str]()
@@ -111,7 +111,7 @@ def export_rows(data: Path, out: Path) -> Exported:
                 rows[name] += 1
                 folder.add(name, _lesson(data, lesson))
     _describe(out, folder.files)
-    return Exported(files=tuple(folder.files), rows=rows, privileged=False, left_out={})
+    return ExportedPairs(files=tuple(folder.files), rows=rows, privileged=False, left_out={})
 
 
 def is_data(path: Path) -> bool:
@@ -123,7 +123,7 @@ def is_data(path: Path) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
+class _RunExport:
     """A run that is being written, with what lies beside it."""
 
     folder: ParquetFolder
@@ -142,7 +142,7 @@ class _Run:
     """Of the step that was asked about last."""
 
     @classmethod
-    def of(cls, folder: ParquetFolder, run: Path, reader: RunReader) -> _Run:
+    def of(cls, folder: ParquetFolder, run: Path, reader: RunReader) -> _RunExport:
         """Read what lies beside a run; raises as `read_labels` and `read_pairs` do."""
         stored = [read_pairs(run, name) for name in pair_names(run)]
         labels = {name: read_labels(run, name) for name in labellings(run)}
@@ -167,11 +167,11 @@ class _Run:
             return None
         key = trajectory.id, step.index
         if key not in self._digests:
-            self._digests = {key: case_digest(trajectory.task.goal, step.observation, step.matrix)}
+            self._digests = {key: input_digest(trajectory.task.goal, step.observation, step.matrix)}
         return found if found.case == self._digests[key] else None
 
 
-def _add_run(run: _Run) -> None:
+def _add_run(run: _RunExport) -> None:
     def score(trajectory: Trajectory, step: Step, cell: Utterance) -> Row:
         return _score(run.judged(run.deciding, trajectory, step), cell)
 
@@ -202,7 +202,7 @@ def _place(trajectory: Trajectory, step: Step, cell: Utterance) -> Row:
     }
 
 
-def _add_rewards(run: _Run, trajectory: Trajectory, step: Step) -> None:
+def _add_rewards(run: _RunExport, trajectory: Trajectory, step: Step) -> None:
     """A line per labelling and judged cell."""
     for name, labels in run.labels.items():
         judgement = run.judged(labels, trajectory, step)
@@ -215,7 +215,7 @@ def _add_rewards(run: _Run, trajectory: Trajectory, step: Step) -> None:
             )
 
 
-def _add_demonstrations(run: _Run, trajectory: Trajectory, step: Step) -> None:
+def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> None:
     """A line per reply worth learning: rewarded, or, of what nobody judged, with the winner in a solved episode."""
     judgement = run.judged(run.deciding, trajectory, step)
     winners = set(step.vote.ballots[0].cells) if step.vote.ballots and trajectory.success else set()
@@ -237,7 +237,7 @@ def _add_demonstrations(run: _Run, trajectory: Trajectory, step: Step) -> None:
 
 
 def _add_pair(
-    run: _Run, trajectory: Trajectory, stored: StoredPairs, labels: LabelSet | None, pair: PreferencePair
+    run: _RunExport, trajectory: Trajectory, stored: StoredPairs, labels: LabelSet | None, pair: PreferencePair
 ) -> None:
     """A line for a pair, and one for what it prefers, where both sides answer one prompt that is still there."""
     told: Row = {

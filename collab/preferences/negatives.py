@@ -32,10 +32,10 @@ from dataclasses import dataclass, field
 
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, ModelFailure, boundary
-from collab.preferences.adversary import Adversary, Occasion, Proposal, Refusal
+from collab.preferences.adversary import Adversary, AdversaryProposal, CannotPropose, Occasion
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
-from collab.rewards.base import Case
+from collab.rewards.base import CriticInput
 from collab.rewards.credit import JudgedStep, Negative, rewarded_actions
 from collab.rewards.oracle import Reach, reaching
 from collab.rewards.query import first_failure
@@ -115,7 +115,7 @@ class Negatives:
 
 
 async def negatives(
-    case: Case,
+    case: CriticInput,
     step: JudgedStep,
     cells: Iterable[CellRef],
     adversary: Adversary,
@@ -167,14 +167,14 @@ async def negatives(
     return Negatives(negatives=found, refused=refused, spent=total(spent), untried=untried)
 
 
-def _occasion(case: Case, step: JudgedStep, cell: CellRef, prefix: Callable[[str], str], seed: int) -> Occasion:
+def _occasion(case: CriticInput, step: JudgedStep, cell: CellRef, prefix: Callable[[str], str], seed: int) -> Occasion:
     said = step.matrix[cell]
     read = rebuild(prefix(said.prompt.prefix), said.prompt)
     return Occasion(case=case, cell=said, prompt=read, rewarded=rewarded_actions(step), seed=seed)
 
 
 @contextlib.asynccontextmanager
-async def _reach(case: Case) -> AsyncIterator[Reach | None]:
+async def _reach(case: CriticInput) -> AsyncIterator[Reach | None]:
     if case.state is None:
         yield None
         return
@@ -184,28 +184,28 @@ async def _reach(case: Case) -> AsyncIterator[Reach | None]:
 
 async def _proposals(
     adversary: Adversary, occasions: Sequence[Occasion], spent: list[Spent]
-) -> list[Proposal | str | None]:
+) -> list[AdversaryProposal | str | None]:
     """All at once and each to its end; what was answered is paid before a failure is raised."""
     asking = [_proposal(adversary, occasion) for occasion in occasions]
     found = await asyncio.gather(*asking, return_exceptions=True)
-    spent += [one.spent for one in found if isinstance(one, Proposal)]
+    spent += [one.spent for one in found if isinstance(one, AdversaryProposal)]
     failure = first_failure(found)
     if failure is not None:
         raise failure
     return [one for one in found if not isinstance(one, BaseException)]
 
 
-async def _proposal(adversary: Adversary, occasion: Occasion) -> Proposal | str | None:
+async def _proposal(adversary: Adversary, occasion: Occasion) -> AdversaryProposal | str | None:
     """What it says, or the cause for which it cannot be asked."""
     where = f"step {occasion.case.step} of {occasion.case.trajectory}"
     with boundary(ModelFailure, f"adversary {adversary.name} on {where}"):
         try:
             return await adversary.propose(occasion)
-        except Refusal as refusal:
+        except CannotPropose as refusal:
             return str(refusal)
 
 
-async def _checked(occasion: Occasion, proposal: Proposal | None, reach: Reach | None) -> Negative | str:
+async def _checked(occasion: Occasion, proposal: AdversaryProposal | None, reach: Reach | None) -> Negative | str:
     """A negative, or why there is none."""
     if proposal is None:
         return NOTHING_WORSE

@@ -45,7 +45,7 @@ from collab.errors import ConfigError, EnvironmentFailure, ModelFailure, RunErro
 from collab.models.base import lost_by
 from collab.preferences.adversary import Adversary
 from collab.preferences.negatives import Negatives, negatives, refusal
-from collab.rewards.base import Case, States, cases
+from collab.rewards.base import CriticInput, States, cases
 from collab.rewards.credit import (
     BEHIND_ERROR,
     JudgedStep,
@@ -62,8 +62,8 @@ from collab.store.usage import total
 from collab.types import FREE, CellRef, PreferencePair, ReplyRef, Spent, Trajectory, Utterance
 from collab.utils.redact import redact
 
-Source: TypeAlias = Literal["adversary", "contrast", "correction"]
-Reply: TypeAlias = tuple[ReplyRef, Utterance]
+PairSource: TypeAlias = Literal["adversary", "contrast", "correction"]
+PairReply: TypeAlias = tuple[ReplyRef, Utterance]
 """Where something was said, and what."""
 
 NOTHING = "no source had anything worse"
@@ -102,10 +102,10 @@ class Sources:
         every = {"adversary": self.adversary, "contrast": self.contrast, "correction": self.correction}
         return {name: weight for name, weight in every.items() if weight}
 
-    def order(self, seed: int) -> tuple[Source, ...]:
+    def order(self, seed: int) -> tuple[PairSource, ...]:
         """The sources in the order in which a cell with that seed tries them."""
         drawn = generator(seed).random() * (self.adversary + self.contrast)
-        order: list[Source] = ["adversary", "contrast"] if drawn < self.adversary else ["contrast", "adversary"]
+        order: list[PairSource] = ["adversary", "contrast"] if drawn < self.adversary else ["contrast", "adversary"]
         return tuple(name for name in order if getattr(self, name) > 0)
 
 
@@ -218,7 +218,7 @@ def pair_all(steps: Iterable[JudgedStep], sources: Sources, seed: int, *, cap: i
     )
 
 
-def pair_id(source: str, chosen: Sequence[Reply], rejected: Sequence[Reply] | str) -> str:
+def pair_id(source: str, chosen: Sequence[PairReply], rejected: Sequence[PairReply] | str) -> str:
     """SHA-256 of a pair's source and of what the replies of both sides answer and say, and where.
 
     Args:
@@ -235,7 +235,7 @@ def _told(ref: ReplyRef, cell: Utterance) -> list[str | int]:
     return [ref.trajectory, ref.step, *ref.cell, cell.prompt.hash, cell.text]
 
 
-def _first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> Source | None:
+def _first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> PairSource | None:
     """Who provides the worse side, as far as that is known before an adversary is asked."""
     order = sources.order(step.seed(seed, "pair source", cell.cell))
     return next((name for name in order if name == "adversary" or contrasts(step, cell)), None)
@@ -285,7 +285,7 @@ def _answered(pair: PreferencePair) -> CellRef:
     return pair.answered.cell
 
 
-def _said(step: JudgedStep, source: Source, better: Utterance, worse: Utterance) -> PreferencePair:
+def _said(step: JudgedStep, source: PairSource, better: Utterance, worse: Utterance) -> PreferencePair:
     """A pair of what two cells said, under the input of the better one unless it is a correction."""
     chosen, rejected = step.ref(better.cell), step.ref(worse.cell)
     return PreferencePair(
@@ -331,7 +331,7 @@ def _capped(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class PairRecipe:
     """How pairs are made of judgements.
 
     Raises:
@@ -382,7 +382,7 @@ class Paired:
 async def pair_up(
     trajectories: Iterable[Trajectory],
     labels: LabelSet,
-    recipe: Recipe,
+    recipe: PairRecipe,
     *,
     space: ActionSpace,
     prefix: Callable[[str], str],
@@ -398,7 +398,7 @@ async def pair_up(
         concurrency: steps about which the adversary is asked at the same time.
 
     Raises:
-        OutOfPatience: asking, or trying the answers, failed for ten steps in a row.
+        TooManyFailures: asking, or trying the answers, failed for ten steps in a row.
         RunFormatError: the run was recorded in another version of the environment.
     """
     judged, unjudged = _judged(trajectories, labels, recipe, space, states)
@@ -429,10 +429,10 @@ async def pair_up(
 
 
 def _judged(
-    trajectories: Iterable[Trajectory], labels: LabelSet, recipe: Recipe, space: ActionSpace, states: States | None
-) -> tuple[list[tuple[Case, JudgedStep]], int]:
+    trajectories: Iterable[Trajectory], labels: LabelSet, recipe: PairRecipe, space: ActionSpace, states: States | None
+) -> tuple[list[tuple[CriticInput, JudgedStep]], int]:
     """The judged steps, and how many are not judged."""
-    judged: list[tuple[Case, JudgedStep]] = []
+    judged: list[tuple[CriticInput, JudgedStep]] = []
     unjudged = 0
     for trajectory in trajectories:
         for case in cases(trajectory, space, states):
@@ -445,8 +445,8 @@ def _judged(
 
 
 def _stop_at_first_error(
-    judged: list[tuple[Case, JudgedStep]], recipe: Recipe
-) -> tuple[list[tuple[Case, JudgedStep]], int]:
+    judged: list[tuple[CriticInput, JudgedStep]], recipe: PairRecipe
+) -> tuple[list[tuple[CriticInput, JudgedStep]], int]:
     """The steps up to the first error of their episode, and how many pairs the others could have had."""
     behind = behind_errors(step for _, step in judged)
     kept = [(case, step) for case, step in judged if case.key not in behind]
@@ -454,7 +454,7 @@ def _stop_at_first_error(
     return kept, sum(lost)
 
 
-class OutOfPatience(RunError):
+class TooManyFailures(RunError):
     """Asking, or trying the answers, failed for so many steps in a row; says why for the last. Answers are kept."""
 
 
@@ -462,17 +462,17 @@ class OutOfPatience(RunError):
 class _Asking:
     """Asks an adversary about steps, so many at once."""
 
-    recipe: Recipe
+    recipe: PairRecipe
     prefix: Callable[[str], str]
     adversary: Adversary
     gate: asyncio.Semaphore
     failed: Counter[str] = field(default_factory=Counter)
     in_a_row: int = 0
     steps: int = 0
-    ended: OutOfPatience | None = None
+    ended: TooManyFailures | None = None
     """Why no further step is begun; what was asked before is still waited for, for it is paid."""
 
-    async def ask(self, case: Case, step: JudgedStep) -> Negatives:
+    async def ask(self, case: CriticInput, step: JudgedStep) -> Negatives:
         """The negatives of a step; none where nobody could be asked."""
         cells, paid = wanted(step, self.recipe.sources, self.recipe.seed), list[Spent]()
         self.steps += bool(cells)
@@ -494,7 +494,7 @@ class _Asking:
                 self.failed[type(failure).__name__] += 1
                 self.in_a_row += 1
                 if self.in_a_row == PATIENCE:
-                    self.ended = OutOfPatience(
+                    self.ended = TooManyFailures(
                         f"asking for worse sides, or trying them, failed for {PATIENCE} steps in a row, the last: "
                         f"{redact(str(failure))}"
                     )

@@ -17,9 +17,9 @@ from collab.envs.base import Suite
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.models.base import lost_by
-from collab.preferences.adversary import Adversary, AllowedAdversary, Exhausted, SamplerAdversary, label_of
-from collab.preferences.explain import Difference, causes, difference, labels_of
-from collab.preferences.pairs import OutOfPatience, Paired, Recipe, Sources, pair_up
+from collab.preferences.adversary import Adversary, AdversaryBudgetSpent, BudgetedAdversary, SamplerAdversary, label_of
+from collab.preferences.explain import PairDifference, causes, difference, labels_of
+from collab.preferences.pairs import Paired, PairRecipe, Sources, TooManyFailures, pair_up
 from collab.preferences.registry import (
     SAMPLER,
     AdversaryChoice,
@@ -39,11 +39,11 @@ from collab.preferences.store import (
     read_pairs,
     write_pairs,
 )
-from collab.rewards.base import Case, cases
+from collab.rewards.base import CriticInput, cases
 from collab.rewards.labelling import Labelling, label
 from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, labellings, read_labels
 from collab.rewards.registry import CriticChoice, critic_named, free_name, labelled, opened_critic, other_than
-from collab.rewards.restore import Rebuilder
+from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
 from collab.rollout.collector import Progress as Meter
 from collab.rollout.run import stored_config
@@ -65,7 +65,7 @@ _SOURCES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RebuildRequest:
     """Pairs that are asked for, in names and numbers; None where nothing is said."""
 
     run: Path
@@ -95,13 +95,13 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RebuildPlan:
     """What a wish comes to."""
 
     critic: CriticChoice
     adversary: AdversaryChoice | None
     """None where the recipe needs none."""
-    recipe: Recipe
+    recipe: PairRecipe
     before: StoredPairs | None
     """The pairs to compare with; None when the run has none."""
 
@@ -125,7 +125,7 @@ def sources_of(text: str) -> Sources:
     return Sources(**({"adversary": 0.0} | weights))
 
 
-def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection[str]) -> Plan:
+def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: Collection[str]) -> RebuildPlan:
     """Fill in what is not said.
 
     Args:
@@ -141,11 +141,11 @@ def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection
         _check_free(wish, "--name", wish.name)
     against = wish.against or last_name(wish.run)
     before = None if against is None else read_pairs(wish.run, against)
-    recipe = _recipe(wish, Recipe(seed=seed) if before is None else before.head.recipe)
+    recipe = _recipe(wish, PairRecipe(seed=seed) if before is None else before.head.recipe)
     adversary = _adversary(wish, library, before) if recipe.sources.adversary else None
     if adversary is None and wish.adversary is not None:
         raise UsageError("--adversary: pairs of what was said ask nobody; leave it out, or say --source mix")
-    plan = Plan(
+    plan = RebuildPlan(
         critic=_critic(wish, library, before, seed, capabilities), adversary=adversary, recipe=recipe, before=before
     )
     _check_budget(wish, plan)
@@ -156,9 +156,9 @@ def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection
     return plan
 
 
-def _recipe(wish: Wish, before: Recipe) -> Recipe:
+def _recipe(wish: RebuildRequest, before: PairRecipe) -> PairRecipe:
     cap = before.cap if wish.cap is None else (wish.cap or None)
-    return Recipe(
+    return PairRecipe(
         sources=wish.sources or before.sources,
         threshold=before.threshold if wish.threshold is None else wish.threshold,
         cap=cap,
@@ -170,14 +170,14 @@ def _recipe(wish: Wish, before: Recipe) -> Recipe:
     )
 
 
-def _adversary(wish: Wish, library: Library, before: StoredPairs | None) -> AdversaryChoice:
+def _adversary(wish: RebuildRequest, library: Library, before: StoredPairs | None) -> AdversaryChoice:
     if wish.adversary is not None:
         return adversary_named(library, wish.adversary)
     return adversary_named(library, SAMPLER) if before is None else adversary_of(before.head)
 
 
 def _critic(
-    wish: Wish, library: Library, before: StoredPairs | None, seed: int, capabilities: Collection[str]
+    wish: RebuildRequest, library: Library, before: StoredPairs | None, seed: int, capabilities: Collection[str]
 ) -> CriticChoice:
     if wish.critic is not None:
         return critic_named(library, wish.critic, wish.run, seed, wish.labels)
@@ -196,7 +196,7 @@ def _critic(
     return labelled(wish.run, name) if name in there else critic_named(library, name, wish.run, seed)
 
 
-def _check_budget(wish: Wish, plan: Plan) -> None:
+def _check_budget(wish: RebuildRequest, plan: RebuildPlan) -> None:
     """Refuse a limit that would never be reached."""
     limited = wish.budget.usd is not None or wish.budget.tokens is not None
     asked = [plan.critic.definition.kind, *([] if plan.adversary is None else [plan.adversary.part.kind])]
@@ -206,7 +206,7 @@ def _check_budget(wish: Wish, plan: Plan) -> None:
         )
 
 
-def _check_free(wish: Wish, option: str, name: str) -> None:
+def _check_free(wish: RebuildRequest, option: str, name: str) -> None:
     """Refuse a name under which something else would be taken for what made the run."""
     if name in wish.kept:
         raise UsageError(
@@ -215,7 +215,7 @@ def _check_free(wish: Wish, option: str, name: str) -> None:
         )
 
 
-def _check_same(run: Path, name: str, plan: Plan) -> None:
+def _check_same(run: Path, name: str, plan: RebuildPlan) -> None:
     """Refuse a name that pairs of another origin have, before anybody is asked for what could not be stored."""
     head, told = read_head(run, name), {} if plan.adversary is None else plan.adversary.told
     made_so = (head.recipe, head.labels, deciding(head.adversary_options))
@@ -229,30 +229,30 @@ def _check_same(run: Path, name: str, plan: Plan) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class RebuildProgress:
     """How far it is; a live object."""
 
     steps: int = 0
     """Steps to be judged."""
     labelling: Labelling | None = None
     """None while no critic is asked."""
-    adversary: AllowedAdversary | None = None
+    adversary: BudgetedAdversary | None = None
     """None while no adversary is asked."""
 
 
-Watch = Callable[[Progress], None]
+RebuildWatch = Callable[[RebuildProgress], None]
 """Called once, with a live object that changes while the work goes on."""
-Played = Callable[[RunReader], Iterable[Trajectory]]
+EpisodeSource = Callable[[RunReader], Iterable[Trajectory]]
 """The episodes of a run that count, by task and number; finished ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class PairChanges:
     """What the new pairs are beside the earlier ones."""
 
     against: str
     """Name of the earlier pairs."""
-    difference: Difference
+    difference: PairDifference
     added: Counter[str]
     """Why those that came were not there before, by cause (`collab.preferences.explain`)."""
     dropped: Counter[str]
@@ -260,14 +260,14 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebuilt:
+class RebuiltPairs:
     """Pairs that were made, and how."""
 
     stored: StoredPairs | None
     """None when it ended early."""
     new: bool
     """Whether they were stored now; False where the very same were there."""
-    changes: Changes | None
+    changes: PairChanges | None
     """None when the run had no pairs before, or it ended early."""
     judged: int
     """Steps that were judged now."""
@@ -298,13 +298,13 @@ async def stored_suite(run: Path) -> AsyncIterator[Suite]:
 
 
 async def rebuild(
-    wish: Wish,
+    wish: RebuildRequest,
     library: Library,
     *,
-    played: Played = RunReader.trajectories,
-    watch: Watch = lambda progress: None,
+    played: EpisodeSource = RunReader.trajectories,
+    watch: RebuildWatch = lambda progress: None,
     stop: asyncio.Event | None = None,
-) -> Rebuilt:
+) -> RebuiltPairs:
     """Judge what is not judged, ask the adversary what it was not asked, and store the pairs.
 
     What was judged or answered is written down as it comes; the same wish again goes on behind it.
@@ -323,7 +323,7 @@ async def rebuild(
         plan = plan_of(wish, library, seed=config.seed, capabilities=suite.capabilities)
         _check_seen(config, plan)
         with RunReader(wish.run) as reader:
-            work = _Work(
+            work = _Rebuild(
                 wish=wish,
                 plan=plan,
                 suite=suite,
@@ -337,7 +337,7 @@ async def rebuild(
             return await work.done()
 
 
-def _check_seen(config: RunConfig, plan: Plan) -> None:
+def _check_seen(config: RunConfig, plan: RebuildPlan) -> None:
     """UsageError where a model would be asked to err on screens that it is not shown."""
     blind = [slot for slot, agent in config.agents.items() if agent.modality == "image"]
     if blind and plan.adversary is not None and plan.adversary.asks_a_model:
@@ -348,24 +348,24 @@ def _check_seen(config: RunConfig, plan: Plan) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Work:
+class _Rebuild:
     """One rebuilding from labels to stored pairs."""
 
-    wish: Wish
-    plan: Plan
+    wish: RebuildRequest
+    plan: RebuildPlan
     suite: Suite
     reader: RunReader
-    played: Played
+    played: EpisodeSource
     concurrency: int
     """Steps that are asked about at once."""
     call_s: float
     stop: asyncio.Event
     counted: int | None = None
     """Episodes that were paired; None before."""
-    progress: Progress = field(default_factory=Progress)
+    progress: RebuildProgress = field(default_factory=RebuildProgress)
     meter: Meter = field(default_factory=lambda: Meter(planned=0))
 
-    async def done(self) -> Rebuilt:
+    async def done(self) -> RebuiltPairs:
         """All of it."""
         stopped = await self._judge()
         if stopped is not None:
@@ -373,7 +373,7 @@ class _Work:
         labels = read_labels(self.wish.run, self.plan.critic.labels)
         try:
             made, who = await self._pair(labels)
-        except (Exhausted, OutOfPatience) as reached:
+        except (AdversaryBudgetSpent, TooManyFailures) as reached:
             return self._result(stopped=str(reached))
         name, new = self._store(made, labels, who)
         stored, before = read_pairs(self.wish.run, name), self.plan.before
@@ -392,7 +392,7 @@ class _Work:
                 self._check_same(known, head)
             with LabelWriter(run, choice.labels, head) as writer:
                 found = await label(
-                    self._cases(Rebuilder(self.suite)),
+                    self._cases(StateRebuilder(self.suite)),
                     critic,
                     writer,
                     concurrency=self.concurrency,
@@ -419,7 +419,7 @@ class _Work:
     def _watched(self, labelling: Labelling) -> None:
         self.progress.labelling = labelling
 
-    def _cases(self, states: Rebuilder | None = None) -> Iterator[Case]:
+    def _cases(self, states: StateRebuilder | None = None) -> Iterator[CriticInput]:
         return (case for trajectory in self.played(self.reader) for case in cases(trajectory, self.suite.space, states))
 
     async def _pair(self, labels: LabelSet) -> tuple[Paired, str | None]:
@@ -428,7 +428,7 @@ class _Work:
         if choice is None:
             return await self._paired(labels, SamplerAdversary()), None  # no source needs it, so it is never asked
         async with opened_adversary(choice, limits, self.call_s, self.stop) as adversary:
-            asked = AllowedAdversary(
+            asked = BudgetedAdversary(
                 adversary=adversary, budget=limits, meter=self.meter, stop=self.stop, at_once=self.concurrency
             )
             self.progress.adversary = asked
@@ -450,7 +450,7 @@ class _Work:
             space=self.suite.space,
             prefix=self.reader.prefix,
             adversary=adversary,
-            states=Rebuilder(self.suite),
+            states=StateRebuilder(self.suite),
             concurrency=self.concurrency,
         )
 
@@ -481,13 +481,13 @@ class _Work:
         *,
         stored: StoredPairs | None = None,
         new: bool = False,
-        changes: Changes | None = None,
+        changes: PairChanges | None = None,
         missing: Counter[str] | None = None,
         stopped: str | None = None,
-    ) -> Rebuilt:
+    ) -> RebuiltPairs:
         labelling, adversary = self.progress.labelling, self.progress.adversary
         finished = sum(one.state == "finished" for one in self.reader.episodes())
-        return Rebuilt(
+        return RebuiltPairs(
             stored=stored,
             new=new,
             changes=changes,
@@ -502,13 +502,13 @@ class _Work:
         )
 
 
-def changes_of(run: Path, before: StoredPairs, after: StoredPairs) -> Changes:
+def changes_of(run: Path, before: StoredPairs, after: StoredPairs) -> PairChanges:
     """What came and went between two sets of pairs of a run, and why; RunFormatError when labels cannot be read."""
     found = difference(before.pairs, after.pairs)
 
     def why(missing: Iterable[PreferencePair], others: StoredPairs) -> Counter[str]:
         return causes(missing, others.pairs, labels_of(run, others.head), others.head.recipe.threshold)
 
-    return Changes(
+    return PairChanges(
         against=before.name, difference=found, added=why(found.added, before), dropped=why(found.dropped, after)
     )

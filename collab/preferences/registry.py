@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final
 import yaml
 from pydantic import Field, model_validator
 
-from collab.config import AgentDefinition, Budget, Part, SamplingDefinition, validate
+from collab.config import AgentDefinition, Budget, PartDefinition, SamplingDefinition, validate
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, load_yaml
 from collab.models.base import Model, check_counted, tell_lost
@@ -37,14 +37,14 @@ SAMPLER: Final = "sampler"
 MIXTURE: Final = "mixture"
 
 
-class Asked(Part):
+class AdversarySpec(PartDefinition):
     """An adversary as it is asked for; a plain text is read as on the command line."""
 
     agent: str | None = None
     """Agents file of the model that is asked; None for kinds that ask none."""
     sampling: SamplingDefinition | None = None
     """How that model is sampled; None for the way in which adversaries are."""
-    parts: tuple[AskedInTurn, ...] = ()
+    parts: tuple[AdversaryTurnSpec, ...] = ()
     """Of kind mixture: who takes turns."""
 
     @model_validator(mode="before")
@@ -53,7 +53,7 @@ class Asked(Part):
         return _written_out(data) if isinstance(data, str) else data
 
     @model_validator(mode="after")
-    def _fits(self) -> Asked:
+    def _fits(self) -> AdversarySpec:
         if self.kind == MIXTURE:
             self._fits_as_mixture()
         elif self.parts:
@@ -73,21 +73,21 @@ class Asked(Part):
             raise ValueError("kind mixture has parts and nothing else; options, agent and sampling stand in each part")
 
 
-class AskedInTurn(Asked):
+class AdversaryTurnSpec(AdversarySpec):
     """One of several adversaries."""
 
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     """How often it has its turn, beside the others; 0 leaves it out."""
 
 
-Asked.model_rebuild()
+AdversarySpec.model_rebuild()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdversaryChoice:
     """An adversary before it is built: all that decides what it says, beside the occasion."""
 
-    part: Part
+    part: PartDefinition
     agent: AgentDefinition | None = None
     """Whose model is asked, with the sampling of the adversary; None when no model is."""
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -136,10 +136,10 @@ def adversary_named(library: Library, text: str) -> AdversaryChoice:
     """The adversary that a text of the command line stands for; see `adversary_asked` for the errors."""
     data = _written_out(text)
     vouch(data)
-    return adversary_asked(library, validate(Asked, data, f"adversary {text!r}"))
+    return adversary_asked(library, validate(AdversarySpec, data, f"adversary {text!r}"))
 
 
-def adversary_asked(library: Library, asked: Asked) -> AdversaryChoice:
+def adversary_asked(library: Library, asked: AdversarySpec) -> AdversaryChoice:
     """The adversary that is asked for, with all that stands in files.
 
     Raises:
@@ -148,8 +148,8 @@ def adversary_asked(library: Library, asked: Asked) -> AdversaryChoice:
     """
     if asked.parts:
         turns = tuple((adversary_asked(library, one), one.weight) for one in asked.parts)
-        return AdversaryChoice(part=Part(kind=MIXTURE), turns=turns)
-    part = Part(kind=asked.kind, options=asked.options)
+        return AdversaryChoice(part=PartDefinition(kind=MIXTURE), turns=turns)
+    part = PartDefinition(kind=asked.kind, options=asked.options)
     if asked.agent is None:
         build("adversaries", part, f"adversary {part.kind}")  # what does not fit is found before anybody is asked
         return AdversaryChoice(part=part)
@@ -168,10 +168,10 @@ def choice_told(told: Mapping[str, Any]) -> AdversaryChoice:
     told = dict(told)
     if "parts" in told:
         turns = tuple((choice_told(_without_weight(one)), float(one["weight"])) for one in told["parts"])
-        return AdversaryChoice(part=Part(kind=MIXTURE), turns=turns)
+        return AdversaryChoice(part=PartDefinition(kind=MIXTURE), turns=turns)
     agent, texts = told.pop("agent", None), dict(told.pop("texts", {}))
     made = None if agent is None else validate(AgentDefinition, agent, "agent")
-    return AdversaryChoice(part=validate(Part, told, "adversary"), agent=made, texts=texts)
+    return AdversaryChoice(part=validate(PartDefinition, told, "adversary"), agent=made, texts=texts)
 
 
 def adversary_of(head: PairHead) -> AdversaryChoice:
@@ -181,7 +181,7 @@ def adversary_of(head: PairHead) -> AdversaryChoice:
         UsageError: they do not say how to make it again, or name parts that may not run.
     """
     if head.adversary is None:
-        return AdversaryChoice(part=Part(kind=SAMPLER))
+        return AdversaryChoice(part=PartDefinition(kind=SAMPLER))
     check_trusted(head.adversary_options or {}, "the earlier pairs")
     try:
         return choice_told(head.adversary_options or {"kind": head.adversary.rpartition("-")[0]})
@@ -239,7 +239,7 @@ async def _opened(
 
 
 def _written_out(text: str) -> dict[str, Any]:
-    """A name, names with weights or YAML as data of an `Asked`; ConfigError where it is none of them."""
+    """A name, names with weights or YAML as data of an `AdversarySpec`; ConfigError where it is none of them."""
     if text.lstrip().startswith("{"):
         return _mapping(text)
     if "=" not in text and "," not in text:

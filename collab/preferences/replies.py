@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from collab.errors import CollabError, RunFormatError, UsageError
 from collab.models.base import lost_by
-from collab.preferences.adversary import Adversary, Occasion, Proposal, label_of, reads_rewarded
+from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, label_of, reads_rewarded
 from collab.rewards.query import prompt_hash, text_hash
 from collab.store import log
 from collab.store.manifest import find_manifest
@@ -43,7 +43,7 @@ class Answered:
 
     occasion: str
     """SHA-256 of all that decided the answer."""
-    proposal: Proposal | None
+    proposal: AdversaryProposal | None
     """None where nothing worse was known."""
 
 
@@ -169,7 +169,7 @@ class RememberingAdversary:
         """Calls that were sent and never answered whole: what they cost is not known."""
         return lost_by(self._adversary)
 
-    async def propose(self, occasion: Occasion) -> Proposal | None:
+    async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         """What was said before, which costs nothing any more, or what is said now.
 
         Raises:
@@ -182,7 +182,7 @@ class RememberingAdversary:
         proposal = await self._adversary.propose(occasion)
         return self._memory.keep(Answered(occasion=key, proposal=proposal)).proposal
 
-    def _again(self, said: Proposal) -> Proposal:
+    def _again(self, said: AdversaryProposal) -> AdversaryProposal:
         self.recalled.append(said.spent)
         return replace(said, spent=FREE)
 

@@ -32,7 +32,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
-from collab.preferences.pairs import Paired, Recipe
+from collab.preferences.pairs import Paired, PairRecipe
 from collab.rewards.labels import NAME, LabelHead, LabelSet, check_called
 from collab.store.manifest import find_manifest, now, versions
 from collab.store.run_dir import RunLock, read_versioned
@@ -54,7 +54,7 @@ _NEXT_MOVE = "make the pairs again: what was judged and answered is not asked ag
 class PairHead:
     """`pairs.json`: where a set of pairs comes from, and what there is no pair for."""
 
-    recipe: Recipe
+    recipe: PairRecipe
     labels: str | None
     """Name of the labelling whose judgements decided; None for pairs by the outcome alone."""
     critic: str | None
@@ -191,7 +191,7 @@ def write_pairs(
     name: str,
     made: Paired,
     *,
-    recipe: Recipe,
+    recipe: PairRecipe,
     labels: LabelSet | None,
     adversary: str | None,
     options: Mapping[str, Any] | None = None,
@@ -244,7 +244,7 @@ def _directory(run: Path, name: str) -> Path:
 def _head_of(
     made: Paired,
     sha256: str,
-    recipe: Recipe,
+    recipe: PairRecipe,
     labels: LabelSet | None,
     adversary: str | None,
     options: Mapping[str, Any],

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from collab.errors import ConfigError, UsageError
-from collab.preferences.pairs import Reply, pair_id
+from collab.preferences.pairs import PairReply, pair_id
 from collab.seeds import derive, generator
 from collab.store.reader import RunReader
 from collab.types import PolicyRef, PreferencePair, ReplyRef, Trajectory
@@ -24,7 +24,7 @@ SOURCE = "trajectory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class TrajectoryPair:
     """A pair of whole trajectories with what it rests on."""
 
     pair: PreferencePair
@@ -34,7 +34,7 @@ class Whole:
     """… and not."""
 
 
-def looked_up(pair: PreferencePair, reader: RunReader) -> Whole:
+def looked_up(pair: PreferencePair, reader: RunReader) -> TrajectoryPair:
     """The episodes that a pair compares.
 
     Raises:
@@ -46,7 +46,7 @@ def looked_up(pair: PreferencePair, reader: RunReader) -> Whole:
         raise UsageError(
             f"pair {pair.id[:12]}: {solved.id} or {unsolved.id} was played again since; make its pairs again"
         )
-    return Whole(pair=pair, chosen=solved, rejected=unsolved)
+    return TrajectoryPair(pair=pair, chosen=solved, rejected=unsolved)
 
 
 def trajectory_pairs(
@@ -102,7 +102,7 @@ def _pair(solved: Trajectory, unsolved: Trajectory) -> PreferencePair:
     )
 
 
-def _replies(trajectory: Trajectory) -> list[Reply]:
+def _replies(trajectory: Trajectory) -> list[PairReply]:
     """All that was said, in the order in which it was."""
     return [
         (ReplyRef(trajectory=trajectory.id, step=step.index, cell=cell.cell), cell)

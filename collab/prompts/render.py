@@ -174,7 +174,7 @@ _LISTED = re.compile(r"\{[{%][^{}]{0,500}\bactions\b")
 _WORLDS = {"mobile": "a phone", "web": "a web page"}
 
 
-class Said(Protocol):
+class PromptMessage(Protocol):
     """What a message needs to be told: an `Utterance` is one."""
 
     @property
@@ -199,7 +199,7 @@ class Said(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class PromptContext:
     """What one step's prompts are about."""
 
     goal: str
@@ -212,7 +212,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedPrompt:
     """The rendered part that all agents with the same definition share in one step."""
 
     system: str
@@ -296,7 +296,7 @@ class Template:
         """Rules, action list and reply format."""
         return self._system(space)
 
-    def shared(self, context: Context, *, history: int, lines: int | None, screen: bool) -> str:
+    def shared(self, context: PromptContext, *, history: int, lines: int | None, screen: bool) -> str:
         """Task, summary, the last `history` steps and the first `lines` lines of the screen (None: all)."""
         told = context.history[len(context.history) - history :] if history else ()
         first = len(context.history) - len(told) + 1
@@ -310,7 +310,7 @@ class Template:
             + "\n"
         )
 
-    def segments(self, agent: str, round: int, rounds: int, heard: Sequence[Said]) -> tuple[Segment, ...]:
+    def segments(self, agent: str, round: int, rounds: int, heard: Sequence[PromptMessage]) -> tuple[Segment, ...]:
         """The messages heard, each in its own tokens, then the slot's header. `round` counts from 0."""
         segments: list[Segment] = []
         for utterance in heard:
@@ -319,7 +319,7 @@ class Template:
             segments += [Segment(text=before), said, Segment(text=after)]
         return (*segments, Segment(text=self._header(agent, round, rounds)))
 
-    def summary(self, context: Context, since: int) -> str:
+    def summary(self, context: PromptContext, since: int) -> str:
         """The request for a summary of the steps from `since` on."""
         entries = [
             {"number": number + 1, "action": entry.action, "effect": entry.effect}
@@ -368,18 +368,18 @@ def _cut(text: str, lines: int | None) -> str:
 
 def fit(
     template: Template,
-    context: Context,
+    context: PromptContext,
     *,
     history: int,
     limit: int,
     count: Callable[[str], int],
     screen: bool = True,
     images: tuple[str, ...] = (),
-) -> Shared:
+) -> SharedPrompt:
     """Render the shared part so that system and shared together stay within `limit` tokens.
 
     The guard first shortens the history, oldest first, then drops elements from the far end of the screen; rules,
-    action list and reply format are never touched. What it removed is recorded in `Shared.trimmed`.
+    action list and reply format are never touched. What it removed is recorded in `SharedPrompt.trimmed`.
 
     Raises:
         ModelFailure: not even the task alone fits.
@@ -391,7 +391,7 @@ def fit(
         text = template.shared(context, history=kept, lines=None, screen=screen)
         if count(text) <= space_left:
             trimmed = (f"history:{told - kept}",) if kept < told else ()
-            return Shared(system=system, text=text, images=images, trimmed=trimmed)
+            return SharedPrompt(system=system, text=text, images=images, trimmed=trimmed)
     total = context.observation.text.count("\n") + 1
     low, high = -1, total  # the most lines that fit, by bisection; -1: not even none
     while high - low > 1:
@@ -405,4 +405,4 @@ def fit(
         )
     text = template.shared(context, history=0, lines=low, screen=screen)
     removed = [f"history:{told}"] if told else []
-    return Shared(system=system, text=text, images=images, trimmed=(*removed, f"elements:{total - low}"))
+    return SharedPrompt(system=system, text=text, images=images, trimmed=(*removed, f"elements:{total - low}"))

@@ -49,7 +49,7 @@ WRONG = (
 """What a template may end in."""
 
 
-class TooMuch(jinja2.TemplateRuntimeError):
+class TemplateLimitExceeded(jinja2.TemplateRuntimeError):
     """A template would take too much time or memory."""
 
 
@@ -185,14 +185,14 @@ def _own_call(name: str, arguments: list[nodes.Expr], line: int) -> nodes.Call:
 def _take(size: int) -> None:
     left = _allowance.get()
     if size > LARGEST:
-        raise TooMuch(f"a text or list of more than {LARGEST:,} characters")
+        raise TemplateLimitExceeded(f"a text or list of more than {LARGEST:,} characters")
     if left is None:  # while it is compiled
         return
     left.size -= max(size, _LEAST)
     if left.size < 0:
-        raise TooMuch(f"more than {_ALL:,} characters, or {_ALL // _LEAST:,} steps")
+        raise TemplateLimitExceeded(f"more than {_ALL:,} characters, or {_ALL // _LEAST:,} steps")
     if time.thread_time() > left.until:
-        raise TooMuch(f"more than {_SECONDS:g} s of work")
+        raise TemplateLimitExceeded(f"more than {_SECONDS:g} s of work")
 
 
 def _counted(value: Any) -> Any:
@@ -215,7 +215,7 @@ def _check_operation(operator: str, left: Any, right: Any) -> None:
     if isinstance(left, int) and isinstance(right, int):
         grown = left.bit_length() * max(right, 1) if operator == "**" else left.bit_length() + right.bit_length()
         if operator in ("*", "**", "+", "-") and grown > _BITS:
-            raise TooMuch(f"a number of more than {_BITS} bits")
+            raise TemplateLimitExceeded(f"a number of more than {_BITS} bits")
     if operator == "%" and isinstance(left, str | bytes):
         given = right.values() if isinstance(right, Mapping) else right if isinstance(right, tuple) else (right,)
         _check_format(left if isinstance(left, str) else left.decode("latin-1"), given, "%")
@@ -231,7 +231,7 @@ def _check_format(pattern: str, given: Iterable[Any], mark: str) -> None:
         widest = max(numbers, default=0) if mark == "%" or re.search(r"\{[^{}]*\{", pattern) else 0
     written = sum(int(digits[:12]) for digits in _CHOPS.findall(pattern))
     if places * (shown + widest) + written > LARGEST:
-        raise TooMuch(f"a text of more than {LARGEST:,} characters")
+        raise TemplateLimitExceeded(f"a text of more than {LARGEST:,} characters")
 
 
 def _numbers_in(value: Any) -> list[int]:
@@ -247,7 +247,7 @@ def _check_call(called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     if not isinstance(owner, str | bytes | int | float):
         return
     if any(isinstance(one, int) and abs(one) > LARGEST for one in given):
-        raise TooMuch(f"a number above {LARGEST:,} given to {name}")
+        raise TemplateLimitExceeded(f"a number above {LARGEST:,} given to {name}")
     if isinstance(owner, str | bytes):
         _check_text(name, owner, given)
 
@@ -292,7 +292,7 @@ def _check_filter(name: str, said: list[Any], kwargs: Mapping[str, Any]) -> None
     value, given = (said[0] if said else ""), [*said[1:], *kwargs.values()]
     numbers = [abs(one) for one in given if isinstance(one, int)]
     if name in _FILLING and max(numbers, default=0) > _WIDEST:
-        raise TooMuch(f"a number above {_WIDEST:,} given to the filter {name}")
+        raise TemplateLimitExceeded(f"a number above {_WIDEST:,} given to the filter {name}")
     if name in ("indent", "wordwrap") and isinstance(value, str):
         widths = [*numbers, *(len(one) for one in given if isinstance(one, str))]
         lines = value.count("\n") + 1 if name == "indent" else len(value)

@@ -1,4 +1,4 @@
-"""The seam between a recorded step and whoever judges it: `Critic` turns a `Case` into a `Judgement`.
+"""The seam between a recorded step and whoever judges it: `Critic` turns a `CriticInput` into a `Judgement`.
 
     judgement = await critic.judge(case)
     judgement.rewards                       # n × m scores, missing ones included
@@ -18,7 +18,7 @@ A recorded step as a judge sees it.
             judgement = await critic.judge(case)
 
 A case is made from the record alone. Where the world can be brought back into the state before the action, it says how
-(`Case.state`); critics that need no world never touch it.
+(`CriticInput.state`); critics that need no world never touch it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from collab.types import (
 )
 
 
-class State(Protocol):
+class RestorableState(Protocol):
     """A way back into the state before a step.
 
     async with state.opened() as environment:
@@ -70,12 +70,12 @@ class State(Protocol):
         ...
 
 
-States: TypeAlias = Callable[[Trajectory, int], State | None]
+States: TypeAlias = Callable[[Trajectory, int], RestorableState | None]
 """(trajectory, step) → a way back; None where there is none (`collab.rewards.restore`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class CriticInput:
     """One step of one episode, to be judged."""
 
     trajectory: str
@@ -104,7 +104,7 @@ class Case:
     environment: str
     """Label, e.g. "androidworld[simphone]"."""
     environment_version: str
-    state: State | None = None
+    state: RestorableState | None = None
     """None where the world cannot be brought back."""
 
     @property
@@ -115,7 +115,7 @@ class Case:
     @property
     def digest(self) -> str:
         """SHA-256 of goal, screen, edges and all replies: an episode that was played again gives other cases."""
-        return case_digest(self.task.goal, self.observation, self.matrix)
+        return input_digest(self.task.goal, self.observation, self.matrix)
 
     def heard(self, cell: CellRef) -> tuple[Utterance, ...]:
         """What stood in a cell's prompt, in conversation order; KeyError when there is no such cell."""
@@ -130,14 +130,14 @@ class Case:
         return {action: tuple(cells) for action, cells in found.items()}
 
 
-def case_digest(goal: str, observation: Observation, matrix: ActionMatrix) -> str:
-    """See `Case.digest`."""
+def input_digest(goal: str, observation: Observation, matrix: ActionMatrix) -> str:
+    """See `CriticInput.digest`."""
     said = [[cell.agent, cell.round, cell.text] for cell in matrix]
     whole = json.dumps([goal, observation.digest, matrix.edges, said])
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
-def cases(trajectory: Trajectory, space: ActionSpace, states: States | None = None) -> Iterator[Case]:
+def cases(trajectory: Trajectory, space: ActionSpace, states: States | None = None) -> Iterator[CriticInput]:
     """The steps of an episode, first to last. A broken or unfinished episode gives those that were recorded.
 
     Args:
@@ -146,7 +146,7 @@ def cases(trajectory: Trajectory, space: ActionSpace, states: States | None = No
     """
     steps = trajectory.steps
     for place, step in enumerate(steps):
-        yield Case(
+        yield CriticInput(
             trajectory=trajectory.id,
             task=trajectory.task,
             step=step.index,
@@ -201,7 +201,7 @@ class Judgement:
     """A critic's word on one step."""
 
     case: str
-    """`Case.digest` of what was judged."""
+    """`CriticInput.digest` of what was judged."""
     rewards: RewardMatrix
     """One entry per cell, in conversation order."""
     calls: tuple[CriticCall, ...] = ()
@@ -246,7 +246,7 @@ class Critic(Protocol):
     def version(self) -> str:
         """Changes whenever the same case, options and seed could be judged otherwise."""
 
-    async def judge(self, case: Case) -> Judgement:
+    async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step; a cell that cannot be judged is missing, with its cause. Called for many cases at once.
 
         Raises:
@@ -257,7 +257,7 @@ class Critic(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class CellScore:
     """A score and its reason, or why there is none."""
 
     score: float | None
@@ -267,12 +267,12 @@ class Word:
     """Why there is no score; None exactly when there is one."""
 
     @classmethod
-    def none(cls, cause: str) -> Word:
+    def none(cls, cause: str) -> CellScore:
         """No score, for a cause."""
         return cls(score=None, missing=cause)
 
     @classmethod
-    def of(cls, score: object, reason: str = "") -> Word:
+    def of(cls, score: object, reason: str = "") -> CellScore:
         """What was given as a score, if it is one; nothing is mended, and what is out of range is not clipped.
 
         A number in quotes is that number.
@@ -290,12 +290,12 @@ class Word:
 
 
 def judgement_of(
-    case: Case, critic: Critic, words: Mapping[CellRef, Word], calls: Iterable[CriticCall] = ()
+    case: CriticInput, critic: Critic, words: Mapping[CellRef, CellScore], calls: Iterable[CriticCall] = ()
 ) -> Judgement:
     """Put words on cells together; cells whose reply did not parse need none, every other one must have one."""
     rewards = []
     for cell in case.matrix:
-        word = Word.none(UNREAD) if cell.action is None else words[cell.cell]
+        word = CellScore.none(UNREAD) if cell.action is None else words[cell.cell]
         rewards.append(CellReward(cell=cell.cell, score=word.score, reason=word.reason, missing=word.missing))
     matrix = RewardMatrix(trajectory=case.trajectory, step=case.step, critic=label_of(critic), rewards=tuple(rewards))
     return Judgement(case=case.digest, rewards=matrix, calls=tuple(calls))
@@ -308,11 +308,11 @@ def sound(judgement: Judgement) -> Judgement:
 
 
 def _sound(one: CellReward) -> CellReward:
-    word = Word.of(one.score, one.reason)
+    word = CellScore.of(one.score, one.reason)
     return replace(one, score=word.score, reason=word.reason, missing=word.missing)
 
 
-def to_all_equal(case: Case, words: Mapping[Action, Word]) -> dict[CellRef, Word]:
+def to_all_equal(case: CriticInput, words: Mapping[Action, CellScore]) -> dict[CellRef, CellScore]:
     """Words on distinct actions → on cells: whoever proposed the same action is judged the same."""
     return {cell.cell: words[action] for action, cells in case.proposals().items() for cell in cells}
 

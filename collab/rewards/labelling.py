@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from collab.config import Budget
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.models.base import lost_by
-from collab.rewards.base import UNREAD, Case, Critic, Judgement, sound, spent_on
+from collab.rewards.base import UNREAD, Critic, CriticInput, Judgement, sound, spent_on
 from collab.rewards.labels import LabelWriter
 from collab.rewards.query import PartlyAnswered
 from collab.rollout.collector import USED_UP
@@ -109,7 +109,7 @@ class Labelling:
 
 
 async def label(
-    cases: Iterable[Case],
+    cases: Iterable[CriticInput],
     critic: Critic,
     writer: LabelWriter,
     *,
@@ -163,7 +163,7 @@ async def label(
 class _Worker:
     """What all workers share: one pile of cases, one writer, one count of failures."""
 
-    cases: Iterator[Case]
+    cases: Iterator[CriticInput]
     critic: Critic
     writer: LabelWriter
     budget: Budget
@@ -188,7 +188,7 @@ class _Worker:
         asked = "stopped on request" if self.stop.is_set() else None
         self.labelling.stopped = self.labelling.stopped or asked or self.labelling.exceeded(self.budget)
 
-    async def _judge(self, case: Case) -> None:
+    async def _judge(self, case: CriticInput) -> None:
         try:
             with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
                 judging = self.critic.judge(case)
@@ -218,7 +218,7 @@ class _Worker:
                 f"remove {self.writer.directory} to have this critic asked about them again"
             )
 
-    def _failed(self, case: Case, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:
+    def _failed(self, case: CriticInput, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:
         self.labelling.pay(spent)
         self.writer.fail(case, failure, spent)
         self.labelling.failed += 1
@@ -234,7 +234,7 @@ def last_reply(judgement: Judgement) -> str:
     return f"the last answer begins {said[:_SHOWN]!r} ({causes})"
 
 
-def _require_whole(case: Case, judgement: Judgement) -> None:
+def _require_whole(case: CriticInput, judgement: Judgement) -> None:
     """ValueError unless a judgement is about this case and has one entry per cell, in conversation order."""
     cells = [one.cell for one in judgement.rewards.rewards]
     if judgement.key != case.key or judgement.case != case.digest or cells != [cell.cell for cell in case.matrix]:

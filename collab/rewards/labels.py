@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 from pydantic import TypeAdapter
 
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
-from collab.rewards.base import Case, Judgement
+from collab.rewards.base import CriticInput, Judgement
 from collab.store import log
 from collab.store.manifest import find_manifest, now, versions
 from collab.store.run_dir import RunLock, owner, read_versioned
@@ -60,13 +60,13 @@ class LabelHead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class FailedLabel:
     """A step about which nobody could be asked: its cells are missing until it is asked about again."""
 
     trajectory: str
     step: int
     case: str
-    """`Case.digest`."""
+    """`CriticInput.digest`."""
     error: str
     """Class name in `collab.errors`."""
     message: str
@@ -75,20 +75,20 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unanswered:
+class UnansweredCalls:
     """What one process asked in vain, whatever became of the steps."""
 
     lost: int
     """Calls that were sent and never answered whole: what they cost is not known."""
 
 
-Record: TypeAlias = Judgement | Failed | Unanswered
+LabelRecord: TypeAlias = Judgement | FailedLabel | UnansweredCalls
 
 _HEAD: TypeAdapter[LabelHead] = TypeAdapter(LabelHead)
 _KINDS: dict[str, TypeAdapter[Any]] = {
     "judged": TypeAdapter(Judgement),
-    "failed": TypeAdapter(Failed),
-    "unanswered": TypeAdapter(Unanswered),
+    "failed": TypeAdapter(FailedLabel),
+    "unanswered": TypeAdapter(UnansweredCalls),
 }
 
 
@@ -100,12 +100,12 @@ class LabelSet:
     head: LabelHead
     judged: Mapping[tuple[str, int], Judgement]
     """(trajectory, step) → the last judgement; in the order in which they were made."""
-    failed: Mapping[tuple[str, int], Failed]
+    failed: Mapping[tuple[str, int], FailedLabel]
     """Steps that were asked about in vain and not judged since."""
     lost: Sequence[Spent] = ()
     """What was asked in vain: each step that failed, every time, and the calls whose cost is not known."""
 
-    def of(self, case: Case) -> Judgement | None:
+    def of(self, case: CriticInput) -> Judgement | None:
         """The judgement of exactly this case; None when there is none."""
         found = self.judged.get(case.key)
         return found if found is not None and found.case == case.digest else None
@@ -149,13 +149,13 @@ def read_labels(run: Path, name: str) -> LabelSet:
     if not (directory / FILE).exists():
         raise UnknownName.of(f"labelling of {run}", name, labellings(run))
     judged: dict[tuple[str, int], Judgement] = {}
-    failed: dict[tuple[str, int], Failed] = {}
+    failed: dict[tuple[str, int], FailedLabel] = {}
     lost: list[Spent] = []
     for record in _records(directory):
         if isinstance(record, Judgement):
             judged[record.key] = record
             failed.pop(record.key, None)
-        elif isinstance(record, Unanswered):
+        elif isinstance(record, UnansweredCalls):
             lost.append(replace(FREE, lost=record.lost))
         else:
             failed[record.trajectory, record.step] = record
@@ -195,7 +195,7 @@ class LabelWriter:
             self._lock.release()
             raise
 
-    def knows(self, case: Case) -> bool:
+    def knows(self, case: CriticInput) -> bool:
         """Whether exactly this case is judged."""
         return self._known.get(case.key) == case.digest
 
@@ -204,13 +204,13 @@ class LabelWriter:
         self._append("judged", judgement)
         self._known[judgement.key] = judgement.case
 
-    def fail(self, case: Case, error: CollabError, spent: Spent = FREE) -> None:
+    def fail(self, case: CriticInput, error: CollabError, spent: Spent = FREE) -> None:
         """Append that nobody could be asked about a case; it stays not judged.
 
         Args:
             spent: what was paid for answers about it all the same.
         """
-        told = Failed(
+        told = FailedLabel(
             trajectory=case.trajectory,
             step=case.step,
             case=case.digest,
@@ -223,7 +223,7 @@ class LabelWriter:
     def lose(self, calls: int) -> None:
         """Append how many calls were sent and never answered whole; nothing where there is none."""
         if calls:
-            self._append("unanswered", Unanswered(lost=calls))
+            self._append("unanswered", UnansweredCalls(lost=calls))
 
     def close(self) -> None:
         """Bring everything to the disk and let others write. May be called twice."""
@@ -261,7 +261,7 @@ class LabelWriter:
                     "choose another name for these labels"
                 )
 
-    def _append(self, kind: str, record: Record) -> None:
+    def _append(self, kind: str, record: LabelRecord) -> None:
         content = {"type": kind, **_KINDS[kind].dump_python(record, mode="json")}
         line = json.dumps(hide_values(content, self._secrets), ensure_ascii=True, separators=(",", ":")).encode()
         with writing(self.directory, _NEXT_MOVE):
@@ -286,7 +286,7 @@ def _head_in(directory: Path) -> LabelHead:
     return read_versioned(directory / FILE, _HEAD, readable=FORMAT)
 
 
-def _records(directory: Path) -> Iterator[Record]:
+def _records(directory: Path) -> Iterator[LabelRecord]:
     """All records, oldest first."""
     for segment in log.segments(directory):
         for line in log.scan(directory, segment):

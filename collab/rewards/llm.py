@@ -47,13 +47,13 @@ from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Model, lost_by
 from collab.prompts.parse import read_withheld
 from collab.prompts.render import Templates, read_texts
-from collab.rewards.base import ABSENT, Case, CriticCall, Judgement, Word, judgement_of, spent_on
+from collab.rewards.base import ABSENT, CellScore, CriticCall, CriticInput, Judgement, judgement_of, spent_on
 from collab.rewards.query import (
     NO_ITEM,
-    Item,
-    Items,
+    ContradictoryKey,
     PartlyAnswered,
-    Twice,
+    ReplyItem,
+    ReplyItems,
     ask,
     first_failure,
     prompt_hash,
@@ -69,13 +69,13 @@ FILES = ("system", "step")
 TOO_LONG = "the step does not fit into the critic's context"
 """Cause of missing scores: nothing was asked, also where no history is told."""
 Per: TypeAlias = Literal["step", "round"]
-Scored: TypeAlias = Literal["distinct", "all"]
+ScoredScope: TypeAlias = Literal["distinct", "all"]
 WORLDS = {"mobile": "a phone", "web": "web pages"}
 """Action space → what a critic is told that it looks at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class ScoredProposal:
     """One thing to be scored."""
 
     agent: str
@@ -102,7 +102,9 @@ def permuted(agents: Sequence[str], seed: int) -> dict[str, str]:
     return dict(zip(sorted(agents), names, strict=True))
 
 
-def questions(case: Case, names: Mapping[str, str], per: Per, scored: Scored) -> list[tuple[Proposal, ...]]:
+def questions(
+    case: CriticInput, names: Mapping[str, str], per: Per, scored: ScoredScope
+) -> list[tuple[ScoredProposal, ...]]:
     """What is asked, one tuple per call; nothing where no cell of the step, or of a round, parsed.
 
     Args:
@@ -118,8 +120,8 @@ def questions(case: Case, names: Mapping[str, str], per: Per, scored: Scored) ->
 
 
 def _proposals(
-    case: Case, cells: Sequence[Utterance], names: Mapping[str, str], scored: Scored
-) -> tuple[Proposal, ...]:
+    case: CriticInput, cells: Sequence[Utterance], names: Mapping[str, str], scored: ScoredScope
+) -> tuple[ScoredProposal, ...]:
     groups: dict[object, list[Utterance]] = {}
     for cell in cells:
         if cell.action is not None:
@@ -128,9 +130,9 @@ def _proposals(
     return tuple(sorted(found, key=lambda one: (one.round, one.agent)))
 
 
-def _proposal(case: Case, cells: Sequence[Utterance], names: Mapping[str, str]) -> Proposal:
+def _proposal(case: CriticInput, cells: Sequence[Utterance], names: Mapping[str, str]) -> ScoredProposal:
     latest = cells[-1]
-    return Proposal(
+    return ScoredProposal(
         agent=names[latest.agent],
         round=latest.round + 1,
         action="" if latest.action is None else case.space.describe(latest.action, case.observation),
@@ -158,7 +160,7 @@ class CriticPrompts:
         self._templates = Templates(FOLDER, texts, FILES)
         self._system = lru_cache(maxsize=8)(self._render_system)
 
-    def prompt(self, case: Case, proposals: Sequence[Proposal], history: int) -> Prompt:
+    def prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal], history: int) -> Prompt:
         """One question, with the last `history` steps."""
         first = max(0, len(case.history) - history)
         entries = [
@@ -200,7 +202,7 @@ def _number(given: Any) -> Any:
     return int(given) if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 9 else given
 
 
-class Said(Item):
+class ScoredItem(ReplyItem):
     """One item of a critic's reply; what its score is worth is looked at afterwards, so that the cause can be told."""
 
     agent: str
@@ -209,7 +211,7 @@ class Said(Item):
     reason: Any = ""
 
 
-def read_scores(text: str, proposals: Sequence[Proposal], *, cut: bool = False) -> list[Word]:
+def read_scores(text: str, proposals: Sequence[ScoredProposal], *, cut: bool = False) -> list[CellScore]:
     """One word per proposal, in their order; items about anything else are left unread.
 
     But an item about a round before the first makes all that was asked missing.
@@ -217,15 +219,15 @@ def read_scores(text: str, proposals: Sequence[Proposal], *, cut: bool = False) 
     Args:
         cut: whether the reply ended because it was too long.
     """
-    found = read_items(text, Said)
+    found = read_items(text, ScoredItem)
     agents = {proposal.agent for proposal in proposals}
     name = str.casefold if len({agent.casefold() for agent in agents}) == len(agents) else str
     if any(item.round < 1 and name(item.agent) in map(name, agents) for item in found.good):
-        return [Word.none(STRAY)] * len(proposals)
-    said: dict[tuple[str, int], list[Said]] = {}
+        return [CellScore.none(STRAY)] * len(proposals)
+    said: dict[tuple[str, int], list[ScoredItem]] = {}
     for item in found.good:
         said.setdefault((name(item.agent), item.round), []).append(item)
-    absent = Word.none(_why_absent(found, cut))
+    absent = CellScore.none(_why_absent(found, cut))
     plain = _by_agent(text, {name(agent) for agent in agents}, name)
     many = Counter(name(proposal.agent) for proposal in proposals)
     words = []
@@ -235,37 +237,37 @@ def read_scores(text: str, proposals: Sequence[Proposal], *, cut: bool = False) 
         if own or not alone:
             words.append(_one(own) or absent)
         else:
-            words.append(_one(alone) or absent if many[name(proposal.agent)] == 1 else Word.none(ROUNDLESS))
+            words.append(_one(alone) or absent if many[name(proposal.agent)] == 1 else CellScore.none(ROUNDLESS))
     return words
 
 
-def _by_agent(text: str, agents: Container[str], name: Callable[[str], str]) -> dict[str, list[Word]]:
+def _by_agent(text: str, agents: Container[str], name: Callable[[str], str]) -> dict[str, list[CellScore]]:
     """What objects say that have agents as their keys: agent → its words, of a score or of {score, reason}."""
-    found: dict[str, list[Word]] = {}
+    found: dict[str, list[CellScore]] = {}
     for one in read_objects(text):
         if "agent" in one or "score" in one:  # an item of the list
             continue
         for key, given in one.items():
             if name(key.strip()) in agents and not isinstance(given, list):
-                words = map(_plain_word, given if isinstance(given, Twice) else (given,))
+                words = map(_plain_word, given if isinstance(given, ContradictoryKey) else (given,))
                 found.setdefault(name(key.strip()), []).extend(words)
     return found
 
 
-def _plain_word(given: Any) -> Word:
+def _plain_word(given: Any) -> CellScore:
     score, reason = (given.get("score"), given.get("reason")) if isinstance(given, dict) else (given, "")
-    return Word.of(score, " ".join(reason.split()) if isinstance(reason, str) else "")
+    return CellScore.of(score, " ".join(reason.split()) if isinstance(reason, str) else "")
 
 
-def _one(words: Sequence[Word]) -> Word | None:
+def _one(words: Sequence[CellScore]) -> CellScore | None:
     """The only word, or the first of equal scores; None without any."""
     if not words:
         return None
     alike = all((word.score, word.missing) == (words[0].score, words[0].missing) for word in words)
-    return words[0] if alike else Word.none(TWICE)
+    return words[0] if alike else CellScore.none(TWICE)
 
 
-def _why_absent(found: Items[Said], cut: bool) -> str:
+def _why_absent(found: ReplyItems[ScoredItem], cut: bool) -> str:
     """Why a proposal has no item: what became of the reply, or of items that nobody can tell whose they are."""
     if cut:
         return CUT
@@ -274,8 +276,8 @@ def _why_absent(found: Items[Said], cut: bool) -> str:
     return f"the critic: {next(iter(found.refused))}" if found.refused else ABSENT
 
 
-def _word(item: Said) -> Word:
-    return Word.of(item.score, " ".join(item.reason.split()) if isinstance(item.reason, str) else "")
+def _word(item: ScoredItem) -> CellScore:
+    return CellScore.of(item.score, " ".join(item.reason.split()) if isinstance(item.reason, str) else "")
 
 
 SAMPLING = Sampling(temperature=0.1, max_tokens=2048)
@@ -311,7 +313,7 @@ class LanguageCritic:
         texts: Mapping[str, str],
         sampling: Sampling = SAMPLING,
         per: Per = "step",
-        score: Scored = "distinct",
+        score: ScoredScope = "distinct",
         permute: bool = True,
         history: int = 10,
         context_tokens: int = 8500,
@@ -337,7 +339,7 @@ class LanguageCritic:
         """Calls that were sent and never answered whole: what they cost is not known."""
         return lost_by(self._model)
 
-    async def judge(self, case: Case) -> Judgement:
+    async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step, all its calls at once; where one fails, the others are still waited for.
 
         Raises:
@@ -355,24 +357,24 @@ class LanguageCritic:
             raise PartlyAnswered(failure, spent_on(calls)) from failure
         if failure is not None:
             raise failure
-        words: dict[CellRef, Word] = {}
+        words: dict[CellRef, CellScore] = {}
         for proposals, (_, told) in zip(asked, answers, strict=True):
             words |= {cell: word for one, word in zip(proposals, told, strict=True) for cell in one.cells}
         return judgement_of(case, self, words, calls)
 
-    def prompts(self, case: Case) -> list[Prompt]:
+    def prompts(self, case: CriticInput) -> list[Prompt]:
         """What is asked about a step, call by call, without asking: to show what a recorded call answered."""
         asked = questions(case, self._names(case), self._per, self._scored)
         return [prompt for proposals in asked if (prompt := self._fitting(case, proposals)) is not None]
 
-    def _names(self, case: Case) -> dict[str, str]:
+    def _names(self, case: CriticInput) -> dict[str, str]:
         agents = case.matrix.agents
         return permuted(agents, self._seed_of(case, "names")) if self._permute else {name: name for name in agents}
 
-    def _seed_of(self, case: Case, *names: str | int) -> int:
+    def _seed_of(self, case: CriticInput, *names: str | int) -> int:
         return derive(self._seed, "critic", *case.key, *names)
 
-    def _fitting(self, case: Case, proposals: Sequence[Proposal]) -> Prompt | None:
+    def _fitting(self, case: CriticInput, proposals: Sequence[ScoredProposal]) -> Prompt | None:
         """The question with as much of the history as fits; None when it does not fit without any."""
         for history in range(min(self._history, len(case.history)), -1, -1):
             prompt = self._prompts.prompt(case, proposals, history)
@@ -381,12 +383,12 @@ class LanguageCritic:
         return None
 
     async def _ask(
-        self, case: Case, proposals: Sequence[Proposal], names: Mapping[str, str], number: int
-    ) -> tuple[CriticCall | None, list[Word]]:
+        self, case: CriticInput, proposals: Sequence[ScoredProposal], names: Mapping[str, str], number: int
+    ) -> tuple[CriticCall | None, list[CellScore]]:
         """The call and a word on each proposal; no call where the question does not fit."""
         prompt = self._fitting(case, proposals)
         if prompt is None:
-            return None, [Word.none(TOO_LONG)] * len(proposals)
+            return None, [CellScore.none(TOO_LONG)] * len(proposals)
         seed, started = self._seed_of(case, "call", number, self._attempt), time.perf_counter()
         reply = await ask(self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic")
         policy = self._model.policy
@@ -404,5 +406,5 @@ class LanguageCritic:
         )
         withheld = read_withheld(reply.finish, reply.aside)
         if withheld is not None:
-            return call, [Word.none(f"the critic: {withheld.detail}")] * len(proposals)
+            return call, [CellScore.none(f"the critic: {withheld.detail}")] * len(proposals)
         return call, read_scores(reply.text, proposals, cut=reply.finish == "length")

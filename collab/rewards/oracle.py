@@ -45,7 +45,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from collab.envs.base import Environment, Forkable, HasOracle, SolvesByScreen
 from collab.errors import EnvironmentFailure, boundary
-from collab.rewards.base import Case, Judgement, State, Word, judgement_of, to_all_equal
+from collab.rewards.base import CellScore, CriticInput, Judgement, RestorableState, judgement_of, to_all_equal
 from collab.types import Action, StepResult
 
 GOOD, NEUTRAL, BAD = 1.0, 0.5, 0.0
@@ -57,12 +57,12 @@ _FARTHEST = 50
 
 
 @runtime_checkable
-class Knowing(Environment, Forkable, HasOracle, Protocol):
+class SolutionEnvironment(Environment, Forkable, HasOracle, Protocol):
     """An environment that can be copied and knows solutions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class OracleVerdict:
     """A word on one action."""
 
     score: float
@@ -84,13 +84,13 @@ class OracleCritic:
         environment: in the middle of an episode.
     """
 
-    def __init__(self, environment: Knowing) -> None:
+    def __init__(self, environment: SolutionEnvironment) -> None:
         self._environment = environment
         self._before: tuple[int | None] | None = None
         """What is left in the present state; None until it is wanted."""
-        self._known: dict[Action | None, Verdict] = {}
+        self._known: dict[Action | None, OracleVerdict] = {}
 
-    async def __call__(self, action: Action | None) -> Verdict:
+    async def __call__(self, action: Action | None) -> OracleVerdict:
         """Judge one action, given in its canonical form; None is what the environment does without an action.
 
         Raises:
@@ -100,7 +100,7 @@ class OracleCritic:
             self._known[action] = await self._judged(action)
         return self._known[action]
 
-    async def _judged(self, action: Action | None) -> Verdict:
+    async def _judged(self, action: Action | None) -> OracleVerdict:
         if self._before is None:
             self._before = (await self._left(),)
         fork = await self._environment.fork()
@@ -150,27 +150,27 @@ def named(environment: Environment) -> int | None:
     return None if ahead is None else len(ahead)
 
 
-def verdict(before: int | None, result: StepResult, after: int | None) -> Verdict:
+def verdict(before: int | None, result: StepResult, after: int | None) -> OracleVerdict:
     """Score a step by how many actions of the solution were left before and after it; None where no way was known."""
     if result.outcome is not None:
         if result.outcome.success:
-            return Verdict(score=GOOD, reason="it ends the task with success", left=None)
+            return OracleVerdict(score=GOOD, reason="it ends the task with success", left=None)
         if result.truncated:
-            return Verdict(score=NEUTRAL, reason=BUDGET, left=None, known=False)
+            return OracleVerdict(score=NEUTRAL, reason=BUDGET, left=None, known=False)
         why = f": {result.outcome.reason}" if result.outcome.reason else ""
-        return Verdict(score=BAD, reason=f"it ends the task without success{why}", left=None)
+        return OracleVerdict(score=BAD, reason=f"it ends the task without success{why}", left=None)
     if after is None:
         if before is None:
-            return Verdict(score=NEUTRAL, reason=NO_WAY, left=None, known=False)
-        return Verdict(score=BAD, reason="no way leads on from there", left=None)
+            return OracleVerdict(score=NEUTRAL, reason=NO_WAY, left=None, known=False)
+        return OracleVerdict(score=BAD, reason="no way leads on from there", left=None)
     if before is None:
-        return Verdict(score=GOOD, reason=f"it finds a way: {_actions(after)} left", left=after)
+        return OracleVerdict(score=GOOD, reason=f"it finds a way: {_actions(after)} left", left=after)
     told = f"{_actions(before)} left before, {after} after"
     if after < before:
-        return Verdict(score=GOOD, reason=f"it leads on: {told}", left=after)
+        return OracleVerdict(score=GOOD, reason=f"it leads on: {told}", left=after)
     if after == before:
-        return Verdict(score=NEUTRAL, reason=f"it does not lead on: {told}", left=after)
-    return Verdict(score=BAD, reason=f"it leads away: {told}", left=after)
+        return OracleVerdict(score=NEUTRAL, reason=f"it does not lead on: {told}", left=after)
+    return OracleVerdict(score=BAD, reason=f"it leads away: {told}", left=after)
 
 
 def _actions(count: int) -> str:
@@ -185,7 +185,7 @@ Reach: TypeAlias = Callable[[Action], Awaitable[Seen]]
 
 
 @contextlib.asynccontextmanager
-async def reaching(state: State) -> AsyncIterator[Reach]:
+async def reaching(state: RestorableState) -> AsyncIterator[Reach]:
     """A way to do actions in one state: on copies where its environment can fork, else each in the state made anew.
 
     Equal actions are done once.
@@ -225,7 +225,7 @@ async def _see_result(environment: Environment, action: Action) -> Seen:
     return screen.title, screen.url, screen.elements, screen.tabs, result.terminated, result.outcome, left
 
 
-async def _try_on_fork(environment: Environment, state: State, action: Action) -> Seen:
+async def _try_on_fork(environment: Environment, state: RestorableState, action: Action) -> Seen:
     if isinstance(environment, Forkable):
         return await reached(environment, action)
     async with state.opened() as fresh:
@@ -242,11 +242,11 @@ class SolutionCritic:
     name = "oracle"
     version = "2"
 
-    async def judge(self, case: Case) -> Judgement:
+    async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step; EnvironmentFailure when the world broke."""
         actions = list(case.proposals())
         if case.state is None:
-            words = dict.fromkeys(actions, Word.none(NO_STATE))
+            words = dict.fromkeys(actions, CellScore.none(NO_STATE))
         else:
             with boundary(EnvironmentFailure, f"{case.trajectory}: judging step {case.step}"):
                 tried = await _try_actions(case.state, actions)
@@ -254,12 +254,12 @@ class SolutionCritic:
         return judgement_of(case, self, to_all_equal(case, words))
 
 
-async def _try_actions(state: State, actions: list[Action]) -> dict[Action, Verdict | None]:
+async def _try_actions(state: RestorableState, actions: list[Action]) -> dict[Action, OracleVerdict | None]:
     """What comes of each action: on forks of one state where it can be copied, else in one state each."""
-    found: dict[Action, Verdict | None] = {}
+    found: dict[Action, OracleVerdict | None] = {}
     for action in actions:
         async with state.opened() as environment:
-            if isinstance(environment, Knowing):
+            if isinstance(environment, SolutionEnvironment):
                 critic = OracleCritic(environment)
                 return {each: await critic(each) for each in actions}
             if not isinstance(environment, HasOracle):
@@ -269,9 +269,9 @@ async def _try_actions(state: State, actions: list[Action]) -> dict[Action, Verd
     return found
 
 
-def _word(found: Verdict | None) -> Word:
+def _word(found: OracleVerdict | None) -> CellScore:
     if found is None:
-        return Word.none(NO_SOLUTION)
+        return CellScore.none(NO_SOLUTION)
     if not found.known:
-        return Word.none(found.reason)
-    return Word(score=found.score, reason=found.reason)
+        return CellScore.none(found.reason)
+    return CellScore(score=found.score, reason=found.reason)

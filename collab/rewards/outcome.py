@@ -16,7 +16,7 @@ Replay is for worlds that can be rebuilt and know no solution; where one is know
 from __future__ import annotations
 
 from collab.errors import EnvironmentFailure, boundary
-from collab.rewards.base import Case, Judgement, State, Word, judgement_of, to_all_equal
+from collab.rewards.base import CellScore, CriticInput, Judgement, RestorableState, judgement_of, to_all_equal
 from collab.rewards.oracle import NO_STATE
 from collab.types import Action, Outcome
 
@@ -38,25 +38,25 @@ class OutcomeCritic:
     def __init__(self, *, replay: bool = False) -> None:
         self._replay = replay
 
-    async def judge(self, case: Case) -> Judgement:
+    async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step; EnvironmentFailure when the world broke during a replay."""
         words = {action: await self._word(case, action) for action in case.proposals()}
         return judgement_of(case, self, to_all_equal(case, words))
 
-    async def _word(self, case: Case, action: Action) -> Word:
+    async def _word(self, case: CriticInput, action: Action) -> CellScore:
         if case.outcome is None:
-            return Word.none(NO_OUTCOME)
+            return CellScore.none(NO_OUTCOME)
         if action == case.executed:
             return _told("the episode", case.outcome)
         if not self._replay:
-            return Word.none(NOT_EXECUTED)
+            return CellScore.none(NOT_EXECUTED)
         if case.state is None:
-            return Word.none(NO_STATE)
+            return CellScore.none(NO_STATE)
         ended = await _replayed(case.state, (action, *case.later))
-        return Word.none(NO_END) if ended is None else _told("the episode, replayed with this action,", ended)
+        return CellScore.none(NO_END) if ended is None else _told("the episode, replayed with this action,", ended)
 
 
-async def _replayed(state: State, actions: tuple[Action | None, ...]) -> Outcome | None:
+async def _replayed(state: RestorableState, actions: tuple[Action | None, ...]) -> Outcome | None:
     """How an episode ends that goes on with these actions; None when it does not end with them."""
     async with state.opened() as environment:
         for action in actions:
@@ -67,6 +67,6 @@ async def _replayed(state: State, actions: tuple[Action | None, ...]) -> Outcome
     return None
 
 
-def _told(what: str, outcome: Outcome) -> Word:
+def _told(what: str, outcome: Outcome) -> CellScore:
     ended = f"{what} {'succeeded' if outcome.success else 'did not succeed'}"
-    return Word(score=float(outcome.success), reason=f"{ended}: {outcome.reason}" if outcome.reason else ended)
+    return CellScore(score=float(outcome.success), reason=f"{ended}: {outcome.reason}" if outcome.reason else ended)

@@ -22,9 +22,11 @@ from collab.envs.random_actions import ENDINGS, WORDS, random_action
 from collab.rewards.oracle import GOOD, OracleCritic, reached
 from collab.types import Action, ElementTarget, Observation, ParseFailure
 
-Kind: TypeAlias = Literal["other element", "other text", "other type", "premature end", "repetition", "undo", "random"]
+MistakeKind: TypeAlias = Literal[
+    "other element", "other text", "other type", "premature end", "repetition", "undo", "random"
+]
 
-WEIGHTS: dict[Kind, int] = {
+WEIGHTS: dict[MistakeKind, int] = {
     "other element": 9,
     "other text": 4,
     "other type": 2,
@@ -41,7 +43,7 @@ _DRAWS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
+class DecisionPoint:
     """Where an action is chosen."""
 
     observation: Observation
@@ -75,11 +77,11 @@ class Mistake:
 
     action: Action
     """Canonical on the screen it was drawn for."""
-    kind: Kind
+    kind: MistakeKind
 
 
 def mistakes(
-    right: Action, spot: Spot, rng: random.Random, *, weights: Mapping[Kind, float] = WEIGHTS
+    right: Action, spot: DecisionPoint, rng: random.Random, *, weights: Mapping[MistakeKind, float] = WEIGHTS
 ) -> Iterator[Mistake]:
     """Draw wrong actions without end, with repetitions; ends early only where nothing else is possible here.
 
@@ -100,13 +102,18 @@ def mistakes(
         barren += 1
 
 
-def mistake(right: Action, spot: Spot, rng: random.Random) -> Mistake | None:
+def mistake(right: Action, spot: DecisionPoint, rng: random.Random) -> Mistake | None:
     """One wrong action, whatever it leads to; None where nothing but the right one is possible."""
     return next(mistakes(right, spot, rng), None)
 
 
 async def worse(
-    environment: Environment, right: Action, spot: Spot, rng: random.Random, *, critic: OracleCritic | None = None
+    environment: Environment,
+    right: Action,
+    spot: DecisionPoint,
+    rng: random.Random,
+    *,
+    critic: OracleCritic | None = None,
 ) -> Mistake | None:
     """One wrong action that leads elsewhere than the right one, as far as the environment lets that be seen.
 
@@ -136,7 +143,7 @@ async def worse(
 # ------------------------------------------------------------------------------------------------------- kinds
 
 
-def _other_element(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+def _other_element(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     """The same on another element, more often than not one of the same role."""
     if not isinstance(right.target, ElementTarget):
         return None
@@ -148,7 +155,7 @@ def _other_element(right: Action, spot: Spot, rng: random.Random) -> Action | No
     return replace(right, target=ElementTarget(index=rng.choice(chosen).index)) if chosen else None
 
 
-def _other_text(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+def _other_text(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     """The same with one argument changed: another choice, another text of the task or the screen, a slip."""
     spec = spot.space.spec(right.type)
     given = [field for field in spec.fields if field.kind == "text" and right.get(field.name) is not None]
@@ -176,7 +183,7 @@ def _slip(text: str, rng: random.Random) -> str:
     return rng.choice(slips)
 
 
-def _other_type(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+def _other_type(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     """Another thing done to the right element."""
     if not isinstance(right.target, ElementTarget):
         return None
@@ -187,28 +194,28 @@ def _other_type(right: Action, spot: Spot, rng: random.Random) -> Action | None:
     return replace(drawn, target=right.target)
 
 
-def _premature_end(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+def _premature_end(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     specs = tuple(spec for spec in spot.space.specs if spec.name in ENDINGS)
     return random_action(replace(spot.space, specs=specs), spot.observation, rng) if specs else None
 
 
-def _repetition(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+def _repetition(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     return spot.last
 
 
-def _undo(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+def _undo(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     specs = tuple(spec for spec in spot.space.specs if spec.name in _UNDO)
     return random_action(replace(spot.space, specs=specs), spot.observation, rng) if specs else None
 
 
-def _random(right: Action, spot: Spot, rng: random.Random) -> Action | None:
+def _random(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     aimless = any(spec.target != "required" and spec.name not in ENDINGS for spec in spot.space.specs)
     if not aimless and not spot.observation.elements:
         return None
     return random_action(spot.space, spot.observation, rng, ending=False, words=spot.texts)
 
 
-_DRAW: dict[Kind, Callable[[Action, Spot, random.Random], Action | None]] = {
+_DRAW: dict[MistakeKind, Callable[[Action, DecisionPoint, random.Random], Action | None]] = {
     "other element": _other_element,
     "other text": _other_text,
     "other type": _other_type,

@@ -57,13 +57,13 @@ Words = Annotated[str, AfterValidator(_sentence), Field(min_length=1, max_length
 """Words on one line."""
 
 
-class Item(BaseModel):
+class ReplyItem(BaseModel):
     """One thing that is said; fields beyond the schema are left unread, values are never converted."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False, str_strip_whitespace=True)
 
 
-class Answer(Item):
+class AnswerItem(ReplyItem):
     """The answer to one question about a screen or one of its elements."""
 
     question: StrictInt
@@ -71,7 +71,7 @@ class Answer(Item):
     answer: Words
 
 
-class Proposal(Item):
+class ProposalItem(ReplyItem):
     """An action and why."""
 
     reason: Words
@@ -79,7 +79,7 @@ class Proposal(Item):
     """As the space writes it: an object (JSON syntax) or a call in text."""
 
 
-class Instruction(Proposal):
+class InstructionItem(ProposalItem):
     """Something a user could ask for on this screen, and the one step that it takes."""
 
     instruction: Words
@@ -90,7 +90,7 @@ def number_in(given: Any) -> Any:
     return float(given) if isinstance(given, str) and _NUMBER.fullmatch(given.strip()) else given
 
 
-class Score(Item):
+class ScoreItem(ReplyItem):
     """A critic's word on one action."""
 
     id: StrictInt
@@ -99,11 +99,11 @@ class Score(Item):
     reason: str = ""
 
 
-ItemT = TypeVar("ItemT", bound=Item)
+ItemT = TypeVar("ItemT", bound=ReplyItem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Items(Generic[ItemT]):
+class ReplyItems(Generic[ItemT]):
     """What a reply held."""
 
     good: tuple[ItemT, ...]
@@ -117,7 +117,7 @@ def spoken(text: str) -> str:
     return "" if said.lstrip().startswith("<think>") else said
 
 
-def read_items(text: str, kind: type[ItemT]) -> Items[ItemT]:
+def read_items(text: str, kind: type[ItemT]) -> ReplyItems[ItemT]:
     """Read all items of one kind from a reply; never raises.
 
     Causes: the reply is empty, too long, not JSON, or JSON without an item; an item does not fit the schema, once for
@@ -125,9 +125,9 @@ def read_items(text: str, kind: type[ItemT]) -> Items[ItemT]:
     """
     text = spoken(text)
     if not text.strip():
-        return Items(good=(), refused=Counter({"the reply is empty": 1}))
+        return ReplyItems(good=(), refused=Counter({"the reply is empty": 1}))
     if len(text) > _LONGEST:
-        return Items(good=(), refused=Counter({"the reply is too long": 1}))
+        return ReplyItems(good=(), refused=Counter({"the reply is too long": 1}))
     good: list[ItemT] = []
     refused: Counter[str] = Counter()
     values = list(_values(text))
@@ -139,10 +139,10 @@ def read_items(text: str, kind: type[ItemT]) -> Items[ItemT]:
             refused[UNFIT] += 1
     if not found:
         refused[NO_ITEM if values else "the reply is not JSON"] += 1
-    return Items(good=tuple(good), refused=refused)
+    return ReplyItems(good=tuple(good), refused=refused)
 
 
-class Twice(tuple[Any, Any]):
+class ContradictoryKey(tuple[Any, Any]):
     """What one key of an object was given, where that differs."""
 
 
@@ -175,7 +175,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object; what is said twice and differently under one key is neither score nor reason."""
     made: dict[str, Any] = {}
     for key, value in pairs:
-        made[key] = Twice((made[key], value)) if key in made and made[key] != value else value
+        made[key] = ContradictoryKey((made[key], value)) if key in made and made[key] != value else value
     return made
 
 
@@ -183,7 +183,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _objects(value: Any, kind: type[Item]) -> Iterator[dict[str, Any]]:
+def _objects(value: Any, kind: type[ReplyItem]) -> Iterator[dict[str, Any]]:
     """The objects that are items: those of a list, of the one list that an object wraps, or the object itself.
 
     Beside the list the object may hold other things, an analysis for example, as a list, too.
@@ -202,7 +202,7 @@ def _objects(value: Any, kind: type[Item]) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _fits(value: dict[str, Any], kind: type[Item]) -> bool:
+def _fits(value: dict[str, Any], kind: type[ReplyItem]) -> bool:
     try:
         kind.model_validate(value)
     except ValidationError:

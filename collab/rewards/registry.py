@@ -1,7 +1,7 @@
 """A critic from its agents file: what it is made with, and the digest by which its calibrations are found again.
 
     definition = load_critic(library, "critic-llm")
-    bench = Bench.of("critic-llm", definition, critic_texts(library, definition))
+    bench = CriticResources.of("critic-llm", definition, critic_texts(library, definition))
     critic = bench.critic(seed=0)
     await bench.close()
 
@@ -37,7 +37,7 @@ from typing import Any
 
 from pydantic import Field
 
-from collab.config import AgentDefinition, Budget, Keyless, Part, SamplingDefinition, validate
+from collab.config import AgentDefinition, Budget, Keyless, PartDefinition, SamplingDefinition, validate
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, checkpoint
 from collab.models.base import AskedAlike, Model, check_counted, tell_lost
@@ -136,7 +136,7 @@ def _without(options: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in names}
 
 
-def unasked(engine: Part) -> Part:
+def unasked(engine: PartDefinition) -> PartDefinition:
     """The same engine to count tokens with and to ask nothing, which needs no key.
 
     OpenAI's own server is the only one that insists on a key; it is exchanged for an address where nobody answers.
@@ -147,7 +147,7 @@ def unasked(engine: Part) -> Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class CriticResources:
     """All that a critic is made with; the critics it gives share one model."""
 
     name: str
@@ -158,7 +158,9 @@ class Bench:
     """Who is asked, or scores; None for a kind that needs no model."""
 
     @classmethod
-    def of(cls, name: str, definition: CriticDefinition, texts: Mapping[str, str], *, asks: bool = True) -> Bench:
+    def of(
+        cls, name: str, definition: CriticDefinition, texts: Mapping[str, str], *, asks: bool = True
+    ) -> CriticResources:
         """Build the model that is asked or scores, where there is one; it asks nobody yet.
 
         Args:
@@ -178,7 +180,7 @@ class Bench:
                     f"{where}: got {got!r}; a critic of kind {definition.kind} asks an engine, written as "
                     "{kind: openai, options: {model: …}}"
                 )
-            part = validate(Part, definition.options[MODEL], where)
+            part = validate(PartDefinition, definition.options[MODEL], where)
             model = build("models", part if asks else unasked(part), where)
             if isinstance(model, AskedAlike):
                 model.sampling = definition.sampling.of(0, 1, f"agents/{name}")
@@ -211,7 +213,7 @@ class Bench:
         elif self.model is not None:
             given[MODEL] = self.model
             del options[MODEL]
-        made: Critic = build("critics", Part(kind=definition.kind, options=options), where, given)
+        made: Critic = build("critics", PartDefinition(kind=definition.kind, options=options), where, given)
         return made
 
     @property
@@ -454,7 +456,7 @@ async def opened_critic(
             "asked; go on with what made them, or name another critic: --critic NAME"
         )
     check_trusted(choice.definition.model_dump(mode="json"), f"labels {choice.labels!r}")
-    bench = Bench.of(choice.name, choice.definition, choice.texts)
+    bench = CriticResources.of(choice.name, choice.definition, choice.texts)
     try:
         options = {name: value for name, value in choice.options.items() if name != WEIGHTS}
         if bench.model is not None:

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 
 from collab.envs.base import Environment, Suite, most_forking
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
-from collab.rewards.base import State
+from collab.rewards.base import RestorableState
 from collab.types import Observation, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class EnvironmentSlots:
     """Where states of a suite are opened: as many at once as leave each of them an environment to try an action in."""
 
     suite: Suite
@@ -48,17 +48,17 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilder:
+class StateRebuilder:
     """Ways back into the states of a suite's episodes; a `collab.rewards.base.States`."""
 
     suite: Suite
-    room: Room = field(init=False)
+    room: EnvironmentSlots = field(init=False)
     """Shared by all its states."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "room", Room(self.suite))
+        object.__setattr__(self, "room", EnvironmentSlots(self.suite))
 
-    def __call__(self, trajectory: Trajectory, step: int) -> State | None:
+    def __call__(self, trajectory: Trajectory, step: int) -> RestorableState | None:
         """A way back into the state before a step.
 
         Returns:
@@ -68,14 +68,14 @@ class Rebuilder:
         """
         whole = [one.index for one in trajectory.steps[: step + 1]] == list(range(step + 1))
         possible = whole and "deterministic" in self.suite.capabilities
-        return Rebuilt(self.room, trajectory, step) if possible else None
+        return RebuiltState(self.room, trajectory, step) if possible else None
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """The state before one step; a `collab.rewards.base.State`."""
+class RebuiltState:
+    """The state before one step; a `collab.rewards.base.RestorableState`."""
 
-    room: Room
+    room: EnvironmentSlots
     trajectory: Trajectory
     step: int
 

@@ -28,9 +28,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from collab.errors import ConfigError
-from collab.models.reward_model import RewardModel, Scored
+from collab.models.reward_model import RewardModel, RewardScore
 from collab.prompts.render import Templates, read_texts
-from collab.rewards.base import NO_NUMBER, Case, CriticCall, Judgement, Word, judgement_of, to_all_equal
+from collab.rewards.base import NO_NUMBER, CellScore, CriticCall, CriticInput, Judgement, judgement_of, to_all_equal
 from collab.rewards.llm import TOO_LONG, WORLDS, sendable
 from collab.rewards.query import prompt_hash
 from collab.types import Action, Prompt, Segment, Utterance
@@ -58,7 +58,7 @@ class ScoringPrompts:
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._templates = Templates(FOLDER, texts, FILES)
 
-    def state(self, case: Case, history: int) -> Prompt:
+    def state(self, case: CriticInput, history: int) -> Prompt:
         """System and user turn, with the last `history` steps."""
         first = max(0, len(case.history) - history)
         entries = [
@@ -71,7 +71,7 @@ class ScoringPrompts:
         )
         return Prompt(system=self._templates.render("system", world=world), shared=sendable(text), segments=())
 
-    def action(self, case: Case, action: Action) -> str:
+    def action(self, case: CriticInput, action: Action) -> str:
         """The assistant's turn; ConfigError also where it says nothing."""
         words, written = case.space.describe(action, case.observation), case.space.format(action)
         text = sendable(self._templates.render("action", words=words, written=written)).strip()
@@ -120,25 +120,25 @@ class ModelCritic:
         self._scorer, self._prompts, self._history = scorer, ScoringPrompts(texts), history
         self._room = min(context_tokens, scorer.context)
 
-    async def judge(self, case: Case) -> Judgement:
+    async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step; ModelFailure when the model could not compute."""
         proposed = case.proposals()
         endings = [self._prompts.action(case, action) for action in proposed]
         state = self._fitting(case, endings)
         if state is None:
-            return judgement_of(case, self, to_all_equal(case, dict.fromkeys(proposed, Word.none(TOO_LONG))))
+            return judgement_of(case, self, to_all_equal(case, dict.fromkeys(proposed, CellScore.none(TOO_LONG))))
         found = await self._scorer.score(state, endings)
         words = {action: _word(one) for action, one in zip(proposed, found, strict=True)}
         calls = [self._call(*each) for each in zip(_asked(state, endings), proposed.values(), found, strict=True)]
         return judgement_of(case, self, to_all_equal(case, words), calls)
 
-    def prompts(self, case: Case) -> list[Prompt]:
+    def prompts(self, case: CriticInput) -> list[Prompt]:
         """What is read about a step, action by action, the assistant's turn as the last segment; nothing is scored."""
         endings = [self._prompts.action(case, action) for action in case.proposals()]
         state = self._fitting(case, endings)
         return [] if state is None else _asked(state, endings)
 
-    def _fitting(self, case: Case, endings: Sequence[str]) -> Prompt | None:
+    def _fitting(self, case: CriticInput, endings: Sequence[str]) -> Prompt | None:
         """The state with as much of the history as fits; None when it does not fit without any."""
         for history in range(min(self._history, len(case.history)), -1, -1):
             prompt = self._prompts.state(case, history)
@@ -146,7 +146,7 @@ class ModelCritic:
                 return prompt
         return None
 
-    def _call(self, asked: Prompt, cells: Sequence[Utterance], found: Scored) -> CriticCall:
+    def _call(self, asked: Prompt, cells: Sequence[Utterance], found: RewardScore) -> CriticCall:
         return CriticCall(
             prompt=prompt_hash(asked),
             model=self._scorer.policy.base,
@@ -164,9 +164,9 @@ def _asked(state: Prompt, endings: Sequence[str]) -> list[Prompt]:
     return [replace(state, segments=(Segment(text=ending),)) for ending in endings]
 
 
-def _word(found: Scored) -> Word:
+def _word(found: RewardScore) -> CellScore:
     score = score_of(found.logits)
-    return Word.none(NO_NUMBER) if score is None else Word(score=score, reason=_told(found.logits))
+    return CellScore.none(NO_NUMBER) if score is None else CellScore(score=score, reason=_told(found.logits))
 
 
 def _told(logits: Sequence[float]) -> str:

@@ -27,12 +27,12 @@ from collab.config import (
     EdgeSampler,
     EnvironmentDefinition,
     GraphDefinition,
-    Part,
+    PartDefinition,
     RunConfig,
     bare,
     short_name,
 )
-from collab.data.splits import Instance, Split, check_plan, named, splits_of, whole, within
+from collab.data.splits import Split, TrainingInstance, check_plan, named, splits_of, whole, within
 from collab.envs.base import Suite, TaskInfo
 from collab.errors import CollabError, ConfigError, UnknownName, UsageError, describe_error, note_outside, outside_place
 from collab.graphs.dag import Dag
@@ -121,7 +121,7 @@ def refuse_critic(kind: str, where: str) -> None:
         raise ConfigError(f"{where}: a critic (kind {kind}) judges and does not speak; who does: collab agents list")
 
 
-def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None = None) -> Any:
+def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, Any] | None = None) -> Any:
     """Make the object that a part describes.
 
     Args:
@@ -165,12 +165,12 @@ def _try_again(where: str, said: str) -> str:
     return "" if name == where or "collab " in said else f"; then try: collab agents check {name}"
 
 
-def class_of(group: Group, part: Part, where: str) -> Callable[..., Any]:
+def class_of(group: Group, part: PartDefinition, where: str) -> Callable[..., Any]:
     """What makes the object that a part describes, not called; raises UnknownName and ConfigError as `build` does."""
     return _imported(group, _target(group, part, where), where)
 
 
-def _target(group: Group, part: Part, where: str) -> str:
+def _target(group: Group, part: PartDefinition, where: str) -> str:
     """Where the class of a part is: "module:Class"."""
     target = part.kind if ":" in part.kind else kinds(group).get(part.kind)
     if target is None and group == "models":
@@ -280,7 +280,7 @@ def _place(name: str, definition: EnvironmentDefinition) -> str:
     return f"envs/{name}" if definition.file is None else str(definition.file)
 
 
-def takes(part: Part, option: str, group: Group = "environments") -> bool:
+def takes(part: PartDefinition, option: str, group: Group = "environments") -> bool:
     """Whether the class of a part has this parameter; False when it cannot be imported."""
     try:
         return option in inspect.signature(_imported(group, _target(group, part, ""), "")).parameters
@@ -402,7 +402,7 @@ class _Models:
         """Each distinct model once."""
         return tuple(self._made.values())
 
-    def of(self, part: Part, where: str) -> Model:
+    def of(self, part: PartDefinition, where: str) -> Model:
         """The model of a definition; see `build` for the errors."""
         key, base = _key(part), _key(part, leaving=("adapter", "version"))
         if key not in self._made:
@@ -434,7 +434,7 @@ def check_sees(definition: AgentDefinition, able: Capabilities, where: str) -> N
         )
 
 
-def _key(part: Part, leaving: Sequence[str] = ()) -> str:
+def _key(part: PartDefinition, leaving: Sequence[str] = ()) -> str:
     """Equal for parts that would be built equal, whatever `leaving` names."""
     options = {name: value for name, value in part.options.items() if name not in leaving}
     return json.dumps([part.kind, options], sort_keys=True, default=str)
@@ -615,6 +615,6 @@ async def resolved(
     if once_per_task:
         config = config.model_copy(update={"episodes": len(config.tasks)})
     if split is not None:
-        plan = [Instance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(config)]
+        plan = [TrainingInstance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(config)]
         check_plan(splits[split], splits.values(), plan)
     return config

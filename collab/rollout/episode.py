@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from collab.agents.agent import Scene
+from collab.agents.agent import StepContext
 from collab.config import Limits
 from collab.envs.base import Environment, HasGoal, HasOracle, HasScreenshot, Suite
 from collab.envs.grammar import ActionSpace
@@ -26,7 +26,7 @@ from collab.envs.text import cut_middle
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.graphs.deliberation import Network, vote
 from collab.models.base import Oracle, Reply
-from collab.prompts.render import Context, Shared, prefix_text
+from collab.prompts.render import PromptContext, SharedPrompt, prefix_text
 from collab.seeds import Seeds
 from collab.store.run import Recorder
 from collab.types import (
@@ -235,8 +235,8 @@ class _Player:
         images = await self._look()
         begun = time.perf_counter()
         await self._summarise(index)
-        scene = Scene(
-            context=Context(
+        scene = StepContext(
+            context=PromptContext(
                 goal=self.goal,
                 space=self.stage.suite.space,
                 observation=self.observation,
@@ -283,7 +283,7 @@ class _Player:
         episode, seeds = self.episode, self.stage.seeds
         return lambda slot, round: seeds.cell(episode.epoch, episode.task, episode.number, step, slot, round)
 
-    def _store(self, shared: tuple[Shared, ...]) -> None:
+    def _store(self, shared: tuple[SharedPrompt, ...]) -> None:
         for part in shared:
             self.recorder.text(part.prefix, prefix_text(part.system, part.text))
 
@@ -292,7 +292,7 @@ class _Player:
         writers = [agent for agent in self.network.agents.values() if agent.summary]
         if not writers or not self.history:
             return
-        context = Context(
+        context = PromptContext(
             goal=self.goal,
             space=self.stage.suite.space,
             observation=self.observation,

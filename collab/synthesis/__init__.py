@@ -9,7 +9,7 @@ split, always: other tasks, run seeds and unseen apps cannot be asked for.
 
 Agentic fine-tuning data that an environment and a teacher make by themselves (CollabUIAgents, Appendix B).
 
-    screens ──► teacher ──► Row ──► checked, de-duplicated, balanced ──► Parquet + data card
+    screens ──► teacher ──► Example ──► checked, de-duplicated, balanced ──► Parquet + data card
 
 Three levels and the demonstrations that join them:
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from collab.config import load_environment
-from collab.data.example import LEVELS, Row
+from collab.data.example import LEVELS, Example
 from collab.data.splits import Overlap, Split, kept_by, refuse_overlap
 from collab.errors import UsageError
 from collab.library import Library
@@ -48,19 +48,19 @@ Group: TypeAlias = tuple[str, str, str, str]
 class Selection:
     """What is kept of the rows that were made."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Example, ...]
     """In the order in which they were made."""
     dropped: Mapping[str, int]
     """Cause → rows: "already there", "more than N of (kind, app, action type)"."""
 
 
-def group_of(row: Row) -> Group:
+def group_of(row: Example) -> Group:
     """What a row is balanced within. Of several apps the last counts: that of its screen."""
     app = row.provenance.apps[-1].casefold() if row.provenance.apps else ""
     return row.level, row.kind, app, row.action_type or ""
 
 
-def select(rows: Iterable[Row], *, seed: int, cap: int | None = None) -> Selection:
+def select(rows: Iterable[Example], *, seed: int, cap: int | None = None) -> Selection:
     """Keep every row once, and at most `cap` of a group.
 
     Args:
@@ -71,7 +71,7 @@ def select(rows: Iterable[Row], *, seed: int, cap: int | None = None) -> Selecti
     """
     if cap is not None and cap < 1:
         raise UsageError(f"balance: at most {cap} rows per kind, app and action type; allowed: 1 or more")
-    first: dict[str, Row] = {}
+    first: dict[str, Example] = {}
     made = 0
     for row in rows:
         made += 1
@@ -85,7 +85,7 @@ def select(rows: Iterable[Row], *, seed: int, cap: int | None = None) -> Selecti
     return Selection(rows=tuple(row for name, row in first.items() if name in kept), dropped=+dropped)
 
 
-def _within(rows: Mapping[str, Row], seed: int, cap: int) -> set[str]:
+def _within(rows: Mapping[str, Example], seed: int, cap: int) -> set[str]:
     """Ids of the rows that stay: of each group those that the seed ranks first."""
     groups: defaultdict[Group, list[str]] = defaultdict(list)
     for name, row in rows.items():
@@ -94,7 +94,7 @@ def _within(rows: Mapping[str, Row], seed: int, cap: int) -> set[str]:
     return {name for names in ranked for name in names[:cap]}
 
 
-def refuse_leaks(rows: Iterable[Row], splits: Iterable[Split], *, allow_overlap: bool = False) -> Overlap:
+def refuse_leaks(rows: Iterable[Example], splits: Iterable[Split], *, allow_overlap: bool = False) -> Overlap:
     """Make sure that no row holds what is kept for evaluation.
 
     Raises:
@@ -147,7 +147,7 @@ class Made:
     """Replies of the teacher's model by the calls that they answer."""
     spent: Spent
 
-    def rows(self, order: Sequence[Unit]) -> Iterable[Row]:
+    def rows(self, order: Sequence[Unit]) -> Iterable[Example]:
         """All rows, in the order of the plan: whoever made them, and whenever."""
         return (row for unit in order if unit.id in self.units for row in self.units[unit.id].rows)
 
@@ -344,7 +344,7 @@ def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |" for line in lines)
 
 
-async def check_rows(rows: Sequence[Row], library: Library, *, allow_overlap: bool = False) -> list[Overlap]:
+async def check_rows(rows: Sequence[Example], library: Library, *, allow_overlap: bool = False) -> list[Overlap]:
     """Compare rows with what is kept for evaluation in the environments that they come from.
 
     Args:
@@ -367,15 +367,15 @@ async def check_rows(rows: Sequence[Row], library: Library, *, allow_overlap: bo
     return overlaps
 
 
-def undefined(rows: Sequence[Row], library: Library) -> list[str]:
+def undefined(rows: Sequence[Example], library: Library) -> list[str]:
     """Environments of rows that are not defined here, and so have no splits to compare with."""
     return sorted(_environments(rows) - set(library.names("envs")))
 
 
-def _environments(rows: Sequence[Row]) -> set[str]:
+def _environments(rows: Sequence[Example]) -> set[str]:
     return {_environment(row) for row in rows}
 
 
-def _environment(row: Row) -> str:
+def _environment(row: Example) -> str:
     """The name in a label such as "androidworld[simphone]"."""
     return row.provenance.environment.partition("[")[0]

@@ -29,7 +29,7 @@ from collab.config import (
     validate,
 )
 from collab.data.example import LEVELS, Level
-from collab.data.splits import TRAIN, Instance, check_plan, named, within
+from collab.data.splits import TRAIN, TrainingInstance, check_plan, named, within
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
@@ -145,9 +145,9 @@ def units_of(config: SynthConfig) -> list[Unit]:
     return [*_walks(config), *_episodes(config)]
 
 
-def instances_of(units: list[Unit]) -> list[Instance]:
+def instances_of(units: list[Unit]) -> list[TrainingInstance]:
     """What the check against the evaluation splits looks at before anything is made."""
-    return [Instance(task=unit.task, seed=unit.instance, source=unit.id) for unit in units]
+    return [TrainingInstance(task=unit.task, seed=unit.instance, source=unit.id) for unit in units]
 
 
 def _walks(config: SynthConfig) -> list[Unit]:

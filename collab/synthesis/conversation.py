@@ -25,8 +25,8 @@ from collab.graphs.dag import Dag
 from collab.graphs.edges import sample
 from collab.models.tokenizer import estimate_tokens
 from collab.prompts.parse import write_reply
-from collab.prompts.render import LAYOUT, Context, Said, Shared, Template, fit
-from collab.rewards.perturb import Spot, mistakes
+from collab.prompts.render import LAYOUT, PromptContext, PromptMessage, SharedPrompt, Template, fit
+from collab.rewards.perturb import DecisionPoint, mistakes
 from collab.rewards.query import reason, reply
 from collab.synthesis.renaming import as_told, as_told_beside
 from collab.synthesis.screens import spot_of
@@ -89,7 +89,7 @@ class Reader:
         dag = sample(self.edges, self.slots, rng.getrandbits(32))
         return Seat(dag=dag, rounds=self.rounds, cell=CellRef(rng.choice(self.slots), rng.randrange(self.rounds)))
 
-    def decision(self, context: Context, seat: Seat, heard: Mapping[CellRef, Said]) -> Prompt:
+    def decision(self, context: PromptContext, seat: Seat, heard: Mapping[CellRef, PromptMessage]) -> Prompt:
         """The prompt of one cell: what should be done next?
 
         Args:
@@ -99,11 +99,11 @@ class Reader:
             ModelFailure: not even the task alone fits into the context.
         """
         shared = self.shared(context, seat)
-        said: Sequence[Said] = [heard[cell] for cell in seat.hears]
+        said: Sequence[PromptMessage] = [heard[cell] for cell in seat.hears]
         segments = self.template.segments(seat.cell.agent, seat.cell.round, seat.rounds, said)
         return Prompt(system=shared.system, shared=shared.text, segments=segments, layout=LAYOUT)
 
-    def shared(self, context: Context, seat: Seat) -> Shared:
+    def shared(self, context: PromptContext, seat: Seat) -> SharedPrompt:
         """What all cells of the seat's conversation read before any message.
 
         Raises:
@@ -170,8 +170,8 @@ class Talk:
         return Seat(dag=seat.dag, rounds=seat.rounds, cell=CellRef(rng.choice(seat.dag.layers[0]), 0))
 
 
-def _context(scene: Scene, goal: str, history: tuple[HistoryEntry, ...]) -> Context:
-    return Context(goal=goal, space=scene.suite.space, observation=scene.observation, history=history)
+def _context(scene: Scene, goal: str, history: tuple[HistoryEntry, ...]) -> PromptContext:
+    return PromptContext(goal=goal, space=scene.suite.space, observation=scene.observation, history=history)
 
 
 def _said(seat: Seat, right: Action, scene: Scene, told: str, rng: random.Random) -> dict[CellRef, Message]:
@@ -183,7 +183,7 @@ def _said(seat: Seat, right: Action, scene: Scene, told: str, rng: random.Random
     }
 
 
-def _word(right: Action, spot: Spot, told: str, quality: float, rng: random.Random) -> str:
+def _word(right: Action, spot: DecisionPoint, told: str, quality: float, rng: random.Random) -> str:
     """One peer's reply, spelled as the right one is: by all that is told, so that capitals tell nobody who is right."""
     if rng.random() < BROKEN:
         return _broken(as_told(right, told), spot, rng)
@@ -192,7 +192,7 @@ def _word(right: Action, spot: Spot, told: str, quality: float, rng: random.Rand
     return reply(said, spot.observation, spot.space)
 
 
-def _broken(right: Action, spot: Spot, rng: random.Random) -> str:
+def _broken(right: Action, spot: DecisionPoint, rng: random.Random) -> str:
     """A reply without an action: cut off, left out, or nothing that exists."""
     why = reason(right, spot.observation, spot.space)
     whole = write_reply(why, right, spot.space)

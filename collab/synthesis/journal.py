@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
-from collab.data.example import Row
+from collab.data.example import Example
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.store import log, run_dir
 from collab.store.manifest import now, versions
@@ -53,7 +53,7 @@ class Done:
     """A unit that is over."""
 
     unit: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Example, ...] = ()
     refused: Counts = field(default_factory=dict)
     screens: int = 0
     """Scenes that were taught."""

@@ -45,7 +45,7 @@ from collab.envs.random_actions import ENDINGS
 from collab.envs.text import line
 from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.render import Templates, read_texts
-from collab.rewards.query import Proposal
+from collab.rewards.query import ProposalItem
 from collab.synthesis.facts import Hands
 from collab.types import Action, ElementTarget, Observation, Prompt
 
@@ -187,7 +187,7 @@ class Decided:
     reason: str
 
 
-def read_action(said: Proposal, space: ActionSpace, observation: Observation, goal: str) -> Decided | str:
+def read_action(said: ProposalItem, space: ActionSpace, observation: Observation, goal: str) -> Decided | str:
     """A proposal as a step that can be taken on this screen, or why it is none.
 
     It is read the way a policy's reply is (`read_reply`), so that what is taught can be said.

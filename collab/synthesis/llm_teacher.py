@@ -45,14 +45,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, get_args
 
-from collab.data.example import LEVELS, Level, Row
+from collab.data.example import LEVELS, Example, Level
 from collab.envs.base import Environment, Forkable, HasGoal, Suite
 from collab.envs.grammar import ActionSpace
 from collab.errors import EnvironmentFailure, ModelFailure
 from collab.models.base import Model, Reply
-from collab.prompts.render import Context
+from collab.prompts.render import PromptContext
 from collab.rewards.oracle import reached
-from collab.rewards.query import Answer, Instruction, Proposal, Score, ask, prompt_hash, read_items, text_hash
+from collab.rewards.query import (
+    AnswerItem,
+    InstructionItem,
+    ProposalItem,
+    ScoreItem,
+    ask,
+    prompt_hash,
+    read_items,
+    text_hash,
+)
 from collab.rollout.episode import told
 from collab.seeds import derive, generator
 from collab.synthesis.conversation import Reader
@@ -234,7 +243,7 @@ class Desk:
         Returns:
             None when not even the task alone fits into the policy's context.
         """
-        context = Context(
+        context = PromptContext(
             goal=scene.task.goal if goal is None else goal,
             space=scene.suite.space,
             observation=scene.observation,
@@ -276,7 +285,7 @@ async def score(desk: Desk, scene: Scene, proposed: Decided) -> CellReward:
         return _missing(TOO_LONG)
     words = scene.suite.space.describe(proposed.action, scene.observation)
     prompt = desk.prompts.critic(state.shared.strip(), [(words, proposed.reason)])
-    found = read_items(await desk.caller.ask(prompt, scene.seed, "critic"), Score)
+    found = read_items(await desk.caller.ask(prompt, scene.seed, "critic"), ScoreItem)
     scores = [item for item in found.good if item.id == 1]
     if len({item.score for item in scores}) != 1:
         return _missing("two scores for one action" if scores else next(iter(found.refused), "no score"))
@@ -306,7 +315,7 @@ def step_row(desk: Desk, scene: Scene, level: Level, good: Decided, bad: Decided
         return Lesson(refused=Counter({TOO_LONG: 1}))
     if not all(is_shown(side.action, scene.observation, prompt) for side in (good, bad or good)):
         return Lesson(refused=Counter({NOT_SHOWN: 1}))
-    row = Row(
+    row = Example(
         level=level,
         kind="solution" if bad is None else "process",
         prompt=prompt,
@@ -323,7 +332,7 @@ def _act(desk: Desk, state: Prompt) -> Prompt:
 
 
 async def _decide(desk: Desk, scene: Scene, prompt: Prompt, role: str) -> Decided | Counter[str]:
-    found = read_items(await desk.caller.ask(prompt, scene.seed, role), Proposal)
+    found = read_items(await desk.caller.ask(prompt, scene.seed, role), ProposalItem)
     if len(found.good) != 1:
         return found.refused or Counter({"several actions in one reply": 1})
     decided = read_action(found.good[0], scene.suite.space, scene.observation, goal=scene.task.goal)
@@ -350,15 +359,15 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
         count: instructions that are asked for.
     """
     prompt = desk.prompts.instructions(scene.observation.text, count)
-    found = read_items(await desk.caller.ask(prompt, scene.seed, "instructions"), Instruction)
+    found = read_items(await desk.caller.ask(prompt, scene.seed, "instructions"), InstructionItem)
     refused, asked, taken = Counter(found.refused), prompt_hash(prompt), _Taken()
-    rows: list[Row] = []
+    rows: list[Example] = []
     for item in found.good:
         decided = _checked(item, scene, taken)
         row = (
             _instruction_row(desk, scene, item.instruction, decided, asked) if isinstance(decided, Decided) else decided
         )
-        if isinstance(row, Row):
+        if isinstance(row, Example):
             rows.append(row)
         else:
             refused[row] += 1
@@ -389,7 +398,7 @@ class _Taken:
         return None
 
 
-def _checked(item: Instruction, scene: Scene, taken: _Taken) -> Decided | str:
+def _checked(item: InstructionItem, scene: Scene, taken: _Taken) -> Decided | str:
     space, observation = scene.suite.space, scene.observation
     if is_foreign(item.instruction, "", observation.text):
         return FOREIGN
@@ -400,13 +409,13 @@ def _checked(item: Instruction, scene: Scene, taken: _Taken) -> Decided | str:
     return why or taken.refuses(item.instruction, decided.action, space) or decided
 
 
-def _instruction_row(desk: Desk, scene: Scene, instruction: str, decided: Decided, asked: str) -> Row | str:
+def _instruction_row(desk: Desk, scene: Scene, instruction: str, decided: Decided, asked: str) -> Example | str:
     prompt = desk.decision(scene, instruction)
     if prompt is None:
         return TOO_LONG
     if not is_shown(decided.action, scene.observation, prompt):
         return NOT_SHOWN
-    return Row(
+    return Example(
         level="instruction",
         kind="one-step",
         prompt=prompt,
@@ -442,9 +451,9 @@ async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
     """One row per question that was answered once, in the language of the question."""
     questions = draw_questions(scene, elements)
     prompt = desk.prompts.screen(scene.observation.text, [question.text for question in questions])
-    found = read_items(await desk.caller.ask(prompt, scene.seed, "screen"), Answer)
+    found = read_items(await desk.caller.ask(prompt, scene.seed, "screen"), AnswerItem)
     refused = Counter(found.refused)
-    answers: dict[int, Answer] = {}
+    answers: dict[int, AnswerItem] = {}
     for answer in found.good:
         why = _refusal(answer, len(questions), answers, scene)
         if why is None:
@@ -459,7 +468,7 @@ async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
     return Lesson(rows=tuple(rows), refused=refused)
 
 
-def _refusal(answer: Answer, questions: int, before: dict[int, Answer], scene: Scene) -> str | None:
+def _refusal(answer: AnswerItem, questions: int, before: dict[int, AnswerItem], scene: Scene) -> str | None:
     if not 1 <= answer.question <= questions:
         return "an answer to a question that was not asked"
     if answer.question in before:
@@ -467,8 +476,8 @@ def _refusal(answer: Answer, questions: int, before: dict[int, Answer], scene: S
     return FOREIGN if is_foreign(answer.answer, "", scene.observation.text) else None
 
 
-def _basic_row(desk: Desk, scene: Scene, question: Question, answer: Answer, asked: str) -> Row:
-    return Row(
+def _basic_row(desk: Desk, scene: Scene, question: Question, answer: AnswerItem, asked: str) -> Example:
+    return Example(
         level="basic",
         kind=question.kind,
         prompt=desk.reader.question(scene.observation, question.text),

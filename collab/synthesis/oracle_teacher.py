@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from collab.data.example import LEVELS, Level, Row
+from collab.data.example import LEVELS, Example, Level
 from collab.envs.base import Forkable, HasOracle
 from collab.envs.text import flat, line
 from collab.errors import ModelFailure
@@ -61,7 +61,7 @@ class Book:
     rng: random.Random
     shown: Scene | None = None
     """The scene as prompts tell it, where that is under other names (`renaming`); None for as it is."""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Example] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
 
     def add(self, kind: str, prompt: Prompt, answer: str) -> None:
@@ -98,7 +98,7 @@ class Book:
     def _write(
         self, kind: str, prompt: Prompt, said: str, action_type: str | None = None, rejected: str | None = None
     ) -> None:
-        row = Row(
+        row = Example(
             level=self.level,
             kind=kind,
             prompt=prompt,

@@ -21,7 +21,7 @@ from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, Suite
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import random_action
 from collab.rewards.oracle import OracleCritic
-from collab.rewards.perturb import Spot, mistakes, words_of
+from collab.rewards.perturb import DecisionPoint, mistakes, words_of
 from collab.rewards.query import reply, said_reason
 from collab.rollout.episode import told
 from collab.seeds import derive, generator
@@ -163,10 +163,10 @@ async def _mistake(walk: _Walk, right: Action, rng: random.Random) -> Action | N
     return None
 
 
-def spot_of(scene: Scene) -> Spot:
+def spot_of(scene: Scene) -> DecisionPoint:
     """What the sampling adversary looks at in a scene."""
     words = words_of(scene.task.goal)
-    return Spot(observation=scene.observation, space=scene.suite.space, last=scene.last, words=words)
+    return DecisionPoint(observation=scene.observation, space=scene.suite.space, last=scene.last, words=words)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from collab.data.example import Level, Provenance, Row
+from collab.data.example import Example, Level, Provenance
 from collab.envs.base import Environment, Suite
 from collab.types import Action, HistoryEntry, Observation, Task
 
@@ -76,7 +76,7 @@ class Scene:
 class Lesson:
     """What a teacher made of a scene."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Example, ...] = ()
     refused: Mapping[str, int] = field(default_factory=Counter)
     """Why something that could have become a row did not → how often. Short reasons without data of the case, so
     that they add up over scenes: "no way leads on", "the reply is not JSON"."""

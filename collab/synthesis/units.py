@@ -29,9 +29,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pydantic import TypeAdapter
 
-from collab.data.example import LEVELS, Level, Row
-from collab.data.parquet import RowWriter
-from collab.data.splits import HeldOut, Split, words_of
+from collab.data.example import LEVELS, Example, Level
+from collab.data.parquet import ExampleWriter
+from collab.data.splits import HeldOutInstances, Split, words_of
 from collab.envs.base import Environment, Suite, most_forking
 from collab.errors import EnvironmentFailure, ModelFailure, RunError, boundary
 from collab.models.base import Reply
@@ -79,7 +79,7 @@ class Workshop:
 
     suite: Suite
     teacher: Teacher
-    kept: Sequence[HeldOut] = ()
+    kept: Sequence[HeldOutInstances] = ()
     """What training must not touch."""
 
 
@@ -90,7 +90,7 @@ async def make(unit: Unit, environment: Environment, config: SynthConfig, worksh
         EnvironmentFailure: the environment broke.
         ModelFailure: the teacher's model cannot be reached.
     """
-    rows: list[Row] = []
+    rows: list[Example] = []
     refused: dict[str, Counter[str]] = {}
     screens = 0
     async with _closing(_met(unit, environment, config, workshop)) as met:
@@ -142,7 +142,7 @@ def _levels(scene: Scene, config: SynthConfig, teacher: Teacher) -> list[Level]:
     return [level for level in LEVELS if level in config.levels and level in SUITED[scene.met] & teacher.levels]
 
 
-def _without_kept_words(lesson: Lesson, scene: Scene, kept: Sequence[HeldOut]) -> tuple[list[Row], int]:
+def _without_kept_words(lesson: Lesson, scene: Scene, kept: Sequence[HeldOutInstances]) -> tuple[list[Example], int]:
     """The rows in which the teacher does not say a kept word of its own accord, and how many others there were.
 
     A word that the screen or the task says is a leak of the split and left for the check at the end to refuse.
@@ -429,7 +429,7 @@ def _check_something(directory: Path, made: Made) -> None:
         raise RunError(f"{directory}: no row was made; refused most often: {causes}; try another teacher")
 
 
-def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Example]) -> dict[str, dict[str, Any]]:
     """One file per level that has rows; those of an earlier end that has fewer levels are removed."""
     kept = list(rows)
     files: dict[str, dict[str, Any]] = {}
@@ -439,7 +439,7 @@ def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Row]) -> 
         if not own:
             path.unlink(missing_ok=True)
             continue
-        with RowWriter(path) as out:
+        with ExampleWriter(path) as out:
             for row in own:
                 out.add(row)
         files[path.name] = {"sha256": _sha256(path), "rows": len(own)}

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from collab.config import RUN, override
-from collab.data.example import Provenance, Row
+from collab.data.example import Example, Provenance
 from collab.library import Library, root
 from collab.loop.config import TrainingConfig
 from collab.loop.configure import configure
 from collab.loop.interfaces import algorithm_named, load_method
 from collab.prompts.parse import write_reply
-from collab.prompts.render import Context, Template, read_templates
+from collab.prompts.render import PromptContext, Template, read_templates
 from collab.synthesis.conversation import Reader
 from collab.testing.corridor import CorridorSuite
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -95,20 +95,22 @@ def teach(base: Path, out: Path) -> Path:
     return begun.final
 
 
-async def lessons() -> list[Row]:
+async def lessons() -> list[Example]:
     """Screens of the corridor with a button to press, any of the four: a taught policy errs three times of four."""
     suite = CorridorSuite()
     reader = Reader(template=Template("pocket", read_templates(root() / "prompts" / "pocket")), max_tokens=40)
-    rows: list[Row] = []
+    rows: list[Example] = []
     for seed in range(8):
         environment = await suite.open()
         task = suite.instance("PressButton", seed)
         screen = await environment.reset(task)
-        prompt = reader.decision(Context(goal=task.goal, space=suite.space, observation=screen), reader.alone(), {})
+        prompt = reader.decision(
+            PromptContext(goal=task.goal, space=suite.space, observation=screen), reader.alone(), {}
+        )
         for index in range(1, 5):
             reply = write_reply("Press it.", suite.space.make("click", index=index), suite.space)
             rows.append(
-                Row(level="instruction", kind="one-step", prompt=prompt, reply=reply, provenance=_nowhere(seed))
+                Example(level="instruction", kind="one-step", prompt=prompt, reply=reply, provenance=_nowhere(seed))
             )
     return rows
 

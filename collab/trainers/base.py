@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-from collab.data.tokenize import Example, Pair, at, collate_examples, collate_pairs, positions
+from collab.data.tokenize import EncodedExample, EncodedPair, at, collate_examples, collate_pairs, positions
 from collab.errors import ConfigError
 from collab.models.tokenizer import first_line
 from collab.seeds import derive
@@ -204,7 +204,7 @@ def _made(
 
 
 def sft_trainer(
-    model: Any, tokenizer: Any, examples: Sequence[Example], recipe: Recipe, options: Mapping[str, Any]
+    model: Any, tokenizer: Any, examples: Sequence[EncodedExample], recipe: Recipe, options: Mapping[str, Any]
 ) -> WrittenSft:
     """A trainer of scored sequences.
 
@@ -232,7 +232,12 @@ def sft_trainer(
 
 
 def dpo_trainer(
-    model: Any, reference: Any, tokenizer: Any, pairs: Sequence[Pair], recipe: DpoRecipe, options: Mapping[str, Any]
+    model: Any,
+    reference: Any,
+    tokenizer: Any,
+    pairs: Sequence[EncodedPair],
+    recipe: DpoRecipe,
+    options: Mapping[str, Any],
 ) -> WrittenDpo | WrittenSharedDpo:
     """A trainer of preferences.
 

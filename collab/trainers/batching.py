@@ -46,7 +46,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from collab.data.tokenize import Encoded, Pair
+from collab.data.tokenize import Encoded, EncodedPair
 from collab.errors import ConfigError
 from collab.seeds import derive, generator
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
@@ -560,7 +560,7 @@ def passes_of(recipe: Recipe, processes: int) -> int:
     return math.ceil(recipe.batch_rows / (_at_once(recipe, processes) * processes)) * processes
 
 
-def _by_state(recipe: Recipe, encoded: Encoded[Pair], seed: int, processes: int) -> list[Step]:
+def _by_state(recipe: Recipe, encoded: Encoded[EncodedPair], seed: int, processes: int) -> list[Step]:
     items = encoded.items
     return by_state(
         encoded.groups,

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
-from collab.data.tokenize import Encoded, Example, Ids, Pair
+from collab.data.tokenize import Encoded, EncodedExample, EncodedPair, Ids
 from collab.errors import ConfigError
 from collab.models.weights import readable, setting
 from collab.trainers.base import trainer_of
@@ -258,7 +258,9 @@ class Forecast:
     trainable: int
 
 
-def forecast(task: Task, items: Sequence[Pair] | Sequence[Example], device: str, *, processes: int = 1) -> Forecast:
+def forecast(
+    task: Task, items: Sequence[EncodedPair] | Sequence[EncodedExample], device: str, *, processes: int = 1
+) -> Forecast:
     """Look ahead.
 
     Args:
@@ -309,26 +311,28 @@ def _prepared(task: Task, items: Sequence[Any], *, processes: int, rows: int | N
     return ordered(task, base, Encoded(items=items), rows=None, processes=processes)
 
 
-def _filled(items: Sequence[Pair | Example], rows: int, length: int | None) -> list[Pair | Example]:
+def _filled(
+    items: Sequence[EncodedPair | EncodedExample], rows: int, length: int | None
+) -> list[EncodedPair | EncodedExample]:
     """So many items of states that have nothing in common, each like the given one.
 
     Args:
         length: tokens of each item; None for those that it has.
     """
-    found: list[Pair | Example] = []
+    found: list[EncodedPair | EncodedExample] = []
     for number in range(rows):
         turn, place = divmod(number, len(items))
         item = items[place]
-        found.append(_example(item, turn, length) if isinstance(item, Example) else _pair(item, turn, length))
+        found.append(_example(item, turn, length) if isinstance(item, EncodedExample) else _pair(item, turn, length))
     return found
 
 
-def _pair(pair: Pair, turn: int, length: int | None) -> Pair:
+def _pair(pair: EncodedPair, turn: int, length: int | None) -> EncodedPair:
     size = len(pair.prompt) if length is None else length - max(len(pair.chosen), len(pair.rejected))
     return replace(pair, prompt=_other(pair.prompt, turn, size), state=f"{pair.state} {turn}")
 
 
-def _example(example: Example, turn: int, length: int | None) -> Example:
+def _example(example: EncodedExample, turn: int, length: int | None) -> EncodedExample:
     size = example.scored_from if length is None else length - example.scored
     prompt, reply = np.split(example.ids, [example.scored_from])
     return replace(example, ids=np.concatenate((_other(prompt, turn, size), reply)), scored_from=size)

@@ -18,8 +18,17 @@ import numpy as np
 
 import collab
 from collab.config import validate
-from collab.data.example import Level, Row
-from collab.data.tokenize import Encoded, Example, Pair, Part, encode_pairs, encode_replies, items_digest, rows_digest
+from collab.data.example import Example, Level
+from collab.data.tokenize import (
+    Encoded,
+    EncodedExample,
+    EncodedPair,
+    TrajectoryPart,
+    encode_pairs,
+    encode_replies,
+    items_digest,
+    rows_digest,
+)
 from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
 from collab.library import checkpoint
 from collab.models.tokenizer import tells_date, today
@@ -65,7 +74,7 @@ class Prepared:
 
     task: Task
     base: Base
-    encoded: Encoded[Example] | Encoded[Pair]
+    encoded: Encoded[EncodedExample] | Encoded[EncodedPair]
     steps: Sequence[Step]
     rows: str | None
     """Digest of the rows; None where there are none."""
@@ -77,7 +86,7 @@ class Prepared:
     """What is gone on from; None for a fresh one, or none."""
     reference_adapter: Adapter | None = None
     """What is over the base while it is compared with; None for nothing."""
-    trajectories: tuple[Part, ...] | None = None
+    trajectories: tuple[TrajectoryPart, ...] | None = None
     """Of each item, where it belongs, if whole trajectories are compared; else None."""
 
     @property
@@ -96,7 +105,7 @@ class Prepared:
     def step_tokens(self) -> list[int]:
         """Tokens of each step, padding left out; of a pair, of both sequences."""
         sizes = [
-            len(item) if isinstance(item, Example) else 2 * len(item.prompt) + item.scored
+            len(item) if isinstance(item, EncodedExample) else 2 * len(item.prompt) + item.scored
             for item in self.encoded.items
         ]
         return [sum(sizes[row] for row in step.rows) for step in self.steps]
@@ -110,7 +119,7 @@ class Prepared:
         if self.trajectories is not None or not isinstance(self.task.recipe, DpoRecipe):
             return None
         items = self.encoded.items
-        differ = [isinstance(one, Pair) and not np.array_equal(one.chosen, one.rejected) for one in items]
+        differ = [isinstance(one, EncodedPair) and not np.array_equal(one.chosen, one.rejected) for one in items]
         return [sum(differ[row] for row in step.rows) for step in self.steps]
 
     def computed(self, part: Sequence[int]) -> int:
@@ -118,7 +127,7 @@ class Prepared:
         items = [self.encoded.items[row] for row in part]
         if shares(self.task.recipe):
             return shared_tokens(items)
-        sides = 2 if isinstance(items[0], Pair) else 1
+        sides = 2 if isinstance(items[0], EncodedPair) else 1
         return sides * padded([len(item) for item in items], range(len(items)))
 
     def manifest(self) -> dict[str, Any]:
@@ -176,7 +185,7 @@ def versions() -> dict[str, str]:
     return {"collab": collab.__version__, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
 
-def prepare(task: Task, rows: Sequence[Row], *, processes: int | None = None, fits: bool = False) -> Prepared:
+def prepare(task: Task, rows: Sequence[Example], *, processes: int | None = None, fits: bool = False) -> Prepared:
     """Tokenise and order; nothing is written and no weight is loaded.
 
     Args:
@@ -206,7 +215,7 @@ def prepare(task: Task, rows: Sequence[Row], *, processes: int | None = None, fi
 
 
 def ordered(
-    task: Task, base: Base, encoded: Encoded[Example] | Encoded[Pair], *, rows: str | None, processes: int
+    task: Task, base: Base, encoded: Encoded[EncodedExample] | Encoded[EncodedPair], *, rows: str | None, processes: int
 ) -> Prepared:
     """The order of what is tokenised already.
 
@@ -285,7 +294,7 @@ def reference_of(task: Task, base: Base) -> Base | None:
     return reference
 
 
-def _encode(task: Task, rows: Iterable[Row], base: Base) -> Encoded[Example] | Encoded[Pair]:
+def _encode(task: Task, rows: Iterable[Example], base: Base) -> Encoded[EncodedExample] | Encoded[EncodedPair]:
     recipe = task.recipe
     if isinstance(recipe, CopyRecipe):
         return Encoded(items=copy_sequences(recipe, base.chat, task.seed))

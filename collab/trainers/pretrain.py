@@ -55,8 +55,8 @@ import torch
 from torch import Tensor
 from trl.trainer.utils import FusedCausalLMOutput
 
-from collab.data.example import Row
-from collab.data.tokenize import Example, rows_digest
+from collab.data.example import Example
+from collab.data.tokenize import EncodedExample, rows_digest
 from collab.errors import ConfigError, MissingExtra, UsageError
 from collab.models.checkpoint import CARD, write_layout
 from collab.models.tokenizer import quiet_transformers
@@ -81,7 +81,7 @@ CHAT_TEMPLATE = (
 """Two tokens per turn, nothing else."""
 
 
-def new_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[Row], *, seed: int = 0) -> Path:
+def new_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[Example], *, seed: int = 0) -> Path:
     """Write an untrained checkpoint (safetensors) with tokenizer and chat template.
 
     Args:
@@ -179,7 +179,7 @@ def train_tokenizer(texts: Iterable[str], architecture: Architecture) -> Any:
     return made
 
 
-def _texts(rows: Iterable[Row]) -> Iterator[str]:
+def _texts(rows: Iterable[Example]) -> Iterator[str]:
     """Every text of rows; what many rows share is told once, or it would decide all merges."""
     seen: set[str] = set()
     for row in rows:
@@ -221,7 +221,7 @@ _FLAT = 3
 """Ranks over which frequencies hardly fall; with fewer, sequences repeat a token too often to be told apart."""
 
 
-def copy_sequences(recipe: CopyRecipe, chat: ChatTokenizer, seed: int) -> list[Example]:
+def copy_sequences(recipe: CopyRecipe, chat: ChatTokenizer, seed: int) -> list[EncodedExample]:
     """As many sequences as the recipe's steps need; the same seed gives the same ones.
 
     Tokens are drawn from the tokenizer's vocabulary without control tokens. The first repeated token is not scored:
@@ -234,7 +234,7 @@ def copy_sequences(recipe: CopyRecipe, chat: ChatTokenizer, seed: int) -> list[E
     ]
 
 
-def _sequence(recipe: CopyRecipe, tokens: list[int], number: int, rng: random.Random) -> Example:
+def _sequence(recipe: CopyRecipe, tokens: list[int], number: int, rng: random.Random) -> EncodedExample:
     varied = number // recipe.batch_rows >= round(recipe.simple * recipe.steps)
     length = rng.randint(recipe.shortest, recipe.longest if varied else recipe.simple_longest)
     size = min(rng.choice(recipe.alphabets), len(tokens)) if varied else len(tokens)
@@ -243,7 +243,7 @@ def _sequence(recipe: CopyRecipe, tokens: list[int], number: int, rng: random.Ra
     gap = [_by_rank(tokens, rng) for _ in range(rng.randint(0, recipe.gap) if varied else 0)]
     separator = [tokens[rng.randrange(min(_SEPARATORS, len(tokens)))]] if varied else []
     ids = np.array([*repeated, *gap, *separator, *repeated], np.int32)
-    return Example(group=VARIED if varied else SIMPLE, ids=ids, scored_from=len(ids) - length + 1)
+    return EncodedExample(group=VARIED if varied else SIMPLE, ids=ids, scored_from=len(ids) - length + 1)
 
 
 def _by_rank(tokens: list[int], rng: random.Random) -> int:

@@ -35,8 +35,16 @@ from torch import Tensor
 from trl import DPOTrainer
 from trl.trainer.utils import use_adapter
 
-from collab.data.example import Row
-from collab.data.tokenize import IGNORED, Encoded, Example, NothingFits, Part, encode_replies, rows_digest
+from collab.data.example import Example
+from collab.data.tokenize import (
+    IGNORED,
+    Encoded,
+    EncodedExample,
+    NothingFits,
+    TrajectoryPart,
+    encode_replies,
+    rows_digest,
+)
 from collab.errors import ConfigError, UsageError
 from collab.prompts.render import prefix_hash
 from collab.seeds import derive, generator
@@ -155,7 +163,7 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
 
 
 def collate_trajectories(
-    examples: Sequence[Example], parts: Sequence[Part], padding: int
+    examples: Sequence[EncodedExample], parts: Sequence[TrajectoryPart], padding: int
 ) -> Callable[[Sequence[Sequence[Sequence[int]]]], dict[str, Any]]:
     """Makes a step into a batch.
 
@@ -178,7 +186,7 @@ def collate_trajectories(
     return collate
 
 
-def _pass(examples: Sequence[Example], parts: Sequence[Part], padding: int) -> dict[str, Tensor]:
+def _pass(examples: Sequence[EncodedExample], parts: Sequence[TrajectoryPart], padding: int) -> dict[str, Tensor]:
     shape = (len(examples), max(map(len, examples)))
     ids, mask, completion = (torch.full(shape, value) for value in (padding, 0, 0))
     for place, one in enumerate(examples):
@@ -205,12 +213,12 @@ _ANY = 1 << 62
 class TrajectoryRows:
     """A pair: all that was said in two episodes."""
 
-    chosen: Sequence[Row]
+    chosen: Sequence[Example]
     """Of the better one; each row is a reply with its own prompt."""
-    rejected: Sequence[Row]
+    rejected: Sequence[Example]
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[Example, ...]:
         """Of both sides, the chosen one first."""
         return (*self.chosen, *self.rejected)
 
@@ -288,14 +296,14 @@ def pairs_digest(pairs: Sequence[TrajectoryRows]) -> str:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _encoded(pair: TrajectoryRows, base: Base) -> Sequence[Example]:
+def _encoded(pair: TrajectoryRows, base: Base) -> Sequence[EncodedExample]:
     return encode_replies(pair.rows, base.chat, _ANY).items
 
 
-def _parts(pairs: Sequence[TrajectoryRows]) -> Iterator[Part]:
+def _parts(pairs: Sequence[TrajectoryRows]) -> Iterator[TrajectoryPart]:
     for number, pair in enumerate(pairs):
-        yield from (Part(pair=number, side=1) for _ in pair.chosen)
-        yield from (Part(pair=number, side=-1) for _ in pair.rejected)
+        yield from (TrajectoryPart(pair=number, side=1) for _ in pair.chosen)
+        yield from (TrajectoryPart(pair=number, side=-1) for _ in pair.rejected)
 
 
 def _places(pairs: Sequence[TrajectoryRows]) -> Iterator[range]:
@@ -320,5 +328,5 @@ def _step(pairs: Sequence[TrajectoryRows], places: Sequence[range], taken: Seque
     return Step(group=GROUP, parts=tuple(map(tuple, passes)))
 
 
-def _state(row: Row) -> str:
+def _state(row: Example) -> str:
     return prefix_hash(row.prompt.system, row.prompt.shared)

@@ -16,9 +16,9 @@ from pydantic import Field
 
 from collab.config import Definition, RunConfig, validate
 from collab.errors import RunFormatError
-from collab.evaluation.comparison import Comparison, compare
+from collab.evaluation.comparison import RunComparison, compare
 from collab.evaluation.metrics import FEW, FEW_TOLD, Report
-from collab.evaluation.report import RecordedRun, Table, markdown, tabulate
+from collab.evaluation.report import EvaluatedRun, ReportTable, markdown, tabulate
 from collab.loop.phases import is_over
 from collab.loop.record import Success, TrainingDir
 from collab.store.manifest import FILE as RUN_FILE
@@ -26,7 +26,7 @@ from collab.store.run_dir import HeadFile
 from collab.transfer.config import Arm, Mode, Place, TransferConfig
 from collab.utils.files import read_plain, write_atomic, write_json, writing
 
-Played: TypeAlias = Mapping[Place, Mapping[Arm, Sequence[RecordedRun]]]
+Played: TypeAlias = Mapping[Place, Mapping[Arm, Sequence[EvaluatedRun]]]
 """Where → who → the runs of that evaluation."""
 
 
@@ -42,7 +42,7 @@ class Difference(Definition):
     """How many tasks the pairs are of."""
 
     @classmethod
-    def of(cls, comparison: Comparison) -> Difference:
+    def of(cls, comparison: RunComparison) -> Difference:
         """Second minus first."""
         low, high = comparison.interval
         return cls(value=comparison.difference, low=low, high=high, pairs=comparison.pairs, tasks=comparison.tasks)
@@ -97,7 +97,7 @@ class Told:
     markdown: str
 
 
-def generalization(base: Report, team: Report) -> Comparison:
+def generalization(base: Report, team: Report) -> RunComparison:
     """Δ_generalization = SR(team) − SR(base), both in the environment that the team was not trained in first.
 
     Source: CollabUIAgents, tables 1 and 2. Deviation: over the instances that both played, with an interval.
@@ -108,7 +108,7 @@ def generalization(base: Report, team: Report) -> Comparison:
     return compare(base, team)
 
 
-def forgetting(before: Report, after: Report) -> Comparison:
+def forgetting(before: Report, after: Report) -> RunComparison:
     """SR(before) − SR(after) in the first environment: positive where something was forgotten.
 
     Raises:
@@ -157,19 +157,19 @@ def outcome_of(
     return Told(outcome=outcome, markdown=_told(outcome, tables))
 
 
-def _reports(arms: Iterable[Arm], table: Table) -> dict[Arm, Report]:
+def _reports(arms: Iterable[Arm], table: ReportTable) -> dict[Arm, Report]:
     """Who → how they did; of a table with one column, and a line for each."""
     cells = [cell for line in table.lines for cell in line.cells if cell is not None]
     return {arm: cell.evaluation.report for arm, cell in zip(arms, cells, strict=True)}
 
 
-def _measured(table: Table, reports: Mapping[Arm, Report]) -> Measured:
+def _measured(table: ReportTable, reports: Mapping[Arm, Report]) -> Measured:
     (column,) = table.columns
     success = {arm: Success.of(report) for arm, report in reports.items()}
     return Measured(environment=column.environment, split=column.split, success=success)
 
 
-def _told(outcome: Outcome, tables: Mapping[Place, Table]) -> str:
+def _told(outcome: Outcome, tables: Mapping[Place, ReportTable]) -> str:
     how = f" Trained in the second environment by {outcome.method}." if outcome.method else ""
     lines = [f"# Transfer, {outcome.mode}", "", f"Team {outcome.agents}, base {outcome.base}.{how}", ""]
     for place, table in tables.items():

@@ -17,7 +17,7 @@ import collab
 from collab.config import AgentDefinition, Budget, RunConfig, validate_recorded, without_secrets
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.comparison import is_spoilt
-from collab.evaluation.report import RecordedRun, recorded_evaluation, recorded_run
+from collab.evaluation.report import EvaluatedRun, recorded_evaluation, recorded_run
 from collab.library import Library, checkpoint
 from collab.loop import estimate
 from collab.loop.interfaces import algorithm_named, options_of
@@ -409,7 +409,7 @@ async def _all(work: Work) -> str | None:
 
 
 def _compared(config: TransferConfig, folder: TransferFolder) -> Told:
-    played: dict[Place, dict[Arm, list[RecordedRun]]] = {}
+    played: dict[Place, dict[Arm, list[EvaluatedRun]]] = {}
     for part in [*parts_before(config), *parts_after(config)]:
         runs = [recorded_run(folder.part(part) / f"seed-{run.seed}") for run in part.runs]
         played.setdefault(part.place, {})[part.arm] = runs

@@ -24,7 +24,7 @@ from typing import Any
 from collab.errors import RunFormatError
 from collab.store import index, log, manifest, run_dir
 from collab.types import CellRef
-from collab.view.schema.runs import CUT, Text
+from collab.view.schema.runs import CUT, LongTextView
 from collab.view.schema.step import CellKey
 
 OUTWARD = "is a link out of the run; what it leads to is not read"
@@ -104,9 +104,9 @@ def encoded(value: Any) -> bytes:
     return json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def text(whole: str) -> Text:
+def text(whole: str) -> LongTextView:
     """A text, cut where it is long."""
-    return Text(text=whole[:CUT], cut=max(0, len(whole) - CUT))
+    return LongTextView(text=whole[:CUT], cut=max(0, len(whole) - CUT))
 
 
 def short(whole: str) -> str:

@@ -18,24 +18,24 @@ from collab.evaluation.comparison import bootstrap
 from collab.evaluation.metrics import FEW
 from collab.evaluation.metrics import Rate as Counted
 from collab.view import common
-from collab.view.readers import Opened
-from collab.view.runs import Root, rate
+from collab.view.readers import OpenRun
+from collab.view.runs import ListedRun, rate
 from collab.view.schema.episodes import (
-    Comparison,
-    Difference,
+    ComparisonView,
+    DifferenceView,
     EpisodeFilter,
     EpisodeKey,
-    EpisodePair,
+    EpisodePairView,
     EpisodeRow,
-    Episodes,
+    EpisodesView,
     EpisodeView,
-    Facet,
-    Instance,
-    StepPair,
+    FacetView,
+    InstanceView,
+    StepPairView,
     StepRow,
 )
-from collab.view.schema.runs import Rate, RunRow
-from collab.view.search import Worth, worths
+from collab.view.schema.runs import RateView, RunRow
+from collab.view.search import StepWorth, worths
 
 _ROWS = """
 SELECT trajectory, task, goal, difficulty, apps, epoch, episode, seed, state, success, score, reason,
@@ -74,13 +74,13 @@ _OUTCOMES: dict[str, Callable[[EpisodeRow], bool]] = {
 }
 
 
-def rows_of(root: Root, run: Opened) -> list[EpisodeRow]:
+def rows_of(root: ListedRun, run: OpenRun) -> list[EpisodeRow]:
     """All episodes of a run, by epoch, task and number; those of a part are of the epoch of its training."""
     rows = run.kept("episodes", lambda: [_row(root.id, row) for row in run.reader.query(_ALL)])
     return rows if root.training is None else [replace(row, epoch=root.epoch) for row in rows]
 
 
-def row_of(root: Root, run: Opened, episode: str) -> EpisodeRow:
+def row_of(root: ListedRun, run: OpenRun, episode: str) -> EpisodeRow:
     """One of them; UnknownName when the run has no such episode."""
     found = run.reader.query(_ONE, episode)
     if not found:
@@ -89,11 +89,11 @@ def row_of(root: Root, run: Opened, episode: str) -> EpisodeRow:
     return row if root.training is None else replace(row, epoch=root.epoch)
 
 
-def page(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> Episodes:
+def page(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> EpisodesView:
     """The episodes that pass, in order, and what all could be filtered by."""
     passing = _ordered([one for one in rows if _passes(one, wanted)], wanted.sort, descending=wanted.descending)
     limit = max(1, min(wanted.limit, 1000))
-    return Episodes(
+    return EpisodesView(
         total=len(passing),
         offset=wanted.offset,
         rows=passing[max(0, wanted.offset) :][:limit],
@@ -105,7 +105,7 @@ def page(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> Episodes:
     )
 
 
-def episode_view(root: Root, run: Opened, episode: str, labels: str | None) -> EpisodeView:
+def episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str | None) -> EpisodeView:
     """An episode with its steps.
 
     Args:
@@ -128,7 +128,7 @@ def episode_view(root: Root, run: Opened, episode: str, labels: str | None) -> E
     )
 
 
-def step_rows(run: Opened, episode: str, labels: str | None) -> list[StepRow]:
+def step_rows(run: OpenRun, episode: str, labels: str | None) -> list[StepRow]:
     """The steps of an episode in one line each; `labels` as in `episode_view`."""
     judged = {} if labels is None else {one.step: one for one in worths(run, labels, episode)}
     pairs = run.beside.last_pairs(episode)
@@ -172,7 +172,7 @@ def _row(run: str, row: tuple[Any, ...]) -> EpisodeRow:
     )
 
 
-def _step(row: tuple[Any, ...], worth: Worth | None, pairs: int) -> StepRow:
+def _step(row: tuple[Any, ...], worth: StepWorth | None, pairs: int) -> StepRow:
     step, title, action, effect, no_action, agreement, entropy, tie, failures = row
     return StepRow(
         step=step,
@@ -190,13 +190,13 @@ def _step(row: tuple[Any, ...], worth: Worth | None, pairs: int) -> StepRow:
     )
 
 
-def _neighbour(run: Opened, episode: str, side: str, way: str) -> str | None:
+def _neighbour(run: OpenRun, episode: str, side: str, way: str) -> str | None:
     """The episode before ("<", "DESC") or behind (">", "ASC") one, in the order of the run; None at its ends."""
     found = run.reader.query(_NEIGHBOUR.format(side=side, way=way), episode)
     return found[0][0] if found else None
 
 
-def _missing(run: Opened, episode: str, present: Sequence[int]) -> list[int]:
+def _missing(run: OpenRun, episode: str, present: Sequence[int]) -> list[int]:
     """Steps that were recorded and are not among those."""
     (recorded,) = run.reader.query("SELECT steps FROM episodes WHERE trajectory = ?", episode)[0]
     expected = recorded if recorded is not None else max(present, default=-1) + 1
@@ -227,30 +227,30 @@ def _ordered(rows: list[EpisodeRow], sort: str, *, descending: bool) -> list[Epi
     return [*(reversed(known) if descending else known), *(one for one in rows if getattr(one, sort) is None)]
 
 
-def _facets(values: Iterable[str | None]) -> list[Facet]:
+def _facets(values: Iterable[str | None]) -> list[FacetView]:
     counts = Counter(value for value in values if value is not None)
-    return [Facet(value=value, episodes=count) for value, count in sorted(counts.items())]
+    return [FacetView(value=value, episodes=count) for value, count in sorted(counts.items())]
 
 
-Trace: TypeAlias = Mapping[int, tuple[str, str | None]]
+ActionTrace: TypeAlias = Mapping[int, tuple[str, str | None]]
 """Of an episode, by step: digests of the screen and of what was executed; None where nothing was."""
 Why: TypeAlias = Literal["screen", "action", "length"]
-Key: TypeAlias = tuple[str, str, str]
+EpisodeId: TypeAlias = tuple[str, str, str]
 """Of an instance: task, seed and goal."""
 
 
 _TRACES = "SELECT trajectory, step, seen, done FROM steps JOIN episodes USING (key)"
 
 
-def traces_of(run: Opened) -> Mapping[str, Trace]:
+def traces_of(run: OpenRun) -> Mapping[str, ActionTrace]:
     """Of all episodes of a run."""
     return run.kept("traces", lambda: _read(run, _TRACES))
 
 
 def comparison(
-    a: tuple[RunRow, Sequence[EpisodeRow], Mapping[tuple[str, str], Trace]],
-    b: tuple[RunRow, Sequence[EpisodeRow], Mapping[tuple[str, str], Trace]],
-) -> Comparison:
+    a: tuple[RunRow, Sequence[EpisodeRow], Mapping[tuple[str, str], ActionTrace]],
+    b: tuple[RunRow, Sequence[EpisodeRow], Mapping[tuple[str, str], ActionTrace]],
+) -> ComparisonView:
     """Episodes of equal task, seed and goal beside each other; of several in one run, the last.
 
     Args:
@@ -258,12 +258,12 @@ def comparison(
     """
     first, second = ({_key(one): one for one in rows} for _, rows, _ in (a, b))
     both = [
-        Instance(task=one.task, seed=one.seed, a=one, b=other, diverged=_diverged(a[2], b[2], one, other))
+        InstanceView(task=one.task, seed=one.seed, a=one, b=other, diverged=_diverged(a[2], b[2], one, other))
         for key, one in first.items()
         if (other := second.get(key)) is not None
     ]
     over = [one for one in both if "unfinished" not in (one.a.state, one.b.state)]
-    return Comparison(
+    return ComparisonView(
         a=a[0],
         b=b[0],
         both=both,
@@ -276,7 +276,9 @@ def comparison(
     )
 
 
-def episode_pair(a: tuple[Root, Opened, str, str | None], b: tuple[Root, Opened, str, str | None]) -> EpisodePair:
+def episode_pair(
+    a: tuple[ListedRun, OpenRun, str, str | None], b: tuple[ListedRun, OpenRun, str, str | None]
+) -> EpisodePairView:
     """Two episodes step by step.
 
     Args:
@@ -285,7 +287,7 @@ def episode_pair(a: tuple[Root, Opened, str, str | None], b: tuple[Root, Opened,
     rows = [{one.step: one for one in step_rows(run, id, labels)} for _, run, id, labels in (a, b)]
     first, second = (_read(run, f"{_TRACES} WHERE trajectory = ?", id).get(id, {}) for _, run, id, _ in (a, b))
     parted = parting(first, second)
-    return EpisodePair(
+    return EpisodePairView(
         a=row_of(*a[:3]),
         b=row_of(*b[:3]),
         steps=[_pair(number, first, second, rows[0], rows[1]) for number in sorted({*first, *second})],
@@ -294,7 +296,7 @@ def episode_pair(a: tuple[Root, Opened, str, str | None], b: tuple[Root, Opened,
     )
 
 
-def parting(a: Trace, b: Trace) -> tuple[int, Why] | None:
+def parting(a: ActionTrace, b: ActionTrace) -> tuple[int, Why] | None:
     """The first step at which two episodes differ, and in what; None where they are alike.
 
     A step that one of them lost is passed over: nobody knows whether it was alike.
@@ -312,32 +314,35 @@ def parting(a: Trace, b: Trace) -> tuple[int, Why] | None:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _read(run: Opened, sql: str, *values: str) -> dict[str, Trace]:
+def _read(run: OpenRun, sql: str, *values: str) -> dict[str, ActionTrace]:
     found: defaultdict[str, dict[int, tuple[str, str | None]]] = defaultdict(dict)
     for episode, step, seen, done in run.reader.query(sql, *values):
         found[episode][step] = (seen, done)
     return dict(found)
 
 
-def _key(one: EpisodeRow) -> Key:
+def _key(one: EpisodeRow) -> EpisodeId:
     return one.task, one.seed, one.goal
 
 
 def _diverged(
-    of_a: Mapping[tuple[str, str], Trace], of_b: Mapping[tuple[str, str], Trace], a: EpisodeRow, b: EpisodeRow
+    of_a: Mapping[tuple[str, str], ActionTrace],
+    of_b: Mapping[tuple[str, str], ActionTrace],
+    a: EpisodeRow,
+    b: EpisodeRow,
 ) -> int | None:
     parted = parting(of_a.get((a.run, a.id), {}), of_b.get((b.run, b.id), {}))
     return parted and parted[0]
 
 
-def _difference(over: Sequence[Instance]) -> Difference:
+def _difference(over: Sequence[InstanceView]) -> DifferenceView:
     """Return the paired difference over instances that are over in both; at least one."""
     by_task: defaultdict[str, list[float]] = defaultdict(list)
     for one in over:
         by_task[one.task].append((one.b.success is True) - (one.a.success is True))
     gains = [gain for those in by_task.values() for gain in those]
     interval = bootstrap(list(by_task.values())) if len(gains) >= FEW else None
-    return Difference(
+    return DifferenceView(
         instances=len(gains),
         won=gains.count(1),
         lost=gains.count(-1),
@@ -347,15 +352,15 @@ def _difference(over: Sequence[Instance]) -> Difference:
     )
 
 
-def _rate(episodes: Sequence[EpisodeRow]) -> Rate:
+def _rate(episodes: Sequence[EpisodeRow]) -> RateView:
     return rate(Counted(successes=sum(one.success is True for one in episodes), episodes=len(episodes)))
 
 
 def _pair(
-    number: int, first: Trace, second: Trace, rows_a: Mapping[int, StepRow], rows_b: Mapping[int, StepRow]
-) -> StepPair:
+    number: int, first: ActionTrace, second: ActionTrace, rows_a: Mapping[int, StepRow], rows_b: Mapping[int, StepRow]
+) -> StepPairView:
     one, other = first.get(number), second.get(number)
-    return StepPair(
+    return StepPairView(
         step=number,
         a=rows_a.get(number),
         b=rows_b.get(number),

@@ -64,9 +64,9 @@ from collab.utils.files import write_atomic
 from collab.view.common import encoded
 from collab.view.episodes import page
 from collab.view.inspector import Inspector
-from collab.view.schema.episodes import EpisodeFilter, EpisodeKey, EpisodeRow, Finds
-from collab.view.schema.runs import Overview, Problems, RunRow, RunView
-from collab.view.schema.step import Screen, ScreenWhole, StepView
+from collab.view.schema.episodes import EpisodeFilter, EpisodeKey, EpisodeRow, FoundStepsView
+from collab.view.schema.runs import ProblemsView, RunOverview, RunRow, RunView
+from collab.view.schema.step import ScreenView, StepView, WholeScreenView
 from collab.view.step import PIXELS, image_of
 
 if TYPE_CHECKING:
@@ -209,11 +209,11 @@ def _small(image: Image.Image) -> bytes:
 _KINDS: tuple[Literal["first-wrong", "overruled", "disagrees"], ...] = ("first-wrong", "overruled", "disagrees")
 _FINAL = "final"
 
-Answer = tuple[str, Any]
+PathAnswer = tuple[str, Any]
 """Address below /api/ and what is answered."""
 
 
-class Packing:
+class ReportPacker:
     """A report in the making.
 
     Args:
@@ -290,7 +290,7 @@ class Packing:
         """Those of a run; of the training whose report this is, all."""
         return [one for one in rows if run in (self._id, one.run)]
 
-    def _run(self, run: str, known: set[str]) -> Iterator[Answer]:
+    def _run(self, run: str, known: set[str]) -> Iterator[PathAnswer]:
         """What is asked about a run or a training, as far as it is about what the report holds."""
         at, ask = f"run/{_piece(run)}", self._inspector
         rows = self._of(self._chosen, run)
@@ -299,17 +299,17 @@ class Packing:
         yield at, _view(ask.run(run), overview, known)
         yield f"{at}/overview", _numbers(overview, known)
         problems = [replace(one, reason=self._placeless(one.reason)) for one in ask.problems(run).problems]
-        yield f"{at}/problems", Problems(problems=problems)
+        yield f"{at}/problems", ProblemsView(problems=problems)
         yield f"{at}/episodes", replace(page(rows, EpisodeFilter()), rows=rows, total=len(rows))
         places = {(one.run, one.id) for one in rows}
         for kind in _KINDS:
-            found: Finds = ask.finds(run, kind, labels)
+            found: FoundStepsView = ask.finds(run, kind, labels)
             yield (
                 f"{at}/finds?kind={kind}",
                 replace(found, rows=[o for o in found.rows if (o.run, o.episode) in places]),
             )
 
-    def _episode(self, row: EpisodeRow) -> Iterator[Answer]:
+    def _episode(self, row: EpisodeRow) -> Iterator[PathAnswer]:
         """Steps first, then the words of all cells: what is alike stands close together, which packs well."""
         view = self._inspector.episode(row.run, row.id, self._labels(row.run))
         before, behind = self._around(row)
@@ -322,13 +322,13 @@ class Packing:
         for step in steps:
             yield from self._readable(row, f"step {step}", self._cells(row, step))
 
-    def _readable(self, row: EpisodeRow, what: str, answers: Iterator[Answer]) -> Iterator[Answer]:
+    def _readable(self, row: EpisodeRow, what: str, answers: Iterator[PathAnswer]) -> Iterator[PathAnswer]:
         try:
             yield from answers
         except CollabError as error:
             self.unread.append(f"{row.id}, {what}: {error}")
 
-    def _step(self, row: EpisodeRow, step: int) -> Iterator[Answer]:
+    def _step(self, row: EpisodeRow, step: int) -> Iterator[PathAnswer]:
         found: StepView = self._inspector.step(row.run, row.id, step, self._labels(row.run))
         self.steps += 1
         labellings = [] if found.labels is None else [found.labels]
@@ -337,23 +337,23 @@ class Packing:
         if found.screen.text.cut:
             yield _at(row, "screen", step=step), self._words(row, str(step))
 
-    def _final(self, row: EpisodeRow) -> Iterator[Answer]:
+    def _final(self, row: EpisodeRow) -> Iterator[PathAnswer]:
         found = self._inspector.final(row.run, row.id)
         yield _at(row, "final"), self._shown(found, row, _FINAL)
         if found.text.cut:
             yield _at(row, "screen", step=_FINAL), self._words(row, _FINAL)
 
-    def _words(self, row: EpisodeRow, step: str) -> ScreenWhole:
+    def _words(self, row: EpisodeRow, step: str) -> WholeScreenView:
         """What agents read of a screen, whole; its elements stay in the run, for they may be of any size and number."""
         return replace(self._inspector.screen(row.run, row.id, step), elements=())
 
-    def _cells(self, row: EpisodeRow, step: int) -> Iterator[Answer]:
+    def _cells(self, row: EpisodeRow, step: int) -> Iterator[PathAnswer]:
         for cell in self._inspector.cells(row.run, row.id, step, self._labels(row.run)):
             at = _at(row, "cell", step=step, agent=cell.agent, round=cell.round)
             unread = None if cell.unread is None else self._placeless(cell.unread)
             yield at, replace(cell, tokens=None, logprobs=None, unread=unread)
 
-    def _shown(self, screen: Screen, row: EpisodeRow, step: str) -> Screen:
+    def _shown(self, screen: ScreenView, row: EpisodeRow, step: str) -> ScreenView:
         """The screen with the address of its small picture; where there is none, with the reason."""
         if screen.picture is None:
             why = screen.unpictured
@@ -406,7 +406,7 @@ def _without_place(row: RunRow) -> RunRow:
     return replace(row, path=Path(row.path).name or row.path)
 
 
-def _view(view: RunView, overview: Overview, known: set[str]) -> RunView:
+def _view(view: RunView, overview: RunOverview, known: set[str]) -> RunView:
     return replace(
         view,
         run=_without_place(view.run),
@@ -416,7 +416,7 @@ def _view(view: RunView, overview: Overview, known: set[str]) -> RunView:
     )
 
 
-def _numbers(overview: Overview, known: set[str]) -> Overview:
+def _numbers(overview: RunOverview, known: set[str]) -> RunOverview:
     epochs = [replace(one, runs=[part for part in one.runs if part.id in known]) for one in overview.epochs]
     return replace(overview, run=_without_place(overview.run), epochs=epochs)
 
@@ -437,7 +437,7 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportedReport:
     """A report that was written."""
 
     path: Path
@@ -453,7 +453,7 @@ class Exported:
     """Why episodes and steps that the run has are not in it."""
 
 
-Watch = Callable[[int, int], None]
+ExportWatch = Callable[[int, int], None]
 """Told after each episode: how many are packed, of how many."""
 
 
@@ -465,8 +465,8 @@ def export(
     episodes: Sequence[str] = (),
     most: int = MOST,
     labels: str | None = None,
-    watch: Watch = lambda done, whole: None,
-) -> Exported:
+    watch: ExportWatch = lambda done, whole: None,
+) -> ExportedReport:
     """Write a report, replacing an older one.
 
     Args:
@@ -490,7 +490,7 @@ def export(
         raise UnknownName.of(f"labelling of {row.path}", labels, names)
     known = _all(inspector, id)
     chosen = _chosen(row, known, episodes, most)
-    packing = Packing(inspector, id, chosen, known=known, labels=labels)
+    packing = ReportPacker(inspector, id, chosen, known=known, labels=labels)
     if chosen and not packing.chosen:
         raise RunFormatError(f"no episode that was to be taken can be opened: {packing.unread[0]}")
     for done, one in enumerate(packing.chosen, start=1):
@@ -501,7 +501,7 @@ def export(
         write_atomic(out, content)
     except OSError as error:
         raise StoreFailure(f"{out}: cannot be written: {error.strerror or error}") from None
-    return Exported(
+    return ExportedReport(
         path=out,
         episodes=len(packing.chosen),
         of=len(known),

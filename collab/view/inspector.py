@@ -25,24 +25,24 @@ from collab.view import overview, runs, training
 from collab.view import search as finds
 from collab.view import step as screens
 from collab.view.common import SHORT, short
-from collab.view.episodes import Trace, episode_view, page, rows_of
-from collab.view.readers import Opened, spare_folder
-from collab.view.runs import Root
+from collab.view.episodes import ActionTrace, episode_view, page, rows_of
+from collab.view.readers import OpenRun, spare_folder
+from collab.view.runs import ListedRun
 from collab.view.schema.episodes import (
-    Comparison,
+    ComparisonView,
     EpisodeFilter,
-    EpisodePair,
+    EpisodePairView,
     EpisodeRow,
-    Episodes,
+    EpisodesView,
     EpisodeView,
-    Finds,
-    Hits,
+    FoundStepsView,
+    HitsView,
 )
-from collab.view.schema.runs import Growth, Overview, Problem, Problems, RunRow, Runs, RunView
-from collab.view.schema.step import CellWhole, Critics, Screen, ScreenWhole, StepView
+from collab.view.schema.runs import GrowthView, ProblemsView, ProblemView, RunOverview, RunRow, RunsView, RunView
+from collab.view.schema.step import CriticsView, ScreenView, StepView, WholeCellView, WholeScreenView
 from collab.view.search import critics, judged
 from collab.view.step import FINAL, cell_whole, drawn, picture, screen_view, screen_whole, step_view
-from collab.view.training import UNREADABLE, Desk
+from collab.view.training import UNREADABLE, ViewContext
 
 _FIRST = "SELECT trajectory, step FROM steps JOIN episodes USING (key) LIMIT 1"
 
@@ -59,7 +59,7 @@ class Inspector:
     """
 
     def __init__(self, paths: Sequence[Path], *, spares: Path | None = None) -> None:
-        self._desk = Desk(paths, spares or spare_folder())
+        self._desk = ViewContext(paths, spares or spare_folder())
 
     def warm(self) -> None:
         """Load what reads runs, open those that were named, or a folder's newest, and a step of each.
@@ -80,10 +80,10 @@ class Inspector:
 
     # ------------------------------------------------------------------------------------------------ the runs
 
-    def runs(self) -> Runs:
+    def runs(self) -> RunsView:
         """All runs and trainings, newest first; those that cannot be read last."""
         rows = [self.row(root.id) for root in self._desk.roots.top()]
-        return Runs(collab=collab.__version__, runs=sorted(rows, key=lambda row: row.created, reverse=True))
+        return RunsView(collab=collab.__version__, runs=sorted(rows, key=lambda row: row.created, reverse=True))
 
     def ids(self) -> list[str]:
         """Of all runs and trainings that are listed."""
@@ -117,12 +117,12 @@ class Inspector:
                 config=runs.config_text(root, run.reader),
             )
 
-    def overview(self, id: str, labels: str | None = None) -> Overview:
+    def overview(self, id: str, labels: str | None = None) -> RunOverview:
         """A run or a training in numbers."""
         root = self._desk.roots.find(id)
         return self._desk.fresh(root, f"overview {labels!r}", lambda: self._overview(root, labels))
 
-    def problems(self, id: str) -> Problems:
+    def problems(self, id: str) -> ProblemsView:
         """All that cannot be read."""
         root = self._desk.roots.find(id)
         if root.kind == "training":
@@ -132,26 +132,28 @@ class Inspector:
                 for part in self._desk.roots.parts(root)
                 for one in self.problems(part.id).problems
             ]
-            return Problems(problems=[*own, *inside])
+            return ProblemsView(problems=[*own, *inside])
         try:
             with self._desk.opened(root.path) as run:
                 found = [*run.reader.problems, *run.beside.problems()]
         except RunFormatError as error:
-            return Problems(problems=[Problem(file=".", line=None, reason=str(error))])
-        return Problems(problems=[Problem(file=one.file, line=one.line, reason=short(one.reason)) for one in found])
+            return ProblemsView(problems=[ProblemView(file=".", line=None, reason=str(error))])
+        return ProblemsView(
+            problems=[ProblemView(file=one.file, line=one.line, reason=short(one.reason)) for one in found]
+        )
 
-    def growth(self, id: str) -> Growth:
+    def growth(self, id: str) -> GrowthView:
         """Where it stands, cheaply: for whoever waits for news."""
         root = self._desk.roots.find(id)
         state = self._desk.state(root)
         row = self.row(id) if root.kind == "training" else self._desk.known_row(root)
         if row is not None:
-            return Growth(id=id, state=state, status=row.status, done=row.done, steps=row.steps)
+            return GrowthView(id=id, state=state, status=row.status, done=row.done, steps=row.steps)
         with self._desk.run(id) as (_, run):
             done, steps = run.reader.query(
                 "SELECT (SELECT count(*) FROM episodes WHERE state != 'unfinished'), (SELECT count(*) FROM steps)"
             )[0]
-            return Growth(id=id, state=state, status=run.reader.status, done=done, steps=steps)
+            return GrowthView(id=id, state=state, status=run.reader.status, done=done, steps=steps)
 
     def state(self, id: str) -> str:
         """Changes when something was written; reads no run."""
@@ -159,13 +161,13 @@ class Inspector:
 
     # -------------------------------------------------------------------------------------------- the episodes
 
-    def episodes(self, id: str, wanted: EpisodeFilter) -> Episodes:
+    def episodes(self, id: str, wanted: EpisodeFilter) -> EpisodesView:
         """The episodes that pass a filter; of a training, those of its rollouts."""
         return page(self._episodes(id), wanted)
 
     def finds(
         self, id: str, kind: Literal["first-wrong", "overruled", "disagrees"], labels: str | None = None
-    ) -> Finds:
+    ) -> FoundStepsView:
         """Steps of one kind; of a training, those of its rollouts."""
         found = [
             finds.finds(root, run, rows_of(root, run), kind, run.beside.chosen(labels, known=False))
@@ -173,9 +175,9 @@ class Inspector:
         ]
         named = next((one.labels for one in found if one.labels is not None), None)
         rows = [row for one in found for row in one.rows]
-        return Finds(kind=kind, labels=named, judged=sum(one.judged for one in found), rows=rows)
+        return FoundStepsView(kind=kind, labels=named, judged=sum(one.judged for one in found), rows=rows)
 
-    def search(self, id: str, q: str) -> Hits:
+    def search(self, id: str, q: str) -> HitsView:
         """Where words stand; of a training, in its rollouts."""
         q, most = q[:SHORT], finds.MOST_HITS + 1
         rows: list[Any] = []
@@ -183,7 +185,7 @@ class Inspector:
             rows += finds.hits(root, run, q, most - len(rows))
             if len(rows) >= most:
                 break
-        return Hits(q=q, rows=rows[: most - 1], more=len(rows) >= most)
+        return HitsView(q=q, rows=rows[: most - 1], more=len(rows) >= most)
 
     def episode(self, id: str, episode: str, labels: str | None = None) -> EpisodeView:
         """An episode with its steps in lines."""
@@ -197,32 +199,34 @@ class Inspector:
         with self._desk.run(id) as (root, run):
             return step_view(root, run, episode, step, run.beside.chosen(labels))
 
-    def final(self, id: str, episode: str) -> Screen:
+    def final(self, id: str, episode: str) -> ScreenView:
         """The screen after the last action."""
         with self._desk.run(id) as (root, run):
             seen = _seen(run, episode, FINAL)
             return screen_view(seen, run=id, directory=root.path, episode=episode, step=None)
 
-    def cell(self, id: str, episode: str, step: int, agent: str, round: int, labels: str | None = None) -> CellWhole:
+    def cell(
+        self, id: str, episode: str, step: int, agent: str, round: int, labels: str | None = None
+    ) -> WholeCellView:
         """The exact words of a cell."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
             told = judged(run, run.beside.chosen(labels), episode, goal, one)
             return cell_whole(run.reader, one, agent, round, told)
 
-    def cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[CellWhole]:
+    def cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[WholeCellView]:
         """The exact words of all cells of a step, in conversation order."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
             told = judged(run, run.beside.chosen(labels), episode, goal, one)
             return [cell_whole(run.reader, one, cell.agent, cell.round, told) for cell in one.matrix]
 
-    def screen(self, id: str, episode: str, step: str) -> ScreenWhole:
+    def screen(self, id: str, episode: str, step: str) -> WholeScreenView:
         """The long parts of a screen; `step` is a number or "final"."""
         with self._desk.run(id) as (_, run):
             return screen_whole(_seen(run, episode, step))
 
-    def critics(self, id: str, episode: str, step: int) -> Critics:
+    def critics(self, id: str, episode: str, step: int) -> CriticsView:
         """Every labelling on a step."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
@@ -245,13 +249,13 @@ class Inspector:
 
     # ------------------------------------------------------------------------------------------- two beside each
 
-    def compare(self, a: str, b: str) -> Comparison:
+    def compare(self, a: str, b: str) -> ComparisonView:
         """Two runs or trainings on equal instances."""
         return compared.comparison(self._compared(a), self._compared(b))
 
     def compare_episodes(
         self, a: str, b: str, episode_a: str, episode_b: str, labels: str | None = None
-    ) -> EpisodePair:
+    ) -> EpisodePairView:
         """Two episodes step by step; a labelling that one of their runs lacks is not shown for it."""
         with self._desk.run(a) as (root_a, run_a), self._desk.run(b) as (root_b, run_b):
             return compared.episode_pair(
@@ -261,7 +265,7 @@ class Inspector:
 
     # -------------------------------------------------------------------------------------------------- inside
 
-    def _overview(self, root: Root, labels: str | None) -> Overview:
+    def _overview(self, root: ListedRun, labels: str | None) -> RunOverview:
         if root.kind == "training":
             return training.overview(self._desk, root, labels)
         with self._desk.opened(root.path) as run:
@@ -270,14 +274,14 @@ class Inspector:
     def _episodes(self, id: str) -> list[EpisodeRow]:
         return [row for root, run in self._desk.readable(id) for row in rows_of(root, run)]
 
-    def _compared(self, id: str) -> tuple[RunRow, Sequence[EpisodeRow], dict[tuple[str, str], Trace]]:
-        traces: dict[tuple[str, str], Trace] = {}
+    def _compared(self, id: str) -> tuple[RunRow, Sequence[EpisodeRow], dict[tuple[str, str], ActionTrace]]:
+        traces: dict[tuple[str, str], ActionTrace] = {}
         for root, run in self._desk.readable(id):
             traces |= {(root.id, episode): trace for episode, trace in compared.traces_of(run).items()}
         return self.row(id), self._episodes(id), traces
 
 
-def _seen(run: Opened, episode: str, step: str) -> Observation:
+def _seen(run: OpenRun, episode: str, step: str) -> Observation:
     """The screen before a step, or the last one."""
     if step != FINAL:
         if not step.isascii() or not step.isdecimal() or len(step) > 9:

@@ -49,7 +49,7 @@ from collab.view.common import lines_about, trouble
 
 Cells: TypeAlias = tuple[tuple[str, int], ...]
 """Agent and round, in conversation order."""
-Key: TypeAlias = tuple[str, int]
+StepId: TypeAlias = tuple[str, int]
 """Trajectory and step."""
 
 Sums: TypeAlias = tuple[int, int | None, int | None, float | None]
@@ -60,7 +60,7 @@ _JUDGEMENT: TypeAdapter[Judgement] = TypeAdapter(Judgement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class StepScores:
     """What a labelling says about a step."""
 
     cells: Cells
@@ -84,12 +84,12 @@ class Said:
 
 
 @dataclass(slots=True)
-class Labelling:
+class StoredLabelling:
     """A folder of judgements, as far as it was read."""
 
     run: Path
     name: str
-    said: dict[Key, Said] = field(default_factory=dict)
+    said: dict[StepId, StepScores] = field(default_factory=dict)
     """Of several on one step the last judgement."""
     problems: list[Problem] = field(default_factory=list)
     _read: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -132,15 +132,15 @@ class Labelling:
             self._trouble(Problem(file=f"{LABELS}/{self.name}", line=None, reason=str(error)))
         return before != (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
 
-    def judgement(self, said: Said) -> Judgement:
+    def judgement(self, said: StepScores) -> Judgement:
         """The whole judgement; OSError or ValueError where it cannot be read any more."""
         assert said.place is not None
         content = from_json(log.read(self.folder, said.place))
         return _JUDGEMENT.validate_python({name: value for name, value in content.items() if name != "type"})
 
-    def about(self, trajectory: str) -> Mapping[Key, Said]:
+    def about(self, trajectory: str) -> Mapping[StepId, StepScores]:
         """What it says about one trajectory: read from its files now, for whoever does not wait for all of them."""
-        found = Labelling(self.run, self.name)
+        found = StoredLabelling(self.run, self.name)
         with contextlib.suppress(OSError):  # told when all is read
             for segment in log.segments(self.folder):
                 path = self.folder / log.FOLDER / segment
@@ -180,7 +180,7 @@ class Labelling:
         words = [(one["cell"], one["score"], one["missing"]) for one in rewards["rewards"]]
         cells = tuple((agent, round) for (agent, round), _, _ in words)
         missing = tuple(why for _, _, why in words) if any(why is not None for _, _, why in words) else ()
-        self.said[rewards["trajectory"], rewards["step"]] = Said(
+        self.said[rewards["trajectory"], rewards["step"]] = StepScores(
             cells=self._one(cells),
             scores=_scores(score for _, score, _ in words),
             missing=self._one(missing),
@@ -192,17 +192,17 @@ class Labelling:
         return self._known.setdefault(value, value)
 
 
-def read_labelling(run: Path, name: str) -> Labelling:
+def read_labelling(run: Path, name: str) -> StoredLabelling:
     """All of it."""
-    one = Labelling(run, name)
+    one = StoredLabelling(run, name)
     one.refresh()
     return one
 
 
-def logged(labels: Iterable[Label], maker: str) -> Mapping[Key, Said]:
+def logged(labels: Iterable[Label], maker: str) -> Mapping[StepId, StepScores]:
     """What somebody says in the run's own log."""
     return {
-        (rewards.trajectory, rewards.step): Said(
+        (rewards.trajectory, rewards.step): StepScores(
             cells=tuple((one.cell.agent, one.cell.round) for one in rewards.rewards),
             scores=_scores(one.score for one in rewards.rewards),
             missing=tuple(one.missing for one in rewards.rewards),
@@ -231,8 +231,8 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _none(failed: str, place: Place) -> Said:
-    return Said(cells=(), scores=array("d"), missing=(), place=place, failed=failed)
+def _none(failed: str, place: Place) -> StepScores:
+    return StepScores(cells=(), scores=array("d"), missing=(), place=place, failed=failed)
 
 
 def _scores(scores: Iterable[float | None]) -> array[float]:
@@ -267,7 +267,7 @@ class PairSet:
         self._ids: list[str] = []
         self._sources: list[str] = []
         self._places: list[tuple[int, int]] = []
-        self._at: defaultdict[Key, list[int]] = defaultdict(list)
+        self._at: defaultdict[StepId, list[int]] = defaultdict(list)
         self._made = (run, name)
         self._state = stored_state(run, name)
         why = trouble(run, self._path)
@@ -306,7 +306,7 @@ class PairSet:
         numbers = {number for (trajectory, _), found in self._at.items() if wanted(trajectory) for number in found}
         return Counter(self._sources[number] for number in sorted(numbers))
 
-    def beginning(self, letters: str) -> Iterator[tuple[str, Key]]:
+    def beginning(self, letters: str) -> Iterator[tuple[str, StepId]]:
         """Ids that begin with these letters, each with the first step that it is about."""
         found = {number for number, id in enumerate(self._ids) if id.startswith(letters)}
         for key in sorted(self._at) if found else ():
@@ -384,7 +384,7 @@ _R = TypeVar("_R", bound=_Read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class StepVerdict:
     """What a labelling says about a step."""
 
     judgement: Judgement | None
@@ -393,7 +393,7 @@ class Verdict:
     """Why not; None when there is a judgement."""
 
 
-class Beside:
+class StoredLabels:
     """Of one run; safe to use from several threads."""
 
     def __init__(self, reader: RunReader) -> None:
@@ -403,7 +403,7 @@ class Beside:
         """Held by who reads a file whole, so that nobody else does, too; taken before the mutex."""
         self._there: tuple[Sequence[str], Sequence[str]] = ((), ())
         """Names of labellings and of sets of pairs."""
-        self._labels: dict[str, Labelling] = {}
+        self._labels: dict[str, StoredLabelling] = {}
         self._pairs: dict[str, PairSet] = {}
         """Both as far as they were read whole."""
         self._glance: dict[str, tuple[object, Any]] = {}
@@ -456,7 +456,7 @@ class Beside:
             raise UnknownName.of(f"labelling of {self._reader.directory}", asked, names)
         return asked if asked in names else None
 
-    def said(self, labels: str, trajectory: str | None = None) -> Mapping[Key, Said]:
+    def said(self, labels: str, trajectory: str | None = None) -> Mapping[StepId, StepScores]:
         """What a labelling says now, by trajectory and step: about at least one trajectory, or about all."""
         if labels.startswith(LOG):
             return logged(self._logged(trajectory), labels.removeprefix(LOG))
@@ -473,9 +473,9 @@ class Beside:
             mine = (label for label in self._logged() if label.maker == maker)
             return next((one.critic for label in mine for one in label.rewards), None)
         self._check(labels)
-        return Labelling(self._reader.directory, labels).critic
+        return StoredLabelling(self._reader.directory, labels).critic
 
-    def verdict(self, labels: str, trajectory: str, step: int) -> Verdict | None:
+    def verdict(self, labels: str, trajectory: str, step: int) -> StepVerdict | None:
         """What a labelling says about a step; None when it says nothing."""
         if labels.startswith(LOG):
             return self._from_log(labels.removeprefix(LOG), trajectory, step)
@@ -483,11 +483,11 @@ class Beside:
         if said is None:
             return None
         if said.failed is not None:
-            return Verdict(judgement=None, failed=said.failed)
+            return StepVerdict(judgement=None, failed=said.failed)
         try:
-            return Verdict(judgement=Labelling(self._reader.directory, labels).judgement(said), failed=None)
+            return StepVerdict(judgement=StoredLabelling(self._reader.directory, labels).judgement(said), failed=None)
         except (OSError, ValueError) as error:
-            return Verdict(judgement=None, failed=f"its judgement cannot be read: {first_line(error)}")
+            return StepVerdict(judgement=None, failed=f"its judgement cannot be read: {first_line(error)}")
 
     # ------------------------------------------------------------------------------------------------ pairs
 
@@ -513,7 +513,7 @@ class Beside:
         logged = [(f"{LOG}{label.maker}", pair) for label in self._logged(trajectory) for pair in label.pairs]
         return found + [one for one in logged if (trajectory, step) in _where(one[1])]
 
-    def pairs_beginning(self, letters: str) -> list[tuple[str, Key]]:
+    def pairs_beginning(self, letters: str) -> list[tuple[str, StepId]]:
         """Ids of stored pairs that begin with these letters, each with the first step that it is about."""
         return [found for name in self.pair_sets() for found in self._set(name).beginning(letters)]
 
@@ -579,7 +579,7 @@ class Beside:
         if labels not in self._there[0]:
             raise UnknownName.of("labelling", labels, self.labellings())
 
-    def _labelling(self, name: str) -> Labelling:
+    def _labelling(self, name: str) -> StoredLabelling:
         """A labelling, read whole."""
         self._check(name)
         return self._whole(self._labels, name, lambda: read_labelling(self._reader.directory, name))
@@ -592,9 +592,9 @@ class Beside:
         state = (trajectory, stored_state(run, name))
         return self._glanced(f"{store.FOLDER}/{name}", state, lambda: PairSet(run, name, about=trajectory))
 
-    def _said_about(self, name: str, trajectory: str) -> Mapping[Key, Said]:
+    def _said_about(self, name: str, trajectory: str) -> Mapping[StepId, StepScores]:
         self._check(name)
-        labelling = Labelling(self._reader.directory, name)
+        labelling = StoredLabelling(self._reader.directory, name)
         state = (trajectory, labelling.sizes())
         return self._glanced(f"{LABELS}/{name}", state, lambda: labelling.about(trajectory))
 
@@ -632,13 +632,13 @@ class Beside:
         known = "SELECT 1 FROM labels WHERE trajectory = coalesce(?, trajectory) LIMIT 1"
         return self._reader.labels(trajectory) if self._reader.query(known, trajectory) else []
 
-    def _from_log(self, maker: str, trajectory: str, step: int) -> Verdict | None:
+    def _from_log(self, maker: str, trajectory: str, step: int) -> StepVerdict | None:
         for label in self._logged(trajectory):
             for rewards in label.rewards:
                 if (label.maker, rewards.step) == (maker, step):
-                    return Verdict(judgement=Judgement(case="", rewards=rewards), failed=None)
+                    return StepVerdict(judgement=Judgement(case="", rewards=rewards), failed=None)
         return None
 
 
-def _where(pair: PreferencePair) -> set[Key]:
+def _where(pair: PreferencePair) -> set[StepId]:
     return {(one.trajectory, one.step) for one in (*pair.chosen, *pair.rejected)}

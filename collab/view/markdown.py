@@ -18,7 +18,17 @@ from itertools import chain
 from collab.evaluation.metrics import FEW, FEW_TOLD
 from collab.utils.text import amount
 from collab.view.plots import REHEARSAL, Figure, rewards_of
-from collab.view.schema.runs import Edge, EpochView, Heat, Overview, Problem, Rate, RunRow, RunView, Spending
+from collab.view.schema.runs import (
+    Edge,
+    EpochView,
+    HeatView,
+    ProblemView,
+    RateView,
+    RunOverview,
+    RunRow,
+    RunView,
+    SpendingView,
+)
 
 DASH = "–"
 """For what is not known."""
@@ -62,7 +72,10 @@ _PROBLEMS = 20
 
 
 def report(
-    view: RunView, overview: Overview, problems: Sequence[Problem] = (), pictures: Iterable[tuple[Figure, str]] = ()
+    view: RunView,
+    overview: RunOverview,
+    problems: Sequence[ProblemView] = (),
+    pictures: Iterable[tuple[Figure, str]] = (),
 ) -> str:
     """The whole document.
 
@@ -89,7 +102,7 @@ def report(
 # ------------------------------------------------------------------------------------------------------- sections
 
 
-def _head(view: RunView, overview: Overview) -> Iterator[str]:
+def _head(view: RunView, overview: RunOverview) -> Iterator[str]:
     run = overview.run
     training = run.kind == "training"
     unit = "epoch" if training else "episode"
@@ -116,7 +129,7 @@ def _head(view: RunView, overview: Overview) -> Iterator[str]:
     yield from table(("", ""), ((name, safe(told)) for name, told in facts.items() if told))
 
 
-def _success(view: RunView, overview: Overview) -> Iterator[str]:
+def _success(view: RunView, overview: RunOverview) -> Iterator[str]:
     run = overview.run
     yield "## Success"
     yield ""
@@ -137,7 +150,7 @@ def _success(view: RunView, overview: Overview) -> Iterator[str]:
             yield ""
 
 
-def _counted(view: RunView, overview: Overview) -> str:
+def _counted(view: RunView, overview: RunOverview) -> str:
     """Over which episodes `RunRow.success` is."""
     run = overview.run
     if run.kind == "training":
@@ -153,7 +166,7 @@ def _counted(view: RunView, overview: Overview) -> str:
     return f"over planned episodes{rest}"
 
 
-def _epochs(overview: Overview) -> Iterator[str]:
+def _epochs(overview: RunOverview) -> Iterator[str]:
     yield "## Epochs"
     yield ""
     rows = [
@@ -186,7 +199,7 @@ def _rewards(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield from table(heads, (row for epoch, heat in judged for row in _heat(epoch, heat, rounds)))
 
 
-def _heat(epoch: EpochView, heat: Heat, rounds: int) -> Iterator[tuple[object, ...]]:
+def _heat(epoch: EpochView, heat: HeatView, rounds: int) -> Iterator[tuple[object, ...]]:
     means = rewards_of(epoch)
     for agent, rates in zip(heat.agents, heat.rates, strict=True):
         told = [_share(rate) for rate in rates]
@@ -257,7 +270,7 @@ def _cost(run: RunRow) -> str:
     return "cost not known" if run.cost_usd is None else f"{run.cost_usd:.4f} USD"
 
 
-def _sums(parts: Sequence[Spending]) -> tuple[str, ...]:
+def _sums(parts: Sequence[SpendingView]) -> tuple[str, ...]:
     def total(values: Iterable[float | None], digits: int = 0) -> str:
         known = [value for value in values if value is not None]
         return f"{sum(known):.{digits}f}" if known else DASH
@@ -314,7 +327,7 @@ def _pictures(pictures: Iterable[tuple[Figure, str]]) -> Iterator[str]:
         yield ""
 
 
-def _unreadable(problems: Sequence[Problem]) -> Iterator[str]:
+def _unreadable(problems: Sequence[ProblemView]) -> Iterator[str]:
     if not problems:
         return
     yield "## What cannot be read"
@@ -331,7 +344,7 @@ def _unreadable(problems: Sequence[Problem]) -> Iterator[str]:
 # --------------------------------------------------------------------------------------------------------- cells
 
 
-def _rate(rate: Rate | None) -> str:
+def _rate(rate: RateView | None) -> str:
     """Percent, interval and episodes, as in the tables of evaluations: 12.5 [8.9, 17.3] (216)."""
     if rate is None or rate.value is None or rate.low is None or rate.high is None:
         return DASH

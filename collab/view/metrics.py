@@ -12,7 +12,7 @@ from collab.loop.record import EpochDir
 from collab.loop.record import Trained as RecordedTrained
 from collab.trainers.callbacks import over_pairs
 from collab.view.common import short, trouble
-from collab.view.schema.runs import Measure, Problem, Trained
+from collab.view.schema.runs import MeasureView, ProblemView, TrainedView
 
 _MEASURES = 200
 """Of a policy and an epoch that are shown."""
@@ -23,7 +23,7 @@ MOST = 1 << 53
 """Beyond it the page could not tell two steps apart."""
 
 
-def policies_in_training(folder: EpochDir) -> list[Trained]:
+def policies_in_training(folder: EpochDir) -> list[TrainedView]:
     """Policies of which there are measures, while the epoch is not over."""
     base = folder.training("shared")
     found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
@@ -31,19 +31,19 @@ def policies_in_training(folder: EpochDir) -> list[Trained]:
     return [_measured_policy(policy, _metrics(folder, path)) for policy, path in found]
 
 
-def problems_in_metrics(training: Path) -> list[Problem]:
+def problems_in_metrics(training: Path) -> list[ProblemView]:
     """Lines in the logs of all its epochs that are left out of the curves."""
     paths = [path for pattern in LOGS for path in sorted(training.glob(pattern)) if trouble(training, path) is None]
     return [
-        Problem(file=path.relative_to(training).as_posix(), line=number, reason=why)
+        ProblemView(file=path.relative_to(training).as_posix(), line=number, reason=why)
         for path in paths
         for number, why in _read(path)[1]
     ]
 
 
-def recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -> Trained:
+def recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -> TrainedView:
     """One that was trained, as its epoch's record has it."""
-    return Trained(
+    return TrainedView(
         policy=short(policy),
         measures=_thinned(_metrics(folder, folder.training(policy))),
         steps=one.steps,
@@ -56,9 +56,9 @@ def recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -> Trai
     )
 
 
-def untrained_policy(policy: str, why: str) -> Trained:
+def untrained_policy(policy: str, why: str) -> TrainedView:
     """One that stayed what it was."""
-    return Trained(
+    return TrainedView(
         policy=short(policy),
         measures=(),
         steps=0,
@@ -74,9 +74,9 @@ def untrained_policy(policy: str, why: str) -> Trained:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _measured_policy(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
+def _measured_policy(policy: str, lines: Sequence[Mapping[str, Any]]) -> TrainedView:
     last: Mapping[str, Any] = lines[-1] if lines else {}
-    return Trained(
+    return TrainedView(
         policy=policy,
         measures=_thinned(lines),
         steps=last.get("step", 0),
@@ -137,12 +137,12 @@ def _unfit(line: Any) -> str | None:
     return None if line.get("loss") is not None else "tells no loss"
 
 
-def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[Measure]:
+def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[MeasureView]:
     """Evenly spread, the first and the last among them."""
     most = min(len(lines), _MEASURES)
     places = {round(place * (len(lines) - 1) / max(1, most - 1)) for place in range(most)}
     return [
-        Measure(
+        MeasureView(
             step=line["step"],
             loss=line["loss"],
             margin=line.get("margin"),

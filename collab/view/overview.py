@@ -16,19 +16,19 @@ from collab.algorithms.collabuiagents.metrics import PairCounts
 from collab.errors import CollabError
 from collab.evaluation.metrics import Rate as Counted
 from collab.preferences import store
-from collab.preferences.pairs import Source
+from collab.preferences.pairs import PairSource
 from collab.preferences.store import PairHead
 from collab.preferences.trajectory_pairs import SOURCE as WHOLE
 from collab.store.reader import RunReader
 from collab.view.common import short
-from collab.view.labels import Cells, Said
-from collab.view.readers import Opened, parts_of
-from collab.view.runs import Root, learned_from, rate, report_in
-from collab.view.schema.runs import Edge, EpochView, GraphView, Heat, Overview, RunRow, TaskRate
+from collab.view.labels import Cells, StepScores
+from collab.view.readers import OpenRun, parts_of
+from collab.view.runs import ListedRun, learned_from, rate, report_in
+from collab.view.schema.runs import Edge, EpochView, GraphView, HeatView, RunOverview, RunRow, TaskRateView
 from collab.view.search import HALF
 from collab.view.step import graph_layers, short_edges
 
-PAIR_SOURCES = frozenset({*get_args(Source), WHOLE})
+PAIR_SOURCES = frozenset({*get_args(PairSource), WHOLE})
 """Names that counts of pairs have for what made them; the other names are reasons why no pair was made."""
 _AMONG = "trajectory IN (SELECT value FROM json_each(?))"
 """Episodes whose names are given as a JSON list."""
@@ -48,27 +48,27 @@ SELECT trajectory, step FROM steps JOIN episodes USING (key) WHERE epoch = ? ORD
 """
 
 
-def overview(row: RunRow, root: Root, run: Opened, labels: str | None) -> Overview:
+def overview(row: RunRow, root: ListedRun, run: OpenRun, labels: str | None) -> RunOverview:
     """A run in numbers.
 
     Args:
         labels: whose rewards to count; None for none.
     """
     tasks, epochs = tasks_of(root, run.reader), epochs_of(root, run, labels)
-    return Overview(run=row, labels=labels, tasks=tasks, epochs=epochs, best=None)
+    return RunOverview(run=row, labels=labels, tasks=tasks, epochs=epochs, best=None)
 
 
-def tasks_of(root: Root, reader: RunReader) -> list[TaskRate]:
+def tasks_of(root: ListedRun, reader: RunReader) -> list[TaskRateView]:
     """Success per task, over the episodes that count (`report_in`)."""
     report = report_in(root, reader)
     hard = {planned.name: planned.difficulty for planned in reader.manifest.tasks}
     return [
-        TaskRate(name=short(one.name), difficulty=_short(hard.get(one.name)), success=rate(one.planned))
+        TaskRateView(name=short(one.name), difficulty=_short(hard.get(one.name)), success=rate(one.planned))
         for one in report.by_task
     ]
 
 
-def epochs_of(root: Root, run: Opened, labels: str | None) -> list[EpochView]:
+def epochs_of(root: ListedRun, run: OpenRun, labels: str | None) -> list[EpochView]:
     """The epochs of a run; arguments as `overview`. Computed again only when the run has grown.
 
     Votes, failures and rewards are of the episodes that count (`learned_from`), what was spent of all.
@@ -106,7 +106,7 @@ def graph_view(agents: Sequence[str], edges: Sequence[Edge]) -> GraphView:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _epochs(root: Root, run: Opened, labels: str | None) -> list[EpochView]:
+def _epochs(root: ListedRun, run: OpenRun, labels: str | None) -> list[EpochView]:
     numbers = [number for (number,) in run.reader.query("SELECT DISTINCT epoch FROM episodes ORDER BY epoch")]
     among = learned_from(root, run.reader)
     views = [_epoch(run, number, among, labels, alone=len(numbers) == 1) for number in numbers]
@@ -115,7 +115,7 @@ def _epochs(root: Root, run: Opened, labels: str | None) -> list[EpochView]:
     return views
 
 
-def _epoch(run: Opened, number: int, among: frozenset[str] | None, labels: str | None, *, alone: bool) -> EpochView:
+def _epoch(run: OpenRun, number: int, among: frozenset[str] | None, labels: str | None, *, alone: bool) -> EpochView:
     reader = run.reader
     episodes = _episodes(reader, number, among)
     names = json.dumps(sorted(episodes))
@@ -155,12 +155,12 @@ def _played(reader: RunReader, names: str) -> Counted:
     return Counted(successes=int(successes), episodes=int(episodes))
 
 
-def _words(run: Opened, episodes: Container[str], labels: str) -> list[Said]:
+def _words(run: OpenRun, episodes: Container[str], labels: str) -> list[StepScores]:
     """What a labelling says about the steps of some episodes."""
     return [said for (episode, _), said in run.beside.said(labels).items() if episode in episodes]
 
 
-def heat(shares: Mapping[str, Sequence[float | None]], order: Sequence[str], critic: str | None) -> Heat | None:
+def heat(shares: Mapping[str, Sequence[float | None]], order: Sequence[str], critic: str | None) -> HeatView | None:
     """Rewards per agent and round; None where nothing was judged.
 
     Args:
@@ -174,17 +174,17 @@ def heat(shares: Mapping[str, Sequence[float | None]], order: Sequence[str], cri
     nothing: Sequence[float | None] = (None,) * rounds
     agents = list(dict.fromkeys([*order, *shares]))
     rates = [shares.get(agent, nothing) for agent in agents]
-    return Heat(agents=agents, rounds=rounds, rates=rates, critic=_short(critic))
+    return HeatView(agents=agents, rounds=rounds, rates=rates, critic=_short(critic))
 
 
-def _heat(run: Opened, words: Sequence[Said], labels: str, graph: GraphView | None) -> Heat | None:
+def _heat(run: OpenRun, words: Sequence[StepScores], labels: str, graph: GraphView | None) -> HeatView | None:
     known = rates(words)
     rounds = range(1 + max((round for _, round in known), default=-1))
     shares = {agent: [known.get((agent, round)) for round in rounds] for agent, _ in known}
     return heat(shares, graph.agents if graph else (), run.beside.critic(labels))
 
 
-def rates(words: Iterable[Said]) -> dict[tuple[str, int], float]:
+def rates(words: Iterable[StepScores]) -> dict[tuple[str, int], float]:
     """Share of rewarded among judged cells, per agent and round; cells that were never judged are left out."""
     alike: defaultdict[Cells, list[array[float]]] = defaultdict(list)
     for said in words:
@@ -220,7 +220,7 @@ def _add_up(*counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _pairs(
-    run: Opened, number: int, episodes: Container[str], *, alone: bool
+    run: OpenRun, number: int, episodes: Container[str], *, alone: bool
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Return pairs by source and, where the run is one epoch, by cause what no pair was made of."""
     last = run.beside.last_pairs()

@@ -34,7 +34,7 @@ from collab.graphs import draw
 from collab.graphs.dag import Dag
 from collab.utils.files import write_atomic
 from collab.view.raster import to_png
-from collab.view.schema.runs import EpochView, GraphView, Overview, Rate, Spending, TaskRate
+from collab.view.schema.runs import EpochView, GraphView, RateView, RunOverview, SpendingView, TaskRateView
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A7B00", "#4D4D4D")
 """Of Okabe and Ito, yellow and black exchanged for what can be read on white."""
@@ -392,7 +392,7 @@ class Figure:
     svg: str
 
 
-def figures(overview: Overview) -> tuple[Figure, ...]:
+def figures(overview: RunOverview) -> tuple[Figure, ...]:
     """All plots for which there are numbers, in the order of the overview."""
     note = _note(overview)
     parts = (
@@ -441,15 +441,15 @@ def write_figures(drawn: Sequence[Figure], folder: Path) -> list[Path]:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _note(overview: Overview) -> str:
+def _note(overview: RunOverview) -> str:
     run = overview.run
     told = f"{run.environment}, {run.agents} on {run.graph}, seed {run.seed}"
     return f"{REHEARSAL}; {told}" if run.privileged else told
 
 
-def _success(overview: Overview, note: str) -> Iterator[Figure]:
+def _success(overview: RunOverview, note: str) -> Iterator[Figure]:
     """Success over epochs, where there are several; success per task."""
-    kinds: tuple[tuple[str, Callable[[EpochView], Rate | None]], ...] = (
+    kinds: tuple[tuple[str, Callable[[EpochView], RateView | None]], ...] = (
         ("held out", lambda one: one.measured),
         ("played", lambda one: one.played),
     )
@@ -464,13 +464,13 @@ def _success(overview: Overview, note: str) -> Iterator[Figure]:
         yield Figure(name="success-tasks", title=title, svg=bars(title, rows, most=1.0, note=note))
 
 
-def _rate(epoch: EpochView, rate: Rate | None) -> Point:
+def _rate(epoch: EpochView, rate: RateView | None) -> Point:
     if rate is None or rate.value is None:
         return Point(x=epoch.epoch, y=None)
     return Point(x=epoch.epoch, y=rate.value, low=rate.low, high=rate.high)
 
 
-def _task(task: TaskRate) -> Bar:
+def _task(task: TaskRateView) -> Bar:
     rate = task.success
     told = "–" if rate.value is None else f"{100 * rate.value:.0f}% ({rate.successes}/{rate.episodes})"
     return Bar(name=task.name, value=rate.value, told=told, low=rate.low, high=rate.high)
@@ -525,7 +525,7 @@ def _votes(epochs: Sequence[EpochView], note: str) -> Iterator[Figure]:
 
 
 def _counted(
-    name: str, title: str, counts: Sequence[Mapping[str, float]], overview: Overview, note: str
+    name: str, title: str, counts: Sequence[Mapping[str, float]], overview: RunOverview, note: str
 ) -> Iterator[Figure]:
     """Numbers by cause: lines over epochs, or bars where there is one epoch."""
     causes = list(dict.fromkeys(cause for one in counts for cause in one))
@@ -567,13 +567,13 @@ def _training(epochs: Sequence[EpochView], note: str) -> Iterator[Figure]:
             yield Figure(name=name, title=title, svg=svg)
 
 
-def _spent(overview: Overview, note: str) -> Iterator[Figure]:
-    def tokens(one: Spending) -> float | None:
+def _spent(overview: RunOverview, note: str) -> Iterator[Figure]:
+    def tokens(one: SpendingView) -> float | None:
         told = [count for count in (one.prompt_tokens, one.completion_tokens) if count is not None]
         return sum(told) if told else None
 
     clock = "Seconds by part" if overview.run.kind == "training" else "Seconds by part, added up over episodes"
-    measures: tuple[tuple[str, str, Callable[[Spending], float | None]], ...] = (
+    measures: tuple[tuple[str, str, Callable[[SpendingView], float | None]], ...] = (
         ("tokens", "Tokens by part", tokens),
         ("seconds", clock, lambda one: one.seconds),
     )

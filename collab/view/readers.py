@@ -33,8 +33,8 @@ from collab.store.index import Index
 from collab.store.reader import RunReader
 from collab.store.usage import CALLS
 from collab.view import common
-from collab.view.labels import NOTHING, Beside, Sums
-from collab.view.schema.runs import Spending
+from collab.view.labels import NOTHING, StoredLabels, Sums
+from collab.view.schema.runs import SpendingView
 
 UNUSED_DAYS = 30
 """After which the index of a run at which nobody looked is deleted."""
@@ -84,7 +84,7 @@ def disk_state(directory: Path) -> str:
     return hashlib.sha256("\n".join([*parts, str(owner)]).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-class Opened:
+class OpenRun:
     """A run that is open, with what was computed from it.
 
     Raises:
@@ -100,7 +100,7 @@ class Opened:
         self.users = 0
         """Requests that hold it now."""
         self.dropped = False
-        self._beside = Beside(self.reader)
+        self._beside = StoredLabels(self.reader)
         self._kept: dict[str, tuple[tuple[Any, ...], Any]] = {}
         self._mutex = threading.RLock()
         self.weight = 0
@@ -108,7 +108,7 @@ class Opened:
         self._weigh()
 
     @property
-    def beside(self) -> Beside:
+    def beside(self) -> StoredLabels:
         """Judgements and pairs, as they are now."""
         self._beside.refresh()
         return self._beside
@@ -144,7 +144,7 @@ class Opened:
             return found
 
 
-class Pool:
+class ReaderPool:
     """Open runs by directory. Safe to use from several threads.
 
     Args:
@@ -156,10 +156,10 @@ class Pool:
         self._spares = spares
         self._mutex = threading.RLock()
         self._locks: dict[Path, threading.Lock] = {}
-        self._held: OrderedDict[Path, Opened] = OrderedDict()
+        self._held: OrderedDict[Path, OpenRun] = OrderedDict()
 
     @contextlib.contextmanager
-    def opened(self, directory: Path) -> Iterator[Opened]:
+    def opened(self, directory: Path) -> Iterator[OpenRun]:
         """A run as it is now, open at least to the end of the block.
 
         Raises:
@@ -181,13 +181,13 @@ class Pool:
             for path in list(self._held):
                 self._drop(path)
 
-    def _taken(self, directory: Path) -> Opened:
+    def _taken(self, directory: Path) -> OpenRun:
         with self._mutex:
             alone = self._locks.setdefault(directory, threading.Lock())
         with alone:
             one = self._fitting(directory)
             if one is None:
-                one = Opened(directory, spare_of(directory, self._spares))
+                one = OpenRun(directory, spare_of(directory, self._spares))
                 with self._mutex:
                     one.users += 1
                     self._held[directory] = one
@@ -197,7 +197,7 @@ class Pool:
                 self._make_room()
             return one
 
-    def _fitting(self, directory: Path) -> Opened | None:
+    def _fitting(self, directory: Path) -> OpenRun | None:
         """The one that is held, with one user more; None where none is, or it is of another run by now."""
         with self._mutex:
             one = self._held.get(directory)
@@ -214,7 +214,7 @@ class Pool:
                 self._given_back(one)
         return one if fits else None
 
-    def _given_back(self, one: Opened) -> None:
+    def _given_back(self, one: OpenRun) -> None:
         with self._mutex:
             one.users -= 1
             if one.dropped and not one.users:
@@ -297,7 +297,7 @@ def paid(reader: RunReader) -> Sums:
     )
 
 
-def parts_of(run: Opened, epoch: int, played: tuple[float, float], *, alone: bool) -> Iterator[Spending]:
+def parts_of(run: OpenRun, epoch: int, played: tuple[float, float], *, alone: bool) -> Iterator[SpendingView]:
     """By part: deliberation, environment, critic, adversary, and what became no recorded step.
 
     Args:
@@ -314,7 +314,7 @@ def parts_of(run: Opened, epoch: int, played: tuple[float, float], *, alone: boo
     yield from asked(run, of.__contains__, alone=alone)
 
 
-def asked(run: Opened, wanted: Callable[[str], bool], *, alone: bool) -> Iterator[Spending]:
+def asked(run: OpenRun, wanted: Callable[[str], bool], *, alone: bool) -> Iterator[SpendingView]:
     """Critics and adversaries, where they are asked for money or tokens."""
     judging, erring = run.beside.judging(wanted), run.beside.erring() if alone else NOTHING
     if judging[0]:
@@ -323,17 +323,17 @@ def asked(run: Opened, wanted: Callable[[str], bool], *, alone: bool) -> Iterato
         yield spending("adversary", None, erring)
 
 
-def unrecorded(part: str, all_: Sums, known: Sums) -> Iterator[Spending]:
+def unrecorded(part: str, all_: Sums, known: Sums) -> Iterator[SpendingView]:
     """What is left of all calls beside the known ones; nothing where all are known."""
     if all_[0] > known[0]:
         prompt, completion, usd = (_rest(all_[at], known[at]) for at in (1, 2, 3))
         yield spending(part, None, (all_[0] - known[0], prompt, completion, usd))
 
 
-def spending(part: str, seconds: float | None, sums: Sums) -> Spending:
+def spending(part: str, seconds: float | None, sums: Sums) -> SpendingView:
     """A part and what it took."""
     calls, prompt, completion, usd = sums
-    return Spending(
+    return SpendingView(
         part=part, seconds=seconds, calls=calls, prompt_tokens=prompt, completion_tokens=completion, cost_usd=usd
     )
 

@@ -49,8 +49,8 @@ from collab.store.run_dir import owner
 from collab.view.common import short, trouble, troubles
 from collab.view.labels import added, first_line, told_sum
 from collab.view.metrics import MOST, problems_in_metrics
-from collab.view.readers import Opened, paid, seconds_of
-from collab.view.schema.runs import Problem, Rate, RunRow, Status
+from collab.view.readers import OpenRun, paid, seconds_of
+from collab.view.schema.runs import ProblemView, RateView, RunRow, RunStatus
 
 _BEGINNING = re.compile(rb'^\{"format_version":"[^"]*","type":"run_(started|resumed)"', re.MULTILINE)
 """Of an event with which a process begins to write a run."""
@@ -64,7 +64,7 @@ _INSIDE = frozenset({log.FOLDER, "blobs", "labels", "pairs", "proposals", "check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Root:
+class ListedRun:
     """A run or a training."""
 
     id: str
@@ -77,7 +77,7 @@ class Root:
     """Both of a part."""
 
 
-class Roots:
+class RunList:
     """Everything under the paths that were named; safe to use from several threads.
 
     Args:
@@ -90,37 +90,37 @@ class Roots:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
         self._mutex = threading.Lock()
-        self._known: dict[str, Root] = {}
+        self._known: dict[str, ListedRun] = {}
         for path in paths:
             if not path.is_dir():
                 raise UsageError(f"{path}: no such folder; collab runs list shows the runs there are")
             if next(_found(path), None) is None:
                 raise UsageError(f"{path}: no run and no training in it; collab runs list shows the runs there are")
 
-    def top(self) -> list[Root]:
+    def top(self) -> list[ListedRun]:
         """Runs and trainings as they are now; parts of trainings are not among them."""
         found = {root.id: root for path in self._paths for root in _found(path)}
         with self._mutex:
             self._known |= found
         return list(found.values())
 
-    def named(self) -> list[Root]:
+    def named(self) -> list[ListedRun]:
         """The runs among the paths themselves."""
         return [root for root in self.top() if root.kind == "run" and root.path in self._paths]
 
-    def newest(self) -> list[Root]:
+    def newest(self) -> list[ListedRun]:
         """The run that was begun or ended last, by the time of its folder; none where there are trainings only."""
         there = [root for root in self.top() if root.kind == "run"]
         return sorted(there, key=_changed)[-1:]
 
-    def parts(self, training: Root) -> list[Root]:
+    def parts(self, training: ListedRun) -> list[ListedRun]:
         """The runs of a training as they are now: by epoch, rollout first, then evaluations by name."""
         found = list(_parts(training))
         with self._mutex:
             self._known |= {root.id: root for root in found}
         return found
 
-    def find(self, id: str) -> Root:
+    def find(self, id: str) -> ListedRun:
         """The run or training of that id; UnknownName when there is none."""
         if id not in self._known:
             for root in self.top():
@@ -133,13 +133,13 @@ class Roots:
         return found
 
 
-def _found(folder: Path) -> Iterator[Root]:
+def _found(folder: Path) -> Iterator[ListedRun]:
     """Runs and trainings at or below a folder, sorted by path."""
     for at, folders, files in os.walk(folder):
         path = Path(at)
         kind = _kind(path, folders, files)
         if kind is not None:
-            yield Root(id=_id(path, path.resolve().name), path=path, kind=kind)
+            yield ListedRun(id=_id(path, path.resolve().name), path=path, kind=kind)
             folders.clear()
         folders[:] = sorted(name for name in folders if name not in _INSIDE and not name.startswith("."))
 
@@ -166,14 +166,14 @@ def _first(segment: Path) -> bytes:
         return b""
 
 
-def _changed(root: Root) -> float:
+def _changed(root: ListedRun) -> float:
     try:
         return root.path.stat().st_mtime
     except OSError:  # removed meanwhile
         return 0.0
 
 
-def _parts(training: Root) -> Iterator[Root]:
+def _parts(training: ListedRun) -> Iterator[ListedRun]:
     epochs = training.path / "epochs"
     numbers = sorted(int(one.name) for one in epochs.iterdir() if one.name.isdecimal()) if epochs.is_dir() else []
     for number in numbers:
@@ -185,15 +185,15 @@ def _parts(training: Root) -> Iterator[Root]:
                 yield _part(training, path, number, "evaluation")
 
 
-def _is_part(training: Root, path: Path) -> bool:
+def _is_part(training: ListedRun, path: Path) -> bool:
     """Whether a run is there, with its head or without, and lies in the training."""
     there = (path / RUN).is_file() or (path / log.FOLDER).is_dir()
     return there and trouble(training.path, path) is None
 
 
-def _part(training: Root, path: Path, epoch: int, role: Literal["rollout", "evaluation"]) -> Root:
+def _part(training: ListedRun, path: Path, epoch: int, role: Literal["rollout", "evaluation"]) -> ListedRun:
     name = f"{training.path.resolve().name}-{epoch}-{path.name}"
-    return Root(id=_id(path, name), path=path, kind="run", training=training.id, epoch=epoch, role=role)
+    return ListedRun(id=_id(path, name), path=path, kind="run", training=training.id, epoch=epoch, role=role)
 
 
 def _id(path: Path, name: str) -> str:
@@ -205,7 +205,7 @@ _UNREADABLE = (CollabError, LookupError, TypeError, ValueError)
 """What a spoilt configuration of a run or of its training raises."""
 
 
-def learned_from(root: Root, reader: RunReader) -> frozenset[str] | None:
+def learned_from(root: ListedRun, reader: RunReader) -> frozenset[str] | None:
     """The episodes of a rollout that belong to its epoch; None where all do, and while that is not known.
 
     It is not known before the rollout has its steps, and where its plan cannot be read (that is among its problems).
@@ -217,7 +217,7 @@ def learned_from(root: Root, reader: RunReader) -> frozenset[str] | None:
     return None if names is None else frozenset(names)
 
 
-def _steps_of(root: Root) -> int | None:
+def _steps_of(root: ListedRun) -> int | None:
     """With how many steps a rollout of a training ends; None for all other runs, and where its training is spoilt."""
     if root.training is None or root.role != "rollout":
         return None
@@ -225,7 +225,7 @@ def _steps_of(root: Root) -> int | None:
     return None if trouble(training.path, training.file) is not None else steps_wanted(root.path)
 
 
-def report_in(root: Root, reader: RunReader) -> Report:
+def report_in(root: ListedRun, reader: RunReader) -> Report:
     """How a run went, over the episodes that count."""
     try:
         return report_of_counted(reader, _steps_of(root), so_far=True)
@@ -236,26 +236,28 @@ def report_in(root: Root, reader: RunReader) -> Report:
 CONFIG = 200_000
 """Characters of a configuration that are answered."""
 
-NO_RATE = Rate(successes=0, episodes=0, value=None, low=None, high=None)
+NO_RATE = RateView(successes=0, episodes=0, value=None, low=None, high=None)
 
 
-def rate(counted: Counted) -> Rate:
+def rate(counted: Counted) -> RateView:
     """A rate as it is answered."""
     if not counted.episodes:
         return NO_RATE
     low, high = counted.interval
-    return Rate(successes=counted.successes, episodes=counted.episodes, value=counted.value, low=low, high=high)
+    return RateView(successes=counted.successes, episodes=counted.episodes, value=counted.value, low=low, high=high)
 
 
-def rate_of(success: Success | None) -> Rate | None:
+def rate_of(success: Success | None) -> RateView | None:
     """A recorded rate as it is answered."""
     if success is None:
         return None
     value = success.value if success.episodes else None
-    return Rate(successes=success.successes, episodes=success.episodes, value=value, low=success.low, high=success.high)
+    return RateView(
+        successes=success.successes, episodes=success.episodes, value=value, low=success.low, high=success.high
+    )
 
 
-def run_row(root: Root, run: Opened) -> RunRow:
+def run_row(root: ListedRun, run: OpenRun) -> RunRow:
     """A run in one line."""
     reader, beside = run.reader, run.beside
     manifest, report = reader.manifest, report_in(root, reader)
@@ -300,7 +302,7 @@ def _seeds(run: Mapping[str, Any]) -> str:
     return str(Seeds(seed, beside)) if isinstance(seed, int) and isinstance(beside, int) else str(seed)
 
 
-def unreadable_row(root: Root, why: CollabError) -> RunRow:
+def unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
     """A run or training of which nothing can be read."""
     return RunRow(
         id=root.id,
@@ -334,7 +336,7 @@ def unreadable_row(root: Root, why: CollabError) -> RunRow:
     )
 
 
-def training_row(root: Root, parts: Sequence[tuple[Root, RunRow]]) -> RunRow:
+def training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]]) -> RunRow:
     """A training in one line.
 
     Args:
@@ -378,20 +380,20 @@ def training_row(root: Root, parts: Sequence[tuple[Root, RunRow]]) -> RunRow:
     )
 
 
-def head_of(training: Path) -> tuple[dict[str, Any], list[Problem]]:
+def head_of(training: Path) -> tuple[dict[str, Any], list[ProblemView]]:
     """`training.json`; empty, with the reason, where it cannot be read."""
     file = TrainingDir(training).file
     why = trouble(training, file)
     try:
-        return ({}, [Problem(file=file.name, line=None, reason=why)]) if why else (TrainingDir(training).read(), [])
+        return ({}, [ProblemView(file=file.name, line=None, reason=why)]) if why else (TrainingDir(training).read(), [])
     except RunFormatError as error:
-        return {}, [Problem(file=file.name, line=None, reason=str(error))]
+        return {}, [ProblemView(file=file.name, line=None, reason=str(error))]
 
 
-def records_of(training: Path) -> tuple[list[EpochRecord], list[Problem]]:
+def records_of(training: Path) -> tuple[list[EpochRecord], list[ProblemView]]:
     """Records of all epochs that are over, by epoch, and those that cannot be read."""
     records: list[EpochRecord] = []
-    problems: list[Problem] = []
+    problems: list[ProblemView] = []
     for path in sorted((training / "epochs").glob("*/epoch.json")):
         if trouble(training, path) is not None:
             continue
@@ -403,7 +405,7 @@ def records_of(training: Path) -> tuple[list[EpochRecord], list[Problem]]:
                 metrics_of(record)
             records.append(record)
         except CollabError as error:
-            problems.append(Problem(file=str(path.relative_to(training)), line=None, reason=str(error)))
+            problems.append(ProblemView(file=str(path.relative_to(training)), line=None, reason=str(error)))
     return sorted(records, key=lambda one: one.epoch), problems
 
 
@@ -417,13 +419,13 @@ def rewards_cells(record: EpochRecord) -> bool:
         return False
 
 
-def links_of(training: Path) -> list[Problem]:
+def links_of(training: Path) -> list[ProblemView]:
     """What of a training is not read, for it lies elsewhere."""
     found = [(path.relative_to(training), why) for path, why in troubles(training)]
-    return [Problem(file=path.as_posix(), line=None, reason=why) for path, why in found if path.name != FILE]
+    return [ProblemView(file=path.as_posix(), line=None, reason=why) for path, why in found if path.name != FILE]
 
 
-def problems_beside(training: Root) -> list[Problem]:
+def problems_beside(training: ListedRun) -> list[ProblemView]:
     """All that cannot be read of a training, beside what is in its runs."""
     path = training.path
     head, told = head_of(path)
@@ -431,13 +433,13 @@ def problems_beside(training: Root) -> list[Problem]:
     return [*plan, *records_of(path)[1], *links_of(path), *problems_in_metrics(path)]
 
 
-def _plan_of(head: Mapping[str, Any]) -> list[Problem]:
+def _plan_of(head: Mapping[str, Any]) -> list[ProblemView]:
     """Why nobody knows which episodes a training learns from; empty where it is known."""
     try:
         load_config(head["config"], FILE)
     except (CollabError, LookupError, TypeError, ValueError) as error:
         reason = f"{first_line(error)}; its rollouts are told by all that was played in them"
-        return [Problem(file=FILE, line=None, reason=reason)]
+        return [ProblemView(file=FILE, line=None, reason=reason)]
     return []
 
 
@@ -450,14 +452,14 @@ def _is_told(value: Any) -> bool:
     return not isinstance(value, int) or abs(value) < MOST
 
 
-def config_text(root: Root, reader: RunReader | None) -> str:
+def config_text(root: ListedRun, reader: RunReader | None) -> str:
     """The configuration of a run or, without a reader, of a training: whole unless it is very long."""
     content: Any = reader.manifest.config if reader else head_of(root.path)[0].get("config")
     told = json.dumps(content, indent=2, ensure_ascii=False, default=str)
     return told if len(told) <= CONFIG else f"{told[:CONFIG]}…"
 
 
-def _seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[Root, RunRow]]) -> float:
+def _seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[ListedRun, RunRow]]) -> float:
     """As its records tell; of runs about which they tell nothing, what their events tell."""
     told = {
         (one.epoch, part): spent.seconds
@@ -469,7 +471,7 @@ def _seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[Root, RunRow]
     return math.fsum([*told.values(), *others])
 
 
-def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> Status:
+def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> RunStatus:
     if trouble(path, path / LOCK) is None and owner(path) is not None:
         return "running"
     if head.get("summary"):
@@ -477,7 +479,7 @@ def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> Sta
     return "dead" if parts and parts[-1].status == "dead" else "stopped"
 
 
-def _success(records: Sequence[EpochRecord], rollouts: Sequence[RunRow]) -> Rate:
+def _success(records: Sequence[EpochRecord], rollouts: Sequence[RunRow]) -> RateView:
     best = best_of(records)
     found = next((rate_of(one.success) for one in records if one.epoch == best), None)
     return found or (rollouts[-1].success if rollouts else NO_RATE)

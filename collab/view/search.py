@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from collab.rewards.base import CriticCall, Judgement, case_digest
+from collab.rewards.base import CriticCall, Judgement, input_digest
 from collab.types import CellRef, CellReward, Step
 from collab.view import common
 from collab.view.common import short
-from collab.view.labels import Key, Said
-from collab.view.readers import Opened
-from collab.view.runs import Root
-from collab.view.schema.episodes import EpisodeRow, Find, Finds, Hit
-from collab.view.schema.step import CallView, Critics, CriticView, Score
+from collab.view.labels import StepId, StepScores
+from collab.view.readers import OpenRun
+from collab.view.runs import ListedRun
+from collab.view.schema.episodes import EpisodeRow, FoundStepsView, FoundStepView, HitView
+from collab.view.schema.step import CallView, CriticsView, CriticView, ScoreView
 
 HALF = 0.5
 """A score above it is rewarded (`collab.types.CellReward.reward`)."""
@@ -51,7 +51,7 @@ LIMIT :most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
+class StepWorth:
     """What a critic's scores say about a step."""
 
     episode: str
@@ -68,7 +68,7 @@ class Worth:
         return self.score is not None and self.score <= HALF < self.best_score
 
 
-def worths(run: Opened, labels: str, episode: str | None = None) -> list[Worth]:
+def worths(run: OpenRun, labels: str, episode: str | None = None) -> list[StepWorth]:
     """Of every step with a score, in the order of the episodes; of one episode or of all."""
     said = run.beside.said(labels, episode)  # reads what is new, so that what is kept is known to be old
     if episode is not None:
@@ -76,7 +76,7 @@ def worths(run: Opened, labels: str, episode: str | None = None) -> list[Worth]:
     return run.kept(f"worths {labels}", lambda: list(_worths(run, said, "")))
 
 
-def worth(episode: str, step: int, cells: Sequence[tuple[str, int, bool, float]]) -> Worth | None:
+def worth(episode: str, step: int, cells: Sequence[tuple[str, int, bool, float]]) -> StepWorth | None:
     """Of one step; None without a score.
 
     Args:
@@ -87,17 +87,17 @@ def worth(episode: str, step: int, cells: Sequence[tuple[str, int, bool, float]]
     winners = [score for *_, won, score in cells if won]
     agent, round, _, best = max(cells, key=lambda cell: cell[3])  # the first of equals
     mean = math.fsum(winners) / len(winners) if winners else None
-    return Worth(episode=episode, step=step, score=mean, best=(agent, round), best_score=best)
+    return StepWorth(episode=episode, step=step, score=mean, best=(agent, round), best_score=best)
 
 
 def finds(
-    root: Root,
-    run: Opened,
+    root: ListedRun,
+    run: OpenRun,
     rows: Sequence[EpisodeRow],
     kind: Literal["first-wrong", "overruled", "disagrees"],
     labels: str | None,
-) -> Finds:
-    """Steps of one kind; see `collab.view.schema.episodes.Finds`.
+) -> FoundStepsView:
+    """Steps of one kind; see `collab.view.schema.episodes.FoundStepsView`.
 
     Args:
         rows: of all episodes of the run.
@@ -112,10 +112,10 @@ def finds(
         pick = _first_wrong if kind == "first-wrong" else _disagreement
         picked = (pick(row, by_episode.get(row.id, [])) for row in rows)
         found = [_find(root, one, None, note) for one, note in filter(None, picked)]
-    return Finds(kind=kind, labels=labels, judged=len(scored), rows=found)
+    return FoundStepsView(kind=kind, labels=labels, judged=len(scored), rows=found)
 
 
-def hits(root: Root, run: Opened, words: str, most: int) -> list[Hit]:
+def hits(root: ListedRun, run: OpenRun, words: str, most: int) -> list[HitView]:
     """Where words stand in what the index knows; at most so many."""
     if not words.strip():
         return []
@@ -128,7 +128,7 @@ def hits(root: Root, run: Opened, words: str, most: int) -> list[Hit]:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _worths(run: Opened, said: Mapping[Key, Said], where: str, *values: object) -> Iterator[Worth]:
+def _worths(run: OpenRun, said: Mapping[StepId, StepScores], where: str, *values: object) -> Iterator[StepWorth]:
     rows = run.reader.query(_WINNERS.format(where=where), *values)
     for (episode, step), group in groupby(rows, key=lambda row: row[:2]):
         words = said.get((episode, step))
@@ -140,13 +140,13 @@ def _worths(run: Opened, said: Mapping[Key, Said], where: str, *values: object) 
                 yield found
 
 
-def _first_wrong(row: EpisodeRow, steps: Sequence[Worth]) -> tuple[Worth, str] | None:
+def _first_wrong(row: EpisodeRow, steps: Sequence[StepWorth]) -> tuple[StepWorth, str] | None:
     if row.success is not False:
         return None
     return next(((one, f"scored {one.score:.2f}, not rewarded") for one in _unrewarded(steps)), None)
 
 
-def _disagreement(row: EpisodeRow, steps: Sequence[Worth]) -> tuple[Worth, str] | None:
+def _disagreement(row: EpisodeRow, steps: Sequence[StepWorth]) -> tuple[StepWorth, str] | None:
     if row.success is None or not steps:
         return None
     wrong = list(_unrewarded(steps))
@@ -157,26 +157,26 @@ def _disagreement(row: EpisodeRow, steps: Sequence[Worth]) -> tuple[Worth, str] 
     return None
 
 
-def _unrewarded(steps: Iterable[Worth]) -> Iterator[Worth]:
+def _unrewarded(steps: Iterable[StepWorth]) -> Iterator[StepWorth]:
     return (one for one in steps if one.score is not None and one.score <= HALF)
 
 
-def _overruled(one: Worth) -> str:
+def _overruled(one: StepWorth) -> str:
     agent, round = one.best
     return f"{short(agent)}, round {round + 1}, scored {one.best_score:.2f}; what was executed {one.score:.2f}"
 
 
-def _find(root: Root, one: Worth, cell: tuple[str, int] | None, note: str) -> Find:
+def _find(root: ListedRun, one: StepWorth, cell: tuple[str, int] | None, note: str) -> FoundStepView:
     agent, round = (short(cell[0]), cell[1]) if cell else (None, None)
-    return Find(run=root.id, episode=one.episode, step=one.step, agent=agent, round=round, note=note)
+    return FoundStepView(run=root.id, episode=one.episode, step=one.step, agent=agent, round=round, note=note)
 
 
-def _hit(root: Root, episode: str, step: int | None, agent: str | None, round: int | None, *found: Any) -> Hit:
+def _hit(root: ListedRun, episode: str, step: int | None, agent: str | None, round: int | None, *found: Any) -> HitView:
     where, text = found
-    return Hit(run=root.id, episode=episode, step=step, agent=agent, round=round, where=where, text=text)
+    return HitView(run=root.id, episode=episode, step=step, agent=agent, round=round, where=where, text=text)
 
 
-def _pair_hits(root: Root, run: Opened, words: str) -> list[Hit]:
+def _pair_hits(root: ListedRun, run: OpenRun, words: str) -> list[HitView]:
     if len(words) < _LETTERS:
         return []
     found = run.beside.pairs_beginning(words.casefold())[:_PAIRS]
@@ -217,7 +217,7 @@ class Judged:
 NOBODY = Judged(judgement=None, unjudged=None)
 
 
-def judged(run: Opened, labels: str | None, episode: str, goal: str, step: Step) -> Judged:
+def judged(run: OpenRun, labels: str | None, episode: str, goal: str, step: Step) -> Judged:
     """What a labelling says about a step; of None, nothing."""
     if labels is None:
         return NOBODY
@@ -226,7 +226,7 @@ def judged(run: Opened, labels: str | None, episode: str, goal: str, step: Step)
         return Judged(judgement=None, unjudged=UNASKED)
     if verdict.judgement is None:
         return Judged(judgement=None, unjudged=verdict.failed)
-    if verdict.judgement.case not in ("", case_digest(goal, step.observation, step.matrix)):
+    if verdict.judgement.case not in ("", input_digest(goal, step.observation, step.matrix)):
         return Judged(judgement=None, unjudged="its judgement is of an earlier play of this step")
     return Judged(judgement=verdict.judgement, unjudged=None)
 
@@ -236,11 +236,11 @@ def rewarded(score: float | None) -> bool | None:
     return None if score is None else score > HALF
 
 
-def critics(run: Opened, labellings: Sequence[str], episode: str, goal: str, step: Step) -> Critics:
+def critics(run: OpenRun, labellings: Sequence[str], episode: str, goal: str, step: Step) -> CriticsView:
     """Every labelling on one step."""
     found = {name: judged(run, name, episode, goal, step) for name in labellings}
     cells = [cell.cell for cell in step.matrix]
-    return Critics(
+    return CriticsView(
         step=step.index,
         critics=[_critic(name, one, cells) for name, one in found.items()],
         disputed=[
@@ -271,7 +271,7 @@ def _critic(name: str, one: Judged, cells: Sequence[CellRef]) -> CriticView:
         critic=None if one.critic is None else common.short(one.critic),
         unjudged=None if one.unjudged is None else common.short(one.unjudged),
         scores=[
-            Score(
+            ScoreView(
                 agent=common.short(word.cell.agent),
                 round=word.cell.round,
                 score=word.score,

@@ -39,7 +39,7 @@ from collab.view.common import encoded
 from collab.view.inspector import Inspector
 from collab.view.labels import first_line
 from collab.view.schema.episodes import EpisodeFilter
-from collab.view.schema.runs import Growth
+from collab.view.schema.runs import GrowthView
 from collab.view.training import UNREADABLE
 
 PORT = 8477
@@ -134,7 +134,7 @@ async def growth(
     pause_s: float = PAUSE_S,
     walk_s: float = WALK_S,
 ) -> AsyncIterator[bytes]:
-    """Server-sent events of type "run", each a `Growth`: first of every run, then of each that changed.
+    """Server-sent events of type "run", each a `GrowthView`: first of every run, then of each that changed.
 
     Args:
         ids: of runs and trainings; without any, all that are listed, new ones included.
@@ -159,9 +159,9 @@ async def growth(
             await asyncio.sleep(min(_BREATH_S, pause_s))
 
 
-def _news(inspector: Inspector, ids: Sequence[str], told: dict[str, str]) -> list[Growth]:
+def _news(inspector: Inspector, ids: Sequence[str], told: dict[str, str]) -> list[GrowthView]:
     """Where runs stand that have changed since they were told of; one that is gone says nothing."""
-    found: list[Growth] = []
+    found: list[GrowthView] = []
     for id in ids:
         try:
             state = inspector.state(id)

@@ -45,30 +45,30 @@ from collab.types import (
 )
 from collab.view import common
 from collab.view.common import trouble
-from collab.view.readers import Opened
-from collab.view.runs import Root
+from collab.view.readers import OpenRun
+from collab.view.runs import ListedRun
 from collab.view.schema.runs import Edge
 from collab.view.schema.step import (
     ActionView,
     BallotView,
     CellKey,
     CellView,
-    CellWhole,
-    Changed,
-    Changes,
+    ChangedElement,
     ElementView,
-    Failure,
-    Message,
+    FailureView,
+    MessageView,
     PairView,
     PolicyView,
     Rectangle,
     ReplyKey,
-    Screen,
-    ScreenWhole,
-    Spot,
+    ScreenChanges,
+    ScreenPoint,
+    ScreenView,
     StepView,
     TabView,
     VoteView,
+    WholeCellView,
+    WholeScreenView,
 )
 from collab.view.search import Judged, call_view, judged, rewarded, worth
 
@@ -88,7 +88,7 @@ _DRAWN = 32
 """Drawn screens in memory, about 100 kB each."""
 
 
-def screen_view(observation: Observation, *, run: str, directory: Path, episode: str, step: int | None) -> Screen:
+def screen_view(observation: Observation, *, run: str, directory: Path, episode: str, step: int | None) -> ScreenView:
     """A screen with its texts cut and the address of its picture.
 
     Args:
@@ -96,7 +96,7 @@ def screen_view(observation: Observation, *, run: str, directory: Path, episode:
         step: None for the screen after the last action.
     """
     picture, unpictured = _picture(observation, run, directory, episode, step)
-    return Screen(
+    return ScreenView(
         space=common.short(observation.space),
         title=common.short(observation.title),
         url=None if observation.url is None else common.short(observation.url),
@@ -116,9 +116,11 @@ def screen_view(observation: Observation, *, run: str, directory: Path, episode:
     )
 
 
-def screen_whole(observation: Observation) -> ScreenWhole:
+def screen_whole(observation: Observation) -> WholeScreenView:
     """The long parts of a screen uncut."""
-    return ScreenWhole(text=observation.text, elements=[element_view(one, whole=True) for one in observation.elements])
+    return WholeScreenView(
+        text=observation.text, elements=[element_view(one, whole=True) for one in observation.elements]
+    )
 
 
 def element_view(element: Element, *, whole: bool = False) -> ElementView:
@@ -257,7 +259,7 @@ def _words(action: Action, observation: Observation) -> str:
         return " ".join([action.type, target_words(action.target, observation)])
 
 
-def _place(action: Action, observation: Observation) -> tuple[int | None, Rectangle | None, Spot | None]:
+def _place(action: Action, observation: Observation) -> tuple[int | None, Rectangle | None, ScreenPoint | None]:
     """Index, box and middle of the element, or the point in pixels."""
     target = action.target
     if isinstance(target, Point):
@@ -331,7 +333,7 @@ def cell_view(cell: Utterance, step: Step, *, layer: int | None, judged: Judged,
     )
 
 
-def cell_whole(reader: RunReader, step: Step, agent: str, round: int, judged: Judged) -> CellWhole:
+def cell_whole(reader: RunReader, step: Step, agent: str, round: int, judged: Judged) -> WholeCellView:
     """The prompt that a cell read and its reply, uncut; UnknownName when the step has no such cell."""
     asked = CellKey(agent=common.short(agent), round=round)
     cell = next((one for one in step.matrix if common.key(one.cell) == asked), None)
@@ -339,7 +341,7 @@ def cell_whole(reader: RunReader, step: Step, agent: str, round: int, judged: Ju
         raise UnknownName(f"step {step.index} has no cell of {agent[:80]!r} in round {round}")
     system, shared, unread = _prompt(reader, cell)
     word, call = judged.word(cell.cell), judged.call(cell.cell)
-    return CellWhole(
+    return WholeCellView(
         agent=common.short(cell.agent),
         round=cell.round,
         system=system,
@@ -365,10 +367,10 @@ def _prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None,
     return prompt.system, prompt.shared, None
 
 
-def _failure(cell: Utterance) -> Failure | None:
+def _failure(cell: Utterance) -> FailureView | None:
     if cell.failure is None:
         return None
-    return Failure(kind=common.short(cell.failure.kind), detail=common.short(cell.failure.detail))
+    return FailureView(kind=common.short(cell.failure.kind), detail=common.short(cell.failure.detail))
 
 
 def _ballot(cell: CellRef, step: Step) -> int | None:
@@ -379,21 +381,21 @@ MOST = 500
 """Elements of each kind that are told."""
 
 
-def changes(before: Observation, after: Observation) -> Changes:
+def changes(before: Observation, after: Observation) -> ScreenChanges:
     """From one screen to the next."""
     old, new = _named(before.elements), _named(after.elements)
     both = [(old[name], new[name]) for name in old if name in new]
     altered = [(one, other) for one, other in both if _content(one) != _content(other)]
     fresh = [one for name, one in new.items() if name not in old]
     gone = [one for name, one in old.items() if name not in new]
-    return Changes(
+    return ScreenChanges(
         same=before.digest == after.digest,
         title=_new(before.title, after.title),
         url=_new(before.url, after.url),
         notice=_new(before.notice, after.notice),
         appeared=[element_view(one) for one in fresh[:MOST]],
         gone=[element_view(one) for one in gone[:MOST]],
-        changed=[Changed(before=element_view(one), after=element_view(other)) for one, other in altered[:MOST]],
+        changed=[ChangedElement(before=element_view(one), after=element_view(other)) for one, other in altered[:MOST]],
         moved=sum(one.box != other.box for one, other in both if _content(one) == _content(other)),
         more=sum(max(0, len(found) - MOST) for found in (fresh, gone, altered)),
     )
@@ -424,7 +426,7 @@ _SIDES = 50
 """Replies of a side that are named; pairs of whole trajectories have as many as steps."""
 
 
-def step_view(root: Root, run: Opened, episode: str, step: int, labels: str | None) -> StepView:
+def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: str | None) -> StepView:
     """A step of an episode.
 
     Args:
@@ -500,7 +502,7 @@ def short_edges(edges: Sequence[Edge]) -> list[Edge]:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _around(run: Opened, episode: str, step: int) -> tuple[int | None, int | None, int]:
+def _around(run: OpenRun, episode: str, step: int) -> tuple[int | None, int | None, int]:
     """The nearest readable steps, and how many the episode has."""
     rows = run.reader.query(
         "SELECT (SELECT max(step) FROM steps WHERE steps.key = episodes.key AND step < ?),"
@@ -513,7 +515,7 @@ def _around(run: Opened, episode: str, step: int) -> tuple[int | None, int | Non
     return before, behind, count
 
 
-def _changes(run: Opened, step: Step, head: Trajectory, behind: int | None, count: int) -> Changes | None:
+def _changes(run: OpenRun, step: Step, head: Trajectory, behind: int | None, count: int) -> ScreenChanges | None:
     if behind == step.index + 1:
         return changes(step.observation, run.reader.step(head.id, behind).observation)
     if step.index + 1 == count and head.final is not None:
@@ -521,9 +523,11 @@ def _changes(run: Opened, step: Step, head: Trajectory, behind: int | None, coun
     return None
 
 
-def _messages(step: Step) -> list[Message]:
+def _messages(step: Step) -> list[MessageView]:
     return [
-        Message(speaker=common.short(said.agent), said=said.round, hearer=common.short(cell.agent), round=cell.round)
+        MessageView(
+            speaker=common.short(said.agent), said=said.round, hearer=common.short(cell.agent), round=cell.round
+        )
         for cell in step.matrix
         for said in cell.heard
     ]

@@ -25,9 +25,9 @@ from collab.view.common import short, trouble
 from collab.view.labels import LEARNED, Sums, added, first_line
 from collab.view.metrics import LOGS, policies_in_training, recorded_policy, untrained_policy
 from collab.view.overview import count_pairs, count_unpaired, epochs_of, graph_view, heat, tasks_of, with_differences
-from collab.view.readers import Opened, Pool, asked, disk_state, paid, seconds_of, spending, unrecorded
-from collab.view.runs import Root, Roots, rate_of, records_of, rewards_cells
-from collab.view.schema.runs import EpochView, GraphView, Overview, PartRow, RunRow, Spending, TaskRate
+from collab.view.readers import OpenRun, ReaderPool, asked, disk_state, paid, seconds_of, spending, unrecorded
+from collab.view.runs import ListedRun, RunList, rate_of, records_of, rewards_cells
+from collab.view.schema.runs import EpochView, GraphView, PartRow, RunOverview, RunRow, SpendingView, TaskRateView
 
 _T = TypeVar("_T")
 
@@ -38,7 +38,7 @@ _TRAINING = ("epochs/*/epoch.json", "epochs/*/graph.json", *LOGS)
 """Files of a training that grow or appear, beside its runs."""
 
 
-class Desk:
+class ViewContext:
     """Safe to use from several threads.
 
     Args:
@@ -50,8 +50,8 @@ class Desk:
     """
 
     def __init__(self, paths: Sequence[Path], spares: Path) -> None:
-        self.roots = Roots(paths)
-        self._pool = Pool(spares)
+        self.roots = RunList(paths)
+        self._pool = ReaderPool(spares)
         self._kept: dict[tuple[str, str], tuple[str, Any]] = {}
         self._mutex = threading.Lock()
 
@@ -59,12 +59,12 @@ class Desk:
         """Give back memory."""
         self._pool.close()
 
-    def opened(self, path: Path) -> contextlib.AbstractContextManager[Opened]:
-        """A run by its directory; raises as `Pool.opened`."""
+    def opened(self, path: Path) -> contextlib.AbstractContextManager[OpenRun]:
+        """A run by its directory; raises as `ReaderPool.opened`."""
         return self._pool.opened(path)
 
     @contextlib.contextmanager
-    def run(self, id: str) -> Iterator[tuple[Root, Opened]]:
+    def run(self, id: str) -> Iterator[tuple[ListedRun, OpenRun]]:
         """A run by its id.
 
         Raises:
@@ -78,14 +78,14 @@ class Desk:
         with self.opened(root.path) as run:
             yield root, run
 
-    def played(self, id: str) -> list[Root]:
+    def played(self, id: str) -> list[ListedRun]:
         """The run itself; of a training, its rollouts."""
         root = self.roots.find(id)
         if root.kind == "run":
             return [root]
         return [part for part in self.roots.parts(root) if part.role == "rollout"]
 
-    def readable(self, id: str) -> Iterator[tuple[Root, Opened]]:
+    def readable(self, id: str) -> Iterator[tuple[ListedRun, OpenRun]]:
         """The run itself; of a training, its rollouts, one at a time: those that cannot be read are its problems.
 
         Raises:
@@ -108,13 +108,13 @@ class Desk:
         except UNREADABLE as error:  # the others can be read
             return runs.unreadable_row(root, RunFormatError(first_line(error)))
 
-    def known_row(self, root: Root) -> RunRow | None:
+    def known_row(self, root: ListedRun) -> RunRow | None:
         """Its line, where that was made from what is on the disk now."""
         with self._mutex:
             state, row = self._kept.get((root.id, "row"), ("", None))
         return row if state == self.state(root) else None
 
-    def state(self, root: Root) -> str:
+    def state(self, root: ListedRun) -> str:
         """Equal texts: nothing was written in between; reads no run."""
         if root.kind == "run":
             return disk_state(root.path)
@@ -124,7 +124,7 @@ class Desk:
         written = [*(f"{one.st_mtime_ns} {one.st_size}" for one in stats), disk_state(root.path), *parts]
         return hashlib.sha256(" ".join(written).encode()).hexdigest()
 
-    def fresh(self, root: Root, what: str, compute: Callable[[], _T]) -> _T:
+    def fresh(self, root: ListedRun, what: str, compute: Callable[[], _T]) -> _T:
         """What was computed under this name from what is on the disk now, or is computed now."""
         state = self.state(root)
         with self._mutex:
@@ -137,7 +137,7 @@ class Desk:
             self._kept[root.id, what] = (state, made)
         return made
 
-    def _row(self, root: Root) -> RunRow:
+    def _row(self, root: ListedRun) -> RunRow:
         if root.kind == "training":
             return runs.training_row(root, [(part, self.row(part.id)) for part in self.roots.parts(root)])
         with self.opened(root.path) as run:
@@ -154,17 +154,17 @@ class _Played:
 
     epoch: EpochView | None
     """None before its first episode."""
-    tasks: Sequence[TaskRate]
+    tasks: Sequence[TaskRateView]
     took: Sums
     """Its agents' calls."""
-    spent: Sequence[Spending]
+    spent: Sequence[SpendingView]
     """By part, as a training has them: by the clock."""
     labellings: Sequence[str]
     labels: str | None
     """Labelling that its rewards rest on; None for none."""
 
 
-def overview(desk: Desk, root: Root, labels: str | None) -> Overview:
+def overview(desk: ViewContext, root: ListedRun, labels: str | None) -> RunOverview:
     """A training in numbers. Of its runs, those are read again that have grown.
 
     Args:
@@ -191,7 +191,7 @@ def overview(desk: Desk, root: Root, labels: str | None) -> Overview:
         )
         for number in numbers
     ]
-    return Overview(
+    return RunOverview(
         run=desk.row(root.id),
         labels=next((one.labels for one in played.values() if one.labels is not None), None),
         tasks=played[max(played)].tasks if played else (),
@@ -201,7 +201,7 @@ def overview(desk: Desk, root: Root, labels: str | None) -> Overview:
     )
 
 
-def part_rows(desk: Desk, root: Root) -> list[PartRow]:
+def part_rows(desk: ViewContext, root: ListedRun) -> list[PartRow]:
     """The runs of a training; those that cannot be read are among its problems."""
     rows = [(part, desk.row(part.id)) for part in desk.roots.parts(root)]
     return [
@@ -211,7 +211,7 @@ def part_rows(desk: Desk, root: Root) -> list[PartRow]:
     ]
 
 
-def labellings(desk: Desk, root: Root) -> list[str]:
+def labellings(desk: ViewContext, root: ListedRun) -> list[str]:
     """Of the rollouts of a training, each name once."""
     return sorted({name for one in _played(desk, root, None).values() for name in one.labellings})
 
@@ -219,7 +219,7 @@ def labellings(desk: Desk, root: Root) -> list[str]:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _played(desk: Desk, root: Root, labels: str | None) -> dict[int, _Played]:
+def _played(desk: ViewContext, root: ListedRun, labels: str | None) -> dict[int, _Played]:
     """By epoch, the rollouts that can be read."""
     found: dict[int, _Played] = {}
     for part in desk.played(root.id):
@@ -228,7 +228,7 @@ def _played(desk: Desk, root: Root, labels: str | None) -> dict[int, _Played]:
     return found
 
 
-def _rollout(desk: Desk, part: Root, labels: str | None) -> _Played:
+def _rollout(desk: ViewContext, part: ListedRun, labels: str | None) -> _Played:
     with desk.opened(part.path) as run:
         chosen, took = run.beside.chosen(labels, known=False), paid(run.reader)
         return _Played(
@@ -242,7 +242,7 @@ def _rollout(desk: Desk, part: Root, labels: str | None) -> _Played:
 
 
 def _epoch(
-    root: Root,
+    root: ListedRun,
     number: int,
     record: EpochRecord | None,
     played: _Played | None,
@@ -296,7 +296,7 @@ def numbers_of(record: EpochRecord) -> dict[str, str]:
     return {short(name): f"{value:.3g}" for name, value in record.metrics.items() if type(value) in (int, float)}
 
 
-def _measured(desk: Desk, root: Root) -> dict[int, list[RunRow]]:
+def _measured(desk: ViewContext, root: ListedRun) -> dict[int, list[RunRow]]:
     """By epoch, the evaluations that can be read."""
     found: dict[int, list[RunRow]] = {}
     for part in desk.roots.parts(root):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 from textwrap import wrap
 
-from collab.evaluation.comparison import Comparison, compare_trainings
+from collab.evaluation.comparison import RunComparison, compare_trainings
 from collab.evaluation.metrics import Report, summarise, wilson
 from collab.evaluation.report import show_difference, show_share
 from evidence.plan import PAGES, TRAINED_PAGES, Plan
@@ -65,7 +65,7 @@ def difference(
     *,
     tasks: Collection[str] | None = None,
     level: float = 0.95,
-) -> Comparison | None:
+) -> RunComparison | None:
     """Second minus first over the instances and run seeds that both have; None while one of them has none.
 
     Args:
@@ -85,7 +85,7 @@ def difference(
     return compare_trainings(both, level=level) if both else None
 
 
-def difference_to_plays(plan: Plan, records: Records, first: Sequence[Spot], second: Spot) -> Comparison | None:
+def difference_to_plays(plan: Plan, records: Records, first: Sequence[Spot], second: Spot) -> RunComparison | None:
     """Second minus the mean of several plays of an arm on the same instances; None until all units of both are done.
 
     Every play is paired with every training; an instance counts once in the interval, as ever.

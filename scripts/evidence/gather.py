@@ -14,7 +14,7 @@ from typing import Any
 from collab.config import AgentDefinition
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.metrics import EpisodeResult
-from collab.evaluation.report import RecordedRun, recorded_run, runs_in
+from collab.evaluation.report import EvaluatedRun, recorded_run, runs_in
 from collab.library import Library, checkpoint, root
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_config
@@ -153,7 +153,7 @@ def _evaluation(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
     }
 
 
-def _policy(runs: Sequence[RecordedRun]) -> str:
+def _policy(runs: Sequence[EvaluatedRun]) -> str:
     """Digest of the weights that spoke in all runs; RunFormatError where there were several."""
     spoke = {weights for run in runs for _, weights in run.team["policies"].values()}
     if len(spoke) != 1 or None in spoke:

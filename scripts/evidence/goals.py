@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from collab.evaluation.comparison import Comparison
+from collab.evaluation.comparison import RunComparison
 from collab.evaluation.report import show_difference
 from evidence.figures import (
     MISSING,
@@ -22,7 +22,7 @@ from evidence.figures import (
 from evidence.plan import OTHER_SAMPLING, Plan
 from evidence.record import Records
 
-Wanted = Callable[[Comparison], bool]
+Wanted = Callable[[RunComparison], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def _other_plays(plan: Plan, records: Records) -> list[str]:
 _FULL = Spot(arm="full", phase="new-seeds")
 
 
-def difference_to_means(plan: Plan, records: Records) -> tuple[Comparison | None, Comparison | None]:
+def difference_to_means(plan: Plan, records: Records) -> tuple[RunComparison | None, RunComparison | None]:
     """Full method minus the mean of the untrained team's later plays, and of all; None until all units are done."""
     first, *others = plays_of_the_untrained(plan)
     later, every = (difference_to_plays(plan, records, plays, _FULL) for plays in (others, [first, *others]))
@@ -152,7 +152,7 @@ def _line(goal: Goal, plan: Plan, records: Records) -> list[str]:
     return [goal.told, show_difference(found) + part, verdict(goal, found, " so far" if part else "")]
 
 
-def verdict(goal: Goal, found: Comparison, so_far: str = "") -> str:
+def verdict(goal: Goal, found: RunComparison, so_far: str = "") -> str:
     """Whether it was reached; where the interval of what would count as reached holds 0, that it is not separable.
 
     Args:

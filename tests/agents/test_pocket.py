@@ -13,7 +13,7 @@ from collab.envs.simphone.suite import SimPhoneSuite
 from collab.library import Library, root
 from collab.models.base import Model, Request
 from collab.prompts.parse import ParsedReply, read_reply
-from collab.prompts.render import Context, Template, read_templates
+from collab.prompts.render import PromptContext, Template, read_templates
 from collab.rollout.build import build
 from collab.synthesis.conversation import Reader
 from collab.types import Sampling
@@ -44,7 +44,7 @@ def test_it_says_what_to_do_on_a_phone() -> None:
             context_tokens=definition.context_tokens,
             history=definition.history,
         )
-        context = Context(goal=task.goal, space=phones.space, observation=screen)
+        context = PromptContext(goal=task.goal, space=phones.space, observation=screen)
         prompt = reader.decision(context, reader.alone(), {})
         sampling = Sampling(temperature=0.0, max_tokens=definition.sampling.max_tokens)
         model: Model = build("models", definition, "agents/pocket")

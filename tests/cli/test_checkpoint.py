@@ -9,15 +9,15 @@ import pytest
 
 from collab.cli.main import main
 from collab.config import load_environment
-from collab.data.example import Provenance, Row
-from collab.data.parquet import RowWriter
+from collab.data.example import Example, Provenance
+from collab.data.parquet import ExampleWriter
 from collab.library import Library
 from collab.rollout.build import splits_in
 from collab.synthesis.journal import Head, create
 from collab.types import Prompt, Segment
 
 
-def row(environment: str, task: str) -> Row:
+def row(environment: str, task: str) -> Example:
     origin = Provenance(
         environment=environment,
         environment_version="1",
@@ -29,7 +29,7 @@ def row(environment: str, task: str) -> Row:
         teacher="oracle",
     )
     prompt = Prompt(system="Rules.", shared="Task: tap Save.", segments=(Segment(text="You are ada."),))
-    return Row(level="basic", kind="one-step", prompt=prompt, reply=f"On {environment}: 1", provenance=origin)
+    return Example(level="basic", kind="one-step", prompt=prompt, reply=f"On {environment}: 1", provenance=origin)
 
 
 def test_nothing_is_learned_from_what_is_kept_for_evaluation(
@@ -38,7 +38,7 @@ def test_nothing_is_learned_from_what_is_kept_for_evaluation(
     monkeypatch.setenv("HOME", str(tmp_path))
     kept = asyncio.run(splits_in("androidworld", load_environment(Library(), "androidworld")))["unseen-tasks"].tasks[0]
     (tmp_path / "rows, all").mkdir()
-    with RowWriter(tmp_path / "rows, all" / "basic.parquet") as out:
+    with ExampleWriter(tmp_path / "rows, all" / "basic.parquet") as out:
         for one in (row("abroad[test]", "TaskOne"), row("androidworld[simphone]", kept)):
             out.add(one)
     assert main(["checkpoint", "new", "--data=~/rows, all", f"--out={tmp_path / 'new'}"]) == 2
@@ -55,7 +55,7 @@ def test_broken_rows_may_be_left_out_and_an_unfinished_set_is_named(
     data = tmp_path / "data"
     create(data, Head(config={}, environment="abroad[test]", environment_version="1"))
     path = data / "basic.parquet"
-    with RowWriter(path) as file:
+    with ExampleWriter(path) as file:
         for number in range(3):
             file.add(row("abroad[test]", f"Task{number}"))
     fields = parquet.read_table(path).to_pylist()

@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch")
 
 from collab.cli.main import main  # noqa: E402
 from collab.config import load_environment  # noqa: E402
-from collab.data.example import Level, Provenance, Row  # noqa: E402
-from collab.data.parquet import RowWriter  # noqa: E402
+from collab.data.example import Example, Level, Provenance  # noqa: E402
+from collab.data.parquet import ExampleWriter  # noqa: E402
 from collab.library import Library  # noqa: E402
 from collab.loop.record import TrainingDir  # noqa: E402
 from collab.models.base import Request  # noqa: E402
@@ -42,9 +42,9 @@ ORIGIN = Provenance(
 SMALL = ["context=200", "batch_rows=8", "epochs=1", "rows_at_once=4"]
 
 
-def row(number: int, level: Level = "basic") -> Row:
+def row(number: int, level: Level = "basic") -> Example:
     text = f'Task ({level}): tap number {number}.\nbutton "Save {number}" [{number}]\n'
-    return Row(
+    return Example(
         level=level,
         kind="one-step",
         prompt=Prompt(system="Rules.", shared=text, segments=(Segment(text="You are ada."),)),
@@ -54,9 +54,9 @@ def row(number: int, level: Level = "basic") -> Row:
     )
 
 
-def write(folder: Path, rows: list[Row]) -> str:
+def write(folder: Path, rows: list[Example]) -> str:
     for level in {one.level for one in rows}:
-        with RowWriter(folder / f"{level}.parquet") as out:
+        with ExampleWriter(folder / f"{level}.parquet") as out:
             for one in rows:
                 if one.level == level:
                     out.add(one)

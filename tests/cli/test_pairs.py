@@ -15,7 +15,7 @@ import pytest
 
 from collab.cli.main import main
 from collab.errors import UsageError
-from collab.preferences.pairs import Paired, Pairing, Recipe
+from collab.preferences.pairs import Paired, Pairing, PairRecipe
 from collab.preferences.store import read_pairs, write_pairs
 from collab.preferences.trajectory_pairs import looked_up, trajectory_pairs
 from collab.store.reader import RunReader
@@ -100,7 +100,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pairing = Pairing(pairs=trajectory_pairs(reader.trajectories(), seed=0), counts=Counter(trajectory=2))
     none = Counter[str]()
     paired = Paired(pairing=pairing, refused=none, failed=none, unjudged=0, untried=0, spent=FREE)
-    write_pairs(run, "marl", paired, recipe=Recipe(), labels=None, adversary=None)
+    write_pairs(run, "marl", paired, recipe=PairRecipe(), labels=None, adversary=None)
     return run
 
 

@@ -15,8 +15,8 @@ import yaml
 torch = pytest.importorskip("torch")
 
 from collab.cli.main import main  # noqa: E402
-from collab.data.example import Provenance, Row  # noqa: E402
-from collab.data.parquet import RowWriter  # noqa: E402
+from collab.data.example import Example, Provenance  # noqa: E402
+from collab.data.parquet import ExampleWriter  # noqa: E402
 from collab.models import tokenizer  # noqa: E402
 from collab.testing.tiny_checkpoint import CHAT_TEMPLATE, make_tiny_checkpoint  # noqa: E402
 from collab.types import Prompt, Segment  # noqa: E402
@@ -119,11 +119,11 @@ def rows(folder: Path) -> str:
         apps=(),
         teacher="oracle",
     )
-    with RowWriter(folder / "basic.parquet") as out:
+    with ExampleWriter(folder / "basic.parquet") as out:
         for number in range(8):
             prompt = Prompt(system="Rules.", shared=f"tap {number}", segments=(Segment(text="You are ada."),))
             fields = {"level": "basic", "kind": "one-step", "reply": f"Action: {number}", "rejected": None}
-            out.add(Row(prompt=prompt, provenance=origin, **fields))
+            out.add(Example(prompt=prompt, provenance=origin, **fields))
     return str(folder)
 
 

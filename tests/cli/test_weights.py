@@ -19,15 +19,15 @@ from peft import LoraConfig, get_peft_model  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from collab.cli.main import main  # noqa: E402
-from collab.data.example import Provenance, Row  # noqa: E402
-from collab.data.parquet import RowWriter  # noqa: E402
+from collab.data.example import Example, Provenance  # noqa: E402
+from collab.data.parquet import ExampleWriter  # noqa: E402
 from collab.errors import ConfigError  # noqa: E402
 from collab.models.reward_model import RewardModel  # noqa: E402
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint  # noqa: E402
 from collab.types import Prompt, Segment  # noqa: E402
 
 Weights = dict[str, Any]
-ROW = Row(
+ROW = Example(
     level="basic",
     kind="one-step",
     prompt=Prompt(system="Rules.", shared="tap Save", segments=(Segment(text="You are ada."),)),
@@ -55,7 +55,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rows")
-    with RowWriter(folder / "basic.parquet") as out:
+    with ExampleWriter(folder / "basic.parquet") as out:
         out.add(ROW)
     return folder
 

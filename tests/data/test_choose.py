@@ -3,7 +3,7 @@
 import pytest
 
 from collab.config import Unseen, run_config
-from collab.data.splits import INSTANCES, NEW_SEEDS, TRAIN, Instance, check_plan, splits_of, whole, within
+from collab.data.splits import INSTANCES, NEW_SEEDS, TRAIN, TrainingInstance, check_plan, splits_of, whole, within
 from collab.envs.base import TaskInfo
 from collab.errors import OverlapError, UsageError
 from collab.library import Library
@@ -42,9 +42,9 @@ def test_evaluation_changes_nothing_but_the_tasks() -> None:
 
 
 def test_a_training_seed_that_meets_a_kept_instance_by_chance_is_refused() -> None:
-    plan = [Instance(task=SEEN[0], seed=Seeds(0).task(SEEN[0], number)) for number in range(5)]
+    plan = [TrainingInstance(task=SEEN[0], seed=Seeds(0).task(SEEN[0], number)) for number in range(5)]
     check_plan(SPLITS[TRAIN], SPLITS.values(), plan)
-    met = Instance(task=SEEN[0], seed=Seeds(34).task(SEEN[0], 7), source=f"{SEEN[0]}/5")
+    met = TrainingInstance(task=SEEN[0], seed=Seeds(34).task(SEEN[0], 7), source=f"{SEEN[0]}/5")
     with pytest.raises(OverlapError, match=f"1 of 6 training instances overlap .* seed {met.seed} is kept"):
         check_plan(SPLITS[TRAIN], SPLITS.values(), [*plan, met])
 
@@ -53,7 +53,7 @@ def test_an_evaluation_ends_where_the_kept_instances_do() -> None:
     config = within(CONFIG.model_copy(update={"seed": 30}), SPLITS[NEW_SEEDS])
     for extra in (0, 1):
         episodes = plan_episodes(config.model_copy(update={"episodes": len(config.tasks) * INSTANCES + extra}))
-        plan = [Instance(task=one.task, seed=one.seed) for one in episodes]
+        plan = [TrainingInstance(task=one.task, seed=one.seed) for one in episodes]
         if extra:
             with pytest.raises(UsageError, match="asked for 101"):
                 check_plan(SPLITS[NEW_SEEDS], SPLITS.values(), plan)

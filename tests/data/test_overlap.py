@@ -11,8 +11,8 @@ from collab.data.splits import (
     INSTANCES,
     UNSEEN_APP,
     UNSEEN_TASKS,
-    HeldOut,
-    Instance,
+    HeldOutInstances,
+    TrainingInstance,
     folded,
     is_unseen,
     kept_by,
@@ -32,7 +32,7 @@ SPLITS = splits_of("world", INFOS, Unseen(apps=["maps"], words=["detour"]))
 KEPT = kept_by(SPLITS.values())
 SEEN = SPLITS["train"].tasks
 CLEAN = st.builds(
-    Instance,
+    TrainingInstance,
     task=st.sampled_from(SEEN),
     seed=st.integers(0, 29).map(lambda seed: Seeds(seed).task(SEEN[0], 0)),
     apps=st.just(("mail",)),
@@ -40,15 +40,15 @@ CLEAN = st.builds(
 )
 PLANTED = st.one_of(
     st.builds(
-        lambda task, seed, number: Instance(task=task, seed=Seeds(seed).task(task, number)),
+        lambda task, seed, number: TrainingInstance(task=task, seed=Seeds(seed).task(task, number)),
         *(st.sampled_from(SEEN), st.integers(30, 39), st.integers(0, INSTANCES - 1)),
     ),
-    st.builds(Instance, task=st.sampled_from(SPLITS[UNSEEN_TASKS].tasks), seed=st.integers(0, 2**32 - 1)),
-    st.builds(Instance, task=st.sampled_from(SPLITS[UNSEEN_APP].tasks), seed=st.integers(0, 2**32 - 1)),
-    st.builds(Instance, task=st.just("Brand new"), apps=st.sampled_from([("MAPS",), ("mail", "maps")])),
-    st.builds(Instance, task=st.sampled_from(SEEN), seed=st.none()),
+    st.builds(TrainingInstance, task=st.sampled_from(SPLITS[UNSEEN_TASKS].tasks), seed=st.integers(0, 2**32 - 1)),
+    st.builds(TrainingInstance, task=st.sampled_from(SPLITS[UNSEEN_APP].tasks), seed=st.integers(0, 2**32 - 1)),
+    st.builds(TrainingInstance, task=st.just("Brand new"), apps=st.sampled_from([("MAPS",), ("mail", "maps")])),
+    st.builds(TrainingInstance, task=st.sampled_from(SEEN), seed=st.none()),
     st.builds(
-        Instance,
+        TrainingInstance,
         task=st.just("Brand new"),
         texts=st.sampled_from([("fine", "Take the DETOUR."), ("openDetourDialog",), ('"detour_2"',)]),
     ),
@@ -61,13 +61,15 @@ def test_the_world_of_these_tests_has_tasks_on_all_sides() -> None:
 
 
 @given(st.lists(CLEAN, max_size=10))
-def test_clean_data_passes(training: list[Instance]) -> None:
+def test_clean_data_passes(training: list[TrainingInstance]) -> None:
     found = refuse_overlap(training, KEPT)
     assert (found.checked, found.offenders, found.first) == (len(training), 0, ())
 
 
 @given(st.lists(CLEAN, max_size=10), PLANTED, st.randoms())
-def test_one_planted_instance_is_found_among_many(training: list[Instance], planted: Instance, rng) -> None:
+def test_one_planted_instance_is_found_among_many(
+    training: list[TrainingInstance], planted: TrainingInstance, rng
+) -> None:
     training.insert(rng.randint(0, len(training)), planted)
     with pytest.raises(OverlapError, match=f"1 of {len(training)} training instances overlap") as caught:
         refuse_overlap(training, KEPT)
@@ -79,13 +81,13 @@ def test_one_planted_instance_is_found_among_many(training: list[Instance], plan
 
 def test_the_message_counts_names_and_says_what_to_do() -> None:
     leaks = [
-        Instance(task=SPLITS[UNSEEN_TASKS].tasks[0], source="rows:1"),
-        Instance(task="Other", texts=("a detour",), source="rows:2"),
-        Instance(task="Route", apps=("maps",), source="rows:3"),
-        Instance(task=SEEN[0], seed=Seeds(31).task(SEEN[0], 2), source="rows:4"),
+        TrainingInstance(task=SPLITS[UNSEEN_TASKS].tasks[0], source="rows:1"),
+        TrainingInstance(task="Other", texts=("a detour",), source="rows:2"),
+        TrainingInstance(task="Route", apps=("maps",), source="rows:3"),
+        TrainingInstance(task=SEEN[0], seed=Seeds(31).task(SEEN[0], 2), source="rows:4"),
     ]
     with pytest.raises(OverlapError) as caught:
-        refuse_overlap([*leaks, Instance(task="Other")], KEPT)
+        refuse_overlap([*leaks, TrainingInstance(task="Other")], KEPT)
     assert str(caught.value) == (
         "4 of 5 training instances overlap (new-seeds 1, unseen-tasks 1, unseen-app 2): "
         f"rows:1 {leaks[0].task!r}: its task is kept (unseen-tasks); rows:2 'Other': says 'detour' (unseen-app); "
@@ -116,11 +118,11 @@ def lines(name: str) -> list[str]:
 def test_a_test_list_inside_the_training_list_is_found() -> None:
     """The situation of a published benchmark's instructions, in words of our own."""
     train = ["Find a bakery in Porto", "What is the tallest tree?", "find  a Bakery in porto ", "Open the radio app"]
-    kept = HeldOut(name="test", tasks=folded(["Find a bakery in Porto", "Open the radio app"]))
-    found = refuse_overlap([Instance(task=line) for line in train], [kept], allow_overlap=True)
+    kept = HeldOutInstances(name="test", tasks=folded(["Find a bakery in Porto", "Open the radio app"]))
+    found = refuse_overlap([TrainingInstance(task=line) for line in train], [kept], allow_overlap=True)
     assert (found.offenders, found.checked) == (3, 4)
     with pytest.raises(OverlapError, match="3 of 4"):
-        refuse_overlap([Instance(task=line) for line in train], [kept])
+        refuse_overlap([TrainingInstance(task=line) for line in train], [kept])
 
 
 @pytest.mark.skipif(not AITW.is_dir(), reason="DigiRL's task lists are not beside the checkout")
@@ -130,8 +132,8 @@ def test_a_test_list_inside_the_training_list_is_found() -> None:
 def test_published_task_lists(kind: str, rows: int, shared: int, offenders: int) -> None:
     """All 432 general test tasks stand in the training list, too; 77 of the others do but for the kind of quotes."""
     train, test = lines(f"{kind}_train.txt"), folded(lines(f"{kind}_test.txt"))
-    kept = [HeldOut(name="test", tasks=test)]
-    found = refuse_overlap([Instance(task=line) for line in train], kept, allow_overlap=True)
+    kept = [HeldOutInstances(name="test", tasks=test)]
+    found = refuse_overlap([TrainingInstance(task=line) for line in train], kept, allow_overlap=True)
     assert (found.checked, found.offenders, len(test & folded(train))) == (rows, offenders, shared)
     with pytest.raises(OverlapError, match=f"{offenders} of {rows} training instances overlap"):
-        refuse_overlap([Instance(task=line) for line in train], kept)
+        refuse_overlap([TrainingInstance(task=line) for line in train], kept)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.errors import UsageError
-from collab.evaluation.metrics import Group, Report, evaluate, pooled, wilson
+from collab.evaluation.metrics import GroupReport, Report, evaluate, pooled, wilson
 from collab.types import EpisodeError, Outcome, PlannedTask, Task, Trajectory
 
 
@@ -55,7 +55,7 @@ def planned(**episodes: int) -> list[PlannedTask]:
     ]
 
 
-def counts(group: Group | Report) -> tuple[int, int, int, int]:
+def counts(group: GroupReport | Report) -> tuple[int, int, int, int]:
     """Successes, planned, completed, broken."""
     assert group.completed.successes == group.planned.successes
     return group.planned.successes, group.planned.episodes, group.completed.episodes, group.broken

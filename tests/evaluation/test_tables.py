@@ -8,7 +8,7 @@ import pytest
 
 from collab.errors import UsageError
 from collab.evaluation.metrics import EpisodeResult, summarise
-from collab.evaluation.report import RecordedRun, Setting, Table, evaluation_of, markdown, tabulate
+from collab.evaluation.report import EvaluatedRun, ReportTable, Setting, evaluation_of, markdown, tabulate
 from collab.seeds import Seeds
 from collab.types import PlannedTask
 
@@ -29,7 +29,7 @@ def run(
     agents: str = "pocket",
     privileged: bool = False,
     planned: int = 1,
-) -> RecordedRun:
+) -> EvaluatedRun:
     """A run that solves the first `wins` of `tasks` tasks, one instance each."""
     results = [
         EpisodeResult(
@@ -51,7 +51,7 @@ def run(
         environment_version=version,
         privileged=privileged,
     )
-    return RecordedRun(
+    return EvaluatedRun(
         path=Path(path),
         command="eval",
         seeds=Seeds(seed, sampling),
@@ -61,7 +61,7 @@ def run(
     )
 
 
-def differences(table: Table, column: int = 0) -> list[float | None]:
+def differences(table: ReportTable, column: int = 0) -> list[float | None]:
     cells = [line.cells[column] for line in table.lines]
     return [cell.difference.difference if cell and cell.difference else None for cell in cells]
 
@@ -154,7 +154,7 @@ def test_columns_come_in_the_order_of_splits_and_may_have_gaps() -> None:
         ({"one": [run("a", 1), run("b", 1)]}, "one: a and b both played T0 with instance seed 30000"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_by_name(arms: dict[str, list[RecordedRun]], message: str) -> None:
+def test_what_cannot_be_compared_is_refused_by_name(arms: dict[str, list[EvaluatedRun]], message: str) -> None:
     with pytest.raises(UsageError) as refused:
         tabulate(arms)
     assert message in str(refused.value)

@@ -17,9 +17,9 @@ from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import check_training
-from collab.rewards.calibration.metrics import Calibration, Known, reliability
+from collab.rewards.calibration.metrics import Calibration, KnownStep, reliability
 from collab.rewards.calibration.record import CalibrationRecord, write_record
-from collab.rewards.registry import Bench
+from collab.rewards.registry import CriticResources
 from collab.testing.corridor import CorridorSuite
 from collab.testing.toy_team import small_training
 
@@ -34,7 +34,7 @@ def calibrate(
     created: str = "2026-01-01T00:00:00.000Z",
 ) -> Path:
     """Write down that the critic of a training was measured with this AUC; returns the folder of calibrations."""
-    bench = Bench.of(config.method.critic, config.critic, config.critic_texts)
+    bench = CriticResources.of(config.method.critic, config.critic, config.critic_texts)
     numbers = Calibration(
         critic=bench.label,
         cases=3,
@@ -43,7 +43,7 @@ def calibrate(
         mean_scores={"good": 0.8, "bad": 0.2},
         accuracy=0.75,
         auc=auc,
-        picture=reliability([Known(score=0.8, good=True)]),
+        picture=reliability([KnownStep(score=0.8, good=True)]),
         ece=0.2,
         retest=None,
         position_effects={},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import collab.loop.loop as training
-from collab.config import Budget, Part
+from collab.config import Budget, PartDefinition
 from collab.errors import RunFormatError, UsageError
 from collab.loop.loop import resume, start
 from collab.loop.record import TrainingDir
@@ -49,7 +49,7 @@ def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_p
         configured(f"run.agents.*.options.path={tiny}", "critic=critic-llm", "min_critic_auc=null"),
     )
     with FakeServer() as server:
-        asked = Part(kind="openai", options={"model": "fake", "base_url": server.url})
+        asked = PartDefinition(kind="openai", options={"model": "fake", "base_url": server.url})
         critic = config.critic.model_copy(update={"options": {"model": asked.model_dump()}})
         config = config.model_copy(update={"critic": critic})
         asyncio.run(start(config, out, device="cpu"))

@@ -23,10 +23,10 @@ from collab.loop.interfaces import Rollout
 from collab.loop.phases import trajectories_of
 from collab.loop.record import EpochDir, TrainingDir, training_of
 from collab.loop.state import Halted, LoopState
-from collab.preferences.adversary import Occasion, Proposal, SamplerAdversary
-from collab.preferences.rebuild import Wish, rebuild, sources_of
+from collab.preferences.adversary import AdversaryProposal, Occasion, SamplerAdversary
+from collab.preferences.rebuild import RebuildRequest, rebuild, sources_of
 from collab.preferences.store import pair_names, read_head
-from collab.rewards.base import CriticCall, Word, cases, judgement_of
+from collab.rewards.base import CellScore, CriticCall, cases, judgement_of
 from collab.rewards.labelling import PATIENCE
 from collab.rewards.labels import FOLDER, LabelHead, LabelSet, LabelWriter, labellings, read_labels
 from collab.rewards.llm import TOO_LONG
@@ -88,7 +88,9 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
     with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
         case = next(cases(played[0], build_suite(run).space))
         writer.fail(case, ModelFailure("the server is gone"), paid)
-        writer.record(judgement_of(case, SolutionCritic(), {cell.cell: Word(score=1.0) for cell in case.matrix}, []))
+        writer.record(
+            judgement_of(case, SolutionCritic(), {cell.cell: CellScore(score=1.0) for cell in case.matrix}, [])
+        )
     spent = spent_on_judging(read_labels(out, NAME))
     assert (spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost_usd) == (2, 70, 9, 0.25)
 
@@ -139,12 +141,12 @@ def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
     loop = process(configured(), tmp_path)
     labels = asyncio.run(judge(loop, run, out, played))
-    other = Wish(run=out, sources=sources_of("contrast"), kept=frozenset({NAME}))
+    other = RebuildRequest(run=out, sources=sources_of("contrast"), kept=frozenset({NAME}))
     made = asyncio.run(rebuild(other, library)).stored
     assert made is not None
     assert (made.name, made.head.labels) == (f"{NAME}-2", NAME)
     with pytest.raises(UsageError, match=r"--name training: .* belongs to a training"):
-        asyncio.run(rebuild(Wish(run=out, name=NAME, kept=frozenset({NAME})), library))
+        asyncio.run(rebuild(RebuildRequest(run=out, name=NAME, kept=frozenset({NAME})), library))
     pairs = asyncio.run(pair_rollout(loop, rollout(run, out, played), labels))
     assert pairs is not None
     assert (pairs.head.recipe, pair_names(out)) == (loop.config.method.pairs.recipe(run.seed), [f"{NAME}-2", NAME])
@@ -159,8 +161,8 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
     refusal = f"{out}: its pairs 'training' were made {{}}.*; remove {out / 'pairs' / NAME}, and they are made again"
     mixed = sources_of("adversary=1,contrast=1,correction=0.5")
     otherwise = {
-        "by the recipe contrast=1 ": Wish(run=out, name=NAME, sources=sources_of("contrast")),
-        "with another adversary": Wish(run=out, name=NAME, sources=mixed, adversary=OTHER_SAMPLER),
+        "by the recipe contrast=1 ": RebuildRequest(run=out, name=NAME, sources=sources_of("contrast")),
+        "with another adversary": RebuildRequest(run=out, name=NAME, sources=mixed, adversary=OTHER_SAMPLER),
     }
     for reason, wish in otherwise.items():
         asyncio.run(rebuild(wish, library))
@@ -232,7 +234,7 @@ def test_causes_for_which_steps_stay_unjudged_are_added_up(
             cells = [cell.cell for cell in case.matrix if cell.action is not None]
             said = CriticCall(prompt="0", model="talks", seed=0, reply="All are fine.", cells=tuple(cells))
             kind = number // third
-            word = (Word.none(TOO_LONG), Word.none("the reply is not JSON"), Word(score=1.0))[kind]
+            word = (CellScore.none(TOO_LONG), CellScore.none("the reply is not JSON"), CellScore(score=1.0))[kind]
             writer.record(judgement_of(case, SolutionCritic(), dict.fromkeys(cells, word), [said] if kind else []))
     told = (
         rf"{third} of {len(every)} steps do not fit into the critic's context, "
@@ -256,7 +258,7 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
     many = (len(every) - 2) // 2
     with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
         for number, case in enumerate(every):
-            word = Word.none(TOO_LONG) if number < many else Word(score=1.0)
+            word = CellScore.none(TOO_LONG) if number < many else CellScore(score=1.0)
             if number < len(every) - 2:
                 writer.record(judgement_of(case, SolutionCritic(), {cell.cell: word for cell in case.matrix}))
             else:
@@ -323,7 +325,7 @@ def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
     loop.budget, loop.tokens = Budget(tokens=1000), 990
     propose = SamplerAdversary.propose
 
-    async def paid(self: SamplerAdversary, occasion: Occasion) -> Proposal | None:
+    async def paid(self: SamplerAdversary, occasion: Occasion) -> AdversaryProposal | None:
         said = await propose(self, occasion)
         return (
             None

@@ -23,7 +23,7 @@ from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.loop.trained import PolicyName, agents_of
 from collab.models.local import LocalModel
-from collab.preferences.pairs import Source
+from collab.preferences.pairs import PairSource
 from collab.trainers.run_dir import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -103,7 +103,7 @@ def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: TrainingResul
     assert [record.epoch for record in whole.records] == [0, 1, 2]
     for record in whole.records[1:]:
         trained, rows, counts = record.trained["shared"], record.examples["shared"], metrics_of(record).pairs.counts
-        assert rows.examples == sum(counts.get(source, 0) for source in get_args(Source)) > 0
+        assert rows.examples == sum(counts.get(source, 0) for source in get_args(PairSource)) > 0
         assert trained.steps > 0
         assert record.weights == dict.fromkeys(("ada", "ben"), f"./epochs/{record.epoch}/training/final")
         assert record.spent["rollout"].calls == 2 * 3 * 4

@@ -15,7 +15,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.loop import resume, start
 from collab.models.checkpoint import weights_digest
 from collab.preferences.store import read_pairs
-from collab.rewards.calibration.config import Wish, configure
+from collab.rewards.calibration.config import CalibrationRequest, configure
 from collab.rewards.calibration.run import start as calibrate
 from collab.rewards.labels import read_labels
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -57,7 +57,9 @@ def test_a_training_that_stopped_while_it_judged_ends_like_one_that_did_not(
 
 def test_its_calibration_is_found_by_its_weights(config: TrainingConfig, tmp_path: Path) -> None:
     library, out = Library(own=Path(str(config.library))), tmp_path / "measured"
-    wish = Wish(env="corridor", critic=str(tmp_path / "scorer.yaml"), cases=2, settings=["permutations=0"])
+    wish = CalibrationRequest(
+        env="corridor", critic=str(tmp_path / "scorer.yaml"), cases=2, settings=["permutations=0"]
+    )
     asyncio.run(calibrate(asyncio.run(configure(library, wish)), out))
     assert asyncio.run(admitted(config, calibrations=out)).startswith("calibrated 2")
     make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1, seed=1)

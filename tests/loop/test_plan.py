@@ -19,8 +19,8 @@ from collab.algorithms.collabuiagents.estimate import (
     prices,
 )
 from collab.algorithms.collabuiagents.learner import rewarded_recipe
-from collab.config import AgentDefinition, Part, SamplingDefinition, run_config
-from collab.data.tokenize import Example, turn_end
+from collab.config import AgentDefinition, PartDefinition, SamplingDefinition, run_config
+from collab.data.tokenize import EncodedExample, turn_end
 from collab.library import Library
 from collab.loop.estimate import Plan, Probe, _cost, _played, _until, format_plan, plan, planned
 from collab.loop.interfaces import NONE_ASKED, EpochPlan, LabelEstimate, Questions, Range, TriedStep
@@ -30,9 +30,9 @@ from collab.loop.state import LoopState
 from collab.models.tokenizer import ChatTokenizer
 from collab.preferences.registry import AdversaryChoice
 from collab.rewards.base import cases
-from collab.rewards.calibration.cases import known_cases
+from collab.rewards.calibration.cases import build_calibration_set
 from collab.rewards.oracle import SolutionCritic
-from collab.rewards.restore import Rebuilder
+from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
 from collab.testing.corridor import CorridorSuite
 from collab.trainers.estimate import Forecast, Memory
@@ -215,10 +215,10 @@ def test_several_processes_may_share_the_training(configured) -> None:
 
 
 def test_prices_are_those_of_the_engine() -> None:
-    assert prices(Part(kind="local")) == (0, 0)
-    assert prices(Part(kind="openai", options={"usd_per_million_prompt": 0.5})) is None
+    assert prices(PartDefinition(kind="local")) == (0, 0)
+    assert prices(PartDefinition(kind="openai", options={"usd_per_million_prompt": 0.5})) is None
     both = {"usd_per_million_prompt": 0.5, "usd_per_million_completion": 2}
-    assert prices(Part(kind="openai", options=both)) == (0.5, 2)
+    assert prices(PartDefinition(kind="openai", options=both)) == (0.5, 2)
     assert cost(Range(low=2e6, high=4e6), Range(low=0, high=1e6), (0.5, 2)) == Range(low=1, high=4)
 
 
@@ -227,9 +227,9 @@ def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configure
     options = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
     options |= {f"usd_per_million_{name}": 1 for name in ("prompt", "completion")}
     agent = AgentDefinition(kind="openai", options=options, sampling=SamplingDefinition(max_tokens=256))
-    asking = AdversaryChoice(part=Part(kind="llm"), agent=agent, texts={"clumsy": "Be clumsy."})
-    sampler = AdversaryChoice(part=Part(kind="sampler"))
-    mixture = AdversaryChoice(part=Part(kind="mixture"), turns=((asking, 1.0), (sampler, 1.0)))
+    asking = AdversaryChoice(part=PartDefinition(kind="llm"), agent=agent, texts={"clumsy": "Be clumsy."})
+    sampler = AdversaryChoice(part=PartDefinition(kind="sampler"))
+    mixture = AdversaryChoice(part=PartDefinition(kind="mixture"), turns=((asking, 1.0), (sampler, 1.0)))
     prompts = [Prompt(system="Rules.", shared=" Screen.", segments=(Segment(text=" You are ada."),))] * 4
 
     def asked(choice: AdversaryChoice, weight: int = 1) -> Questions | None:
@@ -246,13 +246,13 @@ def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configure
     assert found == asked(asking), "whatever the weights"
     assert asked(asking, weight=0) == NONE_ASKED
     assert asked(sampler) == NONE_ASKED
-    assert asked(AdversaryChoice(part=Part(kind="somewhere.else:Adversary"))) is None
+    assert asked(AdversaryChoice(part=PartDefinition(kind="somewhere.else:Adversary"))) is None
 
 
 def test_what_would_be_asked_is_counted_without_a_key(configured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     config = configured("critic=critic-llm", "adversary=openai", "pairs={adversary: 1}")
-    case = asyncio.run(known_cases(CorridorSuite(), ["PressButton"], seed=0))[0].case
+    case = asyncio.run(build_calibration_set(CorridorSuite(), ["PressButton"], seed=0))[0].case
     critic = asyncio.run(critic_questions(config.judging("plan", 0), "critic-llm", case))
     assert critic is not None
     assert critic.calls == Range(low=1, high=1)
@@ -264,9 +264,9 @@ def test_what_would_be_asked_is_counted_without_a_key(configured, monkeypatch: p
 
 def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the recipe that trains them: no worse side, no reference, no prefix that pairs would share."""
-    seen: list[tuple[Task, list[Example]]] = []
+    seen: list[tuple[Task, list[EncodedExample]]] = []
 
-    def forecast(task: Task, items: list[Example], *_: object, **__: object) -> Forecast:
+    def forecast(task: Task, items: list[EncodedExample], *_: object, **__: object) -> Forecast:
         seen.append((task, items))
         return TRAINING
 
@@ -302,7 +302,7 @@ def test_the_step_that_is_tried_is_one_of_a_whole_episode(tmp_path: Path) -> Non
     suite = build_suite(run)
     assert len(played.steps) == 1
     assert played.task.max_steps == suite.instance(played.task.name, played.task.seed).max_steps > 1
-    (case,) = cases(played, suite.space, Rebuilder(suite))
+    (case,) = cases(played, suite.space, StateRebuilder(suite))
     rewards = asyncio.run(SolutionCritic().judge(case)).rewards.rewards
     assert all(one.score is not None for one in rewards)
 

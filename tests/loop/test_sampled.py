@@ -23,14 +23,14 @@ from collab.algorithms.collabuiagents.learner import (
     store_examples,
     trajectory_rows,
 )
-from collab.data.tokenize import Encoded, Example, encode_pairs, encode_replies, read_data
+from collab.data.tokenize import Encoded, EncodedExample, encode_pairs, encode_replies, read_data
 from collab.loop.example_store import examples_file
 from collab.loop.examples import RETOKENISED, ExampleBuilder, RecordedRun
 from collab.loop.finetuning import task_of_epoch
 from collab.loop.interfaces import Rollout
 from collab.loop.policy import Policy
 from collab.loop.record import TrainingDir
-from collab.models.engine.sampling import Job
+from collab.models.engine.sampling import DecodeRequest
 from collab.models.engine.scheduler import Engine
 from collab.models.tokenizer import ChatTokenizer
 from collab.rewards.base import Judgement, cases
@@ -58,7 +58,7 @@ def spoken(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamesp
     library = toy_team.write_library(tmp_path_factory.mktemp("team"), tiny)
     submit = Engine.submit
 
-    def noted(self: Engine, job: Job) -> None:
+    def noted(self: Engine, job: DecodeRequest) -> None:
         read[job.seed] = job.prompt.ids
         submit(self, job)
 
@@ -174,7 +174,7 @@ def test_anchors_hold_on_to_what_was_sampled(
 
 
 def learned(
-    encoded: Encoded[Example], spoken: SimpleNamespace, those: Sequence[Utterance], chat: ChatTokenizer
+    encoded: Encoded[EncodedExample], spoken: SimpleNamespace, those: Sequence[Utterance], chat: ChatTokenizer
 ) -> bool:
     """Whether these are the sequences of some cells, in any order."""
     wanted = Counter((*spoken.read[cell.seed], *said(cell, chat)) for cell in those)

@@ -18,7 +18,7 @@ from collab.loop.record import (
     read_record,
 )
 from collab.rewards.base import CriticCall, Judgement
-from collab.rewards.labels import Failed, LabelHead, LabelSet
+from collab.rewards.labels import FailedLabel, LabelHead, LabelSet
 from collab.types import CellRef, CellReward, RewardMatrix, Spent
 
 
@@ -80,8 +80,8 @@ def test_the_share_of_rewarded_cells_weighs_every_judged_cell_alike() -> None:
 
 
 def test_what_could_not_be_asked_is_counted_by_cause_with_what_was_said_last() -> None:
-    def failed(step: int, error: str, message: str) -> Failed:
-        return Failed(trajectory="a/0", step=step, case="", error=error, message=message)
+    def failed(step: int, error: str, message: str) -> FailedLabel:
+        return FailedLabel(trajectory="a/0", step=step, case="", error=error, message=message)
 
     told = [
         failed(0, "ModelFailure", "busy"),

@@ -15,7 +15,7 @@ import pytest
 from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
 from collab.algorithms.collabuiagents.learner import NO_PAIR, CollabExamples, finetuning, store_examples
 from collab.config import Budget, override
-from collab.data.example import Row
+from collab.data.example import Example
 from collab.errors import RunFormatError
 from collab.loop import finetuning as training
 from collab.loop.finetuning import NO_NUMBER, clear_checkpoints, finetune
@@ -30,13 +30,13 @@ from collab.utils.files import write_json
 
 
 @pytest.fixture(scope="module")
-def preferences() -> list[Row]:
+def preferences() -> list[Example]:
     """Six rows of different replies."""
     lessons = asyncio.run(toy_team.lessons())[:6]
     return [replace(row, level="preference", rejected=f"No. {number}") for number, row in enumerate(lessons)]
 
 
-def learned(loop: LoopState, rows: Sequence[Row]) -> tuple[dict[str, object], dict[str, str]]:
+def learned(loop: LoopState, rows: Sequence[Example]) -> tuple[dict[str, object], dict[str, str]]:
     """What becomes of the one policy in epoch 1."""
     made = CollabExamples(rows={"shared": list(rows)}, refused={"shared": Counter()})
     store_examples(loop.config, loop.folder, 1, made)
@@ -47,7 +47,7 @@ def learned(loop: LoopState, rows: Sequence[Row]) -> tuple[dict[str, object], di
 
 
 def test_rows_that_are_all_too_long_are_no_pair(
-    configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
+    configured, process, preferences: list[Example], tiny: Path, tmp_path: Path
 ) -> None:
     loop = process(configured(f"run.agents.*.options.path={tiny}", "dpo.context=16"), tmp_path)
     for _ in range(2):  # and again, in a process that goes on
@@ -57,7 +57,7 @@ def test_rows_that_are_all_too_long_are_no_pair(
 
 
 def test_a_policy_whose_loss_is_no_number_stays_and_is_not_trained_again(
-    configured, process, preferences: list[Row], tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configured, process, preferences: list[Example], tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = ("dpo.learning_rate=1e30", "dpo.max_grad_norm=1e30", "dpo.epochs=4", "dpo.warmup=0", "dpo.anchor=1")
     config = configured(f"run.agents.*.options.path={tiny}", *lost)
@@ -87,7 +87,7 @@ def test_a_policy_whose_loss_is_no_number_stays_and_is_not_trained_again(
 def test_who_stops_a_policy_amid_its_steps_is_told(
     configured,
     process,
-    preferences: list[Row],
+    preferences: list[Example],
     tiny: Path,
     tmp_path: Path,
     monkeypatch,
@@ -110,7 +110,7 @@ def test_who_stops_a_policy_amid_its_steps_is_told(
 
 
 def test_log_p_is_told_of_pairs_whatever_step_they_are_in(
-    configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
+    configured, process, preferences: list[Example], tiny: Path, tmp_path: Path
 ) -> None:
     """Of four steps of one row, one has a pair: it is the first and the last to tell of one."""
     rows = [preferences[0], *(replace(row, rejected=row.reply) for row in preferences[1:4])]
@@ -129,7 +129,7 @@ def test_log_p_is_told_of_pairs_whatever_step_they_are_in(
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["none", "prefix"])
 def test_a_step_is_as_large_as_what_fits(
-    sharing: str, configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
+    sharing: str, configured, process, preferences: list[Example], tiny: Path, tmp_path: Path
 ) -> None:
     """One row of three is too long; a step would have room for four, in passes of one."""
     rows = [*preferences[:2], replace(preferences[2], reply="Press it. " * 2000)]
@@ -171,7 +171,7 @@ def test_rates_fall_from_epoch_to_epoch_and_nothing_else_changes() -> None:
 
 
 def test_each_epoch_is_trained_at_its_own_rate(
-    configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
+    configured, process, preferences: list[Example], tiny: Path, tmp_path: Path
 ) -> None:
     asked = (f"run.agents.*.options.path={tiny}", "learning_rate_decay=0.5", "dpo.learning_rate=0.004")
     loop = process(configured(*asked), tmp_path)

@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.models.engine import attention
-from collab.models.engine.attention import Pass, Rows, Segment, Shared, attend, attend_causal, join, places_of
+from collab.models.engine.attention import (
+    PackedPass,
+    PassSegment,
+    Rows,
+    SharedKeys,
+    attend,
+    attend_causal,
+    join,
+    places_of,
+)
 
 
 def whole(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -123,13 +132,13 @@ def test_a_pass_keeps_keys_and_lets_each_token_see_its_own_past() -> None:
     own = [torch.empty(layers, 2, groups, tokens, size) for tokens in (3, 1)]
     count = 2 + 4
     every = torch.arange(count)
-    plan = Pass(
+    plan = PackedPass(
         rows=[
             Rows(first=0, kv=rows[:, :, :1], lengths=torch.tensor([3]), longest=4),
             Rows(first=1, kv=rows[:, :, 1:], lengths=torch.tensor([6]), longest=7),
         ],
-        segments=[Segment(first=2, kept=own, above=short)],
-        shared=[Shared(kv=prefix, tokens=every[:2]), Shared(kv=other, tokens=every[2:])],
+        segments=[PassSegment(first=2, kept=own, above=short)],
+        shared=[SharedKeys(kv=prefix, tokens=every[:2]), SharedKeys(kv=other, tokens=every[2:])],
     )
     for layer in range(layers):
         before = rows.clone()

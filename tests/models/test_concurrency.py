@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.models.base import CallClock, Request
-from collab.models.concurrency import START, Gate, Slots, Window
+from collab.models.concurrency import START, CallWindow, SharedLock, Slots
 from collab.models.openai import OpenAIModel
 from collab.testing.fake_server import FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
@@ -22,7 +22,7 @@ NEWS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=200)
 
 @given(st.integers(1, 100), NEWS)
 def test_the_window_stays_within_its_bounds(limit: int, news: list[tuple[bool, int]]) -> None:
-    window = Window.fresh(limit)
+    window = CallWindow.fresh(limit)
     assert window.size == min(limit, START)
     for good, ago in news:
         before = window
@@ -40,7 +40,7 @@ def test_the_window_stays_within_its_bounds(limit: int, news: list[tuple[bool, i
 
 @given(st.integers(1, 64), st.integers(2, 20))
 def test_calls_of_one_window_that_fail_together_halve_it_once(limit: int, failures: int) -> None:
-    window = Window.fresh(limit)
+    window = CallWindow.fresh(limit)
     once = window.refused(window.era)
     many = window
     for _ in range(failures):
@@ -49,7 +49,7 @@ def test_calls_of_one_window_that_fail_together_halve_it_once(limit: int, failur
 
 
 def test_growth_is_one_per_answer_before_the_first_refusal_and_one_per_window_after() -> None:
-    window = Window.fresh(64)
+    window = CallWindow.fresh(64)
     sizes = []
     for _ in range(4):
         window = window.answered(0)
@@ -79,7 +79,7 @@ def test_slots_go_to_those_who_came_first_and_to_those_tried_again_before_them()
     order: list[str] = []
 
     async def scene() -> None:
-        slots = Slots(Window(limit=1, size=1))
+        slots = Slots(CallWindow(limit=1, size=1))
 
         async def call(name: str, again: bool = False) -> None:
             async with slots.one(again=again):
@@ -102,7 +102,7 @@ def test_no_slot_is_lost_or_given_twice_when_callers_leave(size: int, calls: lis
     """Each caller works for some turns of the loop and may be cancelled after some, waiting or not."""
 
     async def scene() -> None:
-        slots = Slots(Window(limit=size, size=size))
+        slots = Slots(CallWindow(limit=size, size=size))
         most = finished = 0
 
         async def call(turns: int, again: bool) -> None:
@@ -130,8 +130,8 @@ def test_no_slot_is_lost_or_given_twice_when_callers_leave(size: int, calls: lis
 
 
 def test_an_idle_server_proves_nothing() -> None:
-    async def scene() -> Window:
-        slots = Slots(Window.fresh(64))
+    async def scene() -> CallWindow:
+        slots = Slots(CallWindow.fresh(64))
         for _ in range(50):
             async with slots.one() as era:
                 slots.answered(era)
@@ -144,7 +144,7 @@ def test_whoever_is_alone_waits_for_those_inside_and_keeps_others_out() -> None:
     events: list[str] = []
 
     async def scene() -> None:
-        gate = Gate()
+        gate = SharedLock()
 
         async def visit(name: str) -> None:
             async with gate.shared():
@@ -174,7 +174,7 @@ def test_whoever_is_alone_waits_for_those_inside_and_keeps_others_out() -> None:
 @pytest.mark.parametrize("capacity", [1, 3, 12, 40])
 def test_the_window_settles_below_a_hidden_capacity(capacity: int) -> None:
     """In exact time: an answer takes 1, a refusal 0.1, and everybody who was refused comes again at once."""
-    window, now, active = Window.fresh(64), 0.0, 0
+    window, now, active = CallWindow.fresh(64), 0.0, 0
     flying: list[tuple[float, int, bool]] = []  # when it ends, its era, whether it is answered
     sizes, refusals = [], 0
     while len(sizes) < 2000:
@@ -270,7 +270,7 @@ def test_a_server_that_bears_everything_is_given_everything() -> None:
     with FakeServer(delay_s=0.02) as server:
         model, _ = crowd(server, calls=120, concurrency=24)
     assert START < server.most_at_once <= 24
-    assert model.window == Window(limit=24, size=24)
+    assert model.window == CallWindow(limit=24, size=24)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from collab.models.checkpoint import Checkpoint
 from collab.models.engine import attention
 from collab.models.engine.attention import Rows
 from collab.models.engine.padded import PaddedEngine, trusted_width
-from collab.models.engine.sampling import Answer, Job
+from collab.models.engine.sampling import DecodeRequest, SampledReply
 from collab.models.engine.scheduler import Engine
 from collab.models.tokenizer import ChatTokenizer, PromptIds
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -71,14 +71,17 @@ def prompts(count: int, seed: int = 0) -> list[PromptIds]:
     ]
 
 
-def jobs(all_prompts: Iterable[PromptIds], sampling: Sampling = GREEDY, **fields: Any) -> list[Job]:
-    return [Job(prompt=prompt, sampling=sampling, seed=number, **fields) for number, prompt in enumerate(all_prompts)]
+def jobs(all_prompts: Iterable[PromptIds], sampling: Sampling = GREEDY, **fields: Any) -> list[DecodeRequest]:
+    return [
+        DecodeRequest(prompt=prompt, sampling=sampling, seed=number, **fields)
+        for number, prompt in enumerate(all_prompts)
+    ]
 
 
-def answer(engine: Engine | PaddedEngine, asked: list[Job]) -> list[Answer | ModelFailure]:
+def answer(engine: Engine | PaddedEngine, asked: list[DecodeRequest]) -> list[SampledReply | ModelFailure]:
     for job in asked:
         engine.submit(job)
-    found: dict[Job, Answer | ModelFailure] = {}
+    found: dict[DecodeRequest, SampledReply | ModelFailure] = {}
     while engine.busy:
         for job, result in engine.step():
             assert job not in found, "answered twice"
@@ -86,10 +89,10 @@ def answer(engine: Engine | PaddedEngine, asked: list[Job]) -> list[Answer | Mod
     return [found[job] for job in asked]
 
 
-def answers(engine: Engine | PaddedEngine, asked: list[Job]) -> list[Answer]:
+def answers(engine: Engine | PaddedEngine, asked: list[DecodeRequest]) -> list[SampledReply]:
     found = answer(engine, asked)
-    assert all(isinstance(one, Answer) for one in found), found
-    return [one for one in found if isinstance(one, Answer)]
+    assert all(isinstance(one, SampledReply) for one in found), found
+    return [one for one in found if isinstance(one, SampledReply)]
 
 
 def generated(folder: Path, prompt: PromptIds, count: int = 8) -> list[int]:
@@ -224,7 +227,8 @@ def test_sampling_is_the_requests_own(folder: Path) -> None:
         Sampling(temperature=1.0, max_tokens=40, stop=("e",)),
     ]
     asked = [
-        Job(prompt=prompt, sampling=settings[number % 4], seed=number % 5) for number, prompt in enumerate(prompts(24))
+        DecodeRequest(prompt=prompt, sampling=settings[number % 4], seed=number % 5)
+        for number, prompt in enumerate(prompts(24))
     ]
     together = answers(engine_of(load(folder)), asked)
     exact = engine_of(load(folder), exact=True)
@@ -280,7 +284,7 @@ def test_exact_replies_do_not_know_who_else_speaks_over_the_same_weights(
     assert {name: found[place :: len(names)] for place, name in enumerate(names)} == alone
 
 
-def _said(found: Answer) -> tuple[Any, ...]:
+def _said(found: SampledReply) -> tuple[Any, ...]:
     return found.text, found.tokens, found.logprobs, found.behaviour_logprobs
 
 
@@ -384,7 +388,7 @@ def test_a_sequence_that_ends_makes_room_at_once(folder: Path) -> None:
     engine = engine_of(load(folder), width=2)
     lengths = [40, 3, 3, 3, 3]
     asked = [
-        Job(prompt=prompt, sampling=Sampling(temperature=0.0, max_tokens=length), seed=0)
+        DecodeRequest(prompt=prompt, sampling=Sampling(temperature=0.0, max_tokens=length), seed=0)
         for prompt, length in zip(prompts(5), lengths, strict=True)
     ]
     for job in asked:
@@ -402,7 +406,7 @@ def test_who_comes_later_joins_those_who_run(folder: Path) -> None:
     for _ in range(10):
         assert engine.step() == []
     engine.submit(late)
-    found: dict[Job, Any] = {}
+    found: dict[DecodeRequest, Any] = {}
     while engine.busy:
         found |= dict(engine.step())
     assert found[early].width > 1.5
@@ -421,7 +425,7 @@ def test_long_prompts_come_in_portions(folder: Path) -> None:
 def test_abandoned_jobs_are_not_computed(padded: bool, folder: Path) -> None:
     checkpoint = load(folder)
     engine = PaddedEngine(checkpoint, width=4) if padded else engine_of(checkpoint)
-    gone = [Job(prompt=prompt, sampling=GREEDY, seed=0, abandoned=lambda: True) for prompt in prompts(3)]
+    gone = [DecodeRequest(prompt=prompt, sampling=GREEDY, seed=0, abandoned=lambda: True) for prompt in prompts(3)]
     for job in gone:
         engine.submit(job)
     assert engine.step() == []
@@ -432,7 +436,9 @@ def test_abandoned_jobs_are_not_computed(padded: bool, folder: Path) -> None:
 def test_who_is_abandoned_on_the_way_is_let_go_at_once(passes: int, folder: Path) -> None:
     left: list[bool] = []
     sampling = Sampling(temperature=0.0, max_tokens=200)
-    gone = Job(prompt=PromptIds(pieces=((9,) * 250,)), sampling=sampling, seed=0, abandoned=lambda: bool(left))
+    gone = DecodeRequest(
+        prompt=PromptIds(pieces=((9,) * 250,)), sampling=sampling, seed=0, abandoned=lambda: bool(left)
+    )
     [stays] = jobs([PromptIds(pieces=((9,) * 100, (4,)))], Sampling(temperature=0.0, max_tokens=20))
     expected = answers(engine_of(load(folder), prefill=100), [stays])
     engine = engine_of(load(folder), prefill=100)
@@ -446,7 +452,7 @@ def test_who_is_abandoned_on_the_way_is_let_go_at_once(passes: int, folder: Path
         found |= dict(engine.step())
         steps += 1
     assert steps <= 22, "200 tokens would have taken 200"
-    assert isinstance(found[stays], Answer)
+    assert isinstance(found[stays], SampledReply)
     assert found[stays].tokens == expected[0].tokens
     assert (gone in found) == (passes == 6), "a prompt that nobody waits for is not computed to its end"
     assert not any(node.users for node in engine.cache)
@@ -490,7 +496,7 @@ def test_a_prompt_that_never_fits_fails_alone(folder: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(checkpoint, "forward", limited)
     *fine, lost = answer(engine, asked)
-    assert all(isinstance(one, Answer) for one in fine)
+    assert all(isinstance(one, SampledReply) for one in fine)
     assert isinstance(lost, ModelFailure)
     assert "does not fit into the memory of cpu" in str(lost)
 
@@ -519,7 +525,7 @@ def test_a_prompt_longer_than_the_context_is_told_both_numbers(folder: Path) -> 
     long = PromptIds(pieces=((5,) * 1200, (6,)))
     failed, fine = answer(engine, jobs([long, prompts(1)[0]]))
     assert "the prompt has 1201 tokens, the model's context is 1200" in str(failed)
-    assert isinstance(fine, Answer)
+    assert isinstance(fine, SampledReply)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -528,7 +534,7 @@ def test_an_empty_prompt_fails_alone(padded: bool, folder: Path) -> None:
     engine = PaddedEngine(checkpoint, width=4) if padded else engine_of(checkpoint)
     failed, fine = answer(engine, jobs([PromptIds(pieces=((), ())), prompts(1)[0]]))
     assert str(failed).endswith("the prompt is empty")
-    assert isinstance(fine, Answer)
+    assert isinstance(fine, SampledReply)
 
 
 def test_an_error_that_is_no_lack_of_memory_is_not_taken_for_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

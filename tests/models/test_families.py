@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 import transformers  # noqa: E402
 
 from collab.config import override  # noqa: E402
-from collab.data.example import Provenance, Row  # noqa: E402
-from collab.data.tokenize import Example  # noqa: E402
+from collab.data.example import Example, Provenance  # noqa: E402
+from collab.data.tokenize import EncodedExample  # noqa: E402
 from collab.errors import ConfigError  # noqa: E402
 from collab.models.base import Request  # noqa: E402
 from collab.models.local import LocalModel  # noqa: E402
@@ -136,14 +136,14 @@ def learn(folder: Path, out: Path) -> None:
     small = ["context=200", "batch_rows=4", "precision=float32", "saved=float32", "epochs=1", "prompt_weight=0"]
     fields = {"level": "basic", "kind": "one-step", "rejected": None, "provenance": ORIGIN}
     rows = [
-        Row(prompt=Prompt(system="Rules.", shared=f"tap {one}", segments=()), reply=f"Action: {one}", **fields)  # type: ignore[arg-type]
+        Example(prompt=Prompt(system="Rules.", shared=f"tap {one}", segments=()), reply=f"Action: {one}", **fields)  # type: ignore[arg-type]
         for one in (3, 444)
     ]
     task = Task(
         stage="sft", base=str(folder), preset="pocket", recipe=override(load_preset("pocket").recipe("sft"), small)
     )
     prepared = prepare(task, rows)
-    assert all(isinstance(one, Example) for one in prepared.encoded.items)
+    assert all(isinstance(one, EncodedExample) for one in prepared.encoded.items)
     assert train(prepared, begin(prepared, out), device="cpu").final is not None
 
 

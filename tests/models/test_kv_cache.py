@@ -2,12 +2,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.models.engine.kv_cache import Node, PrefixCache, RowStore, Shape
+from collab.models.engine.kv_cache import CacheShape, PrefixCache, PrefixNode, RowStore
 
-SHAPE = Shape(layers=2, groups=2, size=4, dtype=torch.float32, device=torch.device("cpu"))
+SHAPE = CacheShape(layers=2, groups=2, size=4, dtype=torch.float32, device=torch.device("cpu"))
 
 
-def computed(cache: PrefixCache, path: list[Node]) -> None:
+def computed(cache: PrefixCache, path: list[PrefixNode]) -> None:
     for node in path:
         cache.allocate(node)
         node.ready = True
@@ -65,7 +65,7 @@ def test_nothing_in_use_is_dropped_and_all_memory_is_counted(
     steps: list[tuple[str, str, list[tuple[int, ...]], int]],
 ) -> None:
     cache = PrefixCache(SHAPE, 6 * SHAPE.token_bytes)
-    using: list[list[Node]] = []
+    using: list[list[PrefixNode]] = []
     for kind, policy, pieces, number in steps:
         if kind == "enter":
             path = cache.path(policy, pieces)

@@ -17,8 +17,8 @@ from collab.models.checkpoint import Checkpoint
 from collab.models.engine import sampling
 from collab.models.engine.kv_cache import RowStore
 from collab.models.engine.padded import PaddedEngine
-from collab.models.engine.sampling import Answer, Job
-from collab.models.engine.scheduler import Bound, Engine, Line
+from collab.models.engine.sampling import DecodeRequest, SampledReply
+from collab.models.engine.scheduler import Bound, Engine, RequestQueue
 from collab.models.tokenizer import ChatTokenizer, PromptIds
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Sampling
@@ -59,7 +59,7 @@ def engine_of(checkpoint: Checkpoint, **options: Any) -> Engine:
     return Engine(checkpoint, **{"exact": False, "width": 16, "prefill": 512, "cache_bytes": 1 << 26, **options})
 
 
-def jobs(count: int, *, adapters: tuple[str | None, ...] = (None,), sampling: Sampling = DRAWN) -> list[Job]:
+def jobs(count: int, *, adapters: tuple[str | None, ...] = (None,), sampling: Sampling = DRAWN) -> list[DecodeRequest]:
     """Prompts with two long beginnings in common, some messages, an end of one's own."""
     rng = random.Random(count)
 
@@ -68,7 +68,7 @@ def jobs(count: int, *, adapters: tuple[str | None, ...] = (None,), sampling: Sa
 
     screens, messages = [piece(200, 300) for _ in range(2)], [piece(5, 50) for _ in range(4)]
     return [
-        Job(
+        DecodeRequest(
             prompt=PromptIds(pieces=(rng.choice(screens), *rng.sample(messages, rng.randint(0, 2)), piece(1, 20))),
             sampling=sampling,
             seed=number,
@@ -78,10 +78,10 @@ def jobs(count: int, *, adapters: tuple[str | None, ...] = (None,), sampling: Sa
     ]
 
 
-def answer(engine: Engine | PaddedEngine, asked: list[Job]) -> list[Answer | ModelFailure]:
+def answer(engine: Engine | PaddedEngine, asked: list[DecodeRequest]) -> list[SampledReply | ModelFailure]:
     for job in asked:
         engine.submit(job)
-    found: dict[Job, Answer | ModelFailure] = {}
+    found: dict[DecodeRequest, SampledReply | ModelFailure] = {}
     while engine.busy:
         for job, result in engine.step():
             assert job not in found, "answered twice"
@@ -89,9 +89,9 @@ def answer(engine: Engine | PaddedEngine, asked: list[Job]) -> list[Answer | Mod
     return [found[job] for job in asked]
 
 
-def said(found: list[Answer | ModelFailure]) -> list[tuple[int, ...]]:
-    assert all(isinstance(one, Answer) for one in found), found
-    return [one.tokens for one in found if isinstance(one, Answer)]
+def said(found: list[SampledReply | ModelFailure]) -> list[tuple[int, ...]]:
+    assert all(isinstance(one, SampledReply) for one in found), found
+    return [one.tokens for one in found if isinstance(one, SampledReply)]
 
 
 # -------------------------------------------------------------------------------------------------- where it runs out
@@ -209,8 +209,8 @@ def test_an_exact_reply_is_exact_although_memory_ran_out(
 
     monkeypatch.setattr(engine.checkpoint, "forward", once)
     [found] = answer(engine, [asked])
-    assert isinstance(found, Answer)
-    assert isinstance(expected, Answer)
+    assert isinstance(found, SampledReply)
+    assert isinstance(expected, SampledReply)
     assert (found.tokens, found.logprobs) == (expected.tokens, expected.logprobs)
     assert found.width == 1
 
@@ -253,13 +253,13 @@ def test_batches_grow_again_when_there_is_memory_again(folder: Path, monkeypatch
         said(answer(engine, jobs(16)))
     assert engine._width.size <= LIMIT
     long = jobs(32, sampling=Sampling(temperature=1.0, max_tokens=400))
-    found = [one for one in answer(engine, long) if isinstance(one, Answer)]
+    found = [one for one in answer(engine, long) if isinstance(one, SampledReply)]
     assert len(found) == 32
     assert engine._width.size > LIMIT + 2
 
 
 def test_who_goes_back_stands_before_those_who_never_left_in_the_old_order(folder: Path) -> None:
-    line = Line(checkpoint_of_its_own(folder))
+    line = RequestQueue(checkpoint_of_its_own(folder))
     held: list[int] = []
     for job in jobs(5):
         line.submit(replace(job, put_back=lambda: held.append(1)))
@@ -310,7 +310,8 @@ def test_sequences_on_one_beginning_hold_it_once(folder: Path) -> None:
     shared = tuple(random.Random(0).randrange(3, 400) for _ in range(1000))
     engine = engine_of(checkpoint_of(folder), prefill=4096)
     asked = [
-        Job(prompt=PromptIds(pieces=(shared, (number + 3, 7))), sampling=DRAWN, seed=number) for number in range(16)
+        DecodeRequest(prompt=PromptIds(pieces=(shared, (number + 3, 7))), sampling=DRAWN, seed=number)
+        for number in range(16)
     ]
     said(answer(engine, asked))
     rows = 16 * 256  # the least that a row has room for
@@ -324,17 +325,19 @@ def test_a_beginning_waits_for_its_next_speaker_however_much_others_use(folder: 
     rng = random.Random(5)
     others, mine = (tuple(rng.randrange(3, 400) for _ in range(length)) for length in (1000, 300))
     short = Sampling(temperature=0.0, max_tokens=1)
-    engine.submit(Job(prompt=PromptIds(pieces=(others, (5,))), sampling=Sampling(max_tokens=400), seed=0))
+    engine.submit(DecodeRequest(prompt=PromptIds(pieces=(others, (5,))), sampling=Sampling(max_tokens=400), seed=0))
     engine.step()
-    first, second = (Job(prompt=PromptIds(pieces=(mine, (number,))), sampling=short, seed=0) for number in (8, 9))
-    elsewhere = Job(prompt=PromptIds(pieces=(others, (6,) * 80, (7,))), sampling=short, seed=0)
+    first, second = (
+        DecodeRequest(prompt=PromptIds(pieces=(mine, (number,))), sampling=short, seed=0) for number in (8, 9)
+    )
+    elsewhere = DecodeRequest(prompt=PromptIds(pieces=(others, (6,) * 80, (7,))), sampling=short, seed=0)
     for job, computed in ((first, 301), (elsewhere, 81), (second, 1)):
         engine.submit(job)
-        found: dict[Job, Answer | ModelFailure] = {}
+        found: dict[DecodeRequest, SampledReply | ModelFailure] = {}
         while job not in found:
             found |= dict(engine.step())
         answered = found[job]
-        assert isinstance(answered, Answer)
+        assert isinstance(answered, SampledReply)
         assert answered.computed_tokens == computed
 
 
@@ -353,7 +356,7 @@ def test_a_sequence_that_computes_nan_spoils_nobody_who_comes_after_it(folder: P
     rng = random.Random(1)
     ends = [tuple(rng.randrange(3, 400) for _ in range(length)) for length in (180, 150, 4, 4)]
     asked = [
-        Job(prompt=PromptIds(pieces=(end,)), sampling=Sampling(temperature=0.0, max_tokens=20), seed=0)
+        DecodeRequest(prompt=PromptIds(pieces=(end,)), sampling=Sampling(temperature=0.0, max_tokens=20), seed=0)
         for end in (ends[0], (*ends[1], 401), ends[2], ends[3])
     ]
     alone = [answer(engine_of(checkpoint_of(tmp_path)), [job])[0] for job in asked]

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.models.probe import PrefixCache, metrics_url, read_prefix_cache
+from collab.models.probe import PrefixCacheCounts, metrics_url, read_prefix_cache
 
 TEXT = """\
 # HELP vllm:prefix_cache_queries_total Prefix cache queries, in terms of number of queried tokens.
@@ -18,13 +18,13 @@ vllm:external_prefix_cache_hits_total{engine="0",model_name="a{b}"} 5.0
 
 def test_reads_and_adds_up_the_engines() -> None:
     read = read_prefix_cache(TEXT)
-    assert read == PrefixCache(queries=1200, hits=900)
+    assert read == PrefixCacheCounts(queries=1200, hits=900)
     assert read.rate == 0.75
 
 
 def test_reads_the_older_names() -> None:
     text = "vllm:gpu_prefix_cache_queries_total 10\nvllm:gpu_prefix_cache_hits_total 4\n"
-    assert read_prefix_cache(text) == PrefixCache(queries=10, hits=4)
+    assert read_prefix_cache(text) == PrefixCacheCounts(queries=10, hits=4)
 
 
 def test_a_server_without_such_counters_tells_nothing() -> None:
@@ -34,19 +34,19 @@ def test_a_server_without_such_counters_tells_nothing() -> None:
 
 
 def test_no_look_up_is_a_rate_of_nothing() -> None:
-    assert PrefixCache(queries=0, hits=0).rate == 0.0
+    assert PrefixCacheCounts(queries=0, hits=0).rate == 0.0
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_the_difference_is_what_came_later(queries: int, hits: int, more: int, found: int) -> None:
-    earlier = PrefixCache(queries=queries, hits=hits)
-    later = PrefixCache(queries=queries + more, hits=hits + found)
-    assert later.since(earlier) == PrefixCache(queries=more, hits=found)
+    earlier = PrefixCacheCounts(queries=queries, hits=hits)
+    later = PrefixCacheCounts(queries=queries + more, hits=hits + found)
+    assert later.since(earlier) == PrefixCacheCounts(queries=more, hits=found)
 
 
 def test_after_a_new_start_all_is_later() -> None:
-    fresh = PrefixCache(queries=5, hits=1)
-    assert fresh.since(PrefixCache(queries=100, hits=50)) == fresh
+    fresh = PrefixCacheCounts(queries=5, hits=1)
+    assert fresh.since(PrefixCacheCounts(queries=100, hits=50)) == fresh
 
 
 def test_metrics_stand_beside_the_api() -> None:
@@ -56,4 +56,4 @@ def test_metrics_stand_beside_the_api() -> None:
 
 def test_values_that_are_no_counts_are_none() -> None:
     odd = "vllm:prefix_cache_queries_total 1.2.3\nvllm:prefix_cache_hits_total 1e999\n"
-    assert read_prefix_cache(odd) == PrefixCache(queries=0, hits=0)
+    assert read_prefix_cache(odd) == PrefixCacheCounts(queries=0, hits=0)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.reward_model import RewardHead, RewardModel, Scored
+from collab.models.reward_model import RewardHead, RewardModel, RewardScore
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Prompt, Segment
 
@@ -35,8 +35,8 @@ def copied(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "critic"
 
 
-def scored(folder: Path, endings: Sequence[str], **options: Any) -> list[Scored]:
-    async def whole() -> list[Scored]:
+def scored(folder: Path, endings: Sequence[str], **options: Any) -> list[RewardScore]:
+    async def whole() -> list[RewardScore]:
         model = RewardModel(path=str(folder), **options)
         try:
             return await model.score(PROMPT, endings)

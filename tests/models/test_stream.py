@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from collab.agents.agent import Agent, Scene
+from collab.agents.agent import Agent, StepContext
 from collab.config import Limits
 from collab.graphs.dag import Dag
 from collab.graphs.deliberation import Network
 from collab.library import root
 from collab.models.base import Reply, Request
 from collab.models.local import LocalModel
-from collab.prompts.render import Context, Template, read_templates
+from collab.prompts.render import PromptContext, Template, read_templates
 from collab.rollout.collector import Progress, collect
 from collab.rollout.episode import Episode, Stage
 from collab.seeds import Seeds
@@ -74,8 +74,8 @@ async def deliberated(network: Network, number: int) -> dict[CellRef, int]:
     def seed_of(slot: str, round: int) -> int:
         return seeds.setdefault(CellRef(slot, round), Seeds(number).cell(0, task.name, number, 0, slot, round))
 
-    context = Context(goal=task.goal, space=suite.space, observation=observation)
-    matrix, _ = await network.deliberate(Scene(context=context, seed_of=seed_of))
+    context = PromptContext(goal=task.goal, space=suite.space, observation=observation)
+    matrix, _ = await network.deliberate(StepContext(context=context, seed_of=seed_of))
     assert len(list(matrix)) == ROUNDS * len(network.dag.slots)
     return seeds
 

@@ -19,10 +19,10 @@ from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Reply, Request
 from collab.models.checkpoint import Checkpoint
 from collab.models.engine.padded import PaddedEngine
-from collab.models.engine.sampling import Answer, Job
+from collab.models.engine.sampling import DecodeRequest, SampledReply
 from collab.models.local import LocalModel
 from collab.models.tokenizer import ChatTokenizer, quiet_transformers
-from collab.models.vision import Sight
+from collab.models.vision import PictureReader
 from collab.prompts.render import rebuild
 from collab.store.run import RunStore
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -212,7 +212,7 @@ def official(checkpoint: Path, request: Request) -> dict[str, torch.Tensor]:
 
 def test_prompts_equal_those_of_the_familys_own_processor(checkpoint: Path) -> None:
     model = LocalModel(path=str(checkpoint))
-    sight = Sight(model.chat)
+    sight = PictureReader(model.chat)
     for request in CROWD:
         places = sight.places(sight.read(request.images))
         expected = official(checkpoint, request)["input_ids"][0].tolist()
@@ -253,7 +253,7 @@ def test_memory_that_runs_out_halves_the_batch_and_changes_nothing(
 ) -> None:
     """Not even when all had just said the token that stands for a picture (odd)."""
     chat = ChatTokenizer(str(checkpoint))
-    sight = Sight(chat)
+    sight = PictureReader(chat)
     engine = PaddedEngine(Checkpoint(chat, device="cpu", dtype="auto"), width=8)
     forward = engine.checkpoint.model.forward
     widths: list[int] = []
@@ -272,7 +272,7 @@ def test_memory_that_runs_out_halves_the_batch_and_changes_nothing(
     for request in CROWD:
         pictures = sight.read(request.images)
         prompt = chat.prompt_ids(request.prompt, sight.places(pictures))
-        jobs.append(Job(prompt=prompt, pictures=pictures, sampling=request.sampling, seed=0))
+        jobs.append(DecodeRequest(prompt=prompt, pictures=pictures, sampling=request.sampling, seed=0))
         engine.submit(jobs[-1])
     answers = {}
     while engine.busy:
@@ -280,7 +280,7 @@ def test_memory_that_runs_out_halves_the_batch_and_changes_nothing(
     assert widths[:5] == [5, 5, 5, 5, 2]
     for job, expected in zip(jobs, together(checkpoint, CROWD, determinism="exact"), strict=True):
         answer = answers[job]
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, SampledReply)
         assert answer.tokens == expected.tokens
         assert answer.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
 
@@ -364,7 +364,7 @@ def test_an_episode_on_a_phone_that_is_looked_at(checkpoint: Path, tmp_path: Pat
     assert trajectory.error is None
     reader = RunStore.open(tmp_path / "run").reader()
     model = LocalModel(path=str(checkpoint))
-    sight = Sight(model.chat)
+    sight = PictureReader(model.chat)
     for step in reader.trajectory(trajectory.id).steps:
         assert step.observation.screenshot is not None
         seen = (reader.blob(step.observation.screenshot),)

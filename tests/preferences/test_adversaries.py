@@ -13,10 +13,10 @@ from collab.config import Budget, SamplingDefinition
 from collab.errors import UsageError
 from collab.library import Library
 from collab.preferences.adversary import SAMPLING, label_of
-from collab.preferences.pairs import Paired, Pairing, Recipe
+from collab.preferences.pairs import Paired, Pairing, PairRecipe
 from collab.preferences.registry import (
     AdversaryChoice,
-    Asked,
+    AdversarySpec,
     adversary_asked,
     adversary_named,
     adversary_of,
@@ -42,7 +42,7 @@ def library(tmp_path: Path) -> Library:
 def stored(choice: AdversaryChoice, folder: Path) -> AdversaryChoice:
     """The same after it stood in a run's pairs."""
     run = RunStore.create(folder / "run", Manifest(command="rollout", config={}, seed=0)).path
-    write_pairs(run, "one", NOTHING, recipe=Recipe(), labels=None, adversary="llm-1", options=choice.told)
+    write_pairs(run, "one", NOTHING, recipe=PairRecipe(), labels=None, adversary="llm-1", options=choice.told)
     return adversary_of(read_head(run, "one"))
 
 
@@ -77,7 +77,7 @@ WRITTEN = {
 def test_names_with_weights_are_a_mixture_as_it_is_written_out(library: Library, tmp_path: Path) -> None:
     choice = adversary_named(library, "sampler=3, clumsy=1,other=0")
     assert [(one.part.kind, weight) for one, weight in choice.turns] == [("sampler", 3), ("llm", 1), ("llm", 0)]
-    assert choice == adversary_asked(library, Asked.model_validate(WRITTEN))
+    assert choice == adversary_asked(library, AdversarySpec.model_validate(WRITTEN))
     again = stored(choice, tmp_path)
     assert (again, again.told) == (choice, choice.told)
     assert not choice.free
@@ -141,6 +141,6 @@ def test_what_does_not_fit_is_one_line_before_anybody_is_asked(library: Library,
 
 @pytest.mark.parametrize("written", ["sampler=3,clumsy=1", WRITTEN])
 def test_a_method_says_it_in_either_way(written: Any) -> None:
-    asked = Asked.model_validate(written)
+    asked = AdversarySpec.model_validate(written)
     assert asked.kind == "mixture"
-    assert Asked.model_validate(asked.model_dump(mode="json")) == asked
+    assert AdversarySpec.model_validate(asked.model_dump(mode="json")) == asked

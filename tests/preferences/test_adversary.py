@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from collab.config import Part
+from collab.config import PartDefinition
 from collab.errors import ConfigError, ModelFailure, UnknownName
 from collab.library import root
 from collab.models.base import Model
@@ -20,18 +20,18 @@ from collab.models.rehearsal import RehearsalModel
 from collab.preferences.adversary import (
     TOO_LONG,
     Adversary,
-    Clumsy,
+    AdversaryPrompt,
+    AdversaryProposal,
+    CannotPropose,
     LanguageAdversary,
     MixtureAdversary,
     Occasion,
-    Proposal,
-    Refusal,
     SamplerAdversary,
     read_adversary_prompts,
 )
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
-from collab.rewards.base import Case, cases
+from collab.rewards.base import CriticInput, cases
 from collab.rewards.perturb import WEIGHTS
 from collab.rewards.query import reason
 from collab.rollout.build import build
@@ -45,7 +45,7 @@ SAMPLING = Sampling(temperature=0.7, max_tokens=64)
 WRONG = 'Reason: I would rather leave.\nAction: {"action_type": "navigate_home"}'
 
 
-def occasion(case: Case, cell: Utterance, directory: Path, seed: int = 1) -> Occasion:
+def occasion(case: CriticInput, cell: Utterance, directory: Path, seed: int = 1) -> Occasion:
     assert cell.action is not None
     with RunReader(directory) as reader:
         read = rebuild(reader.prefix(cell.prompt.prefix), cell.prompt)
@@ -65,7 +65,7 @@ def late(recorded: Any) -> Occasion:
     return next(one for one in occasions(recorded) if len(one.cell.heard) == 2 and one.case.last is not None)
 
 
-def proposed(adversary: Adversary, one: Occasion) -> Proposal:
+def proposed(adversary: Adversary, one: Occasion) -> AdversaryProposal:
     found = asyncio.run(adversary.propose(one))
     assert found is not None
     return found
@@ -140,13 +140,13 @@ def test_a_sampled_reply_talks_as_its_cell_does(phone) -> None:  # type: ignore[
 )
 def test_weights_that_mean_nothing_are_refused(weights: dict[str, float], message: str) -> None:
     with pytest.raises((UnknownName, ConfigError), match=message):
-        build("adversaries", Part(kind="sampler", options={"weights": weights}), "marl.yaml")
+        build("adversaries", PartDefinition(kind="sampler", options={"weights": weights}), "marl.yaml")
 
 
 def test_the_sampler_is_built_by_name(phone) -> None:  # type: ignore[no-untyped-def]
-    made = build("adversaries", Part(kind="sampler", options={"weights": {"undo": 1}}), "marl.yaml")
+    made = build("adversaries", PartDefinition(kind="sampler", options={"weights": {"undo": 1}}), "marl.yaml")
     assert proposed(made, late(phone)).maker == "sampler-1: undo"
-    assert isinstance(build("adversaries", Part(kind="sampler"), "marl.yaml"), SamplerAdversary)
+    assert isinstance(build("adversaries", PartDefinition(kind="sampler"), "marl.yaml"), SamplerAdversary)
 
 
 def test_a_cell_without_an_action_is_no_occasion(phone) -> None:  # type: ignore[no-untyped-def]
@@ -163,15 +163,15 @@ def language(model: Model, **options: Any) -> LanguageAdversary:
 
 
 def role_for(one: Occasion) -> str:
-    return Clumsy(read_adversary_prompts(FOLDER)["clumsy"]).prompt(one).suffix
+    return AdversaryPrompt(read_adversary_prompts(FOLDER)["clumsy"]).prompt(one).suffix
 
 
 def over_http(
     one: Occasion, says: Callable[[Mapping[str, Any]], str], fault: Fault | None = None
-) -> tuple[Proposal, dict[str, Any]]:
+) -> tuple[AdversaryProposal, dict[str, Any]]:
     """What the adversary makes of a real server's reply, and what the server was asked."""
 
-    async def ask(server: FakeServer) -> Proposal:
+    async def ask(server: FakeServer) -> AdversaryProposal:
         model = OpenAIModel(model="fake", base_url=server.url, retries=0)
         try:
             await model.probe()
@@ -234,7 +234,7 @@ def test_a_call_that_takes_too_long_is_a_failure(phone) -> None:  # type: ignore
 
 def test_what_leaves_no_room_for_a_reply_is_refused_and_not_asked(phone) -> None:  # type: ignore[no-untyped-def]
     model = ScriptedModel(replies=[WRONG])
-    with pytest.raises(Refusal, match=TOO_LONG):
+    with pytest.raises(CannotPropose, match=TOO_LONG):
         asyncio.run(language(model, context_tokens=300).propose(late(phone)))
     assert model.calls == 0
     with pytest.raises(ConfigError, match=r"context_tokens 64 leave no room .* max_tokens 64"):
@@ -252,9 +252,9 @@ def test_a_role_that_cannot_be_used_says_where(phone, tmp_path: Path) -> None:  
     with pytest.raises(ConfigError, match=r"prompts/adversary: clumsy.jinja missing"):
         LanguageAdversary(model=ScriptedModel(replies=[WRONG]), texts={})
     with pytest.raises(ConfigError, match=r"prompts/adversary/clumsy.jinja:2: "):
-        Clumsy("Play\n{% if %}")
+        AdversaryPrompt("Play\n{% if %}")
     with pytest.raises(ConfigError, match=r"prompts/adversary/clumsy.jinja: 'mood' is undefined"):
-        Clumsy("Play {{ mood }}").prompt(late(phone))
+        AdversaryPrompt("Play {{ mood }}").prompt(late(phone))
 
 
 # ----------------------------------------------------------------------------------------------------- mixture

@@ -12,11 +12,11 @@ import pytest
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.library import root
 from collab.preferences.adversary import (
+    AdversaryProposal,
+    CannotPropose,
     LanguageAdversary,
     MixtureAdversary,
     Occasion,
-    Proposal,
-    Refusal,
     SamplerAdversary,
     read_adversary_prompts,
 )
@@ -60,8 +60,8 @@ def model(**options: object) -> ScriptedModel:
     return ScriptedModel(replies=[WRONG], **options)  # type: ignore[arg-type]
 
 
-def ask(run: Path, asked: list[Occasion], speaker: ScriptedModel, **options: object) -> list[Proposal | None]:
-    async def all_of_them(adversary: RememberingAdversary) -> list[Proposal | None]:
+def ask(run: Path, asked: list[Occasion], speaker: ScriptedModel, **options: object) -> list[AdversaryProposal | None]:
+    async def all_of_them(adversary: RememberingAdversary) -> list[AdversaryProposal | None]:
         return [await adversary.propose(one) for one in asked]
 
     inner = LanguageAdversary(model=speaker, texts=read_adversary_prompts(root() / "prompts" / "adversary"))
@@ -138,7 +138,7 @@ def test_a_failure_is_no_answer_and_what_came_before_it_stays(run, occasions) ->
 def test_a_refusal_is_no_answer_either(run, occasions) -> None:  # type: ignore[no-untyped-def]
     texts = read_adversary_prompts(root() / "prompts" / "adversary")
     tight = LanguageAdversary(model=model(), texts=texts, context_tokens=320)
-    with ProposalMemory(run) as memory, pytest.raises(Refusal):
+    with ProposalMemory(run) as memory, pytest.raises(CannotPropose):
         asyncio.run(RememberingAdversary(tight, memory, options={}).propose(occasions[0]))
     speaker = model()
     ask(run, occasions[:1], speaker)

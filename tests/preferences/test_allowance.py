@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from collab.config import Budget
-from collab.preferences.adversary import AllowedAdversary, Exhausted, Occasion, Proposal
+from collab.preferences.adversary import AdversaryBudgetSpent, AdversaryProposal, BudgetedAdversary, Occasion
 from collab.rollout.collector import Progress
 from collab.types import Spent
 
@@ -21,12 +21,12 @@ class Priced:
     def __init__(self) -> None:
         self.flying = self.most = 0
 
-    async def propose(self, occasion: Occasion) -> Proposal | None:
+    async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         self.flying += 1
         self.most = max(self.most, self.flying)
         await asyncio.sleep(0)
         self.flying -= 1
-        return Proposal(
+        return AdversaryProposal(
             text="no", maker="priced", spent=Spent(calls=1, prompt_tokens=100, completion_tokens=20, cost_usd=0.1)
         )
 
@@ -36,15 +36,15 @@ def asked(times: int, at_once: int, **limits: Any) -> tuple[Progress, Priced, in
     meter, inner = Progress(planned=0), Priced()
 
     async def all_of_them() -> list[object]:
-        allowed = AllowedAdversary(
+        allowed = BudgetedAdversary(
             adversary=inner, budget=Budget(**limits), meter=meter, stop=asyncio.Event(), at_once=at_once
         )
         occasions: list[Any] = [None] * times
         return list(await asyncio.gather(*map(allowed.propose, occasions), return_exceptions=True))
 
     found = asyncio.run(all_of_them())
-    assert all(isinstance(one, Exhausted | Proposal) for one in found)
-    return meter, inner, sum(isinstance(one, Exhausted) for one in found)
+    assert all(isinstance(one, AdversaryBudgetSpent | AdversaryProposal) for one in found)
+    return meter, inner, sum(isinstance(one, AdversaryBudgetSpent) for one in found)
 
 
 @pytest.mark.parametrize("limits", [{"tokens": 300}, {"usd": 0.25}])

@@ -10,26 +10,28 @@ from collab.envs.base import Environment, HasOracle
 from collab.envs.grammar import MOBILE
 from collab.preferences.negatives import EQUALS_CHOSEN, EQUALS_REWARDED, REWARDED_STATE, SAME_STATE, lint
 from collab.prompts.parse import write_reply
-from collab.rewards.base import Case, cases
+from collab.rewards.base import CriticInput, cases
 from collab.rewards.oracle import reaching
-from collab.rewards.restore import Rebuilder
+from collab.rewards.restore import StateRebuilder
 from collab.types import Action
 
 CONTACTS = MOBILE.make("open_app", app_name="Contacts")
 
 
-def home(phone, states: bool = True) -> Case:  # type: ignore[no-untyped-def]
+def home(phone, states: bool = True) -> CriticInput:  # type: ignore[no-untyped-def]
     """The first step of a phone's episode: its launcher."""
     suite, _, (trajectory, _) = phone
-    return next(iter(cases(trajectory, suite.space, Rebuilder(suite) if states else None)))
+    return next(iter(cases(trajectory, suite.space, StateRebuilder(suite) if states else None)))
 
 
-def icon(case: Case, label: str) -> Action:
+def icon(case: CriticInput, label: str) -> Action:
     (index,) = (element.index for element in case.observation.elements if element.label == label)
     return MOBILE.make("click", index=index)
 
 
-def linted(case: Case, said: str | Action, *, chosen: Action = CONTACTS, rewarded: tuple[Action, ...] = ()) -> object:
+def linted(
+    case: CriticInput, said: str | Action, *, chosen: Action = CONTACTS, rewarded: tuple[Action, ...] = ()
+) -> object:
     text = said if isinstance(said, str) else write_reply("I think so.", said, case.space)
     right = case.space.canonical(chosen, case.observation)
 
@@ -82,7 +84,7 @@ def test_another_way_to_where_a_rewarded_action_leads_is_dropped(phone) -> None:
 class Unforked:
     """A state whose environment hides that it can fork."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: CriticInput) -> None:
         self.case, self.opened_times = case, 0
 
     def opened(self):  # type: ignore[no-untyped-def]
@@ -91,7 +93,7 @@ class Unforked:
 
 
 class _Plain:
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: CriticInput) -> None:
         assert case.state is not None
         self.inner = case.state.opened()
 

@@ -17,21 +17,21 @@ from collab.library import root
 from collab.preferences.adversary import (
     TOO_LONG,
     Adversary,
-    Clumsy,
+    AdversaryPrompt,
+    AdversaryProposal,
+    CannotPropose,
     LanguageAdversary,
     Occasion,
-    Proposal,
-    Refusal,
     SamplerAdversary,
     read_adversary_prompts,
 )
 from collab.preferences.negatives import EQUALS_CHOSEN, NOTHING_WORSE, SAME_STATE, Negatives, negatives
 from collab.preferences.pairs import Pairing, Sources, pair, pair_all, wanted
 from collab.prompts.parse import read_reply, write_reply
-from collab.rewards.base import Case, cases
+from collab.rewards.base import CriticInput, cases
 from collab.rewards.credit import JudgedStep, rewarded, rewarded_actions
 from collab.rewards.oracle import SolutionCritic
-from collab.rewards.restore import Rebuilder
+from collab.rewards.restore import StateRebuilder
 from collab.store.reader import RunReader
 from collab.testing.scripted import ScriptedModel
 from collab.types import Sampling, Spent
@@ -48,20 +48,20 @@ class Says:
     def __init__(self, rule: Callable[[Occasion], str | None]) -> None:
         self.rule, self.asked = rule, list[Occasion]()
 
-    async def propose(self, occasion: Occasion) -> Proposal | None:
+    async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         self.asked.append(occasion)
         text = self.rule(occasion)
-        return None if text is None else Proposal(text=text, maker="says-1", spent=PRICE)
+        return None if text is None else AdversaryProposal(text=text, maker="says-1", spent=PRICE)
 
 
-def judged(recorded: Any, states: bool = True) -> list[tuple[Case, JudgedStep]]:
+def judged(recorded: Any, states: bool = True) -> list[tuple[CriticInput, JudgedStep]]:
     """All steps of the recorded episodes, as the environment's own solution judges them."""
     suite, _, trajectories = recorded
 
-    async def judge() -> list[tuple[Case, JudgedStep]]:
+    async def judge() -> list[tuple[CriticInput, JudgedStep]]:
         found = []
         for trajectory in trajectories:
-            for case in cases(trajectory, suite.space, Rebuilder(suite)):
+            for case in cases(trajectory, suite.space, StateRebuilder(suite)):
                 step = JudgedStep.of(trajectory, await SolutionCritic().judge(case))
                 found.append((case if states else replace(case, state=None), step))
         return found
@@ -69,12 +69,12 @@ def judged(recorded: Any, states: bool = True) -> list[tuple[Case, JudgedStep]]:
     return asyncio.run(judge())
 
 
-def first(recorded: Any, states: bool = True) -> tuple[Case, JudgedStep]:
+def first(recorded: Any, states: bool = True) -> tuple[CriticInput, JudgedStep]:
     """A step with a rewarded cell."""
     return next((case, step) for case, step in judged(recorded, states) if rewarded(step))
 
 
-def found(recorded: Any, case: Case, step: JudgedStep, adversary: Adversary, attempts: int = 3) -> Negatives:
+def found(recorded: Any, case: CriticInput, step: JudgedStep, adversary: Adversary, attempts: int = 3) -> Negatives:
     asked = wanted(step, Sources(), SEED)
     with RunReader(recorded[1]) as reader:
         return asyncio.run(negatives(case, step, asked, adversary, prefix=reader.prefix, seed=SEED, attempts=attempts))
@@ -188,7 +188,7 @@ def test_failures_are_raised_as_they_are(corridor) -> None:  # type: ignore[no-u
     with pytest.raises(ModelFailure, match=r"adversary says on step 0 of OpenDoors/0: RuntimeError: never thought"):
         found(corridor, case, step, Says(careless))
     suite, _, (doors, word) = corridor
-    elsewhere = Rebuilder(suite)(replace(doors, task=word.task), case.step)
+    elsewhere = StateRebuilder(suite)(replace(doors, task=word.task), case.step)
     with pytest.raises(EnvironmentFailure, match="is not what it was"):
         found(corridor, replace(case, state=elsewhere), step, SamplerAdversary())
     with pytest.raises(ConfigError, match="0 times per cell"):
@@ -200,7 +200,7 @@ def test_where_one_cell_fails_the_others_are_asked_to_the_end_and_counted(corrid
     broken, *others = (cell.cell for cell in rewarded(step))
 
     class Slow(Says):
-        async def propose(self, occasion: Occasion) -> Proposal | None:
+        async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
             if occasion.cell.cell == broken:
                 raise ModelFailure("the server is gone")
             await asyncio.sleep(0.01)
@@ -221,10 +221,10 @@ def test_a_cell_whose_input_fills_the_context_is_refused_and_the_others_are_aske
     model = ScriptedModel(replies=[end])
 
     def length(occasion: Occasion) -> int:
-        prompt = Clumsy(texts["clumsy"]).prompt(occasion)
+        prompt = AdversaryPrompt(texts["clumsy"]).prompt(occasion)
         return sum(model.count_tokens(text) for text in (prompt.system, prompt.shared, prompt.suffix))
 
-    def lengths(case: Case, step: JudgedStep) -> list[int]:
+    def lengths(case: CriticInput, step: JudgedStep) -> list[int]:
         found(phone, case, step, asking := Says(lambda _: None), attempts=1)
         return sorted(map(length, asking.asked))
 
@@ -246,7 +246,7 @@ def test_a_cell_that_cannot_be_asked_about_counts_once_and_may_still_get_another
     def says(occasion: Occasion) -> str:
         seen[cell := occasion.cell.cell] += 1
         if seen[cell] == 1 or cell == never:
-            raise Refusal("no room")
+            raise CannotPropose("no room")
         return write_reply("so", MOBILE.make("status", goal_status="infeasible"), case.space)
 
     made = found(phone, case, step, Says(says))

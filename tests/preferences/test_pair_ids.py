@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collab.errors import RunFormatError, UnknownName, UsageError
-from collab.preferences.pairs import Paired, Pairing, Recipe
+from collab.preferences.pairs import Paired, Pairing, PairRecipe
 from collab.preferences.store import LETTERS, find_pair, last_name, letters_of, pair_names, short_ids, write_pairs
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
@@ -25,7 +25,7 @@ def pair(id: str, critic: str = "oracle-2") -> PreferencePair:
 
 def write(run: Path, name: str, *pairs: PreferencePair) -> None:
     made = Paired(pairing=Pairing(pairs=pairs), refused=Counter(), failed=Counter(), unjudged=0, untried=0, spent=FREE)
-    write_pairs(run, name, made, recipe=Recipe(), labels=None, adversary=None)
+    write_pairs(run, name, made, recipe=PairRecipe(), labels=None, adversary=None)
 
 
 @pytest.fixture

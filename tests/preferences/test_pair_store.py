@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
-from collab.preferences.pairs import Paired, Pairing, Recipe, Sources
+from collab.preferences.pairs import Paired, Pairing, PairRecipe, Sources
 from collab.preferences.store import FILE, HEAD, critic_digest, pair_names, read_pairs, write_pairs
 from collab.rewards.labels import LabelHead, LabelSet
 from collab.store.manifest import Manifest
@@ -22,7 +22,7 @@ from collab.store.run import RunStore
 from collab.store.run_dir import RunLock
 from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef, Spent
 
-RECIPE = Recipe(sources=Sources(adversary=2, contrast=1), threshold=0.25, cap=3, attempts=2, seed=9)
+RECIPE = PairRecipe(sources=Sources(adversary=2, contrast=1), threshold=0.25, cap=3, attempts=2, seed=9)
 LABELS = LabelSet(
     name="oracle", head=LabelHead(critic="oracle-2", options={"replay": True}, seed=4), judged={}, failed={}
 )
@@ -59,7 +59,7 @@ def run(tmp_path: Path) -> Path:
     return RunStore.create(tmp_path / "run", Manifest(command="rollout", config={}, seed=0)).path
 
 
-def write(run: Path, name: str, made: Paired, recipe: Recipe = RECIPE, labels: LabelSet | None = LABELS) -> Path:
+def write(run: Path, name: str, made: Paired, recipe: PairRecipe = RECIPE, labels: LabelSet | None = LABELS) -> Path:
     return write_pairs(run, name, made, recipe=recipe, labels=labels, adversary="sampler-1", options={"weights": None})
 
 
@@ -80,7 +80,7 @@ def test_what_is_written_is_read(run: Path) -> None:
 
 def test_pairs_by_the_outcome_alone_name_no_critic(run: Path) -> None:
     made = replace(paired(), refused=Counter(), spent=Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0))
-    write_pairs(run, "outcome", made, recipe=Recipe(), labels=None, adversary=None)
+    write_pairs(run, "outcome", made, recipe=PairRecipe(), labels=None, adversary=None)
     head = read_pairs(run, "outcome").head
     assert (head.labels, head.critic, head.critic_digest, head.adversary, head.pairs) == (None, None, None, None, 0)
 
@@ -91,7 +91,7 @@ def test_the_same_again_is_left_as_it_is_and_other_pairs_are_refused(run: Path) 
     write(run, "first", replace(made, spent=Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)))
     assert (run / "pairs" / "first" / HEAD).read_bytes() == before
     other = replace(LABELS, head=LabelHead(critic="oracle-2", seed=5))
-    changes: list[tuple[Paired, Recipe, LabelSet]] = [
+    changes: list[tuple[Paired, PairRecipe, LabelSet]] = [
         (paired(pair(2, "said")), RECIPE, LABELS),
         (made, replace(RECIPE, threshold=0.5), LABELS),
         (made, RECIPE, other),

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from collab.errors import ConfigError, ModelFailure
-from collab.preferences.adversary import Adversary, Occasion, Proposal, SamplerAdversary
+from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, SamplerAdversary
 from collab.preferences.explain import difference
-from collab.preferences.pairs import OutOfPatience, Paired, Recipe, Sources, pair_up
+from collab.preferences.pairs import Paired, PairRecipe, Sources, TooManyFailures, pair_up
 from collab.preferences.replies import ProposalMemory, RememberingAdversary
 from collab.rewards.base import Judgement, cases
 from collab.rewards.credit import BEHIND_ERROR
 from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
-from collab.rewards.restore import Rebuilder
+from collab.rewards.restore import StateRebuilder
 from collab.store.reader import RunReader
 from collab.types import CellReward, Spent
 
-MIX = Recipe(sources=Sources(adversary=1, contrast=1))
+MIX = PairRecipe(sources=Sources(adversary=1, contrast=1))
 
 
 class Gone:
@@ -35,7 +35,7 @@ class Gone:
     def __init__(self, failures: int) -> None:
         self.failures = failures
 
-    async def propose(self, occasion: Occasion) -> Proposal | None:
+    async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         self.failures -= 1
         if self.failures >= 0:
             raise ModelFailure("the server is gone")
@@ -49,7 +49,7 @@ def judged(recorded: Any) -> LabelSet:
     async def judge() -> None:
         with LabelWriter(directory, "pairing", LabelHead(critic="oracle-2")) as writer:
             for trajectory in trajectories:
-                for case in cases(trajectory, suite.space, Rebuilder(suite)):
+                for case in cases(trajectory, suite.space, StateRebuilder(suite)):
                     if not writer.knows(case):
                         writer.record(await SolutionCritic().judge(case))
 
@@ -68,7 +68,7 @@ def rescored(labels: LabelSet, score: Any) -> LabelSet:
 
 
 def made(
-    recorded: Any, labels: LabelSet, recipe: Recipe = MIX, adversary: Adversary | None = None, **options: Any
+    recorded: Any, labels: LabelSet, recipe: PairRecipe = MIX, adversary: Adversary | None = None, **options: Any
 ) -> Paired:
     suite, directory, trajectories = recorded
     with RunReader(directory) as reader:
@@ -79,7 +79,7 @@ def made(
             space=suite.space,
             prefix=reader.prefix,
             adversary=adversary or SamplerAdversary(),
-            states=Rebuilder(suite),
+            states=StateRebuilder(suite),
             **options,
         )
         return asyncio.run(paired)
@@ -106,7 +106,7 @@ def test_steps_without_a_judgement_are_counted(corridor: Any) -> None:
 
 
 def test_another_critic_turns_pairs_round(corridor: Any) -> None:
-    contrast = Recipe(sources=Sources(adversary=0, contrast=1))
+    contrast = PairRecipe(sources=Sources(adversary=0, contrast=1))
     labels = judged(corridor)
 
     def inverted(one: CellReward) -> float | None:
@@ -135,7 +135,7 @@ def test_another_threshold_needs_no_other_critic(corridor: Any) -> None:
 
 
 def test_steps_that_nobody_could_be_asked_about_are_counted_and_the_others_go_on(corridor: Any) -> None:
-    labels, alone = judged(corridor), Recipe()
+    labels, alone = judged(corridor), PairRecipe()
     whole = made(corridor, labels, alone)
     found = made(corridor, labels, alone, Gone(3), concurrency=1)
     assert found.failed["ModelFailure"] > 0
@@ -160,8 +160,8 @@ def repeated(recorded: Any, times: int) -> tuple[Any, LabelSet]:
 def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor: Any) -> None:
     recorded, labels = repeated(corridor, 10)
     gone = Gone(10**6)
-    with pytest.raises(OutOfPatience, match=r"failed for 10 steps in a row, the last: .*gone"):
-        made(recorded, labels, Recipe(), gone, concurrency=1)
+    with pytest.raises(TooManyFailures, match=r"failed for 10 steps in a row, the last: .*gone"):
+        made(recorded, labels, PairRecipe(), gone, concurrency=1)
     assert 10**6 - gone.failures < 10 * 6 + 1  # ten steps, six cells each at most
 
 
@@ -171,7 +171,7 @@ def test_what_is_in_flight_when_patience_ends_is_waited_for_and_nothing_else_is_
     steps, answered = dict[tuple[str, int], bool](), list[Occasion]()
 
     class Slow(SamplerAdversary):
-        async def propose(self, occasion: Occasion) -> Proposal | None:
+        async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
             is_slow = steps.setdefault(occasion.case.key, len(steps) < 2)
             await asyncio.sleep(1 if is_slow else 0)
             if not is_slow:
@@ -179,8 +179,8 @@ def test_what_is_in_flight_when_patience_ends_is_waited_for_and_nothing_else_is_
             answered.append(occasion)
             return await super().propose(occasion)
 
-    with pytest.raises(OutOfPatience, match=r"failed for 10 steps in a row, the last: .*gone"):
-        made(recorded, labels, Recipe(), Slow(), concurrency=4)
+    with pytest.raises(TooManyFailures, match=r"failed for 10 steps in a row, the last: .*gone"):
+        made(recorded, labels, PairRecipe(), Slow(), concurrency=4)
     assert {one.case.key for one in answered} == {key for key, is_slow in steps.items() if is_slow}
     assert len(steps) <= 2 + 10 + 1 < len(labels.judged)
 
@@ -194,7 +194,7 @@ def test_answers_beside_a_cell_that_failed_are_paid_once_and_asked_for_once(corr
     class Paid(Gone):
         answered = 0
 
-        async def propose(self, occasion: Occasion) -> Proposal | None:
+        async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
             found = await super().propose(occasion)
             await asyncio.sleep(0.001)
             self.answered += 1
@@ -203,7 +203,7 @@ def test_answers_beside_a_cell_that_failed_are_paid_once_and_asked_for_once(corr
     def go_on(adversary: Paid) -> Paired:
         with ProposalMemory(run) as memory:
             asked = RememberingAdversary(adversary, memory, options={})
-            return made((suite, run, trajectories), judged(corridor), Recipe(), asked, concurrency=1)
+            return made((suite, run, trajectories), judged(corridor), PairRecipe(), asked, concurrency=1)
 
     first, second = Paid(1), Paid(0)
     broken = go_on(first)
@@ -216,12 +216,12 @@ def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor: Any, tmp_
     suite, directory, trajectories = corridor
     run = tmp_path / "run"
     shutil.copytree(directory, run)
-    labels, whole = judged(corridor), made(corridor, judged(corridor), Recipe())
+    labels, whole = judged(corridor), made(corridor, judged(corridor), PairRecipe())
 
     def go_on(adversary: Gone) -> Paired:
         with ProposalMemory(run) as memory:
             asked = RememberingAdversary(adversary, memory, options={})
-            return made((suite, run, trajectories), labels, Recipe(), asked, concurrency=1)
+            return made((suite, run, trajectories), labels, PairRecipe(), asked, concurrency=1)
 
     assert go_on(Gone(3)).failed
     again = Gone(0)
@@ -261,4 +261,4 @@ def test_a_cap_and_the_costs_are_told(corridor: Any) -> None:
 @pytest.mark.parametrize("wrong", [{"threshold": 1.0}, {"threshold": -0.1}, {"attempts": 0}, {"cap": 0}])
 def test_recipes_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="allowed"):
-        Recipe(**wrong)
+        PairRecipe(**wrong)

@@ -13,14 +13,14 @@ import pytest
 
 from collab.errors import UnknownName, UsageError
 from collab.preferences.adversary import SamplerAdversary
-from collab.preferences.explain import Explainer, explained, labels_of
-from collab.preferences.pairs import Recipe, Sources, pair_up
+from collab.preferences.explain import PairExplainer, explained, labels_of
+from collab.preferences.pairs import PairRecipe, Sources, pair_up
 from collab.preferences.store import read_head, write_pairs
 from collab.preferences.trajectory_pairs import trajectory_pairs
-from collab.rewards.base import Case, CriticCall, Word, cases, judgement_of
+from collab.rewards.base import CellScore, CriticCall, CriticInput, cases, judgement_of
 from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
-from collab.rewards.restore import Rebuilder
+from collab.rewards.restore import StateRebuilder
 from collab.store.reader import RunReader
 from collab.types import PreferencePair
 
@@ -30,10 +30,11 @@ class Spoken:
 
     name, version = "spoken", "1"
 
-    async def judge(self, case: Case) -> Any:
+    async def judge(self, case: CriticInput) -> Any:
         known = await SolutionCritic().judge(case)
         words = {
-            one.cell: Word(score=one.score, reason=one.reason, missing=one.missing) for one in known.rewards.rewards
+            one.cell: CellScore(score=one.score, reason=one.reason, missing=one.missing)
+            for one in known.rewards.rewards
         }
         asked = f"about step {case.step}"
         return judgement_of(
@@ -49,7 +50,7 @@ def judged(phone) -> LabelSet:  # type: ignore[no-untyped-def]
         found = [
             await Spoken().judge(case)
             for trajectory in trajectories
-            for case in cases(trajectory, suite.space, Rebuilder(suite))
+            for case in cases(trajectory, suite.space, StateRebuilder(suite))
         ]
         return LabelSet(
             name="spoken", head=LabelHead(critic="spoken-1"), judged={one.key: one for one in found}, failed={}
@@ -69,7 +70,7 @@ MIX = Sources(adversary=1, contrast=1)
 
 def pairs(phone: Any, reader: RunReader, labels: LabelSet, sources: Sources = MIX) -> tuple[PreferencePair, ...]:
     suite, _, trajectories = phone
-    recipe = Recipe(sources=sources)
+    recipe = PairRecipe(sources=sources)
     made = pair_up(trajectories, labels, recipe, space=suite.space, prefix=reader.prefix, adversary=SamplerAdversary())
     return asyncio.run(made).pairing.pairs
 
@@ -120,7 +121,7 @@ def test_words_of_another_critic_are_not_shown_as_the_pairs(phone, reader, judge
 def test_labels_that_were_made_anew_by_another_are_not_those_of_the_pairs(
     phone: Any, reader: RunReader, judged: LabelSet, tmp_path: Path
 ) -> None:
-    run, recipe = tmp_path / "run", Recipe(sources=MIX)
+    run, recipe = tmp_path / "run", PairRecipe(sources=MIX)
     shutil.copytree(phone[1], run)
 
     def written(seed: int) -> LabelSet:
@@ -158,7 +159,7 @@ def test_what_is_not_there_is_said(phone, reader, judged) -> None:  # type: igno
 
 
 def test_many_pairs_are_looked_up_as_each_alone(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
-    made, look = pairs(phone, reader, judged), Explainer(reader, judged, phone[0].space)
+    made, look = pairs(phone, reader, judged), PairExplainer(reader, judged, phone[0].space)
     for one in (*made, made[0]):
         told = explained(one, reader, judged, phone[0].space)
         assert look.explained(one) == told

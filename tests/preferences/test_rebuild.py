@@ -21,9 +21,9 @@ from collab.models.checkpoint import weights_digest
 from collab.preferences.adversary import SamplerAdversary
 from collab.preferences.explain import IN_NO_PAIR, NOT_REWARDED, OTHER_WORSE
 from collab.preferences.pairs import NOTHING
-from collab.preferences.rebuild import NO_CAP, Rebuilt, Wish, rebuild, sources_of
+from collab.preferences.rebuild import NO_CAP, RebuildRequest, RebuiltPairs, rebuild, sources_of
 from collab.preferences.store import pair_names, read_pairs
-from collab.rewards.base import UNREAD, Case, Judgement, Word, cases, judgement_of
+from collab.rewards.base import UNREAD, CellScore, CriticInput, Judgement, cases, judgement_of
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
 from collab.store.reader import RunReader
@@ -31,20 +31,20 @@ from collab.testing.corridor import CorridorSuite
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Utterance
 
-Score = Callable[[Case, Utterance], float | None]
+Score = Callable[[CriticInput, Utterance], float | None]
 
 
 class Killed(BaseException):
     """The process is gone."""
 
 
-def made(run: Path, library: Library, **wish: Any) -> Rebuilt:
+def made(run: Path, library: Library, **wish: Any) -> RebuiltPairs:
     if isinstance(source := wish.pop("source", None), str):
         wish["sources"] = sources_of(source)
-    return asyncio.run(rebuild(Wish(run=run, **wish), library))
+    return asyncio.run(rebuild(RebuildRequest(run=run, **wish), library))
 
 
-def ids(result: Rebuilt) -> list[str]:
+def ids(result: RebuiltPairs) -> list[str]:
     assert result.stored is not None
     return [pair.id for pair in result.stored.pairs]
 
@@ -55,7 +55,7 @@ def judged_by_hand(run: Path, name: str, score: Score, steps: int | None = None)
     class ByHand:
         name, version = "hand", "1"
 
-        async def judge(self, case: Case) -> Judgement:
+        async def judge(self, case: CriticInput) -> Judgement:
             raise AssertionError("nobody asks")
 
     with LabelWriter(run, name, LabelHead(critic="hand-1")) as writer, RunReader(run) as reader:
@@ -63,28 +63,31 @@ def judged_by_hand(run: Path, name: str, score: Score, steps: int | None = None)
         for case in every[:steps]:
             scores = {cell.cell: score(case, cell) for cell in case.matrix if cell.action is not None}
             words = {
-                cell: Word.none("unsure") if value is None else Word(score=value) for cell, value in scores.items()
+                cell: CellScore.none("unsure") if value is None else CellScore(score=value)
+                for cell, value in scores.items()
             }
             writer.record(judgement_of(case, ByHand(), words))
 
 
-def cases_of(run: Path) -> list[Case]:
+def cases_of(run: Path) -> list[CriticInput]:
     """All steps of a run."""
     with RunReader(run) as reader:
         return [case for one in reader.trajectories() for case in cases(one, CorridorSuite().space)]
 
 
-def executed_best(case: Case, cell: Utterance) -> float:
+def executed_best(case: CriticInput, cell: Utterance) -> float:
     return 0.6 if cell.action == case.executed else 0.2
 
 
-def executed_worst(case: Case, cell: Utterance) -> float:
+def executed_worst(case: CriticInput, cell: Utterance) -> float:
     return 0.2 if cell.action == case.executed else 0.6
 
 
 def test_only_episodes_that_count_are_judged_and_paired(run: Path, library: Library) -> None:
     first = cases_of(run)[0].trajectory
-    result = asyncio.run(rebuild(Wish(run=run), library, played=lambda reader: islice(reader.trajectories(), 1)))
+    result = asyncio.run(
+        rebuild(RebuildRequest(run=run), library, played=lambda reader: islice(reader.trajectories(), 1))
+    )
     assert result.stored is not None
     assert {pair.chosen[0].trajectory for pair in result.stored.pairs} == {first}
     assert (result.judged, result.left_out, result.beyond) == (
@@ -114,7 +117,7 @@ def test_so_many_steps_are_asked_about_at_once(
     """As many as the run's episodes were played at once, unless something else is said."""
     judge, now, seen = SolutionCritic.judge, Counter[str](), Counter[str]()
 
-    async def slowly(critic: SolutionCritic, case: Case) -> Judgement:
+    async def slowly(critic: SolutionCritic, case: CriticInput) -> Judgement:
         now["judged"] += 1
         seen["judged"] = max(seen["judged"], now["judged"])
         await asyncio.sleep(0.01)
@@ -445,10 +448,10 @@ def test_a_budget_stops_before_the_adversary_is_asked_again(run: Path, library: 
 
 
 def test_stopping_on_request_keeps_what_was_judged(run: Path, library: Library) -> None:
-    async def stopped() -> Rebuilt:
+    async def stopped() -> RebuiltPairs:
         stop = asyncio.Event()
         stop.set()
-        return await rebuild(Wish(run=run), library, stop=stop)
+        return await rebuild(RebuildRequest(run=run), library, stop=stop)
 
     result = asyncio.run(stopped())
     assert (result.stopped, result.stored) == ("stopped on request", None)

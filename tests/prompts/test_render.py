@@ -10,7 +10,7 @@ from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.errors import ConfigError, ModelFailure
 from collab.library import root
-from collab.prompts.render import Context, Template, fit, prefix_text, read_templates, rebuild
+from collab.prompts.render import PromptContext, Template, fit, prefix_text, read_templates, rebuild
 from collab.types import (
     Element,
     HistoryEntry,
@@ -29,7 +29,7 @@ def template() -> Template:
     return Template("default", read_templates(root() / "prompts" / "default"))
 
 
-def context(elements: int = 5, steps: int = 0, goal: str = "Turn wifi off.") -> Context:
+def context(elements: int = 5, steps: int = 0, goal: str = "Turn wifi off.") -> PromptContext:
     things = tuple(Element(index=i, role="button", label=f"Thing number {i}") for i in range(elements))
     observation = Observation(
         space="mobile", title="Settings", elements=things, text=describe_screen("Settings", things)
@@ -37,7 +37,7 @@ def context(elements: int = 5, steps: int = 0, goal: str = "Turn wifi off.") -> 
     history = tuple(
         HistoryEntry(action=f'tap button "B{t}"', reason=f"why {t}", effect=f"opened {t}") for t in range(steps)
     )
-    return Context(goal=goal, space=MOBILE, observation=observation, history=history)
+    return PromptContext(goal=goal, space=MOBILE, observation=observation, history=history)
 
 
 def utterance(agent: str, round: int, text: str, tokens: tuple[int, ...] | None = None) -> Utterance:

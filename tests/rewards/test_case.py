@@ -9,8 +9,8 @@ import pytest
 
 from collab.envs.base import HasOracle
 from collab.errors import EnvironmentFailure, RunFormatError
-from collab.rewards.base import Case, cases
-from collab.rewards.restore import Rebuilder
+from collab.rewards.base import CriticInput, cases
+from collab.rewards.restore import StateRebuilder
 from collab.testing.corridor import CorridorSuite
 from collab.types import CellRef
 
@@ -43,7 +43,7 @@ def test_the_digest_tells_cases_apart_and_nothing_else_does(corridor) -> None:  
     first, *others = case.matrix.utterances
     said = replace(case.matrix, utterances=(replace(first, text="other"), *others))
     assert replace(case, matrix=said).digest != case.digest
-    assert replace(case, state=Rebuilder(suite)(doors, 0), later=()).digest == case.digest
+    assert replace(case, state=StateRebuilder(suite)(doors, 0), later=()).digest == case.digest
 
 
 @pytest.mark.parametrize("where", ["corridor", "phone"])
@@ -51,7 +51,7 @@ def test_every_state_is_rebuilt_in_any_order(where: str, request: pytest.Fixture
     suite, _, (trajectory, _) = request.getfixturevalue(where)
 
     async def check() -> None:
-        for case in reversed(list(cases(trajectory, suite.space, Rebuilder(suite)))):
+        for case in reversed(list(cases(trajectory, suite.space, StateRebuilder(suite)))):
             assert case.state is not None
             async with case.state.opened() as environment:
                 assert isinstance(environment, HasOracle)
@@ -64,7 +64,7 @@ def test_every_state_is_rebuilt_in_any_order(where: str, request: pytest.Fixture
     asyncio.run(check())
 
 
-async def enter(case: Case) -> None:
+async def enter(case: CriticInput) -> None:
     assert case.state is not None
     async with case.state.opened():
         raise AssertionError("the state was opened")
@@ -73,7 +73,7 @@ async def enter(case: Case) -> None:
 def test_a_state_of_another_version_of_the_environment_is_refused_to_who_opens_it(corridor) -> None:  # type: ignore[no-untyped-def]
     """Words about what was recorded, and pairs of what was said, need none."""
     suite, _, (doors, _) = corridor
-    found = list(cases(replace(doors, environment_version="0"), suite.space, Rebuilder(suite)))
+    found = list(cases(replace(doors, environment_version="0"), suite.space, StateRebuilder(suite)))
     with pytest.raises(RunFormatError, match="version 0"):
         asyncio.run(enter(found[0]))
 
@@ -83,7 +83,7 @@ def test_another_screen_on_the_way_is_a_failure(corridor) -> None:  # type: igno
     first, *others = doors.steps
     other = replace(first.observation, title="Room 9 of 9")
     changed = replace(doors, steps=(replace(first, observation=other), *others))
-    last = list(cases(changed, suite.space, Rebuilder(suite)))[-1]
+    last = list(cases(changed, suite.space, StateRebuilder(suite)))[-1]
     with pytest.raises(EnvironmentFailure, match="before step 0"):
         asyncio.run(enter(last))
 
@@ -93,6 +93,6 @@ def test_where_nothing_can_be_rebuilt_there_is_no_state(corridor) -> None:  # ty
     suite = CorridorSuite()
     lost = replace(doors, steps=doors.steps[1:])
     assert all(case.state is None for case in cases(lost, suite.space, lambda one, step: None))
-    assert Rebuilder(suite)(lost, 0) is None
+    assert StateRebuilder(suite)(lost, 0) is None
     suite.capabilities = frozenset({"fork", "oracle"})
-    assert Rebuilder(suite)(doors, 0) is None
+    assert StateRebuilder(suite)(doors, 0) is None

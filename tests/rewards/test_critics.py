@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from collab.config import Part
+from collab.config import PartDefinition
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
 from collab.rewards.llm import LanguageCritic
 from collab.rewards.outcome import OutcomeCritic
-from collab.rewards.registry import Bench, CriticDefinition, critic_texts, load_critic, unasked
+from collab.rewards.registry import CriticDefinition, CriticResources, critic_texts, load_critic, unasked
 from collab.rollout.build import is_critic, refuse_critic
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 ENGINE = {"kind": "scripted", "options": {"replies": ["{}"]}}
 
 
-def bench(**changes: Any) -> Bench:
+def bench(**changes: Any) -> CriticResources:
     definition = CriticDefinition.model_validate({"kind": "llm", "options": {"model": ENGINE}, **changes})
-    return Bench.of("a-test", definition, critic_texts(Library(), definition))
+    return CriticResources.of("a-test", definition, critic_texts(Library(), definition))
 
 
 def served(digest_of: Mapping[str, Any]) -> str:
@@ -35,7 +35,7 @@ def test_what_comes_with_the_package_is_made(name: str, monkeypatch: pytest.Monk
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
     library = Library()
     definition = load_critic(library, name)
-    made = Bench.of(name, definition, critic_texts(library, definition))
+    made = CriticResources.of(name, definition, critic_texts(library, definition))
     assert made.critic(seed=3, attempt=1).name == made.label.rpartition("-")[0] == load_critic(library, name).kind
     assert (made.model is not None) == bool(made.texts) == (name == "critic-llm")
 
@@ -56,7 +56,7 @@ def test_the_digest_is_of_what_decides_scores() -> None:
         bench(sampling={"temperature": 0.7, "max_tokens": 2048}).digest,
         bench(history=3).digest,
         bench(kind="oracle", options={}).digest,
-        Bench.of("a-test", bench().definition, {**bench().texts, "system": "Be kind."}).digest,
+        CriticResources.of("a-test", bench().definition, {**bench().texts, "system": "Be kind."}).digest,
     ]
     assert len({same, *changed}) == 1 + len(changed)
 
@@ -82,13 +82,13 @@ def test_who_only_counts_needs_no_key_and_is_the_same_critic(monkeypatch: pytest
     definition = load_critic(Library(), "critic-llm")
     texts = critic_texts(Library(), definition)
     with pytest.raises(ConfigError, match="OPENAI_API_KEY is not set"):
-        Bench.of("critic-llm", definition, texts)
-    counting = Bench.of("critic-llm", definition, texts, asks=False)
+        CriticResources.of("critic-llm", definition, texts)
+    counting = CriticResources.of("critic-llm", definition, texts, asks=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
-    assert counting.digest == Bench.of("critic-llm", definition, texts).digest
-    own = Part(kind="openai", options={"model": "m", "base_url": "http://127.0.0.1:1/v1"})
+    assert counting.digest == CriticResources.of("critic-llm", definition, texts).digest
+    own = PartDefinition(kind="openai", options={"model": "m", "base_url": "http://127.0.0.1:1/v1"})
     assert unasked(own) == own
-    assert unasked(Part(kind="local", options={"path": "p"})).options == {"path": "p"}
+    assert unasked(PartDefinition(kind="local", options={"path": "p"})).options == {"path": "p"}
 
 
 def test_how_a_model_is_reached_does_not_count() -> None:
@@ -143,4 +143,4 @@ def test_who_lacks_a_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library()
     definition = load_critic(library, "critic-llm")
     with pytest.raises(ConfigError, match=r"^agents/critic-llm: options\.model: openai: the env"):
-        Bench.of("critic-llm", definition, critic_texts(library, definition))
+        CriticResources.of("critic-llm", definition, critic_texts(library, definition))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collab.config import Part
+from collab.config import PartDefinition
 from collab.errors import ConfigError, UnknownName
 from collab.library import root
 from collab.rewards.llm import LanguageCritic, read_critic_prompts
@@ -24,7 +24,7 @@ GIVEN = {
 
 
 def made(kind: str, **options: Any) -> Any:
-    return build("critics", Part(kind=kind, options=options), "a test", GIVEN)
+    return build("critics", PartDefinition(kind=kind, options=options), "a test", GIVEN)
 
 
 def test_each_kind_gives_its_critic() -> None:

@@ -21,12 +21,22 @@ from collab.config import Budget
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.library import root
 from collab.models.openai import OpenAIModel
-from collab.rewards.base import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Case, Judgement, Word, cases, judgement_of
+from collab.rewards.base import (
+    ABSENT,
+    NO_NUMBER,
+    OUT_OF_RANGE,
+    UNREAD,
+    CellScore,
+    CriticInput,
+    Judgement,
+    cases,
+    judgement_of,
+)
 from collab.rewards.labelling import PATIENCE, Labelling, label
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.llm import TOO_LONG, LanguageCritic, read_critic_prompts
 from collab.rewards.oracle import SolutionCritic
-from collab.rewards.restore import Rebuilder
+from collab.rewards.restore import StateRebuilder
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.testing.fake_server import FakeServer
 from collab.testing.scripted import ScriptedModel
@@ -42,12 +52,12 @@ def run(phone, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture
-def found(phone) -> list[Case]:  # type: ignore[no-untyped-def]
+def found(phone) -> list[CriticInput]:  # type: ignore[no-untyped-def]
     suite, _, episodes = phone
-    return [case for episode in episodes for case in cases(episode, suite.space, Rebuilder(suite))]
+    return [case for episode in episodes for case in cases(episode, suite.space, StateRebuilder(suite))]
 
 
-def labelled(run: Path, found: list[Case], critic: Any, name: str = "one", **options: Any) -> Labelling:
+def labelled(run: Path, found: list[CriticInput], critic: Any, name: str = "one", **options: Any) -> Labelling:
     with LabelWriter(run, name, HEAD) as writer:
         return asyncio.run(label(found, critic, writer, **options))
 
@@ -63,7 +73,7 @@ class Wrapped:
     most_at_once: int = 0
     trouble: Any = lambda number: None
 
-    async def judge(self, case: Case) -> Judgement:
+    async def judge(self, case: CriticInput) -> Judgement:
         self.asked.append(case.key)
         self.at_once += 1
         self.most_at_once = max(self.at_once, self.most_at_once)
@@ -75,7 +85,7 @@ class Wrapped:
             self.at_once -= 1
 
 
-def test_a_run_is_labelled_whole_and_only_once(run: Path, found: list[Case]) -> None:
+def test_a_run_is_labelled_whole_and_only_once(run: Path, found: list[CriticInput]) -> None:
     first = labelled(run, found, SolutionCritic())
     assert (first.judged, first.known, first.failed, first.stopped) == (len(found), 0, 0, None)
     labels = read_labels(run, "one")
@@ -90,7 +100,7 @@ def test_a_run_is_labelled_whole_and_only_once(run: Path, found: list[Case]) -> 
     assert (again.known, again.judged, critic.asked) == (len(found), 0, [])
 
 
-def test_a_reward_is_a_score_above_the_threshold(run: Path, found: list[Case]) -> None:
+def test_a_reward_is_a_score_above_the_threshold(run: Path, found: list[CriticInput]) -> None:
     """The oracle says 0, one half or 1."""
     low, usual, high = (
         labelled(run, found, SolutionCritic(), f"at{at}", so_far=Labelling(threshold=at)) for at in (0.4, 0.5, 1)
@@ -99,7 +109,7 @@ def test_a_reward_is_a_score_above_the_threshold(run: Path, found: list[Case]) -
     assert low.cells == high.cells
 
 
-def test_so_many_are_judged_at_once_and_no_more(run: Path, found: list[Case]) -> None:
+def test_so_many_are_judged_at_once_and_no_more(run: Path, found: list[CriticInput]) -> None:
     critic = Wrapped()
     labelled(run, found, critic, concurrency=3)
     assert critic.most_at_once == 3
@@ -147,14 +157,14 @@ def test_states_leave_room_for_the_copies_that_they_are_judged_on(
     _, run, episodes = corridor
     shutil.copytree(run, tmp_path / "run")
     suite = OfFour()
-    states = Rebuilder(suite)
+    states = StateRebuilder(suite)
     found = [case for episode in episodes for case in cases(episode, suite.space, states)]
     assert len(found) > 4
     told = labelled(tmp_path / "run", found, SolutionCritic(), concurrency=16)
     assert (told.judged, told.failed, suite.active) == (len(found), 0, 0)
 
 
-def test_a_case_that_fails_is_asked_about_again_and_its_siblings_are_not(run: Path, found: list[Case]) -> None:
+def test_a_case_that_fails_is_asked_about_again_and_its_siblings_are_not(run: Path, found: list[CriticInput]) -> None:
     def trouble(number: int) -> None:
         if number in (1, 2):
             raise ModelFailure("the server is gone") if number == 1 else KeyError("a critic's own mistake")
@@ -170,7 +180,7 @@ def test_a_case_that_fails_is_asked_about_again_and_its_siblings_are_not(run: Pa
     assert not read_labels(run, "one").failed
 
 
-def test_failures_in_a_row_stop_it(run: Path, found: list[Case]) -> None:
+def test_failures_in_a_row_stop_it(run: Path, found: list[CriticInput]) -> None:
     def trouble(number: int) -> None:
         raise ModelFailure("the server is gone")
 
@@ -181,7 +191,7 @@ def test_failures_in_a_row_stop_it(run: Path, found: list[Case]) -> None:
     assert stopped.stopped == "10 failures in a row, the last: the server is gone"
 
 
-def test_failures_in_a_row_are_counted_over_the_calls_that_count_on(run: Path, found: list[Case]) -> None:
+def test_failures_in_a_row_are_counted_over_the_calls_that_count_on(run: Path, found: list[CriticInput]) -> None:
     """A rollout is judged a few steps at a time: a critic that is down is not asked about all of it."""
 
     def trouble(number: int) -> None:
@@ -210,11 +220,13 @@ def test_failures_in_a_row_are_counted_over_the_calls_that_count_on(run: Path, f
         (None, ABSENT),
     ],
 )
-def test_what_is_no_score_is_missing_whoever_made_it(run: Path, found: list[Case], score: Any, cause: str) -> None:
+def test_what_is_no_score_is_missing_whoever_made_it(
+    run: Path, found: list[CriticInput], score: Any, cause: str
+) -> None:
     class Odd:
         name, version = "odd", "1"
 
-        async def judge(self, case: Case) -> Judgement:
+        async def judge(self, case: CriticInput) -> Judgement:
             rewards = tuple(CellReward(cell=cell.cell, score=score) for cell in case.matrix)
             matrix = RewardMatrix(trajectory=case.trajectory, step=case.step, critic="odd-1", rewards=rewards)
             return Judgement(case=case.digest, rewards=matrix)
@@ -225,7 +237,9 @@ def test_what_is_no_score_is_missing_whoever_made_it(run: Path, found: list[Case
     assert {one.score for one in judgement.rewards.rewards} == {None}
 
 
-def test_a_step_about_which_no_model_was_asked_does_not_break_a_row_of_silence(run: Path, found: list[Case]) -> None:
+def test_a_step_about_which_no_model_was_asked_does_not_break_a_row_of_silence(
+    run: Path, found: list[CriticInput]
+) -> None:
     """It is too long, say: nothing was said about it, neither a score nor prose."""
     many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
     texts = read_critic_prompts(root() / "prompts" / "critic")
@@ -234,8 +248,8 @@ def test_a_step_about_which_no_model_was_asked_does_not_break_a_row_of_silence(r
     class Narrow:
         name, version = talks.name, talks.version
 
-        async def judge(self, case: Case) -> Judgement:
-            too_long = {cell.cell: Word.none(TOO_LONG) for cell in case.matrix if cell.action is not None}
+        async def judge(self, case: CriticInput) -> Judgement:
+            too_long = {cell.cell: CellScore.none(TOO_LONG) for cell in case.matrix if cell.action is not None}
             return await talks.judge(case) if case.step % 2 else judgement_of(case, self, too_long)
 
     told = labelled(run, many, Narrow(), concurrency=1)
@@ -243,7 +257,7 @@ def test_a_step_about_which_no_model_was_asked_does_not_break_a_row_of_silence(r
     assert told.stopped is not None
 
 
-def test_answers_without_a_score_in_a_row_stop_it_and_stay(run: Path, found: list[Case]) -> None:
+def test_answers_without_a_score_in_a_row_stop_it_and_stay(run: Path, found: list[CriticInput]) -> None:
     """A critic behind a model that talks: what it said was paid, and is kept; a score in between begins anew."""
     many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
     texts = read_critic_prompts(root() / "prompts" / "critic")
@@ -264,7 +278,7 @@ def test_answers_without_a_score_in_a_row_stop_it_and_stay(run: Path, found: lis
     assert (again.known, again.judged) == (5 + PATIENCE, PATIENCE)
 
 
-def test_a_misfit_is_raised_plainly_and_what_was_judged_stays(run: Path, found: list[Case]) -> None:
+def test_a_misfit_is_raised_plainly_and_what_was_judged_stays(run: Path, found: list[CriticInput]) -> None:
     def trouble(number: int) -> None:
         if number == 3:
             raise ConfigError("the critic does not fit")
@@ -274,10 +288,10 @@ def test_a_misfit_is_raised_plainly_and_what_was_judged_stays(run: Path, found: 
     assert len(read_labels(run, "one").judged) == 3
 
 
-def test_a_judgement_on_something_else_does_not_count(run: Path, found: list[Case]) -> None:
+def test_a_judgement_on_something_else_does_not_count(run: Path, found: list[CriticInput]) -> None:
     @dataclass
     class Confused(Wrapped):
-        async def judge(self, case: Case) -> Judgement:
+        async def judge(self, case: CriticInput) -> Judgement:
             whole = await SolutionCritic().judge(case)
             rewards = replace(whole.rewards, rewards=whole.rewards.rewards[1:])
             return replace(whole, rewards=rewards)
@@ -287,7 +301,7 @@ def test_a_judgement_on_something_else_does_not_count(run: Path, found: list[Cas
     assert "not about this step with its 6 cells" in read_labels(run, "one").failed[found[0].key].message
 
 
-def test_a_stop_ends_it_behind_what_is_in_flight(run: Path, found: list[Case]) -> None:
+def test_a_stop_ends_it_behind_what_is_in_flight(run: Path, found: list[CriticInput]) -> None:
     stop = asyncio.Event()
     critic = Wrapped(trouble=lambda number: stop.set() if number == 2 else None)
     stopped = labelled(run, found, critic, concurrency=1, stop=stop)
@@ -312,7 +326,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
 
 
-def ask(server: FakeServer, run: Path, found: list[Case], name: str = "one", **options: Any) -> Labelling:
+def ask(server: FakeServer, run: Path, found: list[CriticInput], name: str = "one", **options: Any) -> Labelling:
     async def go() -> Labelling:
         model = OpenAIModel(model="fake", base_url=server.url, retries=0, usd_per_million_prompt=1.0)
         critic = LanguageCritic(model=model, texts=read_critic_prompts(root() / "prompts" / "critic"), seed=2)
@@ -325,7 +339,7 @@ def ask(server: FakeServer, run: Path, found: list[Case], name: str = "one", **o
     return asyncio.run(go())
 
 
-def test_what_a_model_cost_is_counted_and_a_budget_holds(run: Path, found: list[Case]) -> None:
+def test_what_a_model_cost_is_counted_and_a_budget_holds(run: Path, found: list[CriticInput]) -> None:
     with FakeServer(says=says) as server:
         stopped = ask(server, run, found, concurrency=1, budget=Budget(tokens=1500))
         assert stopped.stopped is not None
@@ -339,7 +353,9 @@ def test_what_a_model_cost_is_counted_and_a_budget_holds(run: Path, found: list[
         assert questions(server) == len(found)
 
 
-def test_answers_beside_a_call_that_failed_are_counted_and_the_case_is_not_judged(run: Path, found: list[Case]) -> None:
+def test_answers_beside_a_call_that_failed_are_counted_and_the_case_is_not_judged(
+    run: Path, found: list[CriticInput]
+) -> None:
     model = ScriptedModel(replies=["{}"], fail_calls=[0])
     critic = LanguageCritic(
         model=model, texts=read_critic_prompts(root() / "prompts" / "critic"), per="round", context_tokens=50_000
@@ -381,7 +397,7 @@ with LabelWriter(run, "one", LabelHead(critic="test-1")) as writer:
 
 
 @pytest.mark.slow
-def test_after_a_kill_nothing_that_was_judged_is_asked_again(run: Path, found: list[Case]) -> None:
+def test_after_a_kill_nothing_that_was_judged_is_asked_again(run: Path, found: list[CriticInput]) -> None:
     with FakeServer(says=says, delay_s=0.05) as server:
         child = subprocess.Popen([sys.executable, "-c", CHILD, str(run), server.url])
         try:

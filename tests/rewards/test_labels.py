@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from collab.errors import ModelFailure, RunFormatError, StoreFailure, UnknownName, UsageError
-from collab.rewards.base import UNREAD, Case, CriticCall, Judgement, Word, cases, judgement_of
+from collab.rewards.base import UNREAD, CellScore, CriticCall, CriticInput, Judgement, cases, judgement_of
 from collab.rewards.labels import LabelHead, LabelWriter, labellings, read_labels
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
@@ -26,7 +26,7 @@ HEAD = LabelHead(critic="test-1", options={"per": "step"}, seed=3)
 class Critic:
     name, version = "test", "1"
 
-    async def judge(self, case: Case) -> Judgement:
+    async def judge(self, case: CriticInput) -> Judgement:
         raise NotImplementedError
 
 
@@ -37,13 +37,13 @@ def run(corridor, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture
-def found(corridor) -> list[Case]:  # type: ignore[no-untyped-def]
+def found(corridor) -> list[CriticInput]:  # type: ignore[no-untyped-def]
     suite, _, (doors, _) = corridor
     return list(cases(doors, suite.space))
 
 
-def judged(case: Case, score: float | None = 0.9, reason: str = "it opens the door") -> Judgement:
-    word = Word.none("it said nothing") if score is None else Word(score=score, reason=reason)
+def judged(case: CriticInput, score: float | None = 0.9, reason: str = "it opens the door") -> Judgement:
+    word = CellScore.none("it said nothing") if score is None else CellScore(score=score, reason=reason)
     call = CriticCall(
         prompt="5e" * 32,
         model="fake",
@@ -64,7 +64,7 @@ def files(run: Path) -> dict[str, str]:
     }
 
 
-def test_what_is_written_is_read_back_and_the_run_does_not_change(run: Path, found: list[Case]) -> None:
+def test_what_is_written_is_read_back_and_the_run_does_not_change(run: Path, found: list[CriticInput]) -> None:
     before, hashed = files(run), run_hash(RunStore.open(run))
     told = [judged(case) for case in found]
     with LabelWriter(run, "one", HEAD) as writer:
@@ -78,7 +78,7 @@ def test_what_is_written_is_read_back_and_the_run_does_not_change(run: Path, fou
     assert run_hash(RunStore.open(run)) == hashed
 
 
-def test_a_pair_can_be_traced_to_the_call(found: list[Case]) -> None:
+def test_a_pair_can_be_traced_to_the_call(found: list[CriticInput]) -> None:
     judgement = judged(found[0])
     call = judgement.call_of(CellRef("ada", 0))
     assert call is judgement.calls[0]
@@ -86,7 +86,7 @@ def test_a_pair_can_be_traced_to_the_call(found: list[Case]) -> None:
     assert judgement.of(CellRef("ben", 1)).cell == ("ben", 1)
 
 
-def test_labellings_stand_side_by_side(run: Path, found: list[Case]) -> None:
+def test_labellings_stand_side_by_side(run: Path, found: list[CriticInput]) -> None:
     for name, score in (("strict", 0.1), ("mild", 0.9)):
         with LabelWriter(run, name, HEAD) as writer:
             writer.record(judged(found[0], score))
@@ -98,7 +98,7 @@ def test_labellings_stand_side_by_side(run: Path, found: list[Case]) -> None:
     )
 
 
-def test_what_is_judged_is_known_after_a_kill_in_the_middle_of_a_line(run: Path, found: list[Case]) -> None:
+def test_what_is_judged_is_known_after_a_kill_in_the_middle_of_a_line(run: Path, found: list[CriticInput]) -> None:
     with LabelWriter(run, "one", HEAD) as writer:
         writer.record(judged(found[0]))
         writer.record(judged(found[1]))
@@ -114,7 +114,7 @@ def test_what_is_judged_is_known_after_a_kill_in_the_middle_of_a_line(run: Path,
     assert len(list((run / "labels" / "one" / "events").iterdir())) == 2  # none of who had nothing to write
 
 
-def test_a_step_that_was_played_again_is_not_judged(run: Path, found: list[Case]) -> None:
+def test_a_step_that_was_played_again_is_not_judged(run: Path, found: list[CriticInput]) -> None:
     again = replace(found[0], task=replace(found[0].task, goal="Something else."))
     with LabelWriter(run, "one", HEAD) as writer:
         writer.record(judged(found[0]))
@@ -124,7 +124,7 @@ def test_a_step_that_was_played_again_is_not_judged(run: Path, found: list[Case]
         assert read_labels(run, "one").of(again) is not None
 
 
-def test_a_step_nobody_could_be_asked_about_stays_open(run: Path, found: list[Case]) -> None:
+def test_a_step_nobody_could_be_asked_about_stays_open(run: Path, found: list[CriticInput]) -> None:
     with LabelWriter(run, "one", HEAD) as writer:
         writer.fail(found[0], ModelFailure("the server is gone; Bearer abcdefgh12345"))
         assert not writer.knows(found[0])
@@ -135,7 +135,9 @@ def test_a_step_nobody_could_be_asked_about_stays_open(run: Path, found: list[Ca
     assert (len(labels.judged), len(labels.failed)) == (1, 0)
 
 
-def test_what_was_paid_in_vain_is_kept_every_time_also_when_the_step_is_judged(run: Path, found: list[Case]) -> None:
+def test_what_was_paid_in_vain_is_kept_every_time_also_when_the_step_is_judged(
+    run: Path, found: list[CriticInput]
+) -> None:
     paid = Spent(calls=1, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
     gone = ModelFailure("the server is gone")
     with LabelWriter(run, "one", HEAD) as writer:
@@ -147,7 +149,7 @@ def test_what_was_paid_in_vain_is_kept_every_time_also_when_the_step_is_judged(r
     assert list(read_labels(run, "one").lost) == [paid, paid, FREE]
 
 
-def test_failures_of_older_versions_tell_of_no_cost(run: Path, found: list[Case]) -> None:
+def test_failures_of_older_versions_tell_of_no_cost(run: Path, found: list[CriticInput]) -> None:
     with LabelWriter(run, "one", HEAD) as writer:
         writer.fail(found[0], ModelFailure("the server is gone"))
     (segment,) = (run / "labels" / "one" / "events").iterdir()
@@ -158,7 +160,7 @@ def test_failures_of_older_versions_tell_of_no_cost(run: Path, found: list[Case]
     assert (failed.message, failed.spent) == ("the server is gone", FREE)
 
 
-def test_missing_cells_are_counted_by_cause(run: Path, found: list[Case]) -> None:
+def test_missing_cells_are_counted_by_cause(run: Path, found: list[CriticInput]) -> None:
     with LabelWriter(run, "one", HEAD) as writer:
         for case in found:
             writer.record(judged(case, None))
@@ -169,7 +171,7 @@ def test_missing_cells_are_counted_by_cause(run: Path, found: list[Case]) -> Non
     assert counted[UNREAD] == silent
 
 
-def test_a_secret_is_hidden(run: Path, found: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_hidden(run: Path, found: list[CriticInput], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRITIC_API_KEY", "sk-very-secret-0123456789")
     with LabelWriter(run, "one", replace(HEAD, options={"key": "sk-very-secret-0123456789"})) as writer:
         writer.record(judged(found[0], reason="the key is sk-very-secret-0123456789"))
@@ -218,7 +220,7 @@ def test_names_and_folders_that_are_none(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
-    run: Path, found: list[Case], monkeypatch: pytest.MonkeyPatch
+    run: Path, found: list[CriticInput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, room = os.write, [3000]
 
@@ -242,7 +244,7 @@ def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
         assert writer.knows(found[1])
 
 
-def test_the_documented_fields_are_those_that_are_written(run: Path, found: list[Case]) -> None:
+def test_the_documented_fields_are_those_that_are_written(run: Path, found: list[CriticInput]) -> None:
     text = (Path(__file__).parents[2] / "docs" / "run-format.md").read_text(encoding="utf-8")
     section = text.partition("## `labels/`")[2].partition("## `lock`")[0]
     with LabelWriter(run, "one", HEAD) as writer:
@@ -257,7 +259,7 @@ def test_the_documented_fields_are_those_that_are_written(run: Path, found: list
         assert f"`{name}`" in section
 
 
-def test_a_spoilt_line_is_named(run: Path, found: list[Case]) -> None:
+def test_a_spoilt_line_is_named(run: Path, found: list[CriticInput]) -> None:
     with LabelWriter(run, "one", HEAD) as writer:
         writer.record(judged(found[0]))
     (segment,) = (run / "labels" / "one" / "events").iterdir()

@@ -17,7 +17,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.library import root
 from collab.models.openai import OpenAIModel
 from collab.models.rehearsal import RehearsalModel
-from collab.rewards.base import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Case, Judgement, cases
+from collab.rewards.base import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, CriticInput, Judgement, cases
 from collab.rewards.llm import (
     CUT,
     ROUNDLESS,
@@ -54,12 +54,16 @@ def scores(asked: Asked, score: Callable[[dict[str, Any]], object]) -> str:
     return json.dumps({"scores": [{**one, "score": score(one), "reason": f"on {one['action']}"} for one in asked]})
 
 
-def judge(case: Case, says: Callable[[Asked], str], *faults: Fault, **options: Any) -> tuple[Judgement, FakeServer]:
+def judge(
+    case: CriticInput, says: Callable[[Asked], str], *faults: Fault, **options: Any
+) -> tuple[Judgement, FakeServer]:
     with FakeServer(says=lambda body: says(found) if (found := proposals(body)) else "ok") as server:
         return asyncio.run(_judge(case, server, faults, options)), server
 
 
-async def _judge(case: Case, server: FakeServer, faults: tuple[Fault, ...], options: dict[str, Any]) -> Judgement:
+async def _judge(
+    case: CriticInput, server: FakeServer, faults: tuple[Fault, ...], options: dict[str, Any]
+) -> Judgement:
     model = OpenAIModel(model="fake", base_url=server.url, retries=0)
     await model.probe()
     server.requests.clear()
@@ -71,7 +75,7 @@ async def _judge(case: Case, server: FakeServer, faults: tuple[Fault, ...], opti
 
 
 @pytest.fixture(scope="module")
-def case(phone) -> Case:  # type: ignore[no-untyped-def]
+def case(phone) -> CriticInput:  # type: ignore[no-untyped-def]
     """A step behind the first whose six cells propose several actions, one of them more than once."""
     suite, _, episodes = phone
     return next(
@@ -83,7 +87,7 @@ def case(phone) -> Case:  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture(scope="module")
-def twelve(case: Case) -> Case:
+def twelve(case: CriticInput) -> CriticInput:
     """The same step with twelve cells that all propose something else."""
     cells = tuple(
         replace(
@@ -104,7 +108,7 @@ def twelve(case: Case) -> Case:
 # ------------------------------------------------------------------------------------------------- what is asked
 
 
-def test_it_reads_task_history_screen_and_every_distinct_action_once(case: Case) -> None:
+def test_it_reads_task_history_screen_and_every_distinct_action_once(case: CriticInput) -> None:
     judgement, server = judge(case, lambda asked: scores(asked, lambda one: 0.75))
     (body,) = server.requests
     asked, text = proposals(body), body["messages"][-1]["content"]
@@ -122,7 +126,7 @@ def test_it_reads_task_history_screen_and_every_distinct_action_once(case: Case)
         assert given.missing == (UNREAD if cell.action is None else None)
 
 
-def test_equal_actions_share_their_score_and_a_pair_leads_to_the_words(case: Case) -> None:
+def test_equal_actions_share_their_score_and_a_pair_leads_to_the_words(case: CriticInput) -> None:
     def says(asked: Asked) -> str:
         return scores(asked, lambda one: int(one["action"] == asked[0]["action"]))
 
@@ -154,7 +158,9 @@ class Counting:
 
 @pytest.mark.parametrize(("per", "calls"), [("step", 1), ("round", 3)])
 @pytest.mark.parametrize("score", ["all", "distinct"])
-def test_every_cell_is_scored_in_the_way_that_was_asked_for(twelve: Case, per: str, calls: int, score: str) -> None:
+def test_every_cell_is_scored_in_the_way_that_was_asked_for(
+    twelve: CriticInput, per: str, calls: int, score: str
+) -> None:
     same = replace(twelve.matrix.utterances[0].action, arguments=(("text", "same"),))
     ada = tuple(
         replace(cell, action=same) if cell.agent == "ada" else cell for cell in twelve.matrix.utterances
@@ -170,7 +176,7 @@ def test_every_cell_is_scored_in_the_way_that_was_asked_for(twelve: Case, per: s
     assert sorted(cell for call in judgement.calls for cell in call.cells) == sorted(cell.cell for cell in case.matrix)
 
 
-def test_names_are_permuted_by_seed_and_scores_find_their_way_back(twelve: Case) -> None:
+def test_names_are_permuted_by_seed_and_scores_find_their_way_back(twelve: CriticInput) -> None:
     """The model scores by what was typed, which names the real agent; wherever the agent is shown, it gets its own."""
     worth = {"ada": 0.1, "ben": 0.2, "cyd": 0.3, "dee": 0.4}
 
@@ -207,14 +213,14 @@ def missing_of(judgement: Judgement) -> Counter[str]:
     return judgement.missing
 
 
-def test_eleven_of_twelve_scores_leave_one_missing(twelve: Case) -> None:
+def test_eleven_of_twelve_scores_leave_one_missing(twelve: CriticInput) -> None:
     judgement, _ = judge(twelve, lambda asked: scores(asked[:7] + asked[8:], lambda one: 0.9), permute=False)
     assert missing_of(judgement) == {ABSENT: 1}
     assert [one.cell for one in judgement.rewards.rewards if one.missing] == [CellRef("dee", 1)]
     assert sum(one.reward == 1 for one in judgement.rewards.rewards) == 11
 
 
-def test_scores_that_are_none_are_missing_each_for_its_cause(twelve: Case) -> None:
+def test_scores_that_are_none_are_missing_each_for_its_cause(twelve: CriticInput) -> None:
     bad = [1.0001, -0.1, "0,9", True, None, 7, [0.5], "high"]
 
     def says(asked: Asked) -> str:
@@ -226,7 +232,7 @@ def test_scores_that_are_none_are_missing_each_for_its_cause(twelve: Case) -> No
     assert [one.reward for one in judgement.rewards.rewards][-4:] == [0, 1, 0, 1]
 
 
-def test_scores_of_rounds_that_are_counted_from_0_are_nobodys(twelve: Case) -> None:
+def test_scores_of_rounds_that_are_counted_from_0_are_nobodys(twelve: CriticInput) -> None:
     """Counted from 0, two of three rounds would be taken for others."""
 
     def says(asked: Asked) -> str:
@@ -237,7 +243,7 @@ def test_scores_of_rounds_that_are_counted_from_0_are_nobodys(twelve: Case) -> N
     assert judgement.silent
 
 
-def test_what_is_said_of_other_rounds_and_agents_costs_nothing(twelve: Case) -> None:
+def test_what_is_said_of_other_rounds_and_agents_costs_nothing(twelve: CriticInput) -> None:
     """A question may be about the last round alone, and a reply may echo the example of the prompt."""
     found, asked = asked_about(twelve)
     last = [one for one in found if one.round == 3]
@@ -245,7 +251,7 @@ def test_what_is_said_of_other_rounds_and_agents_costs_nothing(twelve: Case) -> 
     assert [word.score for word in read_scores(scores(more, lambda one: 0.9), last)] == [0.9] * len(last)
 
 
-def test_agents_whose_names_differ_in_case_alone_are_told_apart(twelve: Case) -> None:
+def test_agents_whose_names_differ_in_case_alone_are_told_apart(twelve: CriticInput) -> None:
     names = {"ada": "A", "ben": "a", "cyd": "B", "dee": "b"}
     found = [replace(one, agent=names[one.agent]) for one in asked_about(twelve)[0]]
     asked = [{"agent": one.agent, "round": one.round, "action": "x"} for one in found]
@@ -253,39 +259,39 @@ def test_agents_whose_names_differ_in_case_alone_are_told_apart(twelve: Case) ->
     assert [word.score for word in words] == [0.9 if one.agent.isupper() else 0.1 for one in found]
 
 
-def asked_about(twelve: Case) -> tuple[list[Any], Asked]:
+def asked_about(twelve: CriticInput) -> tuple[list[Any], Asked]:
     """The proposals of the only question, and as a reply names them."""
     found = list(next(iter(questions(twelve, {name: name for name in twelve.matrix.agents}, "step", "all"))))
     return found, [{"agent": one.agent, "round": one.round, "action": "x"} for one in found]
 
 
-def test_an_analysis_beside_the_scores_is_read_over(twelve: Case) -> None:
+def test_an_analysis_beside_the_scores_is_read_over(twelve: CriticInput) -> None:
     found, asked = asked_about(twelve)
     said = json.loads(scores(asked, lambda one: 0.9))
     words = read_scores(json.dumps({"analysis": "All of them lead on.", **said}), found)
     assert [word.score for word in words] == [0.9] * 12
 
 
-def test_a_round_in_another_spelling_is_the_same_round(twelve: Case) -> None:
+def test_a_round_in_another_spelling_is_the_same_round(twelve: CriticInput) -> None:
     found, asked = asked_about(twelve)
     for spelling in (str, float):
         words = read_scores(scores([{**one, "round": spelling(one["round"])} for one in asked], lambda one: 0.9), found)
         assert [word.score for word in words] == [0.9] * 12
 
 
-def test_items_that_nobody_can_be_told_of_are_the_cause_of_what_is_missing(twelve: Case) -> None:
+def test_items_that_nobody_can_be_told_of_are_the_cause_of_what_is_missing(twelve: CriticInput) -> None:
     found, asked = asked_about(twelve)
     words = read_scores(scores([asked[0], *({**one, "round": "last"} for one in asked[1:])], lambda one: 0.9), found)
     assert Counter(word.missing for word in words) == {None: 1, "the critic: an item does not fit the schema": 11}
 
 
-def test_the_draft_of_an_unfinished_thought_is_no_verdict(twelve: Case) -> None:
+def test_the_draft_of_an_unfinished_thought_is_no_verdict(twelve: CriticInput) -> None:
     found, asked = asked_about(twelve)
     words = read_scores(f"<think>Perhaps {scores(asked, lambda one: 0.9)}, or", found, cut=True)
     assert Counter(word.missing for word in words) == {CUT: 12}
 
 
-def test_two_scores_for_one_cell_are_none_where_they_differ(twelve: Case) -> None:
+def test_two_scores_for_one_cell_are_none_where_they_differ(twelve: CriticInput) -> None:
     def says(asked: Asked) -> str:
         said = [*({**one, "score": 0.9} for one in asked), {**asked[3], "score": 0.2}, {**asked[4], "score": "0.90"}]
         return json.dumps(said)
@@ -294,7 +300,7 @@ def test_two_scores_for_one_cell_are_none_where_they_differ(twelve: Case) -> Non
     assert missing_of(judgement) == {TWICE: 1}
 
 
-def test_numbers_in_quotes_are_scores(twelve: Case) -> None:
+def test_numbers_in_quotes_are_scores(twelve: CriticInput) -> None:
     given = ["0.9", " 0.25 ", "1", ".5", "1.5", "-1", "nan", "0,9", "high", "0x1", "", True]
     found, asked = asked_about(twelve)
     words = read_scores(json.dumps([{**one, "score": score} for one, score in zip(asked, given, strict=True)]), found)
@@ -317,14 +323,16 @@ PAPER = [
 
 
 @pytest.mark.parametrize(("text", "score", "missing"), PAPER)
-def test_the_form_of_the_paper_is_read(text: str, score: float | None, missing: str | None, twelve: Case) -> None:
+def test_the_form_of_the_paper_is_read(
+    text: str, score: float | None, missing: str | None, twelve: CriticInput
+) -> None:
     """{"agent_0": 0.9}: of an agent with one proposal it is clear which is meant."""
     found, _ = asked_about(twelve)
     (word,) = read_scores(text.replace("AGENT", found[0].agent), found[:1])
     assert (word.score, word.missing) == (score, missing)
 
 
-def test_a_score_by_name_alone_is_nobodys_where_an_agent_made_several_proposals(twelve: Case) -> None:
+def test_a_score_by_name_alone_is_nobodys_where_an_agent_made_several_proposals(twelve: CriticInput) -> None:
     found, _ = asked_about(twelve)
     agent = found[0].agent
     words = read_scores(json.dumps({agent: 0.9}), found)
@@ -333,7 +341,7 @@ def test_a_score_by_name_alone_is_nobodys_where_an_agent_made_several_proposals(
     assert not any(word.score for word in words)
 
 
-def test_scores_for_somebody_else_are_left_unread(twelve: Case) -> None:
+def test_scores_for_somebody_else_are_left_unread(twelve: CriticInput) -> None:
     def says(asked: Asked) -> str:
         return scores([{**one, "agent": "zoe"} for one in asked[:11]] + [asked[11]], lambda one: 0.9)
 
@@ -352,13 +360,13 @@ def test_scores_for_somebody_else_are_left_unread(twelve: Case) -> None:
         ("[]", ABSENT),
     ],
 )
-def test_prose_or_nothing_leaves_everything_missing(twelve: Case, reply: str, cause: str) -> None:
+def test_prose_or_nothing_leaves_everything_missing(twelve: CriticInput, reply: str, cause: str) -> None:
     judgement, _ = judge(twelve, lambda asked: reply)
     assert missing_of(judgement) == {cause: 12}
     assert judgement.calls[0].reply == reply
 
 
-def test_a_reply_that_was_cut_keeps_what_came(twelve: Case) -> None:
+def test_a_reply_that_was_cut_keeps_what_came(twelve: CriticInput) -> None:
     found = next(iter(questions(twelve, {name: name for name in twelve.matrix.agents}, "step", "all")))
     text = scores([{"agent": one.agent, "round": one.round, "action": "x"} for one in found], lambda one: 0.9)
     words = read_scores(text[: len(text) // 2], found, cut=True)
@@ -367,13 +375,13 @@ def test_a_reply_that_was_cut_keeps_what_came(twelve: Case) -> None:
     assert Counter(word.missing for word in words) == {None: kept, CUT: 12 - kept}
 
 
-def test_a_server_that_fails_is_a_failure_and_no_score(twelve: Case) -> None:
+def test_a_server_that_fails_is_a_failure_and_no_score(twelve: CriticInput) -> None:
     with pytest.raises(ModelFailure):
         judge(twelve, lambda asked: scores(asked, lambda one: 0.9), Fault(status=400))
 
 
 @pytest.mark.parametrize("failing", [[0], [1], [0, 2]])
-def test_what_other_rounds_were_answered_is_told_where_one_fails(twelve: Case, failing: list[int]) -> None:
+def test_what_other_rounds_were_answered_is_told_where_one_fails(twelve: CriticInput, failing: list[int]) -> None:
     model = ScriptedModel(replies=["{}"], fail_calls=failing)
     critic = LanguageCritic(model=model, texts=TEXTS, per="round")
     with pytest.raises(PartlyAnswered, match=f"call {failing[0]} was told to fail") as raised:
@@ -384,7 +392,7 @@ def test_what_other_rounds_were_answered_is_told_where_one_fails(twelve: Case, f
     assert type(raised.value.failure) is ModelFailure
 
 
-def test_where_no_round_was_answered_the_failure_stays_what_it_is(twelve: Case) -> None:
+def test_where_no_round_was_answered_the_failure_stays_what_it_is(twelve: CriticInput) -> None:
     critic = LanguageCritic(model=ScriptedModel(replies=["{}"], fail_calls=[0, 1, 2]), texts=TEXTS, per="round")
     with pytest.raises(ModelFailure) as raised:
         asyncio.run(critic.judge(twelve))
@@ -398,7 +406,7 @@ def test_what_ends_everything_comes_before_what_ends_one_question() -> None:
     assert first_failure(["an answer"]) is None
 
 
-def test_a_step_nobody_could_read_costs_no_call(case: Case) -> None:
+def test_a_step_nobody_could_read_costs_no_call(case: CriticInput) -> None:
     silent = tuple(replace(cell, action=None) for cell in case.matrix)
     judgement, server = judge(replace(case, matrix=replace(case.matrix, utterances=silent)), lambda asked: "")
     assert not server.requests
@@ -408,7 +416,7 @@ def test_a_step_nobody_could_read_costs_no_call(case: Case) -> None:
 # -------------------------------------------------------------------------------------------------------- sizes
 
 
-def test_history_gives_way_before_the_step_does(case: Case) -> None:
+def test_history_gives_way_before_the_step_does(case: CriticInput) -> None:
     long = replace(case, history=(*(replace(case.history[0], action=f"step {n} " * 100) for n in range(8)),))
     _, whole = judge(long, lambda asked: "", context_tokens=50_000)
     _, tight = judge(long, lambda asked: "", context_tokens=4096)
@@ -421,7 +429,7 @@ def test_history_gives_way_before_the_step_does(case: Case) -> None:
     assert judgement.missing[TOO_LONG] == sum(cell.action is not None for cell in case.matrix)
 
 
-def test_a_question_leaves_room_for_a_reply_and_a_chats_frame(case: Case) -> None:
+def test_a_question_leaves_room_for_a_reply_and_a_chats_frame(case: CriticInput) -> None:
     model, sampling, frame = Counting(), Sampling(max_tokens=100), 48
 
     def asked(context_tokens: int) -> list[Prompt]:
@@ -434,7 +442,7 @@ def test_a_question_leaves_room_for_a_reply_and_a_chats_frame(case: Case) -> Non
     assert asked(least - 1) == []
 
 
-def test_a_half_character_is_not_sent(case: Case) -> None:
+def test_a_half_character_is_not_sent(case: CriticInput) -> None:
     spoilt = replace(case, task=replace(case.task, goal="Type \ud83d and 🎈."))
     prompt = CriticPrompts(TEXTS).prompt(spoilt, (), 0)
     assert "Type � and 🎈." in prompt.user
@@ -454,7 +462,7 @@ def test_who_looks_at_solutions_is_no_language_model() -> None:
         LanguageCritic(model=RehearsalModel(), texts=TEXTS)
 
 
-def test_templates_that_do_not_fit_are_named(case: Case, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_templates_that_do_not_fit_are_named(case: CriticInput, tmp_path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ConfigError, match=r"system\.jinja, step\.jinja"):
         read_critic_prompts(tmp_path)
     with pytest.raises(ConfigError, match=r"step\.jinja:1"):

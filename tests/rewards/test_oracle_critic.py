@@ -9,7 +9,7 @@ import pytest
 
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.rewards.oracle import BAD, GOOD, NEUTRAL, OracleCritic, Verdict, verdict
+from collab.rewards.oracle import BAD, GOOD, NEUTRAL, OracleCritic, OracleVerdict, verdict
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.types import Action, Observation, Outcome, StepResult
 
@@ -131,7 +131,7 @@ async def _compare_sights(seed: int) -> None:
 def test_a_solution_by_screens_that_the_budget_cuts_off_is_no_way() -> None:
     """Five actions are left, and steps for as many: one that is wasted leaves no way; with fewer nothing is known."""
 
-    async def look(steps: int) -> list[Verdict]:
+    async def look(steps: int) -> list[OracleVerdict]:
         suite = CorridorSuite(max_steps=steps)
         environment = Shortsighted(suite)
         await environment.reset(suite.instance("OpenDoors", 3))
@@ -158,7 +158,7 @@ def test_a_solution_that_goes_round_in_circles_is_no_way() -> None:
         def oracle(self) -> tuple[Action, ...] | None:
             return (MOBILE.make("wait"),)
 
-    async def look() -> Verdict:
+    async def look() -> OracleVerdict:
         suite = CorridorSuite(max_steps=1000)
         environment = Circling(suite)
         await environment.reset(suite.instance("OpenDoors", 3))

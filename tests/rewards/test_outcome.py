@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from collab.envs.grammar import MOBILE
-from collab.rewards.base import UNREAD, Case, Judgement, cases
+from collab.rewards.base import UNREAD, CriticInput, Judgement, cases
 from collab.rewards.oracle import NO_STATE
 from collab.rewards.outcome import NO_END, NO_OUTCOME, NOT_EXECUTED, OutcomeCritic
-from collab.rewards.restore import Rebuilder
+from collab.rewards.restore import StateRebuilder
 from collab.testing.corridor import CorridorSuite
 from collab.types import Outcome, Trajectory
 
 
-def judge(case: Case, *, replay: bool = False) -> Judgement:
+def judge(case: CriticInput, *, replay: bool = False) -> Judgement:
     return asyncio.run(OutcomeCritic(replay=replay).judge(case))
 
 
@@ -49,7 +49,7 @@ def test_success_decides_and_not_the_score(corridor, success: bool) -> None:  # 
 
 def test_a_broken_episode_says_nothing(corridor) -> None:  # type: ignore[no-untyped-def]
     suite, _, (doors, _) = corridor
-    (case, *_) = cases(replace(doors, outcome=None), suite.space, Rebuilder(suite))
+    (case, *_) = cases(replace(doors, outcome=None), suite.space, StateRebuilder(suite))
     assert {one.missing for one in judge(case, replay=True).rewards.rewards} <= {NO_OUTCOME, UNREAD}
 
 
@@ -62,7 +62,7 @@ def right(recording, tmp_path_factory: pytest.TempPathFactory) -> tuple[Corridor
     return suite, episode
 
 
-def put(case: Case, number: int, action) -> Case:  # type: ignore[no-untyped-def]
+def put(case: CriticInput, number: int, action) -> CriticInput:  # type: ignore[no-untyped-def]
     cells = list(case.matrix.utterances)
     cells[number] = replace(cells[number], action=action, failure=None)
     return replace(case, matrix=replace(case.matrix, utterances=tuple(cells)))
@@ -71,7 +71,7 @@ def put(case: Case, number: int, action) -> Case:  # type: ignore[no-untyped-def
 def test_a_replay_tells_of_other_actions_what_they_would_have_ended_in(right) -> None:  # type: ignore[no-untyped-def]
     suite, episode = right
     assert episode.success
-    *_, press, end = cases(episode, suite.space, Rebuilder(suite))
+    *_, press, end = cases(episode, suite.space, StateRebuilder(suite))
     assert press.executed is not None
     assert press.executed.type == "click"
     wrong = next(
@@ -95,7 +95,7 @@ def test_a_replay_gives_1_to_what_would_have_solved_a_task_that_failed(recording
     assert (episode.success, len(episode.steps)) == (False, 2)
     (room,) = episode.task.params["rooms"]
     right = MOBILE.make("click", index=1 + room["buttons"].index(room["want"]))
-    for case in cases(episode, suite.space, Rebuilder(suite)):
+    for case in cases(episode, suite.space, StateRebuilder(suite)):
         proposals, judgement = case.proposals(), judge(case, replay=True)
         assert case.executed != right
         assert len(proposals.keys() - {right, case.executed}) > 0, "one was wrong and was not executed either"
@@ -108,7 +108,7 @@ def test_a_replay_agrees_with_the_record_about_what_was_executed(phone) -> None:
     """The same instance played again as it was ends as it did: the replay is of this very episode."""
     suite, _, (episode, *_) = phone
     found = []
-    for case in cases(episode, suite.space, Rebuilder(suite)):
+    for case in cases(episode, suite.space, StateRebuilder(suite)):
         disguised = replace(case, executed=None)
         for action, (first, *_) in case.proposals().items():
             if action == case.executed:

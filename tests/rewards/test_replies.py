@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.rewards.query import Answer, Instruction, Items, Proposal, Score, read_items
+from collab.rewards.query import AnswerItem, InstructionItem, ProposalItem, ReplyItems, ScoreItem, read_items
 
 ONE = {"question": 1, "answer": "A list of rooms."}
 TWO = {"question": 2, "answer": "It opens the next room."}
 
 
-def answers(*items: dict[str, object]) -> tuple[Answer, ...]:
-    return tuple(Answer.model_validate(item) for item in items)
+def answers(*items: dict[str, object]) -> tuple[AnswerItem, ...]:
+    return tuple(AnswerItem.model_validate(item) for item in items)
 
 
 @pytest.mark.parametrize(
@@ -33,23 +33,23 @@ def answers(*items: dict[str, object]) -> tuple[Answer, ...]:
     ],
 )
 def test_whatever_stands_around_the_items_is_read_over(text):
-    assert read_items(text, Answer) == Items(good=answers(ONE, TWO))
+    assert read_items(text, AnswerItem) == ReplyItems(good=answers(ONE, TWO))
 
 
 def test_a_reply_that_was_cut_off_keeps_its_whole_items():
     whole = json.dumps({"answers": [ONE, TWO, {"question": 3, "answer": "It is"}]})
-    found = read_items(whole[: whole.rindex("It is")], Answer)
+    found = read_items(whole[: whole.rindex("It is")], AnswerItem)
     assert found.good == answers(ONE, TWO)
 
 
 def test_an_item_may_hold_a_list_of_objects_itself():
     item = {**ONE, "seen": [{"element": 1}, {"element": 2}]}
-    assert read_items(json.dumps(item), Answer) == Items(good=answers(ONE))
+    assert read_items(json.dumps(item), AnswerItem) == ReplyItems(good=answers(ONE))
 
 
 def test_half_the_schema_costs_the_broken_half_only():
     items = [ONE, {"question": 2}, {"answer": "no number"}, {"question": "3", "answer": "a word"}, TWO]
-    found = read_items(json.dumps({"answers": items}), Answer)
+    found = read_items(json.dumps({"answers": items}), AnswerItem)
     assert found.good == answers(ONE, TWO)
     assert found.refused == {"an item does not fit the schema": 3}
 
@@ -70,31 +70,33 @@ def test_half_the_schema_costs_the_broken_half_only():
     ],
 )
 def test_replies_without_items_are_named(text, cause):
-    assert read_items(text, Answer) == Items(good=(), refused={cause: 1})
+    assert read_items(text, AnswerItem) == ReplyItems(good=(), refused={cause: 1})
 
 
 @pytest.mark.parametrize("answer", ["", "   ", "half \ud83d", "bell \x07", "x" * 2001, 7, None])
 def test_an_answer_must_be_words(answer):
-    assert read_items(json.dumps([{"question": 1, "answer": answer}]), Answer).good == ()
+    assert read_items(json.dumps([{"question": 1, "answer": answer}]), AnswerItem).good == ()
 
 
 def test_line_breaks_in_words_become_spaces():
-    assert read_items(json.dumps([{"question": 1, "answer": " One.\n Two. "}]), Answer).good[0].answer == "One. Two."
+    assert (
+        read_items(json.dumps([{"question": 1, "answer": " One.\n Two. "}]), AnswerItem).good[0].answer == "One. Two."
+    )
 
 
 @pytest.mark.parametrize("score", [-0.1, 1.5, "1.7", "high", True, None])
 def test_a_score_is_a_number_from_0_to_1(score):
-    assert read_items(json.dumps([{"id": 1, "score": score}]), Score).good == ()
+    assert read_items(json.dumps([{"id": 1, "score": score}]), ScoreItem).good == ()
 
 
 @pytest.mark.parametrize("score", [0, 1, 0.5, 0.73, "0.73"])
 def test_scores_in_range_are_kept_as_they_are(score):
-    assert read_items(json.dumps([{"id": 1, "score": score}]), Score).good[0].score == float(score)
+    assert read_items(json.dumps([{"id": 1, "score": score}]), ScoreItem).good[0].score == float(score)
 
 
 def test_an_action_may_be_an_object_or_a_call():
     said = [{"reason": "why", "action": {"action_type": "wait"}}, {"reason": "why", "action": "click(id=3)"}]
-    assert [item.action for item in read_items(json.dumps(said), Proposal).good] == [
+    assert [item.action for item in read_items(json.dumps(said), ProposalItem).good] == [
         {"action_type": "wait"},
         "click(id=3)",
     ]
@@ -102,16 +104,16 @@ def test_an_action_may_be_an_object_or_a_call():
 
 def test_an_object_with_one_list_is_taken_apart_only_when_the_list_holds_objects():
     said = {"instruction": "Press it.", "reason": "why", "action": {"action_type": "click", "index": 1}}
-    assert len(read_items(json.dumps(said), Instruction).good) == 1
-    assert read_items('{"answers": ["none"]}', Answer).refused == {"an item does not fit the schema": 1}
+    assert len(read_items(json.dumps(said), InstructionItem).good) == 1
+    assert read_items('{"answers": ["none"]}', AnswerItem).refused == {"an item does not fit the schema": 1}
 
 
 @given(st.text(alphabet='{}[]",:1aé\\ \n', max_size=300))
 def test_no_text_breaks_the_reader(text):
-    found = read_items(text, Answer)
+    found = read_items(text, AnswerItem)
     assert found.good or found.refused
 
 
 def test_hostile_nesting_ends_soon():
-    found = read_items("[" * 100_000, Answer)
+    found = read_items("[" * 100_000, AnswerItem)
     assert found.refused == {"the reply is not JSON": 1}

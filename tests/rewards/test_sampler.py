@@ -14,7 +14,7 @@ from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply, write_reply
 from collab.rewards.oracle import GOOD, OracleCritic
-from collab.rewards.perturb import WEIGHTS, Spot, mistake, mistakes, worse
+from collab.rewards.perturb import WEIGHTS, DecisionPoint, mistake, mistakes, worse
 from collab.seeds import generator
 from collab.types import Box, Element, Observation
 
@@ -51,7 +51,7 @@ def screen_of(parts: list[tuple[str, str, str | None, tuple[int, int] | None]], 
 def test_a_mistake_can_be_said_here_and_is_never_the_right_action(space, parts, seed) -> None:  # type: ignore[no-untyped-def]
     rng, screen = generator(seed), screen_of(parts, space)
     right = space.canonical(random_action(space, screen, rng), screen)
-    spot = Spot(observation=screen, space=space, last=random_action(space, screen, rng))
+    spot = DecisionPoint(observation=screen, space=space, last=random_action(space, screen, rng))
     drawn = list(islice(mistakes(right, spot, rng), 12))
     assert drawn
     for one in drawn:
@@ -72,7 +72,7 @@ def test_on_a_phone_a_worse_action_is_not_good_and_leads_elsewhere(task: str, se
 
     async def check() -> None:
         environment = PhoneEnvironment(core)
-        spot = Spot(observation=core.frame.observation, space=MOBILE)
+        spot = DecisionPoint(observation=core.frame.observation, space=MOBILE)
         critic = OracleCritic(environment)
         found = await worse(environment, right, spot, generator(seed), critic=critic)
         assert found is not None
@@ -90,7 +90,7 @@ def test_all_kinds_of_mistakes_are_made_and_the_seed_decides() -> None:
         [("input", "Name", "", None), ("button", "Save", None, None), ("button", "Close", None, None)], MOBILE
     )
     right = MOBILE.make("input_text", index=0, text="Ada Lovelace")
-    spot = Spot(observation=screen, space=MOBILE, last=MOBILE.make("click", index=0))
+    spot = DecisionPoint(observation=screen, space=MOBILE, last=MOBILE.make("click", index=0))
     drawn = list(islice(mistakes(right, spot, generator(1)), 300))
     assert {one.kind for one in drawn} == set(WEIGHTS)
     assert drawn == list(islice(mistakes(right, spot, generator(1)), 300))
@@ -99,4 +99,4 @@ def test_all_kinds_of_mistakes_are_made_and_the_seed_decides() -> None:
 def test_where_nothing_else_is_possible_there_is_no_mistake() -> None:
     alone = ActionSpace(name="one", syntax="json", index_field="index", points=False, specs=(MOBILE.spec("wait"),))
     screen = screen_of([], MOBILE)
-    assert mistake(alone.make("wait"), Spot(observation=screen, space=alone), generator(0)) is None
+    assert mistake(alone.make("wait"), DecisionPoint(observation=screen, space=alone), generator(0)) is None

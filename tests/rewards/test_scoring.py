@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from collab.errors import ConfigError
 from collab.library import root
 from collab.models.reward_model import RewardModel
-from collab.rewards.base import NO_NUMBER, UNREAD, Case, cases
+from collab.rewards.base import NO_NUMBER, UNREAD, CriticInput, cases
 from collab.rewards.query import prompt_hash
 from collab.rewards.reward_model import TOO_LONG, ModelCritic, ScoringPrompts, read_scoring_prompts, score_of
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -40,7 +40,7 @@ def scorer(folder: Path) -> Iterator[RewardModel]:
 
 
 @pytest.fixture(scope="module")
-def case(phone) -> Case:  # type: ignore[no-untyped-def]
+def case(phone) -> CriticInput:  # type: ignore[no-untyped-def]
     """A step behind the first whose cells propose several actions, one of them more than once."""
     suite, _, episodes = phone
     return next(
@@ -54,7 +54,7 @@ def case(phone) -> Case:  # type: ignore[no-untyped-def]
 # ------------------------------------------------------------------------------------------------------- the text
 
 
-def test_a_step_is_read_as_it_is_written_down(case: Case) -> None:
+def test_a_step_is_read_as_it_is_written_down(case: CriticInput) -> None:
     prompts = ScoringPrompts(TEXTS)
     state = prompts.state(case, 10)
     assert state.system.startswith("You see a task in a phone, what was done before and the screen; ")
@@ -68,13 +68,13 @@ def test_a_step_is_read_as_it_is_written_down(case: Case) -> None:
         assert case.space.parse(written) == action
 
 
-def test_only_the_last_steps_are_told_by_their_numbers(case: Case) -> None:
+def test_only_the_last_steps_are_told_by_their_numbers(case: CriticInput) -> None:
     long = replace(case, history=(case.history[0],) * 12)
     told = ScoringPrompts(TEXTS).state(long, 2).user.splitlines()
     assert [line.partition(".")[0] for line in told if " -> " in line] == ["11", "12"]
 
 
-def test_templates_that_do_not_fit_are_named(case: Case, tmp_path: Path) -> None:
+def test_templates_that_do_not_fit_are_named(case: CriticInput, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"need system\.jinja, state\.jinja, action\.jinja"):
         read_scoring_prompts(tmp_path)
     with pytest.raises(ConfigError, match=r"prompts/critic-model: action\.jinja missing"):
@@ -108,7 +108,7 @@ def test_a_score_grows_with_its_logit_and_two_labels_are_their_difference(one: f
 # ----------------------------------------------------------------------------------------------------- the critic
 
 
-def test_every_distinct_action_is_scored_once_for_all_who_proposed_it(case: Case, scorer: RewardModel) -> None:
+def test_every_distinct_action_is_scored_once_for_all_who_proposed_it(case: CriticInput, scorer: RewardModel) -> None:
     critic = ModelCritic(scorer=scorer, texts=TEXTS)
     judgement, proposed = asyncio.run(critic.judge(case)), case.proposals()
     assert len(judgement.calls) == len(proposed)
@@ -125,7 +125,7 @@ def test_every_distinct_action_is_scored_once_for_all_who_proposed_it(case: Case
     assert len({judgement.of(cells[0].cell).score for cells in proposed.values()}) == len(proposed)
 
 
-def test_a_step_has_the_same_scores_whoever_is_judged_beside_it(case: Case, scorer: RewardModel) -> None:
+def test_a_step_has_the_same_scores_whoever_is_judged_beside_it(case: CriticInput, scorer: RewardModel) -> None:
     critic = ModelCritic(scorer=scorer, texts=TEXTS)
     other = replace(case, task=replace(case.task, goal="Something else."))
 
@@ -136,7 +136,9 @@ def test_a_step_has_the_same_scores_whoever_is_judged_beside_it(case: Case, scor
     assert asyncio.run(at_once())[1] == alone
 
 
-def test_cells_that_did_not_parse_are_missing_and_a_step_of_them_is_not_read(case: Case, scorer: RewardModel) -> None:
+def test_cells_that_did_not_parse_are_missing_and_a_step_of_them_is_not_read(
+    case: CriticInput, scorer: RewardModel
+) -> None:
     silent = replace(case.matrix, utterances=tuple(replace(cell, action=None) for cell in case.matrix))
     judgement = asyncio.run(ModelCritic(scorer=scorer, texts=TEXTS).judge(replace(case, matrix=silent)))
     assert judgement.missing == Counter({UNREAD: len(silent.utterances)})
@@ -144,7 +146,7 @@ def test_cells_that_did_not_parse_are_missing_and_a_step_of_them_is_not_read(cas
 
 
 def test_history_gives_way_before_the_step_does_and_what_does_not_fit_is_missing(
-    case: Case, scorer: RewardModel
+    case: CriticInput, scorer: RewardModel
 ) -> None:
     long = replace(case, history=case.history * 10)
     bare = [scorer.length(ScoringPrompts(TEXTS).state(long, told), ["x" * 40]) for told in (0, 1)]
@@ -156,7 +158,9 @@ def test_history_gives_way_before_the_step_does_and_what_does_not_fit_is_missing
         ModelCritic(scorer=scorer, texts=TEXTS, history=-1)
 
 
-def test_a_checkpoint_that_computes_nan_leaves_everything_missing(case: Case, folder: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_that_computes_nan_leaves_everything_missing(
+    case: CriticInput, folder: Path, tmp_path: Path
+) -> None:
     from safetensors.torch import load_file, save_file
 
     spoilt = Path(shutil.copytree(folder, tmp_path / "spoilt"))

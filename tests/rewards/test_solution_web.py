@@ -10,16 +10,16 @@ import pytest
 
 from collab.envs.base import HasOracle
 from collab.envs.web.mobile import MobileMiniwobSuite
-from collab.rewards.base import UNREAD, Case, Judgement, cases
+from collab.rewards.base import UNREAD, CriticInput, Judgement, cases
 from collab.rewards.oracle import BAD, GOOD, NO_WAY, OracleCritic, SolutionCritic
 from collab.rewards.outcome import NO_END, OutcomeCritic
-from collab.rewards.restore import Rebuilder
+from collab.rewards.restore import StateRebuilder
 from collab.types import Trajectory
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def given_up(case: Case) -> Case:
+def given_up(case: CriticInput) -> CriticInput:
     """The same step, where the first cell wants to give up."""
     first, *others = case.matrix.utterances
     action = case.space.make("status", goal_status="infeasible")
@@ -27,7 +27,7 @@ def given_up(case: Case) -> Case:
     return replace(case, matrix=replace(case.matrix, utterances=cells))
 
 
-async def judge(episodes: list[Trajectory]) -> list[tuple[Case, Judgement, Judgement]]:
+async def judge(episodes: list[Trajectory]) -> list[tuple[CriticInput, Judgement, Judgement]]:
     """What the oracle and the replay say of all steps, in a browser of their own."""
     suite = MobileMiniwobSuite()
     by_solution, by_end = SolutionCritic(), OutcomeCritic(replay=True)
@@ -35,7 +35,7 @@ async def judge(episodes: list[Trajectory]) -> list[tuple[Case, Judgement, Judge
         return [
             (case, await by_solution.judge(case), await by_end.judge(case))
             for episode in episodes
-            for case in map(given_up, cases(episode, suite.space, Rebuilder(suite)))
+            for case in map(given_up, cases(episode, suite.space, StateRebuilder(suite)))
         ]
     finally:
         await suite.close()

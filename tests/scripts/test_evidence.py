@@ -37,7 +37,7 @@ from evidence.times import time_table
 from evidence.units import Unit, queue
 
 from collab.errors import RunFormatError, StoreFailure, UsageError
-from collab.evaluation.comparison import Comparison
+from collab.evaluation.comparison import RunComparison
 from collab.evaluation.metrics import Rate, wilson
 
 Made = Callable[..., UnitRecord]
@@ -226,7 +226,7 @@ def test_goals_are_told_whichever_way_they_fall(made: Made, after: str, verdict:
 )
 def test_a_goal_that_the_interval_leaves_open_says_so(interval: tuple[float, float], at_most: bool, said: str) -> None:
     rate = Rate(successes=4, episodes=8)
-    found = Comparison(first=rate, second=rate, difference=0.0, interval=interval, pairs=8, tasks=2)
+    found = RunComparison(first=rate, second=rate, difference=0.0, interval=interval, pairs=8, tasks=2)
     goal = Goal(
         told="",
         first=TEAM,

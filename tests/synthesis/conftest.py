@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from collab.data.example import Level, Row
+from collab.data.example import Example, Level
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.library import Library, root
 from collab.prompts.render import Template, read_templates
@@ -150,7 +150,7 @@ def lessons(
 
 
 @pytest.fixture(scope="session")
-def rows(lessons: Callable[[str, Level], list[Lesson]]) -> tuple[Row, ...]:
+def rows(lessons: Callable[[str, Level], list[Lesson]]) -> tuple[Example, ...]:
     """Rows of all levels."""
     levels: tuple[Level, ...] = ("basic", "instruction", "demonstration", "preference")
     return tuple(row for level in levels for lesson in lessons("SystemWifiTurnOn", level) for row in lesson.rows)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from collab.data.example import LEVELS, Row
+from collab.data.example import LEVELS, Example
 from collab.data.parquet import read_rows
 from collab.rewards.query import text_hash
 from collab.synthesis.card import command
@@ -22,7 +22,7 @@ from collab.synthesis.run import start
 Wanted = Callable[..., SynthConfig]
 
 
-def made(config: SynthConfig, path: Path) -> tuple[str, list[Row]]:
+def made(config: SynthConfig, path: Path) -> tuple[str, list[Example]]:
     """The card and the rows of a synthesis."""
     asyncio.run(start(config, path))
     files = [path / f"{level}.parquet" for level in LEVELS]

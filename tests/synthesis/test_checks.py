@@ -7,7 +7,7 @@ import pytest
 from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply
-from collab.rewards.query import Proposal
+from collab.rewards.query import ProposalItem
 from collab.synthesis.llm_prompts import Decided, is_answer, is_completion, is_shown, read_action, unfounded
 from collab.types import Element, Observation, Prompt
 
@@ -22,8 +22,8 @@ def screen(space: str = "mobile") -> Observation:
     return Observation(space=space, title="Contacts", elements=ELEMENTS, text=describe_screen("Contacts", ELEMENTS))
 
 
-def said(action: object, reason: str = "It saves the contact.") -> Proposal:
-    return Proposal.model_validate({"reason": reason, "action": action})
+def said(action: object, reason: str = "It saves the contact.") -> ProposalItem:
+    return ProposalItem.model_validate({"reason": reason, "action": action})
 
 
 def test_an_action_is_read_as_a_policys_reply_is_and_can_be_said_again():

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from collab.data.example import Provenance, Row
+from collab.data.example import Example, Provenance
 from collab.errors import OverlapError
 from collab.library import Library
 from collab.synthesis.card import check_rows, undefined
 from collab.types import Prompt, Segment
 
 
-def row(environment: str, reply: str) -> Row:
+def row(environment: str, reply: str) -> Example:
     origin = Provenance(
         environment=environment,
         environment_version="1",
@@ -26,7 +26,7 @@ def row(environment: str, reply: str) -> Row:
         teacher="oracle",
     )
     prompt = Prompt(system="Rules.", shared="Task: type.", segments=(Segment(text="ada?"),))
-    return Row(level="basic", kind="one-step", prompt=prompt, reply=reply, provenance=origin)
+    return Example(level="basic", kind="one-step", prompt=prompt, reply=reply, provenance=origin)
 
 
 def test_a_row_that_is_kept_is_refused_and_what_is_unknown_is_named(folder: Path) -> None:

@@ -12,14 +12,14 @@ from typing import TypeAlias
 import pytest
 
 from collab.agents.agent import Agent
-from collab.agents.agent import Scene as Deliberation
+from collab.agents.agent import StepContext as Deliberation
 from collab.data.example import Level
 from collab.envs.base import Environment
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.text import flat, line
 from collab.graphs.deliberation import Network
 from collab.prompts.parse import read_reply
-from collab.prompts.render import Context, Said, prefix_text, rebuild
+from collab.prompts.render import PromptContext, PromptMessage, prefix_text, rebuild
 from collab.rewards.oracle import GOOD, OracleCritic
 from collab.seeds import generator
 from collab.synthesis import facts
@@ -155,7 +155,7 @@ class Listening(Reader):
 
     asked: list[tuple[Seat, dict[CellRef, str]]] = field(default_factory=list)
 
-    def decision(self, context: Context, seat: Seat, heard: Mapping[CellRef, Said]) -> Prompt:
+    def decision(self, context: PromptContext, seat: Seat, heard: Mapping[CellRef, PromptMessage]) -> Prompt:
         self.asked.append((seat, {cell: heard[cell].text for cell in heard}))
         return super().decision(context, seat, heard)
 
@@ -178,7 +178,7 @@ async def asked_by_agents(scene: Scene, reader: Listening, seat: Seat, heard: di
         )
         for name in seat.dag.slots
     }
-    context = Context(
+    context = PromptContext(
         goal=scene.task.goal, space=scene.suite.space, observation=scene.observation, history=scene.history
     )
     order = seat.dag.conversation(seat.rounds)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.config import EnvironmentDefinition
-from collab.data.example import Provenance, Row
+from collab.data.example import Example, Provenance
 from collab.data.splits import Split, kept_instances, splits_of
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.errors import OverlapError, UsageError
@@ -19,8 +19,8 @@ from collab.synthesis.card import group_of, refuse_leaks, select
 from collab.types import Prompt
 
 
-def row(text: str, kind: str = "solution", app: str = "Clock", action: str | None = "click") -> Row:
-    return Row(
+def row(text: str, kind: str = "solution", app: str = "Clock", action: str | None = "click") -> Example:
+    return Example(
         level="demonstration",
         kind=kind,
         prompt=Prompt(system="", shared=text, segments=()),
@@ -47,7 +47,7 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.integers(1, 4), st.integers(0, 9))
-def test_nothing_is_lost_uncounted_and_no_group_is_too_large(rows: list[Row], cap: int, seed: int) -> None:
+def test_nothing_is_lost_uncounted_and_no_group_is_too_large(rows: list[Example], cap: int, seed: int) -> None:
     chosen = select(rows, seed=seed, cap=cap)
     assert len(chosen.rows) + sum(chosen.dropped.values()) == len(rows)
     assert len({one.id for one in chosen.rows}) == len(chosen.rows)
@@ -56,7 +56,7 @@ def test_nothing_is_lost_uncounted_and_no_group_is_too_large(rows: list[Row], ca
 
 
 @given(ROWS, st.randoms(use_true_random=False))
-def test_what_stays_does_not_depend_on_the_order_in_which_rows_were_made(rows: list[Row], shuffler) -> None:  # type: ignore[no-untyped-def]
+def test_what_stays_does_not_depend_on_the_order_in_which_rows_were_made(rows: list[Example], shuffler) -> None:  # type: ignore[no-untyped-def]
     unique = list({one.id: one for one in rows}.values())
     other = shuffler.sample(unique, len(unique))
     one, two = (select(made, seed=3, cap=2) for made in (unique, other))
@@ -83,14 +83,14 @@ def splits() -> list[Split]:
     return list(splits_of("androidworld", SimPhoneSuite().tasks(), unseen).values())
 
 
-def test_rows_of_the_train_split_pass(rows: tuple[Row, ...]) -> None:
+def test_rows_of_the_train_split_pass(rows: tuple[Example, ...]) -> None:
     found = refuse_leaks(rows, splits())
     assert found.checked == len(rows) > 50
     assert found.offenders == 0
 
 
 @pytest.mark.parametrize("leak", ["task", "app", "word", "seed"])
-def test_a_leak_is_refused_by_name(rows: tuple[Row, ...], leak: str) -> None:
+def test_a_leak_is_refused_by_name(rows: tuple[Example, ...], leak: str) -> None:
     known, origin = splits(), rows[0].provenance
     unseen = next(split for split in known if split.name == "unseen-tasks").tasks[0]
     bad = {

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collab.data.example import Provenance, Row, Sampled
-from collab.data.parquet import COLUMNS, RowWriter, read_rows
+from collab.data.example import Example, Provenance, Sampled
+from collab.data.parquet import COLUMNS, ExampleWriter, read_rows
 from collab.errors import ConfigError, StoreFailure, UsageError
 from collab.types import Prompt, Segment
 
@@ -23,7 +23,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 ROWS = st.builds(
-    lambda system, shared, segments, reply, rejected, action, seed, apps, asked: Row(
+    lambda system, shared, segments, reply, rejected, action, seed, apps, asked: Example(
         level="demonstration" if rejected is None else "preference",
         kind="solution",
         prompt=Prompt(system=system, shared=shared, segments=tuple(Segment(text=text) for text in segments)),
@@ -57,8 +57,8 @@ ROWS = st.builds(
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple)
 
 
-def write(path: Path, rows: Iterable[Row], *, sampled: bool = False) -> Path:
-    with RowWriter(path, sampled=sampled) as out:
+def write(path: Path, rows: Iterable[Example], *, sampled: bool = False) -> Path:
+    with ExampleWriter(path, sampled=sampled) as out:
         for row in rows:
             out.add(row)
     return path
@@ -66,13 +66,13 @@ def write(path: Path, rows: Iterable[Row], *, sampled: bool = False) -> Path:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(st.lists(ROWS, max_size=5))
-def test_rows_survive_the_round_trip(tmp_path: Path, rows: list[Row]) -> None:
+def test_rows_survive_the_round_trip(tmp_path: Path, rows: list[Example]) -> None:
     assert list(read_rows(write(tmp_path / "basic.parquet", rows))) == rows
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(st.lists(ROWS, max_size=5), st.data())
-def test_what_was_sampled_survives_the_round_trip(tmp_path: Path, rows: list[Row], data: st.DataObject) -> None:
+def test_what_was_sampled_survives_the_round_trip(tmp_path: Path, rows: list[Example], data: st.DataObject) -> None:
     """Of any side and any segment, beside rows that hold none."""
     sampled = st.none() | st.builds(Sampled, tokens=IDS, tokenizer=st.sampled_from(["one", "other"]))
 
@@ -92,7 +92,7 @@ def test_what_was_sampled_survives_the_round_trip(tmp_path: Path, rows: list[Row
     assert list(read_rows(write(tmp_path / "basic.parquet", spoken, sampled=True))) == spoken
 
 
-def test_a_file_without_sampled_tokens_is_as_it_was(tmp_path: Path, rows: tuple[Row, ...]) -> None:
+def test_a_file_without_sampled_tokens_is_as_it_was(tmp_path: Path, rows: tuple[Example, ...]) -> None:
     """It has no column for them, and its rows the ids that they had before there were any."""
     table = parquet.read_table(write(tmp_path / "basic.parquet", rows[:1]))
     assert table.schema.names == list(COLUMNS)
@@ -101,7 +101,7 @@ def test_a_file_without_sampled_tokens_is_as_it_was(tmp_path: Path, rows: tuple[
     assert row["id"] == hashlib.sha256("\x1f".join(said).encode()).hexdigest()
 
 
-def test_rows_are_the_same_only_in_the_same_tokens(rows: tuple[Row, ...]) -> None:
+def test_rows_are_the_same_only_in_the_same_tokens(rows: tuple[Example, ...]) -> None:
     one = replace(rows[0], level="preference", rejected="Another.")
     (*before, last) = one.prompt.segments
     said = Sampled(tokens=(1, 2), tokenizer="x")
@@ -118,7 +118,7 @@ def test_rows_are_the_same_only_in_the_same_tokens(rows: tuple[Row, ...]) -> Non
 
 
 def test_more_rows_than_a_group_keep_their_order(
-    tmp_path: Path, rows: tuple[Row, ...], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rows: tuple[Example, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collab.data.parquet.ROW_GROUP", 16)
     path = write(tmp_path / "all.parquet", rows)
@@ -126,17 +126,17 @@ def test_more_rows_than_a_group_keep_their_order(
     assert list(read_rows(path)) == list(rows)
 
 
-def test_half_a_character_is_replaced_and_the_id_fits_what_is_stored(tmp_path: Path, rows: tuple[Row, ...]) -> None:
+def test_half_a_character_is_replaced_and_the_id_fits_what_is_stored(tmp_path: Path, rows: tuple[Example, ...]) -> None:
     odd = replace(rows[0], reply="half \ud83d of it")
     (read,) = read_rows(write(tmp_path / "odd.parquet", [odd]))
     assert read.reply == "half ? of it"
 
 
-def broken_row() -> Row:
+def broken_row() -> Example:
     raise ZeroDivisionError
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path: Path, rows: tuple[Row, ...]) -> None:
+def test_a_file_appears_when_it_is_whole(tmp_path: Path, rows: tuple[Example, ...]) -> None:
     path = write(tmp_path / "basic.parquet", list(rows[:3]))
     with pytest.raises(ZeroDivisionError):
         write(path, (row if number < 2 else broken_row() for number, row in enumerate(rows)))
@@ -144,21 +144,21 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path, rows: tuple[Row, ...]) 
     assert [file.name for file in tmp_path.iterdir()] == ["basic.parquet"]
 
 
-def test_what_a_table_does_not_keep_is_not_dropped_in_silence(tmp_path: Path, rows: tuple[Row, ...]) -> None:
+def test_what_a_table_does_not_keep_is_not_dropped_in_silence(tmp_path: Path, rows: tuple[Example, ...]) -> None:
     heard, said = Segment(text="a", tokens=(1,), tokenizer="x"), Sampled(tokens=(1,), tokenizer="x")
     pictured = replace(rows[0], prompt=replace(rows[0].prompt, images=("f" * 64,)))
     spoken = replace(rows[0], prompt=replace(rows[0].prompt, segments=(heard,)))
-    with RowWriter(tmp_path / "basic.parquet") as out:
+    with ExampleWriter(tmp_path / "basic.parquet") as out:
         for row in (pictured, spoken, replace(rows[0], reply_sampled=said), replace(rows[0], rejected_sampled=said)):
             with pytest.raises(ValueError, match="not part of a row"):
                 out.add(row)
-    with RowWriter(tmp_path / "basic.parquet", sampled=True) as out, pytest.raises(ValueError, match="pictures"):
+    with ExampleWriter(tmp_path / "basic.parquet", sampled=True) as out, pytest.raises(ValueError, match="pictures"):
         out.add(pictured)
 
 
 def test_a_folder_that_cannot_be_made_is_a_store_failure(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
-    with pytest.raises(StoreFailure, match="synthesise again"), RowWriter(tmp_path / "data" / "basic.parquet"):
+    with pytest.raises(StoreFailure, match="synthesise again"), ExampleWriter(tmp_path / "data" / "basic.parquet"):
         pass
 
 
@@ -183,7 +183,7 @@ def spoiled(path: Path, number: int, changes: dict[str, Any]) -> Path:
     ],
 )
 def test_a_broken_row_is_named_or_skipped_and_counted(
-    tmp_path: Path, rows: tuple[Row, ...], changes: dict[str, Any], message: str
+    tmp_path: Path, rows: tuple[Example, ...], changes: dict[str, Any], message: str
 ) -> None:
     path = spoiled(write(tmp_path / "basic.parquet", list(rows[:4])), 2, changes)
     with pytest.raises(ConfigError, match=message) as error:
@@ -209,14 +209,16 @@ SAID = {"tokenizer": "x", "tokens": [1, 2]}
         ({"reply_sampled": None}, "id: is not that of the prompt and reply"),
     ],
 )
-def test_broken_tokens_are_named(tmp_path: Path, rows: tuple[Row, ...], changes: dict[str, Any], message: str) -> None:
+def test_broken_tokens_are_named(
+    tmp_path: Path, rows: tuple[Example, ...], changes: dict[str, Any], message: str
+) -> None:
     one = replace(rows[0], reply_sampled=Sampled(tokens=(1, 2), tokenizer="x"))
     path = spoiled(write(tmp_path / "basic.parquet", [one], sampled=True), 1, changes)
     with pytest.raises(ConfigError, match=f"row 1: {message}"):
         list(read_rows(path))
 
 
-def test_a_column_of_tokens_of_another_type_is_named(tmp_path: Path, rows: tuple[Row, ...]) -> None:
+def test_a_column_of_tokens_of_another_type_is_named(tmp_path: Path, rows: tuple[Example, ...]) -> None:
     path = write(tmp_path / "basic.parquet", list(rows[:1]))
     table = parquet.read_table(path)
     parquet.write_table(table.append_column("reply_sampled", pyarrow.array(["1 2"])), path)
@@ -224,7 +226,7 @@ def test_a_column_of_tokens_of_another_type_is_named(tmp_path: Path, rows: tuple
         list(read_rows(path))
 
 
-def test_columns_that_are_missing_or_of_another_type_are_named(tmp_path: Path, rows: tuple[Row, ...]) -> None:
+def test_columns_that_are_missing_or_of_another_type_are_named(tmp_path: Path, rows: tuple[Example, ...]) -> None:
     path = write(tmp_path / "basic.parquet", list(rows[:2]))
     table = parquet.read_table(path)
     parquet.write_table(table.drop_columns(["kind"]), path)
@@ -244,7 +246,7 @@ def test_what_is_no_table_is_named(tmp_path: Path) -> None:
         list(read_rows(tmp_path / "basic.parquet"))
 
 
-def test_a_file_with_damaged_pages_is_named(tmp_path: Path, rows: tuple[Row, ...]) -> None:
+def test_a_file_with_damaged_pages_is_named(tmp_path: Path, rows: tuple[Example, ...]) -> None:
     path = write(tmp_path / "basic.parquet", rows)
     content = bytearray(path.read_bytes())
     content[4 : len(content) // 2] = b"\xff" * (len(content) // 2 - 4)

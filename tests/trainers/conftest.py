@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from collab.config import override
-from collab.data.example import Level, Provenance, Row
-from collab.data.parquet import RowWriter
+from collab.data.example import Example, Level, Provenance
+from collab.data.parquet import ExampleWriter
 from collab.data.tokenize import read_data
 from collab.models.tokenizer import ChatTokenizer
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -24,7 +24,7 @@ from collab.types import Prompt, Segment
 WORDS = "tap the Save button scroll down type hello in field 7 then go back".split()
 
 
-def _row(number: int, level: Level = "basic", *, words: int = 12, task: str = "TaskOne", seed: int = 1) -> Row:
+def _row(number: int, level: Level = "basic", *, words: int = 12, task: str = "TaskOne", seed: int = 1) -> Example:
     """One row; its number decides its text."""
     rng = random.Random(f"{level}{number}")
     origin = Provenance(
@@ -38,7 +38,7 @@ def _row(number: int, level: Level = "basic", *, words: int = 12, task: str = "T
         teacher="oracle",
     )
     text = " ".join(rng.choice(WORDS) for _ in range(words))
-    return Row(
+    return Example(
         level=level,
         kind="one-step",
         prompt=Prompt(system="Rules.", shared=text, segments=(Segment(text="\nYou are ada."),)),
@@ -48,7 +48,7 @@ def _row(number: int, level: Level = "basic", *, words: int = 12, task: str = "T
     )
 
 
-def _rows(count: int, levels: Sequence[Level] = ("basic", "instruction", "demonstration")) -> list[Row]:
+def _rows(count: int, levels: Sequence[Level] = ("basic", "instruction", "demonstration")) -> list[Example]:
     """So many of each level, of different lengths."""
     return [_row(number, level, words=3 + number * 7 % 40) for level in levels for number in range(count)]
 
@@ -89,10 +89,10 @@ def _states(base: Path, place: Path, processes: int, *settings: str, held: bool 
     return prepare(task, read_data([place], ["preference"]).rows, processes=processes)
 
 
-def _write(folder: Path, written: Sequence[Row]) -> Path:
+def _write(folder: Path, written: Sequence[Example]) -> Path:
     """Rows as the Parquet files of a data directory."""
     for level in dict.fromkeys(one.level for one in written):
-        with RowWriter(folder / f"{level}.parquet") as out:
+        with ExampleWriter(folder / f"{level}.parquet") as out:
             for one in written:
                 if one.level == level:
                     out.add(one)

@@ -5,7 +5,7 @@ import torch
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from collab.data.tokenize import Example, Pair, collate_examples, collate_pairs, positions
+from collab.data.tokenize import EncodedExample, EncodedPair, collate_examples, collate_pairs, positions
 
 
 def ids(*values: int):
@@ -13,12 +13,12 @@ def ids(*values: int):
 
 
 EXAMPLES = [
-    Example(group="basic", ids=ids(5, 6, 7), scored_from=1),
-    Example(group="basic", ids=ids(8, 9), scored_from=1),
+    EncodedExample(group="basic", ids=ids(5, 6, 7), scored_from=1),
+    EncodedExample(group="basic", ids=ids(8, 9), scored_from=1),
 ]
 PAIRS = [
-    Pair(group="preference", prompt=ids(1, 2), chosen=ids(3), rejected=ids(4, 5)),
-    Pair(group="preference", prompt=ids(6), chosen=ids(7, 8), rejected=ids(9)),
+    EncodedPair(group="preference", prompt=ids(1, 2), chosen=ids(3), rejected=ids(4, 5)),
+    EncodedPair(group="preference", prompt=ids(6), chosen=ids(7, 8), rejected=ids(9)),
 ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.data.example import Row, Sampled
+from collab.data.example import Example, Sampled
 from collab.data.tokenize import encode_pairs, encode_replies, rows_digest
 from collab.errors import ConfigError
 from collab.models.base import Request
@@ -44,7 +44,7 @@ def spelt(text: str, chat) -> tuple[int, ...]:
     return found
 
 
-def spoken(row: Row, chat, tokenizer: str) -> Row:
+def spoken(row: Example, chat, tokenizer: str) -> Example:
     """The same preference with both sides and a message spelt so."""
     sides = (Sampled(tokens=spelt(text, chat), tokenizer=tokenizer) for text in (row.reply, row.rejected or ""))
     heard = Segment(text="Action: 3", tokens=spelt("Action: 3", chat), tokenizer=tokenizer)

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Trainer
 from trl import SFTConfig
 
-from collab.data.example import Row
+from collab.data.example import Example
 from collab.data.tokenize import read_data
 from collab.errors import ConfigError, RunFormatError, StoreFailure, TrainingFailure, UsageError
 from collab.models.base import Reply, Request
@@ -309,7 +309,7 @@ def test_anchors_leave_the_preference_term_its_weight(
     anchors = [replace(row, rejected=row.reply) for row in rows[3:]]
     small = ("epochs=1", "batch_rows=16", "rows_at_once=8", f"sharing={sharing}")
 
-    def first(rows: list[Row], out: Path, anchor: float = 0) -> dict[str, float]:
+    def first(rows: list[Example], out: Path, anchor: float = 0) -> dict[str, float]:
         trained(prepare(samples.task(base, "dpo", *small, f"anchor={anchor}"), rows), out)
         return RunFolder(out).read_metrics()[0]
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from collab.data.tokenize import Pair, collate_pairs
+from collab.data.tokenize import EncodedPair, collate_pairs
 from collab.trainers.batching import Step
 from collab.trainers.callbacks import PairMeans, Watcher, differing, pair_sums
 from collab.trainers.run_dir import RunFolder
@@ -26,8 +26,8 @@ def ids(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int32)
 
 
-def pair(chosen: Sequence[int], rejected: Sequence[int], prompt: Sequence[int] = (1, 2)) -> Pair:
-    return Pair(prompt=ids(*prompt), chosen=ids(*chosen), rejected=ids(*rejected), group="preference")
+def pair(chosen: Sequence[int], rejected: Sequence[int], prompt: Sequence[int] = (1, 2)) -> EncodedPair:
+    return EncodedPair(prompt=ids(*prompt), chosen=ids(*chosen), rejected=ids(*rejected), group="preference")
 
 
 def test_rows_differ_where_their_replies_do() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collab.data.example import Row
+from collab.data.example import Example
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.callbacks import PairMeans, Progress, displacement
 from collab.trainers.prepare import prepare
@@ -42,7 +42,7 @@ def test_what_is_told_of_pairs_leaves_out_what_is_held_on_to(sharing, samples, b
     pairs = samples.rows(4, ["preference"])
     held = [replace(row, rejected=row.reply) for row in samples.rows(8, ["preference"])[4:]]
 
-    def lines(place: str, rows: list[Row], *more: str) -> list[dict[str, Any]]:
+    def lines(place: str, rows: list[Example], *more: str) -> list[dict[str, Any]]:
         task = replace(samples.task(base, "dpo", *settings, *more), reference=str(other))
         folder = begin(prepare(task, rows), tmp_path / place)
         train(prepare(task, rows), folder, device="cpu")

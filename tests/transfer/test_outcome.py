@@ -8,7 +8,7 @@ import pytest
 
 from collab.errors import UsageError
 from collab.evaluation.metrics import EpisodeResult, Report, summarise
-from collab.evaluation.report import RecordedRun, Setting
+from collab.evaluation.report import EvaluatedRun, Setting
 from collab.seeds import Seeds
 from collab.transfer.outcome import Played, forgetting, generalization, outcome_of
 
@@ -32,10 +32,10 @@ def report(solved: dict[str, str], environment: str = "web") -> Report:
     return summarise(results, environment=environment, environment_version="1", privileged=False)
 
 
-def run(found: Report) -> RecordedRun:
+def run(found: Report) -> EvaluatedRun:
     setting = Setting(environment=found.environment, split="new-seeds")
     team = {"split": {"name": "new-seeds", "hash": "a" * 64}}
-    return RecordedRun(path=Path("run"), command="eval", seeds=Seeds(30), setting=setting, team=team, report=found)
+    return EvaluatedRun(path=Path("run"), command="eval", seeds=Seeds(30), setting=setting, team=team, report=found)
 
 
 BASE = {"link": "+---", "form": "----"}  # 1 of 8

@@ -18,23 +18,23 @@ from collab.view.inspector import Inspector
 from collab.view.schema.runs import (
     EpochView,
     GraphView,
-    Heat,
-    Measure,
-    Overview,
-    Rate,
+    HeatView,
+    MeasureView,
+    RateView,
+    RunOverview,
     RunRow,
     RunView,
-    Spending,
-    TaskRate,
-    Trained,
+    SpendingView,
+    TaskRateView,
+    TrainedView,
 )
 
 AGENTS = ("ada", "ben")
 
 
-def rate(successes: int, episodes: int) -> Rate:
+def rate(successes: int, episodes: int) -> RateView:
     share = successes / episodes
-    return Rate(
+    return RateView(
         successes=successes,
         episodes=episodes,
         value=share,
@@ -84,7 +84,7 @@ def make_epoch(number: int, **changes: object) -> EpochView:
         "played": rate(20 + number, 40),
         "measured": rate(25 + number, 50),
         "steps": 240,
-        "rewards": Heat(agents=AGENTS, rounds=2, rates=((0.25, 0.5), (0.75, None)), critic="oracle-2"),
+        "rewards": HeatView(agents=AGENTS, rounds=2, rates=((0.25, 0.5), (0.75, None)), critic="oracle-2"),
         "missing": {"not parsed": 3},
         "agreement": 0.5 + 0.1 * number,
         "entropy": 0.9 - 0.1 * number,
@@ -94,9 +94,9 @@ def make_epoch(number: int, **changes: object) -> EpochView:
         "unpaired": {"no source had anything worse": 7},
         "older": 0,
         "trained": (
-            Trained(
+            TrainedView(
                 policy="shared",
-                measures=tuple(Measure(step=step, loss=0.7 / step, margin=0.1 * step) for step in range(1, 5)),
+                measures=tuple(MeasureView(step=step, loss=0.7 / step, margin=0.1 * step) for step in range(1, 5)),
                 steps=4,
                 tokens=12345,
                 loss=0.175,
@@ -107,10 +107,10 @@ def make_epoch(number: int, **changes: object) -> EpochView:
             ),
         ),
         "spent": (
-            Spending(
+            SpendingView(
                 part="rollout", seconds=20.0, calls=2880, prompt_tokens=40000, completion_tokens=4000, cost_usd=None
             ),
-            Spending(
+            SpendingView(
                 part="training", seconds=None, calls=0, prompt_tokens=12345, completion_tokens=None, cost_usd=None
             ),
         ),
@@ -123,23 +123,23 @@ def make_epoch(number: int, **changes: object) -> EpochView:
 
 
 @pytest.fixture
-def overview() -> Overview:
+def overview() -> RunOverview:
     tasks = (
-        TaskRate(name="ContactsAddContact", difficulty="easy", success=rate(9, 10)),
-        TaskRate(name="ExpenseDeleteSingle", difficulty=None, success=rate(1, 10)),
+        TaskRateView(name="ContactsAddContact", difficulty="easy", success=rate(9, 10)),
+        TaskRateView(name="ExpenseDeleteSingle", difficulty=None, success=rate(1, 10)),
     )
-    return Overview(run=make_row(), labels=None, tasks=tasks, epochs=(make_epoch(1), make_epoch(2)), best=2)
+    return RunOverview(run=make_row(), labels=None, tasks=tasks, epochs=(make_epoch(1), make_epoch(2)), best=2)
 
 
 @pytest.fixture
-def one_epoch(overview: Overview) -> Overview:
+def one_epoch(overview: RunOverview) -> RunOverview:
     run = make_row(kind="run", command="rollout", planned=50, done=50)
     return replace(overview, run=run, epochs=(make_epoch(0, measured=None, trained=()),), best=None)
 
 
 @pytest.fixture
-def view_of() -> Callable[[Overview], RunView]:
-    def make(overview: Overview) -> RunView:
+def view_of() -> Callable[[RunOverview], RunView]:
+    def make(overview: RunOverview) -> RunView:
         return RunView(
             run=overview.run,
             training=None,

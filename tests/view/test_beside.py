@@ -16,8 +16,8 @@ from collab.store.run import RunStore
 from collab.view import common, readers
 from collab.view.common import lines_about
 from collab.view.inspector import Inspector
-from collab.view.labels import Labelling, PairSet, added, read_labelling
-from collab.view.readers import Pool
+from collab.view.labels import PairSet, StoredLabelling, added, read_labelling
+from collab.view.readers import ReaderPool
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_about_one_episode_is_what_the_whole_says_of_it(recorded: Path) -> None:
     stored = PairSet(recorded, name)
     for id in episodes(recorded):
         mine = {key: said for key, said in whole.said.items() if key[0] == id}
-        assert Labelling(recorded, "oracle").about(id) == mine != {}
+        assert StoredLabelling(recorded, "oracle").about(id) == mine != {}
         some = PairSet(recorded, name, about=id)
         for _, step in mine:
             assert list(some.of(id, step)) == list(stored.of(id, step))
@@ -82,7 +82,7 @@ def test_a_step_is_answered_without_reading_all_and_afterwards_alike(
 
 
 def test_what_was_appended_to_is_looked_at_again(run: Path, tmp_path: Path) -> None:
-    pool = Pool(tmp_path / "spares")
+    pool = ReaderPool(tmp_path / "spares")
     (id, *_) = episodes(run)
     with pool.opened(run) as one:
         before = one.beside.said("oracle", id)
@@ -127,7 +127,7 @@ def test_of_a_folder_the_newest_run_is_opened_before_anybody_asks(
 
 
 def test_the_labelling_that_was_learned_from_comes_first(run: Path, tmp_path: Path) -> None:
-    pool = Pool(tmp_path / "spares")
+    pool = ReaderPool(tmp_path / "spares")
     with pool.opened(run) as one:
         assert (one.beside.chosen(None), one.beside.chosen("")) == ("oracle", None)
         (run / "labels" / "oracle").rename(run / "labels" / "zz")
@@ -183,13 +183,13 @@ def test_spare_indices_are_deleted_when_nobody_looks_at_their_runs(run: Path, tm
     for path in old:
         path.write_bytes(b"x")
         os.utime(path, (long_ago, long_ago))
-    pool = Pool(folder)
+    pool = ReaderPool(folder)
     with pool.opened(run):
         pass
     pool.close()
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in old), "not that long ago"
     for path in old[1:]:
         os.utime(path, (long_ago - 2 * 86400, long_ago - 2 * 86400))
-    Pool(folder).close()
+    ReaderPool(folder).close()
     assert sorted(path.name for path in folder.iterdir()) == sorted([mine.name, "notes.txt"])
-    Pool(tmp_path / "nowhere").close()
+    ReaderPool(tmp_path / "nowhere").close()

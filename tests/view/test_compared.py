@@ -9,7 +9,7 @@ import pytest
 
 from collab.store.run import RunStore
 from collab.types import Action, ElementTarget
-from collab.view.episodes import Trace, parting
+from collab.view.episodes import ActionTrace, parting
 from collab.view.inspector import Inspector
 from collab.view.schema.episodes import EpisodeFilter
 
@@ -81,5 +81,7 @@ def test_the_table_names_the_step_that_the_page_of_an_instance_names(recorded: P
         ({0: ("s", "x"), 2: ("s", "x")}, {0: ("s", "x"), 1: ("t", "y"), 2: ("s", "z")}, (2, "action")),
     ],
 )
-def test_episodes_part_at_the_first_step_that_is_known_to_differ(a: Trace, b: Trace, parted: object) -> None:
+def test_episodes_part_at_the_first_step_that_is_known_to_differ(
+    a: ActionTrace, b: ActionTrace, parted: object
+) -> None:
     assert parting(a, b) == parting(b, a) == parted

@@ -26,7 +26,7 @@ from collab.view.plots import (
     write_figures,
 )
 from collab.view.raster import to_png, traces
-from collab.view.schema.runs import Heat
+from collab.view.schema.runs import HeatView
 
 HOSTILE = "</text><script>alert(1)</script>&\"'\x00\ud800\u202e"
 
@@ -142,7 +142,7 @@ def test_whatever_is_in_names_stays_text(overview):
     run = replace(overview.run, environment=HOSTILE, agents=HOSTILE)
     epoch = replace(
         overview.epochs[0],
-        rewards=Heat(agents=(HOSTILE,), rounds=1, rates=((0.5,),), critic=HOSTILE),
+        rewards=HeatView(agents=(HOSTILE,), rounds=1, rates=((0.5,),), critic=HOSTILE),
         pairs={HOSTILE: 3},
     )
     task = replace(overview.tasks[0], name=HOSTILE)

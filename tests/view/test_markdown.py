@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from collab.cli.main import main
 from collab.view.markdown import report, safe
 from collab.view.plots import Figure
-from collab.view.schema.runs import Heat, Problem, Rate
+from collab.view.schema.runs import HeatView, ProblemView, RateView
 
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 
@@ -66,7 +66,7 @@ def test_a_rehearsal_is_marked_before_its_numbers(overview, view_of):
 
 
 def test_nothing_known_is_a_dash_and_empty_columns_are_left_out(one_epoch, view_of):
-    empty = Rate(successes=0, episodes=0, value=None, low=None, high=None)
+    empty = RateView(successes=0, episodes=0, value=None, low=None, high=None)
     bare = replace(one_epoch, run=replace(one_epoch.run, success=empty))
     text = report(view_of(bare), bare)
     assert "\n–: % over planned episodes" in text
@@ -75,7 +75,7 @@ def test_nothing_known_is_a_dash_and_empty_columns_are_left_out(one_epoch, view_
 
 
 def test_what_cannot_be_read_is_told_and_counted(overview, view_of):
-    problems = [Problem(file="events/0001.jsonl", line=place, reason="not JSON") for place in range(1, 31)]
+    problems = [ProblemView(file="events/0001.jsonl", line=place, reason="not JSON") for place in range(1, 31)]
     text = report(view_of(overview), overview, problems)
     assert "- events/0001.jsonl, line 1: not JSON" in text
     assert "- and 10 more" in text
@@ -127,7 +127,7 @@ def test_text_from_outside_is_never_markup(overview, view_of, nasty):
     first = overview.epochs[0]
     epoch = replace(
         first,
-        rewards=Heat(agents=(nasty,), rounds=1, rates=((0.5,),), critic=nasty),
+        rewards=HeatView(agents=(nasty,), rounds=1, rates=((0.5,),), critic=nasty),
         pairs={nasty: 1},
         failures={nasty: 1},
         missing={nasty: 1},
@@ -144,8 +144,8 @@ def test_text_from_outside_is_never_markup(overview, view_of, nasty):
         tasks=(replace(overview.tasks[0], name=nasty, difficulty=nasty),),
     )
     view = replace(view_of(spoilt), versions={nasty: nasty})
-    clean = list(inline(report(view_of(overview), overview, [Problem(file="a", line=1, reason="b")])))
-    kinds = list(inline(report(view, spoilt, [Problem(file=nasty, line=1, reason=nasty)])))
+    clean = list(inline(report(view_of(overview), overview, [ProblemView(file="a", line=1, reason="b")])))
+    kinds = list(inline(report(view, spoilt, [ProblemView(file=nasty, line=1, reason=nasty)])))
     assert set(kinds) <= HARMLESS
     assert kinds.count("table_open") == clean.count("table_open")
 

@@ -61,29 +61,29 @@ def answer(client: TestClient, address: str, **query: object) -> Any:
 
 def test_every_answer_has_exactly_the_fields_of_its_shape(client: TestClient) -> None:
     every = answer(client, "/api/runs")
-    check_fits(every, runs.Runs, "runs")
+    check_fits(every, runs.RunsView, "runs")
     run = every["runs"][0]["id"]
     page = answer(client, f"/api/run/{run}/episodes")
-    check_fits(page, episodes.Episodes, "episodes")
+    check_fits(page, episodes.EpisodesView, "episodes")
     episode = page["rows"][0]["id"]
     at = {"episode": episode, "step": 1}
     for path, kind, query in (
         ("", runs.RunView, {}),
-        ("/overview", runs.Overview, {}),
-        ("/problems", runs.Problems, {}),
-        ("/finds", episodes.Finds, {"kind": "overruled"}),
-        ("/search", episodes.Hits, {"q": "contact"}),
+        ("/overview", runs.RunOverview, {}),
+        ("/problems", runs.ProblemsView, {}),
+        ("/finds", episodes.FoundStepsView, {"kind": "overruled"}),
+        ("/search", episodes.HitsView, {"q": "contact"}),
         ("/episode", episodes.EpisodeView, {"episode": episode}),
-        ("/final", step.Screen, {"episode": episode}),
+        ("/final", step.ScreenView, {"episode": episode}),
         ("/step", step.StepView, at),
-        ("/screen", step.ScreenWhole, at),
-        ("/critics", step.Critics, at),
-        ("/cell", step.CellWhole, {**at, "agent": "ada", "round": 1}),
+        ("/screen", step.WholeScreenView, at),
+        ("/critics", step.CriticsView, at),
+        ("/cell", step.WholeCellView, {**at, "agent": "ada", "round": 1}),
     ):
         check_fits(answer(client, f"/api/run/{run}{path}", **query), kind, path)
-    check_fits(answer(client, "/api/compare", a=run, b=run), episodes.Comparison, "compare")
+    check_fits(answer(client, "/api/compare", a=run, b=run), episodes.ComparisonView, "compare")
     two = {"a": run, "b": run, "episode_a": episode, "episode_b": page["rows"][1]["id"]}
-    check_fits(answer(client, "/api/compare/episode", **two), episodes.EpisodePair, "pair")
+    check_fits(answer(client, "/api/compare/episode", **two), episodes.EpisodePairView, "pair")
 
 
 def test_a_drawn_screen_is_a_picture_and_the_last_one_too(client: TestClient) -> None:

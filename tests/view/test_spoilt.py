@@ -24,9 +24,9 @@ from collab.types import Label
 from collab.utils.files import write_json
 from collab.view import common, overview, readers
 from collab.view.inspector import Inspector
-from collab.view.labels import Labelling, PairSet
-from collab.view.readers import Pool
-from collab.view.runs import Root
+from collab.view.labels import PairSet, StoredLabelling
+from collab.view.readers import ReaderPool
+from collab.view.runs import ListedRun
 from collab.view.schema.episodes import EpisodeFilter
 
 
@@ -37,8 +37,8 @@ def run(recorded: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Pool]:
-    one = Pool(tmp_path / "spares")
+def opened(tmp_path: Path) -> Iterator[ReaderPool]:
+    one = ReaderPool(tmp_path / "spares")
     yield one
     one.close()
 
@@ -127,7 +127,7 @@ def test_a_score_that_no_float_holds_is_a_problem_of_its_line(run: Path) -> None
     line["rewards"]["rewards"][0]["score"] = 10**400
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
-    labelling = Labelling(run, "oracle")
+    labelling = StoredLabelling(run, "oracle")
     labelling.refresh()
     assert [one.line for one in labelling.problems] == [len(path.read_text().splitlines())]
 
@@ -136,20 +136,20 @@ def test_a_score_that_no_float_holds_is_a_problem_of_its_line(run: Path) -> None
 
 
 def test_who_is_counted_keeps_a_run_open(
-    recorded: Path, run: Path, opened: Pool, monkeypatch: pytest.MonkeyPatch
+    recorded: Path, run: Path, opened: ReaderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "_MOST", 1)
     with opened.opened(run):
         pass
     looking, go = threading.Event(), threading.Event()
-    fits = readers.Opened.fits
+    fits = readers.OpenRun.fits
 
-    def slowly(one: readers.Opened) -> bool:
+    def slowly(one: readers.OpenRun) -> bool:
         looking.set()
         assert go.wait(10)
         return fits(one)
 
-    monkeypatch.setattr(readers.Opened, "fits", slowly)
+    monkeypatch.setattr(readers.OpenRun, "fits", slowly)
     found: list[int] = []
 
     def ask() -> None:
@@ -167,7 +167,7 @@ def test_who_is_counted_keeps_a_run_open(
         assert len(one.reader.episodes()) == 3
 
 
-def test_what_a_labelling_says_does_not_change_under_who_reads_it(run: Path, opened: Pool) -> None:
+def test_what_a_labelling_says_does_not_change_under_who_reads_it(run: Path, opened: ReaderPool) -> None:
     with opened.opened(run) as one:
         said = one.beside.said("oracle")
         (path,) = (run / "labels" / "oracle" / "events").iterdir()
@@ -179,7 +179,7 @@ def test_what_a_labelling_says_does_not_change_under_who_reads_it(run: Path, ope
             assert len(one.beside.said("oracle")) == len(said) + 1
 
 
-def test_what_is_removed_or_made_anew_beside_a_run_is_not_remembered(run: Path, opened: Pool) -> None:
+def test_what_is_removed_or_made_anew_beside_a_run_is_not_remembered(run: Path, opened: ReaderPool) -> None:
     with opened.opened(run) as one:
         assert one.beside.labellings() == ["oracle"]
         before = len(one.beside.said("oracle"))
@@ -202,10 +202,10 @@ def test_what_is_removed_or_made_anew_beside_a_run_is_not_remembered(run: Path, 
 
 
 def test_the_numbers_of_a_run_are_counted_once_while_nothing_is_written(
-    run: Path, opened: Pool, monkeypatch: pytest.MonkeyPatch
+    run: Path, opened: ReaderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
-    root, count = Root(id="hurt", path=run, kind="run"), overview._epoch
+    root, count = ListedRun(id="hurt", path=run, kind="run"), overview._epoch
     monkeypatch.setattr(overview, "_epoch", lambda *given, **named: (counted.append(1), count(*given, **named))[1])
     with opened.opened(run) as one:
         assert overview.epochs_of(root, one, "oracle") == overview.epochs_of(root, one, "oracle")
@@ -216,7 +216,7 @@ def test_the_numbers_of_a_run_are_counted_once_while_nothing_is_written(
     assert len(counted) == 2
 
 
-def test_each_maker_in_the_log_is_its_own_critic(run: Path, opened: Pool) -> None:
+def test_each_maker_in_the_log_is_its_own_critic(run: Path, opened: ReaderPool) -> None:
     with opened.opened(run) as one:
         where = one.reader.episodes()[0].id
         verdict = one.beside.verdict("oracle", where, 0)
@@ -263,7 +263,9 @@ def test_a_training_whose_lock_is_none_is_a_line_among_the_others(tmp_path: Path
 
 
 @pytest.mark.parametrize("place", ["labels/oracle", "labels/oracle/events", "pairs/{name}", "pairs/{name}/pairs.jsonl"])
-def test_judgements_and_pairs_that_are_links_are_not_read(recorded: Path, run: Path, opened: Pool, place: str) -> None:
+def test_judgements_and_pairs_that_are_links_are_not_read(
+    recorded: Path, run: Path, opened: ReaderPool, place: str
+) -> None:
     place = place.format(name=pair_names(run)[0])
     path = run / place
     shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -297,7 +299,7 @@ def test_parts_of_a_training_that_are_links_are_not_read(recorded: Path, tmp_pat
 
 
 def test_files_of_a_run_are_checked_once_and_again_when_one_was_exchanged(
-    recorded: Path, run: Path, opened: Pool, monkeypatch: pytest.MonkeyPatch
+    recorded: Path, run: Path, opened: ReaderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(2, 202):
         (run / "events" / f"{number:04}-{number:08x}.jsonl").touch()

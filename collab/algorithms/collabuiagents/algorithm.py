@@ -30,7 +30,7 @@ from collab.preferences.rebuild import ORACLE
 from collab.preferences.registry import SAMPLER, adversary_asked, opened_adversary
 from collab.rewards.calibration.record import EXEMPT, FOLDER, CalibrationRecord, admit, last_calibration, told
 from collab.rewards.calibration.record import FOLDER as CALIBRATIONS
-from collab.rewards.registry import Bench, critic_texts, load_critic, opened_critic
+from collab.rewards.registry import CriticResources, critic_texts, load_critic, opened_critic
 from collab.rollout.build import build_suite
 from collab.utils.text import amount
 
@@ -50,7 +50,7 @@ async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway:
     if not config.method.is_judged:
         return f"not asked, objective {config.method.objective} learns from outcomes alone"
     name, kind, least = config.method.critic, config.critic.kind, config.method.min_critic_auc
-    bench = Bench.of(name, config.critic, config.critic_texts)
+    bench = CriticResources.of(name, config.critic, config.critic_texts)
     try:
         found = _calibration(bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXEMPT)
     finally:

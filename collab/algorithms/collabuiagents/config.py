@@ -19,8 +19,8 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from collab.config import Definition
 from collab.loop.config import Ablation, Method, TrainingConfig
-from collab.preferences.pairs import Recipe, Sources
-from collab.preferences.registry import AdversaryChoice, Asked, choice_told
+from collab.preferences.pairs import PairRecipe, Sources
+from collab.preferences.registry import AdversaryChoice, AdversarySpec, choice_told
 from collab.rewards.registry import CriticChoice, CriticDefinition
 from collab.trainers.recipe import DpoRecipe
 
@@ -61,9 +61,9 @@ class Pairs(Definition):
             )
         return self
 
-    def recipe(self, seed: int) -> Recipe:
+    def recipe(self, seed: int) -> PairRecipe:
         """The same as the pairing takes it."""
-        return Recipe(
+        return PairRecipe(
             sources=Sources(adversary=self.adversary, contrast=self.contrast, correction=self.correction),
             threshold=self.threshold,
             cap=self.cap,
@@ -89,7 +89,7 @@ class CollabMethod(Method):
     min_critic_auc: float | None = Field(default=0.7, ge=0, le=1)
     """What the critic's last calibration must have reached (`collab critic calibrate`); None lets any critic judge. The
     oracle needs no calibration."""
-    adversary: Asked = Asked(kind="sampler")
+    adversary: AdversarySpec = AdversarySpec(kind="sampler")
     """Who makes worse sides up: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: Pairs = Pairs()
     replay_fraction: float = Field(default=0.0, ge=0, lt=1)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.algorithms.collabuiagents.labeller import judge, pair
 from collab.algorithms.collabuiagents.learner import rewarded_recipe
-from collab.config import Budget, Part
-from collab.data.tokenize import Pair
+from collab.config import Budget, PartDefinition
+from collab.data.tokenize import EncodedPair
 from collab.errors import RunError
 from collab.loop.estimate import encode_cells, likely_replies
 from collab.loop.interfaces import NONE_ASKED, Estimate, LabelEstimate, Questions, Range, TriedStep
@@ -21,9 +21,9 @@ from collab.loop.state import Halted, LoopState, Progress
 from collab.models.base import Model
 from collab.models.tokenizer import ChatTokenizer
 from collab.preferences.registry import AdversaryChoice
-from collab.rewards.base import Case, cases
+from collab.rewards.base import CriticInput, cases
 from collab.rewards.calibration.run import Asking
-from collab.rewards.registry import MODEL, Bench, CriticChoice, unasked
+from collab.rewards.registry import MODEL, CriticChoice, CriticResources, unasked
 from collab.rollout.build import build, build_suite
 from collab.trainers.prepare import Task
 from collab.types import Prompt, Utterance
@@ -76,15 +76,15 @@ def count_examples(
     return Estimate(noun=noun, examples=pairs, replies=replies, labels=labels, training=training)
 
 
-def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[Pair]:
+def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[EncodedPair]:
     """A pair for each cell, with its own prompt and reply; the worse side is as long, and differs from its start."""
     return [
-        Pair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
+        EncodedPair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
         for cell, (read, said) in zip(cells, encode_cells(cells, prompts, chat), strict=True)
     ]
 
 
-def prices(engine: Part) -> tuple[float, float] | None:
+def prices(engine: PartDefinition) -> tuple[float, float] | None:
     """USD per million tokens of prompts and of replies; None where nothing tells them."""
     if engine.kind in _OWN:
         return 0.0, 0.0
@@ -99,7 +99,7 @@ def cost(prompt: Range, completion: Range, per_million: tuple[float, float] | No
     return prompt.times(per_million[0] / _MILLION).plus(completion.times(per_million[1] / _MILLION))
 
 
-async def critic_questions(choice: CriticChoice, name: str, case: Case) -> Questions | None:
+async def critic_questions(choice: CriticChoice, name: str, case: CriticInput) -> Questions | None:
     """What a critic asks about a step; None where it does not show its questions.
 
     Args:
@@ -110,7 +110,7 @@ async def critic_questions(choice: CriticChoice, name: str, case: Case) -> Quest
     """
     if choice.free:
         return NONE_ASKED
-    bench = Bench.of(name, choice.definition, choice.texts, asks=False)
+    bench = CriticResources.of(name, choice.definition, choice.texts, asks=False)
     try:
         critic, model = bench.critic(seed=choice.seed), bench.model
         if not isinstance(model, Model):
@@ -124,7 +124,7 @@ async def critic_questions(choice: CriticChoice, name: str, case: Case) -> Quest
     finally:
         await bench.close()
     said = Range(low=0, high=len(prompts) * choice.definition.sampling.max_tokens)
-    engine = Part.model_validate(choice.definition.options[MODEL])
+    engine = PartDefinition.model_validate(choice.definition.options[MODEL])
     return _questions(Range(low=len(prompts), high=len(prompts)), Range(low=tokens, high=tokens), said, engine)
 
 
@@ -173,7 +173,7 @@ async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: int)
     return _questions(calls, Range(low=0, high=times * tokens), said, choice.agent)
 
 
-def _questions(calls: Range, read: Range, said: Range, engine: Part) -> Questions:
+def _questions(calls: Range, read: Range, said: Range, engine: PartDefinition) -> Questions:
     return Questions(calls=calls, prompt_tokens=read, completion_tokens=said, usd=cost(read, said, prices(engine)))
 
 
@@ -210,7 +210,7 @@ async def _label(config: CollabConfig, tried: TriedStep) -> tuple[float | None, 
     return state.seconds["critic"], state.seconds["adversary"]
 
 
-async def _case(tried: TriedStep) -> Case:
+async def _case(tried: TriedStep) -> CriticInput:
     suite = build_suite(tried.run)
     try:
         return next(cases(tried.trajectory, suite.space))

@@ -35,7 +35,7 @@ from collab.algorithms.collabuiagents.metrics import (
     pairs_hash,
     spent_on_judging,
 )
-from collab.config import Budget, Part, RunConfig
+from collab.config import Budget, PartDefinition, RunConfig
 from collab.envs.base import Suite
 from collab.errors import CollabError, RunFormatError
 from collab.loop.example_store import stored
@@ -44,20 +44,20 @@ from collab.loop.interfaces import Rollout
 from collab.loop.record import LABELS as NAME
 from collab.loop.state import Halted, LoopState
 from collab.loop.step_budget import certain, planned_order
-from collab.preferences.adversary import AllowedAdversary, Exhausted, label_of
-from collab.preferences.pairs import OutOfPatience, Paired, Pairing, Recipe, pair_up
+from collab.preferences.adversary import AdversaryBudgetSpent, BudgetedAdversary, label_of
+from collab.preferences.pairs import Paired, Pairing, PairRecipe, TooManyFailures, pair_up
 from collab.preferences.registry import SAMPLER, AdversaryChoice, adversary_of, deciding, opened_adversary
 from collab.preferences.replies import FOLDER as PROPOSALS
 from collab.preferences.replies import ProposalMemory, RememberingAdversary
 from collab.preferences.store import FOLDER, HEAD, PairHead, StoredPairs, critic_digest, read_pairs, write_pairs
 from collab.preferences.trajectory_pairs import trajectory_pairs
-from collab.rewards.base import Case, Critic, Judgement, cases
+from collab.rewards.base import Critic, CriticInput, Judgement, cases
 from collab.rewards.labelling import Labelling, label, last_reply
 from collab.rewards.labels import FOLDER as LABELS
 from collab.rewards.labels import LabelSet, LabelWriter, labellings, read_labels
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.registry import MODEL, opened_critic
-from collab.rewards.restore import Rebuilder
+from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
 from collab.rollout.collector import Progress as Meter
 from collab.store.manifest import FILE
@@ -148,7 +148,7 @@ def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
 
 
 async def _label(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite) -> Labelling:
-    states = Rebuilder(suite)
+    states = StateRebuilder(suite)
     async with asking(state, run, out, state.left()) as (critic, writer):
         return await label(
             (case for one in played for case in cases(one, suite.space, states)),
@@ -273,12 +273,12 @@ class _Pile:
     order: Sequence[str]
     """All planned episodes, where it has `steps`."""
     taken: set[str] = field(default_factory=set)
-    states: Rebuilder = field(init=False)
+    states: StateRebuilder = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "states", Rebuilder(self.suite))
+        object.__setattr__(self, "states", StateRebuilder(self.suite))
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[CriticInput]:
         """Steps of those not taken yet, and of those that end meanwhile."""
         while fresh := self._fresh():
             for name in fresh:
@@ -408,12 +408,14 @@ async def _pair(
     state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: LabelSet, suite: Suite
 ) -> None:
     recipe, asks = config_of(state).method.pairs.recipe(run.seed), config_of(state).method.asks_an_adversary
-    choice = config_of(state).erring if asks else AdversaryChoice(part=Part(kind=SAMPLER))  # which is never asked then
+    choice = (
+        config_of(state).erring if asks else AdversaryChoice(part=PartDefinition(kind=SAMPLER))
+    )  # which is never asked then
     meter, budget, call_s = Meter(planned=0), state.left(), run.environment.limits.call_s
     state.inner(meter)
     with ProposalMemory(out) as memory, RunStore.open(out).reader() as reader:
         async with opened_adversary(choice, budget, call_s, state.stop) as adversary:
-            allowed = AllowedAdversary(
+            allowed = BudgetedAdversary(
                 adversary=adversary, budget=budget, meter=meter, stop=state.stop, at_once=run.concurrency
             )
             remembering = RememberingAdversary(allowed, memory, options=deciding(choice.told))
@@ -426,10 +428,10 @@ async def _pair(
                     space=suite.space,
                     prefix=reader.prefix,
                     adversary=remembering,
-                    states=Rebuilder(suite),
+                    states=StateRebuilder(suite),
                     concurrency=run.concurrency,
                 )
-            except (Exhausted, OutOfPatience) as reached:
+            except (AdversaryBudgetSpent, TooManyFailures) as reached:
                 stopped = str(reached)
             finally:
                 state.spend(meter)
@@ -487,7 +489,7 @@ def _made_otherwise(head: PairHead, labels: LabelSet | None, config: CollabConfi
     return None
 
 
-def _recipe(one: Recipe) -> str:
+def _recipe(one: PairRecipe) -> str:
     """A recipe in words."""
     return (
         f"{','.join(f'{name}={weight:g}' for name, weight in one.sources.weights.items())} "

@@ -25,7 +25,7 @@ from pathlib import Path
 from collab.algorithms.collabuiagents.config import CollabConfig, CollabMethod, Objective
 from collab.algorithms.collabuiagents.labeller import JudgedRollout, config_of
 from collab.algorithms.collabuiagents.metrics import CollabCounts, training_metrics
-from collab.data.example import Level, Row
+from collab.data.example import Example, Level
 from collab.data.parquet import read_rows
 from collab.data.tokenize import read_data
 from collab.envs.grammar import ActionSpace
@@ -71,7 +71,7 @@ class CollabExamples(Examples):
     unjudged: int = 0
     """Steps of which nobody said what in them is rewarded; 0 where pairs were made of judgements, which tell it."""
 
-    def counts(self, group: str, older: Sequence[Row] = ()) -> CollabCounts:
+    def counts(self, group: str, older: Sequence[Example] = ()) -> CollabCounts:
         """Return what there is of a policy, older examples beside it."""
         replies, found = self.replies.get(group, []), super(CollabExamples, self).counts(group, older)
         counted = {
@@ -190,7 +190,7 @@ def trajectory_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) ->
             if refused:
                 made.refused[group][refused[0]] += 1
             else:
-                made.rows[group] += [row for row, _ in found if isinstance(row, Row)]
+                made.rows[group] += [row for row, _ in found if isinstance(row, Example)]
                 made.replies.setdefault(group, []).append((len(sides[0]), len(sides[1])))
     return made
 

@@ -17,7 +17,7 @@ from collab.loop.record import EpochRecord, ExampleCounts, hash_json
 from collab.preferences.explain import count_lines
 from collab.preferences.store import PairHead, StoredPairs
 from collab.rewards.base import Judgement, spent_on
-from collab.rewards.labels import Failed, LabelSet
+from collab.rewards.labels import FailedLabel, LabelSet
 from collab.store.usage import total
 from collab.trainers.callbacks import chosen_gain, over_pairs
 from collab.types import PreferencePair, Spent
@@ -138,7 +138,7 @@ def reward_rate(judgements: Iterable[Judgement], threshold: float) -> float | No
     return sum(score > threshold for score in scores) / len(scores) if scores else None
 
 
-def count_unasked(failed: Iterable[Failed]) -> dict[str, int]:
+def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
     """Cause → steps about which nobody could be asked: the class of the error, and what the last one said."""
     found: dict[str, list[str]] = {}
     for one in failed:

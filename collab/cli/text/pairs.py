@@ -15,10 +15,10 @@ from collab.cli.progress import counted
 from collab.utils.text import amount, cause_lines
 
 if TYPE_CHECKING:
-    from collab.preferences.explain import Explained, Side
-    from collab.preferences.rebuild import Changes, Rebuilt
+    from collab.preferences.explain import PairExplanation, PairSide
+    from collab.preferences.rebuild import PairChanges, RebuiltPairs
     from collab.preferences.store import PairHead, StoredPairs
-    from collab.preferences.trajectory_pairs import Whole
+    from collab.preferences.trajectory_pairs import TrajectoryPair
     from collab.types import PolicyRef, PreferencePair
 
 
@@ -40,7 +40,7 @@ def marked(line: str, run: Path) -> str:
     return line if mark is None else f"{line}  ({mark})"
 
 
-def row_of(pair: PreferencePair, letters: str, sides: tuple[Side, Side] | None) -> dict[str, Any]:
+def row_of(pair: PreferencePair, letters: str, sides: tuple[PairSide, PairSide] | None) -> dict[str, Any]:
     """A pair on one line.
 
     Args:
@@ -95,7 +95,7 @@ def scores(better: float | None, worse: float | None) -> str | None:
     return f"{better:.2f}" if worse is None else f"{better:.2f} > {worse:.2f}"
 
 
-def say_sides(run: Path, stored: StoredPairs, told: Explained) -> None:
+def say_sides(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
     """Both replies, whole."""
     _say_head(run, stored, told)
     for word, side in (("better", told.chosen), ("worse", told.rejected)):
@@ -103,7 +103,7 @@ def say_sides(run: Path, stored: StoredPairs, told: Explained) -> None:
         _say_indented(side.text)
 
 
-def say_explained(run: Path, stored: StoredPairs, told: Explained, *, prompt: bool) -> None:
+def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prompt: bool) -> None:
     """What a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
     _say_head(run, stored, told)
     say(f"goal     {plain(told.goal)}")
@@ -129,14 +129,14 @@ def say_explained(run: Path, stored: StoredPairs, told: Explained, *, prompt: bo
         say(f"\ninput that both sides answer: {told.pair.prompt}; print it with --prompt")
 
 
-def explained_data(run: Path, stored: StoredPairs, told: Explained) -> dict[str, Any]:
+def explained_data(run: Path, stored: StoredPairs, told: PairExplanation) -> dict[str, Any]:
     """What a pair rests on, as JSON data."""
     found: dict[str, Any] = data(told)
     found["prompt"] = {"hash": told.pair.prompt, "system": told.prompt.system, "user": told.prompt.user}
     return {"run": str(run), "note": mark_of(run), "name": stored.name, "labels": stored.head.labels, **found}
 
 
-def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mapping[str, str]) -> None:
+def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: Mapping[str, str]) -> None:
     """What was made, its counts, and the difference to the earlier pairs."""
     from collab.preferences.explain import count_lines
 
@@ -173,7 +173,7 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
         note(f"no pair was made: {_why_none(result, head)}")
 
 
-def _why_none(result: Rebuilt, head: PairHead) -> str:
+def _why_none(result: RebuiltPairs, head: PairHead) -> str:
     from collab.rewards.llm import TOO_LONG
 
     if not result.counted:
@@ -188,7 +188,7 @@ def _why_none(result: Rebuilt, head: PairHead) -> str:
     return "nothing was rewarded, or nothing was worse; the counts above say which"
 
 
-def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
+def rebuilt_data(run: Path, result: RebuiltPairs) -> dict[str, Any]:
     """A rebuilding as JSON data; pairs by their IDs."""
     stored, changes = result.stored, result.changes
     return {
@@ -211,7 +211,7 @@ def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _say_head(run: Path, stored: StoredPairs, told: Explained) -> None:
+def _say_head(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
     pair, where = told.pair, told.pair.answered
     assert where is not None, "pairs of whole trajectories are told otherwise"
     say(f"pair     {pair.id}")
@@ -228,13 +228,13 @@ def _policy(policy: PolicyRef) -> str:
     return f"{policy.base}{adapter}, version {policy.version}"
 
 
-def _who(told: Explained, side: Side) -> str:
+def _who(told: PairExplanation, side: PairSide) -> str:
     if side.cell is None:
         return f"made up by {told.pair.adversary}"
     return f"said by {side.cell.agent} in round {side.cell.round + 1}"
 
 
-def _judged(pair: PreferencePair, side: Side) -> str:
+def _judged(pair: PreferencePair, side: PairSide) -> str:
     if side.cell is None:
         return "judged by nobody: it passed the linter"
     if side.score is None:
@@ -242,7 +242,7 @@ def _judged(pair: PreferencePair, side: Side) -> str:
     return f"{pair.critic} gives {side.score:.2f}: {plain(side.because) or 'without a word'}"
 
 
-def _context(told: Explained) -> str:
+def _context(told: PairExplanation) -> str:
     if told.off_context:
         other, own = ("better", "worse") if told.pair.source == "correction" else ("worse", "better")
         heard = f"the {other} side was said after hearing other messages"
@@ -273,7 +273,7 @@ def _say_lines(lines: Sequence[str]) -> None:
         say(line)
 
 
-def _say_changes(changes: Changes, name: str, letters: Mapping[str, str]) -> None:
+def _say_changes(changes: PairChanges, name: str, letters: Mapping[str, str]) -> None:
     found = changes.difference
     if changes.against == name:
         say(f"changes  none: {name!r} is what it was compared with")
@@ -301,7 +301,7 @@ def _say_ids(pairs: Sequence[PreferencePair], letters: Mapping[str, str]) -> Non
         say(f"         {', '.join(letters[pair.id] for pair in pairs[:_SHOWN])}{more}")
 
 
-def _changes_data(changes: Changes) -> dict[str, Any]:
+def _changes_data(changes: PairChanges) -> dict[str, Any]:
     found = changes.difference
     return {
         "against": changes.against,
@@ -314,7 +314,7 @@ def _changes_data(changes: Changes) -> dict[str, Any]:
     }
 
 
-def say_whole(run: Path, stored: StoredPairs, told: Whole) -> None:
+def say_whole(run: Path, stored: StoredPairs, told: TrajectoryPair) -> None:
     """Which episodes a pair compares, and how each of them ended."""
     say(f"pair     {told.pair.id}")
     say(marked(f"of       {stored.name!r} of {run}, source {told.pair.source}", run))
@@ -330,7 +330,7 @@ def say_whole(run: Path, stored: StoredPairs, told: Whole) -> None:
     say("context  it rests on how the episodes ended, and no critic was asked; all replies of a side are trained")
 
 
-def whole_data(run: Path, stored: StoredPairs, told: Whole) -> dict[str, Any]:
+def whole_data(run: Path, stored: StoredPairs, told: TrajectoryPair) -> dict[str, Any]:
     """The same as JSON data."""
     sides = {
         name: {"episode": one.id, "seed": one.task.seed, "steps": len(one.steps), "outcome": data(one.outcome)}

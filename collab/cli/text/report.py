@@ -20,9 +20,9 @@ from collab.cli.progress import clock, counted, resume_command, short
 from collab.utils.text import amount
 
 if TYPE_CHECKING:
-    from collab.evaluation.comparison import Comparison, Instance
-    from collab.evaluation.metrics import Group, Rate, Replies, Report
-    from collab.evaluation.report import Cell, Evaluation, RecordedRun, Table
+    from collab.evaluation.comparison import InstanceKey, RunComparison
+    from collab.evaluation.metrics import GroupReport, Rate, Replies, Report
+    from collab.evaluation.report import EvaluatedRun, Evaluation, ReportCell, ReportTable
     from collab.rollout.run import RunResult
     from collab.seeds import Seeds
     from collab.store.reader import RunReader
@@ -44,7 +44,7 @@ def rate(value: Rate) -> dict[str, Any]:
     return found
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: GroupReport) -> dict[str, Any]:
     return {**rate(group.planned), "completed": rate(group.completed), "broken": group.broken}
 
 
@@ -229,7 +229,7 @@ def show_groups(report: Report) -> None:
         say(f"\nwhere episodes are {FEW_TOLD}")
 
 
-def _group_row(group: Group) -> tuple[str | int | None, ...]:
+def _group_row(group: GroupReport) -> tuple[str | int | None, ...]:
     """Name, success, interval and episodes; then the rate over completed episodes, and broken ones."""
     completed = group.completed
     return (
@@ -246,7 +246,7 @@ def _rates(planned: Rate) -> tuple[str, str, str]:
     return f"{planned.value:.1%}", f"{low:.1%} - {high:.1%}", f"{planned.successes}/{planned.episodes}"
 
 
-def show_comparison(comparison: Comparison, first: str, second: str) -> None:
+def show_comparison(comparison: RunComparison, first: str, second: str) -> None:
     """Two rates, their paired difference in percentage points, the instances behind it, and how both were sampled."""
     from collab.evaluation.metrics import FEW_TOLD, describe_sampling
 
@@ -271,7 +271,7 @@ def show_comparison(comparison: Comparison, first: str, second: str) -> None:
         note("the two were sampled differently: what differs may come from that alone")
 
 
-def _instance_lines(instances: Sequence[Instance]) -> list[str]:
+def _instance_lines(instances: Sequence[InstanceKey]) -> list[str]:
     """Tasks with the seeds of their instances, one line each; what is beyond the first ones is counted."""
     by_task: dict[str, list[str]] = {}
     for task, seed, _ in instances:
@@ -281,7 +281,7 @@ def _instance_lines(instances: Sequence[Instance]) -> list[str]:
     return [*lines[:SHOWN], *([f"and of {amount(rest, 'more task')} (--json names them all)"] if rest > 0 else [])]
 
 
-def comparison_data(comparison: Comparison, first: str, second: str) -> dict[str, Any]:
+def comparison_data(comparison: RunComparison, first: str, second: str) -> dict[str, Any]:
     """A comparison as JSON data."""
     return {
         "first": {"run": first, **rate(comparison.first)},
@@ -296,7 +296,7 @@ def comparison_data(comparison: Comparison, first: str, second: str) -> dict[str
     }
 
 
-def difference_data(comparison: Comparison) -> dict[str, Any]:
+def difference_data(comparison: RunComparison) -> dict[str, Any]:
     """The difference alone as JSON data."""
     return {
         "difference": comparison.difference,
@@ -306,7 +306,7 @@ def difference_data(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _instances_data(instances: Sequence[Instance]) -> list[dict[str, Any]]:
+def _instances_data(instances: Sequence[InstanceKey]) -> list[dict[str, Any]]:
     return [{"task": task, "seed": seed, "max_steps": steps} for task, seed, steps in instances]
 
 
@@ -481,7 +481,7 @@ def compare_runs(
         say(markdown(found))
 
 
-def _recorded(arms: list[str]) -> dict[str, list[RecordedRun]]:
+def _recorded(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
     """Arm → its evaluations; what is recorded in a folder for another purpose is named and left out.
 
     Raises:
@@ -490,7 +490,7 @@ def _recorded(arms: list[str]) -> dict[str, list[RecordedRun]]:
     from collab.errors import UsageError
     from collab.evaluation.report import recorded_run, runs_in
 
-    found: dict[str, list[RecordedRun]] = {}
+    found: dict[str, list[EvaluatedRun]] = {}
     for arm in arms:
         name, path = _arm(arm)
         runs = [recorded_run(one) for one in runs_in(path) or [path]]
@@ -516,7 +516,7 @@ def _arm(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def _table_data(found: Table) -> dict[str, Any]:
+def _table_data(found: ReportTable) -> dict[str, Any]:
     return {
         "against": found.against,
         "columns": [{"environment": one.environment, "split": one.split} for one in found.columns],
@@ -524,7 +524,7 @@ def _table_data(found: Table) -> dict[str, Any]:
     }
 
 
-def _cell_data(cell: Cell | None) -> dict[str, Any] | None:
+def _cell_data(cell: ReportCell | None) -> dict[str, Any] | None:
     if cell is None:
         return None
     evaluation, difference = cell.evaluation, cell.difference

@@ -4,8 +4,9 @@ Softmax over a union of key sets is a mean of the softmaxes over each set, weigh
 log-sum-exp. So rows that share a prefix attend to one copy of its keys, all rows in one product, then to their own
 keys, and the two results are joined: nothing is copied per row.
 
-A forward pass packs its tokens into one row, (1, tokens), whichever sequences they belong to. `Pass` says where each
-token's keys are; `Pass.attend` is what a transformers model calls in place of its own attention.
+A forward pass packs its tokens into one row, (1, tokens), whichever sequences they belong to. `PackedPass` says where
+each
+token's keys are; `PackedPass.attend` is what a transformers model calls in place of its own attention.
 
 Shapes: T tokens, H query heads, G key-value heads (H is a multiple of G), D head size, K keys, L layers.
 """
@@ -29,7 +30,7 @@ _SCORES_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class PassSegment:
     """A run of new tokens of one sequence inside a pass: one piece of its prompt, or several that follow each other."""
 
     first: int
@@ -38,7 +39,7 @@ class Segment:
     """Where the keys and values of its pieces are kept, (L, 2, G, tokens, D) each, in their order."""
     above: Sequence[Tensor] = ()
     """Keys and values of earlier pieces of its sequence that it attends to, of the same shape: those that are in no
-    `Shared`, because they are short. One product serves them all."""
+    `SharedKeys`, because they are short. One product serves them all."""
 
     @property
     def tokens(self) -> slice:
@@ -47,7 +48,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedKeys:
     """Keys that several tokens of a pass attend to, all of them."""
 
     kv: Tensor
@@ -91,7 +92,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class PackedPass:
     """Which keys the tokens of one forward pass attend to.
 
     Every token attends to all keys of the `shared` parts it is named in, and to its own sequence's keys up to itself:
@@ -99,8 +100,8 @@ class Pass:
     """
 
     rows: Sequence[Rows]
-    segments: Sequence[Segment]
-    shared: Sequence[Shared]
+    segments: Sequence[PassSegment]
+    shared: Sequence[SharedKeys]
     asking: Tensor = field(init=False)
     """Places of the tokens that attend to shared parts, part by part, (N,)."""
     places: Tensor = field(init=False)
@@ -331,7 +332,7 @@ def _forward(
     attention_mask: Tensor | None,
     *,
     scaling: float | None = None,
-    shared_prefix: Pass,
+    shared_prefix: PackedPass,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """What transformers calls: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.

@@ -20,13 +20,13 @@ from torch import Tensor
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class PrefixNode:
     """One piece of a prompt after a given beginning."""
 
     ids: tuple[int, ...]
     start: int
     """Position of its first token."""
-    parent: Node | None
+    parent: PrefixNode | None
     """None directly below a root."""
     policy: Hashable
     kv: Tensor | None = None
@@ -35,11 +35,11 @@ class Node:
     """Whether `kv` holds what it should."""
     users: int = 0
     """How many sequences attend to it."""
-    children: dict[tuple[int, ...], Node] = field(default_factory=dict)
+    children: dict[tuple[int, ...], PrefixNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class CacheShape:
     """What the keys and values of a model look like."""
 
     layers: int
@@ -66,25 +66,25 @@ class PrefixCache:
         budget_bytes: for nodes that nobody uses; those in use are bounded by who uses them.
     """
 
-    def __init__(self, shape: Shape, budget_bytes: int) -> None:
+    def __init__(self, shape: CacheShape, budget_bytes: int) -> None:
         self.shape = shape
         self.budget_bytes = budget_bytes
         self.held_bytes = 0
         """Memory of all nodes."""
         self.idle_bytes = 0
         """Memory of those that nobody uses."""
-        self._roots: dict[Hashable, dict[tuple[int, ...], Node]] = {}
-        self._nodes: OrderedDict[Node, None] = OrderedDict()
+        self._roots: dict[Hashable, dict[tuple[int, ...], PrefixNode]] = {}
+        self._nodes: OrderedDict[PrefixNode, None] = OrderedDict()
         """Least recently used first; a child always before its parent."""
 
-    def path(self, policy: Hashable, pieces: Iterable[tuple[int, ...]]) -> list[Node]:
+    def path(self, policy: Hashable, pieces: Iterable[tuple[int, ...]]) -> list[PrefixNode]:
         """The nodes of a prompt's beginning, in use until `release`; missing ones are added, not ready."""
         level, parent, start = self._roots.setdefault(policy, {}), None, 0
-        path: list[Node] = []
+        path: list[PrefixNode] = []
         for ids in pieces:
             node = level.get(ids)
             if node is None:
-                node = level[ids] = Node(ids=ids, start=start, parent=parent, policy=policy)
+                node = level[ids] = PrefixNode(ids=ids, start=start, parent=parent, policy=policy)
             if not node.users:
                 self.idle_bytes -= self._bytes(node)
             node.users += 1
@@ -93,14 +93,14 @@ class PrefixCache:
         self._touch(path)
         return path
 
-    def allocate(self, node: Node) -> Tensor:
+    def allocate(self, node: PrefixNode) -> Tensor:
         """Room for the keys and values of a node in use."""
         if node.kv is None:
             node.kv = self.shape.empty(len(node.ids))
             self.held_bytes += self._bytes(node)
         return node.kv
 
-    def release(self, path: Sequence[Node]) -> None:
+    def release(self, path: Sequence[PrefixNode]) -> None:
         """One sequence fewer attends to these nodes; what was never computed is forgotten, the budget is kept."""
         for node in reversed(path):
             node.users -= 1
@@ -129,15 +129,15 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[PrefixNode]:
         return iter(self._nodes)
 
-    def _touch(self, path: Sequence[Node]) -> None:
+    def _touch(self, path: Sequence[PrefixNode]) -> None:
         for node in reversed(path):
             self._nodes[node] = None
             self._nodes.move_to_end(node)
 
-    def _drop(self, node: Node) -> None:
+    def _drop(self, node: PrefixNode) -> None:
         level = self._roots[node.policy] if node.parent is None else node.parent.children
         del level[node.ids]
         del self._nodes[node]
@@ -145,7 +145,7 @@ class PrefixCache:
         self.idle_bytes -= self._bytes(node)
         node.kv = None
 
-    def _bytes(self, node: Node) -> int:
+    def _bytes(self, node: PrefixNode) -> int:
         return 0 if node.kv is None else len(node.ids) * self.shape.token_bytes
 
 
@@ -160,7 +160,7 @@ class RowStore:
     computed in one product without being gathered.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: CacheShape) -> None:
         self._shape = shape
         self._kv: Tensor | None = None
         self.lengths: list[int] = []

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from collab.errors import ConfigError, ModelFailure
 from collab.models.checkpoint import Checkpoint, out_of_memory, tolerance_of
-from collab.models.engine.sampling import Answer, Generation, Job, sample
-from collab.models.engine.scheduler import Bound, Line
+from collab.models.engine.sampling import DecodeRequest, Generation, SampledReply, sample
+from collab.models.engine.scheduler import Bound, RequestQueue
 from collab.models.tokenizer import PromptIds, first_line
 from collab.models.vision import PREFIX_FAMILIES
 from collab.types import Sampling
@@ -89,7 +89,7 @@ class PaddedEngine:
     def __init__(self, checkpoint: Checkpoint, *, width: int) -> None:
         self.checkpoint = checkpoint
         self._width = Bound(most=width, patience=_PATIENCE)
-        self._line = Line(checkpoint)
+        self._line = RequestQueue(checkpoint)
         known = inspect.signature(checkpoint.model.forward).parameters
         self._cache = next((name for name in _CACHES if name in known), _CACHES[0])
         self.peak_bytes = 0
@@ -100,12 +100,12 @@ class PaddedEngine:
         """Whether a step would do anything."""
         return bool(self._line)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: DecodeRequest) -> None:
         """Put a job in line."""
         self._line.submit(job)
 
     @torch.inference_mode()
-    def step(self) -> list[tuple[Job, Answer | ModelFailure]]:
+    def step(self) -> list[tuple[DecodeRequest, SampledReply | ModelFailure]]:
         """Answer one batch; returns its jobs with their results."""
         done = self._line.over()
         batch = self._next_batch()
@@ -229,7 +229,7 @@ def _differs(checkpoint: Checkpoint, width: int) -> str | None:
     for number in range(width):
         ids = tuple(index * (size - 1) // 23 for index in range(24 - 11 * number))
         greedy = Sampling(temperature=0.0, max_tokens=3 + number)  # so that one leaves while another goes on
-        job = Job(prompt=PromptIds(pieces=(ids,)), sampling=greedy, seed=0)
+        job = DecodeRequest(prompt=PromptIds(pieces=(ids,)), sampling=greedy, seed=0)
         batch.append(Generation.of(job, checkpoint.chat, frozenset(), checkpoint.context))
     try:
         PaddedEngine(checkpoint, width=width).run(batch)

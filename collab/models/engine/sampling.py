@@ -24,7 +24,7 @@ from collab.types import Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Job:
+class DecodeRequest:
     """One prompt to answer."""
 
     prompt: PromptIds
@@ -43,7 +43,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SampledReply:
     """What was sampled for one job."""
 
     text: str
@@ -71,7 +71,7 @@ class Answer:
 class Generation:
     """A job while it is being answered."""
 
-    job: Job
+    job: DecodeRequest
     chat: ChatTokenizer
     ends: frozenset[int]
     """Ids that end a reply."""
@@ -89,14 +89,14 @@ class Generation:
     submitted_at: float = field(default_factory=time.perf_counter)
     started_at: float | None = None
     """None while it waits."""
-    result: Answer | ModelFailure | None = None
+    result: SampledReply | ModelFailure | None = None
     """None while it goes on."""
 
     def __post_init__(self) -> None:
         self.uniform = self.rng.random()
 
     @classmethod
-    def of(cls, job: Job, chat: ChatTokenizer, ends: frozenset[int], context: int) -> Generation:
+    def of(cls, job: DecodeRequest, chat: ChatTokenizer, ends: frozenset[int], context: int) -> Generation:
         """A job that begins; one whose prompt leaves no room in `context` tokens has failed already."""
         room = context - len(job.prompt)
         limit = min(job.sampling.max_tokens, room)
@@ -164,7 +164,7 @@ class Generation:
     def _finish(self, finish: str, sampled: int, text: str | None = None) -> None:
         kept, now = len(self.tokens), time.perf_counter()
         started = now if self.started_at is None else self.started_at
-        self.result = Answer(
+        self.result = SampledReply(
             text=self.chat.decode(self.tokens) if text is None else text,
             finish=finish,
             prompt_tokens=len(self.job.prompt),

@@ -39,9 +39,9 @@ from torch import Tensor
 
 from collab.errors import ModelFailure
 from collab.models.checkpoint import Checkpoint, out_of_memory
-from collab.models.engine.attention import Pass, Rows, Segment, Shared
-from collab.models.engine.kv_cache import Node, PrefixCache, RowStore
-from collab.models.engine.sampling import Answer, Generation, Job, sample
+from collab.models.engine.attention import PackedPass, PassSegment, Rows, SharedKeys
+from collab.models.engine.kv_cache import PrefixCache, PrefixNode, RowStore
+from collab.models.engine.sampling import DecodeRequest, Generation, SampledReply, sample
 
 LONG = 192
 """Pieces of so many tokens are attended to where they are; shorter ones are copied into the row, where one product
@@ -55,7 +55,7 @@ class Running:
     """A generation with its place in the cache."""
 
     generation: Generation
-    path: list[Node]
+    path: list[PrefixNode]
     """Its prompt but for the end."""
     tail: tuple[int, ...]
     """The end of its prompt, and what was sampled before it was put back, if it was. Never empty."""
@@ -82,13 +82,13 @@ class _Shelf:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
+class _PieceRun:
     """What one pass computes of the prompt of a sequence that came in: pieces that follow each other."""
 
     running: Running
     known: int
     """How many nodes of its path are there already, or are computed for another sequence of the same pass."""
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[PrefixNode] = field(default_factory=list)
     """Those that are computed now."""
     enters: bool = False
     """Whether its tail is computed, too, so that it becomes a row."""
@@ -104,17 +104,17 @@ class _Run:
         return self.nodes[0].start if self.nodes else self.running.start
 
     @property
-    def above(self) -> list[Node]:
+    def above(self) -> list[PrefixNode]:
         """What they attend to beside themselves."""
         return self.running.path[: self.known]
 
 
 @dataclass(slots=True)
-class _Work:
+class _PassWork:
     """What one pass computes beside the next token of each row."""
 
-    runs: list[_Run] = field(default_factory=list)
-    coming: set[Node] = field(default_factory=set)
+    runs: list[_PieceRun] = field(default_factory=list)
+    coming: set[PrefixNode] = field(default_factory=set)
     """All nodes that are computed."""
     tokens: int = 0
 
@@ -129,19 +129,19 @@ class _Work:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _PassLayout:
     """A pass as tensors."""
 
     ids: Tensor
     positions: Tensor
     keep: Tensor
     """Tokens whose logits are drawn from: each row's, then each tail's last."""
-    plan: Pass
+    plan: PackedPass
     tails: list[Tensor]
     """Keys and values of the tails, to become rows."""
 
 
-class Lane:
+class DecodeBatch:
     """One policy's sequences.
 
     Args:
@@ -159,7 +159,7 @@ class Lane:
         self._entering: list[Running] = []
         self._shelves: dict[int, _Shelf] = {}
         """By the binary digits of the lengths that their rows began with."""
-        self._held: list[Shared] | None = None
+        self._held: list[SharedKeys] | None = None
         """Which rows attend to which long pieces; None when the rows have changed."""
 
     def __len__(self) -> int:
@@ -233,12 +233,12 @@ class Lane:
 
     # ------------------------------------------------------------------------------------------------- planning
 
-    def _next_work(self, prefill: int) -> _Work:
+    def _next_work(self, prefill: int) -> _PassWork:
         """Missing pieces and tails of the sequences that came in, in order, as far as the pass has room."""
-        work = _Work()
+        work = _PassWork()
         for running in self._entering:
             missing = [node for node in running.path if not node.ready and node not in work.coming]
-            run = _Run(running=running, known=len(running.path) - len(missing))
+            run = _PieceRun(running=running, known=len(running.path) - len(missing))
             for tokens, node in [*((len(node.ids), node) for node in missing), (len(running.tail), None)]:
                 if not work.fits(tokens, prefill):
                     break
@@ -254,11 +254,11 @@ class Lane:
                 break
         return work
 
-    def _layout(self, rows: list[Running], work: _Work) -> _Layout:
+    def _layout(self, rows: list[Running], work: _PassWork) -> _PassLayout:
         device = self._checkpoint.device
         ids = [running.generation.tokens[-1] for running in rows]
         positions = [_length(running) - 1 for running in rows]
-        segments: list[Segment] = []
+        segments: list[PassSegment] = []
         tails: list[Tensor] = []
         last: list[int] = []
         for run in work.runs:
@@ -267,17 +267,17 @@ class Lane:
                 tails.append(self._checkpoint.shape.empty(len(run.running.tail)))
                 kept.append(tails[-1])
             above = [self._cache.allocate(node) for node in run.above if len(node.ids) < LONG]
-            segments.append(Segment(first=len(ids), kept=kept, above=above))
+            segments.append(PassSegment(first=len(ids), kept=kept, above=above))
             new = run.ids
             positions.extend(range(run.start, run.start + len(new)))
             ids.extend(new)
             if run.enters:
                 last.append(len(ids) - 1)
-        return _Layout(
+        return _PassLayout(
             ids=torch.tensor(ids, device=device),
             positions=torch.tensor(positions, device=device),
             keep=torch.tensor([*range(len(rows)), *last], dtype=torch.long, device=device),
-            plan=Pass(rows=self._own(), segments=segments, shared=self._shared(rows, work, segments)),
+            plan=PackedPass(rows=self._own(), segments=segments, shared=self._shared(rows, work, segments)),
             tails=tails,
         )
 
@@ -293,11 +293,11 @@ class Lane:
                 first += len(lengths)
         return own
 
-    def _shared(self, rows: list[Running], work: _Work, segments: list[Segment]) -> list[Shared]:
+    def _shared(self, rows: list[Running], work: _PassWork, segments: list[PassSegment]) -> list[SharedKeys]:
         """Long pieces, with who attends to them."""
         if self._held is not None and not segments:
             return self._held
-        tokens: dict[Node, list[int]] = {}
+        tokens: dict[PrefixNode, list[int]] = {}
         for number, running in enumerate(rows):
             for node in running.path:
                 if len(node.ids) >= LONG:
@@ -308,7 +308,7 @@ class Lane:
                     tokens.setdefault(node, []).extend(range(segment.tokens.start, segment.tokens.stop))
         device = self._checkpoint.device
         shared = [
-            Shared(kv=self._cache.allocate(node), tokens=torch.tensor(places, device=device))
+            SharedKeys(kv=self._cache.allocate(node), tokens=torch.tensor(places, device=device))
             for node, places in tokens.items()
         ]
         self._held = None if segments else shared
@@ -316,7 +316,7 @@ class Lane:
 
     # ------------------------------------------------------------------------------------------- coming and going
 
-    def _keep(self, rows: list[Running], work: _Work, tails: list[Tensor]) -> None:
+    def _keep(self, rows: list[Running], work: _PassWork, tails: list[Tensor]) -> None:
         """Take over what a pass has computed; takes no memory."""
         for node in work.coming:
             node.ready = True
@@ -340,7 +340,7 @@ class Lane:
         return done
 
 
-def _short(running: Running) -> list[Node]:
+def _short(running: Running) -> list[PrefixNode]:
     """Those pieces of its prompt that are copied into its row."""
     return [node for node in running.path if len(node.ids) < LONG]
 
@@ -365,7 +365,7 @@ def _length(running: Running) -> int:
     return len(running.generation.job.prompt) + len(running.generation.tokens)
 
 
-class Line:
+class RequestQueue:
     """Jobs in the order in which they came; nobody is answered twice, nobody is lost."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -376,7 +376,7 @@ class Line:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._over)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: DecodeRequest) -> None:
         """Put a job in line; one whose prompt is too long is over already."""
         generation = Generation.of(job, self._checkpoint.chat, self._checkpoint.ends, self._checkpoint.context)
         (self._waiting if generation.result is None else self._over).append(generation)
@@ -468,8 +468,8 @@ class Engine:
         self._width = Bound(most=1 if exact else width)
         most = _BLOCK if exact else prefill
         self._prefill = Bound(most=most, least=min(most, _SMALLEST_PREFILL))
-        self._line = Line(checkpoint)
-        self._lanes: dict[str | None, Lane] = {}
+        self._line = RequestQueue(checkpoint)
+        self._lanes: dict[str | None, DecodeBatch] = {}
         self._alone: Generation | None = None
         """The one that had all memory for itself since memory last ran out; None when there were several."""
         self.peak_bytes = 0
@@ -485,12 +485,12 @@ class Engine:
         """Seconds spent in forward passes and in drawing tokens since it was made or cleared."""
         return sum(lane.compute_s for lane in self._lanes.values())
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: DecodeRequest) -> None:
         """Put a job in line."""
         self._line.submit(job)
 
     @torch.inference_mode()
-    def step(self) -> list[tuple[Job, Answer | ModelFailure]]:
+    def step(self) -> list[tuple[DecodeRequest, SampledReply | ModelFailure]]:
         """Advance everything by one pass; returns the jobs that have their result now, each job exactly once."""
         done = self._line.over()
         self._admit()
@@ -540,9 +540,9 @@ class Engine:
             generation.start()
             self._lane(generation.job.adapter).enter(self._begun(generation))
 
-    def _lane(self, adapter: str | None) -> Lane:
+    def _lane(self, adapter: str | None) -> DecodeBatch:
         if adapter not in self._lanes:
-            self._lanes[adapter] = Lane(self.checkpoint, self.cache, adapter)
+            self._lanes[adapter] = DecodeBatch(self.checkpoint, self.cache, adapter)
         return self._lanes[adapter]
 
     def _begun(self, generation: Generation) -> Running:
@@ -579,6 +579,6 @@ def _cut(ids: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
         yield ids[first : first + size]
 
 
-def _result(generation: Generation) -> Answer | ModelFailure:
+def _result(generation: Generation) -> SampledReply | ModelFailure:
     assert generation.result is not None, "it is over"
     return generation.result

@@ -21,10 +21,10 @@ from typing import Literal, TypeAlias
 
 from collab.envs.base import Environment, HasGoal, Suite
 from collab.errors import EnvironmentFailure, UsageError, boundary
-from collab.rewards.base import Case
-from collab.rewards.oracle import BAD, GOOD, NEUTRAL, Knowing, OracleCritic
-from collab.rewards.perturb import Spot, mistakes
-from collab.rewards.restore import Room
+from collab.rewards.base import CriticInput
+from collab.rewards.oracle import BAD, GOOD, NEUTRAL, OracleCritic, SolutionEnvironment
+from collab.rewards.perturb import DecisionPoint, mistakes
+from collab.rewards.restore import EnvironmentSlots
 from collab.rollout.episode import told
 from collab.seeds import derive, generator
 from collab.types import (
@@ -42,11 +42,11 @@ from collab.types import (
 )
 from collab.utils.text import amount
 
-Worth: TypeAlias = Literal["good", "neutral", "bad"]
-WORTH: Mapping[float, Worth] = {GOOD: "good", NEUTRAL: "neutral", BAD: "bad"}
+KnownWorth: TypeAlias = Literal["good", "neutral", "bad"]
+WORTH: Mapping[float, KnownWorth] = {GOOD: "good", NEUTRAL: "neutral", BAD: "bad"}
 
 AGENTS = ("ada", "ben", "cyd", "dee")
-WANTED: Mapping[Worth, int] = {"good": 1, "neutral": 1, "bad": 2}
+WANTED: Mapping[KnownWorth, int] = {"good": 1, "neutral": 1, "bad": 2}
 """Of each worth in one state, where the screen allows it."""
 _DRAWS = 60
 """Sampled actions that are looked at in one state."""
@@ -61,8 +61,8 @@ _LONGER = (
 class KnownCase:
     """A state with one round of proposals, and what each is worth."""
 
-    case: Case
-    worth: Mapping[CellRef, Worth]
+    case: CriticInput
+    worth: Mapping[CellRef, KnownWorth]
 
     def lengthened(self, seed: int) -> tuple[KnownCase, frozenset[CellRef]]:
         """The same with longer reasons, that say nothing more, in half of its cells; and which cells these are."""
@@ -75,10 +75,10 @@ class KnownCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redone:
-    """A state that is made by doing everything before it; a `collab.rewards.base.State`."""
+class ReplayedState:
+    """A state that is made by doing everything before it; a `collab.rewards.base.RestorableState`."""
 
-    room: Room
+    room: EnvironmentSlots
     task: Task
     actions: tuple[Action, ...]
 
@@ -105,7 +105,7 @@ def require_known(suite: Suite) -> None:
         )
 
 
-async def known_cases(
+async def build_calibration_set(
     suite: Suite, tasks: Sequence[str], *, seed: int, most: int = 8, wanted: int | None = None
 ) -> list[KnownCase]:
     """Steps of instances of tasks, in the order of the tasks.
@@ -122,7 +122,7 @@ async def known_cases(
         EnvironmentFailure: the world broke.
     """
     require_known(suite)
-    room = Room(suite)
+    room = EnvironmentSlots(suite)
     found: list[KnownCase] = []
     number = 0
     while True:
@@ -151,7 +151,7 @@ class _Instance:
     most: int
 
 
-async def _of_instance(room: Room, instance: _Instance) -> list[KnownCase]:
+async def _of_instance(room: EnvironmentSlots, instance: _Instance) -> list[KnownCase]:
     suite = room.suite
     again = (instance.number,) if instance.number else ()
     task = suite.instance(instance.name, derive(instance.seed, "calibration", instance.name, *again))
@@ -163,7 +163,7 @@ async def _of_instance(room: Room, instance: _Instance) -> list[KnownCase]:
         await environment.close()
 
 
-async def _follow(room: Room, environment: Environment, task: Task, instance: _Instance) -> list[KnownCase]:
+async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, instance: _Instance) -> list[KnownCase]:
     """The solution, to its end: what a critic may be told of an episode that is over, is so."""
     space = room.suite.space
     observation = await environment.reset(task)
@@ -173,13 +173,13 @@ async def _follow(room: Room, environment: Environment, task: Task, instance: _I
     history: list[HistoryEntry] = []
     done: list[Action] = []
     outcome: Outcome | None = None
-    while outcome is None and isinstance(environment, Knowing) and (solution := environment.oracle()):
+    while outcome is None and isinstance(environment, SolutionEnvironment) and (solution := environment.oracle()):
         right = space.canonical(solution[0], observation)
         if len(done) < instance.most:
             rng = generator(derive(instance.seed, "known step", task.name, instance.number, len(done)))
-            spot = Spot(observation=observation, space=space, last=done[-1] if done else None)
+            spot = DecisionPoint(observation=observation, space=space, last=done[-1] if done else None)
             proposed = await _proposed(environment, right, spot, rng)
-            place = _Place(
+            place = _KnownStepBuilder(
                 room=room, task=task, number=instance.number, observation=observation, history=tuple(history)
             )
             found.append(place.known(proposed, tuple(done), rng))
@@ -197,10 +197,12 @@ def _ended(known: KnownCase, done: Sequence[Action], outcome: Outcome | None) ->
     return replace(known, case=case)
 
 
-async def _proposed(environment: Knowing, right: Action, spot: Spot, rng: random.Random) -> dict[Action, Worth]:
+async def _proposed(
+    environment: SolutionEnvironment, right: Action, spot: DecisionPoint, rng: random.Random
+) -> dict[Action, KnownWorth]:
     """The right action and sampled ones, each with what a fork said of it."""
     critic = OracleCritic(environment)
-    found: dict[Action, Worth] = {}
+    found: dict[Action, KnownWorth] = {}
     drawn = mistakes(right, spot, rng)
     for action in (right, *(one.action for one, _ in zip(drawn, range(_DRAWS), strict=False))):
         verdict = await critic(action)
@@ -211,17 +213,17 @@ async def _proposed(environment: Knowing, right: Action, spot: Spot, rng: random
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _KnownStepBuilder:
     """Where proposals are made."""
 
-    room: Room
+    room: EnvironmentSlots
     task: Task
     number: int
     """Of the instance among those of its task."""
     observation: Observation
     history: tuple[HistoryEntry, ...]
 
-    def known(self, proposed: Mapping[Action, Worth], done: tuple[Action, ...], rng: random.Random) -> KnownCase:
+    def known(self, proposed: Mapping[Action, KnownWorth], done: tuple[Action, ...], rng: random.Random) -> KnownCase:
         """The proposals as one round of a team, in an order that is drawn.
 
         Args:
@@ -231,7 +233,7 @@ class _Place:
         rng.shuffle(actions)
         agents = AGENTS[: len(actions)]
         cells = tuple(self._cell(agent, action) for agent, action in zip(agents, actions, strict=True))
-        case = Case(
+        case = CriticInput(
             trajectory=f"calibration/{self.task.name}/{self.number}",
             task=self.task,
             step=len(done),
@@ -246,7 +248,7 @@ class _Place:
             outcome=None,
             environment=self.room.suite.label,
             environment_version=self.room.suite.version,
-            state=Redone(room=self.room, task=self.task, actions=done),
+            state=ReplayedState(room=self.room, task=self.task, actions=done),
         )
         return KnownCase(case=case, worth={cell.cell: proposed[a] for cell, a in zip(cells, actions, strict=True)})
 

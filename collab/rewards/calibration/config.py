@@ -27,8 +27,8 @@ from collab.envs.base import Suite
 from collab.errors import UsageError
 from collab.library import Library
 from collab.rewards.base import Critic
-from collab.rewards.calibration.cases import KnownCase, known_cases, require_known
-from collab.rewards.registry import Bench, CriticDefinition, critic_texts, load_critic
+from collab.rewards.calibration.cases import KnownCase, build_calibration_set, require_known
+from collab.rewards.registry import CriticDefinition, CriticResources, critic_texts, load_critic
 from collab.rollout.build import build_environment, order_tasks, splits_in, task_names
 from collab.seeds import derive
 
@@ -72,7 +72,7 @@ _BY_OPTION = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class CalibrationRequest:
     """What is asked for, in names."""
 
     env: str
@@ -86,7 +86,7 @@ class Wish:
     settings: Sequence[str] = ()
 
 
-async def configure(library: Library, wish: Wish) -> CalibrationConfig:
+async def configure(library: Library, wish: CalibrationRequest) -> CalibrationConfig:
     """Put a calibration together from names; nothing is asked, opened or written.
 
     Raises:
@@ -146,15 +146,15 @@ def _short(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workplace:
+class CalibrationResources:
     """A suite and a critic's bench, built and open."""
 
     config: CalibrationConfig
     suite: Suite
-    bench: Bench
+    bench: CriticResources
 
     def critic(self, seed: int, attempt: int) -> Critic:
-        """The critic of a pass, see `collab.rewards.calibration.metrics.Pass`."""
+        """The critic of a pass, see `collab.rewards.calibration.metrics.CalibrationPass`."""
         limit = self.config.environment.limits.call_s
         return self.bench.critic(seed=self.seed(seed), attempt=attempt, call_s=limit)
 
@@ -163,9 +163,11 @@ class Workplace:
         return derive(self.config.seed, "calibrated critic", number)
 
     async def known(self) -> list[KnownCase]:
-        """The known steps, always the same; see `collab.rewards.calibration.cases.known_cases` for the errors."""
+        """The known steps, always the same; errors as `build_calibration_set` raises them."""
         config = self.config
-        return await known_cases(self.suite, config.tasks, seed=config.seed, most=config.steps, wanted=config.cases)
+        return await build_calibration_set(
+            self.suite, config.tasks, seed=config.seed, most=config.steps, wanted=config.cases
+        )
 
     async def about(self) -> dict[str, Any]:
         """Policy and capabilities of the model that is asked; empty where none is.
@@ -189,21 +191,21 @@ class Workplace:
 
 
 @contextlib.asynccontextmanager
-async def opened(config: CalibrationConfig, *, asks: bool = True) -> AsyncIterator[Workplace]:
+async def opened(config: CalibrationConfig, *, asks: bool = True) -> AsyncIterator[CalibrationResources]:
     """Build what a calibration needs, and give it back in the end; nobody is asked yet.
 
     Args:
-        asks: whether the critic's model ever will be, see `Bench.of`.
+        asks: whether the critic's model ever will be, see `CriticResources.of`.
 
     Raises:
         UsageError: a part cannot be built.
     """
-    bench = Bench.of(config.critic_name, config.critic, config.texts, asks=asks)
+    bench = CriticResources.of(config.critic_name, config.critic, config.texts, asks=asks)
     try:
         bench.critic()  # what does not fit is found before anything is written
         suite = suite_of(config)
         try:
-            yield Workplace(config=config, suite=suite, bench=bench)
+            yield CalibrationResources(config=config, suite=suite, bench=bench)
         finally:
             await suite.close()
     finally:

@@ -8,8 +8,8 @@
     under other names       position bias; all worths stand in all places
     with longer reasons     length bias; in half of the cells, which say nothing more
 
-Each of these is a `Pass`: `passes` says what is asked, `measure` makes numbers of what was answered, wherever that was
-kept meanwhile; `calibrate` does both in one go.
+Each of these is a `CalibrationPass`: `passes` says what is asked, `measure` makes numbers of what was
+answered, wherever that was kept meanwhile; `calibrate` does both in one go.
 
 Numbers are over the cells that were scored; how many were not stands beside them. A critic that shows no names and no
 list (the oracle), or a list that never changes (`permute: false`), has no position bias to be measured.
@@ -39,13 +39,13 @@ from itertools import groupby
 
 import numpy as np
 
-from collab.rewards.base import Case, Critic, Judgement, label_of
-from collab.rewards.calibration.cases import KnownCase, Worth
+from collab.rewards.base import Critic, CriticInput, Judgement, label_of
+from collab.rewards.calibration.cases import KnownCase, KnownWorth
 from collab.types import CellRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownStep:
     """A scored action whose worth is known."""
 
     score: float
@@ -85,19 +85,19 @@ class Retest:
     """Mean absolute difference of the scores."""
 
 
-def scored(pairs: Iterable[tuple[float | None, bool]]) -> tuple[list[Known], int]:
+def scored(pairs: Iterable[tuple[float | None, bool]]) -> tuple[list[KnownStep], int]:
     """(score, good) pairs → those with a score, and how many have none."""
     every = list(pairs)
-    known = [Known(score=score, good=good) for score, good in every if score is not None]
+    known = [KnownStep(score=score, good=good) for score, good in every if score is not None]
     return known, len(every) - len(known)
 
 
-def accuracy(known: Sequence[Known]) -> float | None:
+def accuracy(known: Sequence[KnownStep]) -> float | None:
     """Share of rewards that are right, a reward being score > 0.5; None without scores."""
     return sum((one.score > 0.5) == one.good for one in known) / len(known) if known else None
 
 
-def auc(known: Sequence[Known]) -> float | None:
+def auc(known: Sequence[KnownStep]) -> float | None:
     """Area under the ROC curve, as the Mann–Whitney statistic: P(good above other) + ½ P(equal).
 
     Returns:
@@ -115,11 +115,11 @@ def auc(known: Sequence[Known]) -> float | None:
     return wins / (total[0] * total[1])
 
 
-def reliability(known: Sequence[Known], bins: int = 10) -> tuple[Bin, ...]:
+def reliability(known: Sequence[KnownStep], bins: int = 10) -> tuple[Bin, ...]:
     """Scores in columns of equal width, empty ones included; ValueError for fewer than one."""
     if bins < 1:
         raise ValueError(f"{bins} bins; at least 1 is needed")
-    columns: list[list[Known]] = [[] for _ in range(bins)]
+    columns: list[list[KnownStep]] = [[] for _ in range(bins)]
     for one in known:
         columns[min(bins - 1, int(one.score * bins))].append(one)
     return tuple(
@@ -236,7 +236,7 @@ class Calibration:
     cells: int
     missing: Mapping[str, int]
     """Cells of the first pass without a score, by cause."""
-    mean_scores: Mapping[Worth, float]
+    mean_scores: Mapping[KnownWorth, float]
     """Of the first pass; a worth that was never scored is left out."""
     accuracy: float | None
     auc: float | None
@@ -253,7 +253,7 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class CalibrationPass:
     """All steps, asked about once."""
 
     name: str
@@ -261,7 +261,7 @@ class Pass:
     seed: int
     attempt: int
     """What the critic is made with, see `Make`."""
-    cases: tuple[Case, ...]
+    cases: tuple[CriticInput, ...]
     """As many as there are known steps, in their order."""
 
 
@@ -269,15 +269,18 @@ FIRST, AGAIN, NAMES, LONGER = "first", "again", "names", "longer"
 """Names of the passes; those under other names are numbered."""
 
 
-def passes(known: Sequence[KnownCase], permutations: int = 3) -> tuple[Pass, ...]:
+def passes(known: Sequence[KnownCase], permutations: int = 3) -> tuple[CalibrationPass, ...]:
     """What is asked, 3 + `permutations` times all steps; the critic's seed is 0 but under other names."""
     plain = tuple(one.case for one in known)
     longer = tuple(one.case for one, _ in _longer(known))
     return (
-        Pass(name=FIRST, seed=0, attempt=0, cases=plain),
-        Pass(name=AGAIN, seed=0, attempt=1, cases=plain),
-        *(Pass(name=f"{NAMES}-{seed}", seed=seed, attempt=0, cases=plain) for seed in range(1, 1 + permutations)),
-        Pass(name=LONGER, seed=0, attempt=0, cases=longer),
+        CalibrationPass(name=FIRST, seed=0, attempt=0, cases=plain),
+        CalibrationPass(name=AGAIN, seed=0, attempt=1, cases=plain),
+        *(
+            CalibrationPass(name=f"{NAMES}-{seed}", seed=seed, attempt=0, cases=plain)
+            for seed in range(1, 1 + permutations)
+        ),
+        CalibrationPass(name=LONGER, seed=0, attempt=0, cases=longer),
     )
 
 
@@ -341,11 +344,11 @@ def _longer(known: Sequence[KnownCase]) -> list[tuple[KnownCase, frozenset[CellR
     return [one.lengthened(0) for one in known]
 
 
-async def _judged(critic: Critic, cases: Sequence[Case], concurrency: int) -> list[Judgement]:
+async def _judged(critic: Critic, cases: Sequence[CriticInput], concurrency: int) -> list[Judgement]:
     """Judgements in the order of the cases."""
     room = asyncio.Semaphore(concurrency)
 
-    async def judge(case: Case) -> Judgement:
+    async def judge(case: CriticInput) -> Judgement:
         async with room:
             return await critic.judge(case)
 
@@ -357,14 +360,16 @@ async def _judged(critic: Critic, cases: Sequence[Case], concurrency: int) -> li
     return [task.result() for task in tasks]
 
 
-def _cells(judgements: Sequence[Judgement], known: Sequence[KnownCase]) -> Iterable[tuple[Judgement, CellRef, Worth]]:
+def _cells(
+    judgements: Sequence[Judgement], known: Sequence[KnownCase]
+) -> Iterable[tuple[Judgement, CellRef, KnownWorth]]:
     for judgement, one in zip(judgements, known, strict=True):
         for cell, worth in one.worth.items():
             yield judgement, cell, worth
 
 
-def _means(pairs: Sequence[tuple[float | None, Worth]]) -> dict[Worth, float]:
-    found: dict[Worth, list[float]] = defaultdict(list)
+def _means(pairs: Sequence[tuple[float | None, KnownWorth]]) -> dict[KnownWorth, float]:
+    found: dict[KnownWorth, list[float]] = defaultdict(list)
     for score, worth in pairs:
         if score is not None:
             found[worth].append(score)

@@ -20,10 +20,10 @@ from typing import Protocol, runtime_checkable
 from collab.config import Budget, validate_recorded, without_secrets
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
 from collab.models.reward_model import RewardModel
-from collab.rewards.base import Case, Judgement
-from collab.rewards.calibration.cases import KnownCase, Worth
-from collab.rewards.calibration.config import CalibrationConfig, Workplace, opened
-from collab.rewards.calibration.metrics import Pass, measure, passes
+from collab.rewards.base import CriticInput, Judgement
+from collab.rewards.calibration.cases import KnownCase, KnownWorth
+from collab.rewards.calibration.config import CalibrationConfig, CalibrationResources, opened
+from collab.rewards.calibration.metrics import CalibrationPass, measure, passes
 from collab.rewards.calibration.plot import to_svg
 from collab.rewards.calibration.record import (
     FILE,
@@ -137,7 +137,7 @@ async def resume(
         return await _work(record, place, path, watch, stop)
 
 
-def _check_unchanged(path: Path, record: CalibrationRecord, place: Workplace) -> None:
+def _check_unchanged(path: Path, record: CalibrationRecord, place: CalibrationResources) -> None:
     """Refuse to mix what two critics said, or of two versions of an environment."""
     if record.environment_version != place.suite.version:
         raise RunFormatError(
@@ -152,7 +152,7 @@ def _check_unchanged(path: Path, record: CalibrationRecord, place: Workplace) ->
 
 
 async def _work(
-    record: CalibrationRecord, place: Workplace, path: Path, watch: Watch, stop: asyncio.Event | None
+    record: CalibrationRecord, place: CalibrationResources, path: Path, watch: Watch, stop: asyncio.Event | None
 ) -> CalibrationResult:
     config, progress = place.config, Progress()
     watch(progress)
@@ -177,7 +177,9 @@ async def _work(
     return CalibrationResult(path=path, record=record, progress=progress, stopped=None)
 
 
-async def _ask(one: Pass, place: Workplace, path: Path, progress: Progress, stop: asyncio.Event | None) -> None:
+async def _ask(
+    one: CalibrationPass, place: CalibrationResources, path: Path, progress: Progress, stop: asyncio.Event | None
+) -> None:
     """Have all steps of a pass judged that are not judged yet; each is on the disk before the next question."""
     bench, config = place.bench, place.config
     head = LabelHead(critic=bench.label, options={"digest": bench.digest}, seed=place.seed(one.seed))
@@ -194,7 +196,7 @@ async def _ask(one: Pass, place: Workplace, path: Path, progress: Progress, stop
         )
 
 
-def _judged(path: Path, one: Pass) -> tuple[list[Judgement], list[str]]:
+def _judged(path: Path, one: CalibrationPass) -> tuple[list[Judgement], list[str]]:
     """What is on the disk of a pass, in the order of its steps; and why a step is not."""
     labels = read_labels(path, one.name)
     found = [labels.of(case) for case in one.cases]
@@ -223,7 +225,7 @@ def _finished(
 class Asking(Protocol):
     """A critic that shows its questions."""
 
-    def prompts(self, case: Case) -> list[Prompt]:
+    def prompts(self, case: CriticInput) -> list[Prompt]:
         """What it asks about a step, call by call, without asking."""
         ...
 
@@ -235,7 +237,7 @@ class Estimate:
     cases: int
     passes: int
     """All cases are judged so often."""
-    worth: Mapping[Worth, int]
+    worth: Mapping[KnownWorth, int]
     """Proposed actions of one pass by what they are worth."""
     calls: int | None
     """Of the critic's model, in all passes; 0 where none is asked, None where a critic does not show its questions."""

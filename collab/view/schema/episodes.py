@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collab.view.schema.runs import Rate, RunRow, Text
+from collab.view.schema.runs import LongTextView, RateView, RunRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class EpisodeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facet:
+class FacetView:
     """A value to filter by."""
 
     value: str
@@ -87,18 +87,18 @@ class Facet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Episodes:
+class EpisodesView:
     """A page of episodes."""
 
     total: int
     """That pass the filter."""
     offset: int
     rows: Sequence[EpisodeRow]
-    tasks: Sequence[Facet]
-    apps: Sequence[Facet]
-    difficulties: Sequence[Facet]
-    errors: Sequence[Facet]
-    epochs: Sequence[Facet]
+    tasks: Sequence[FacetView]
+    apps: Sequence[FacetView]
+    difficulties: Sequence[FacetView]
+    errors: Sequence[FacetView]
+    epochs: Sequence[FacetView]
     """Of all episodes, unfiltered."""
 
 
@@ -127,7 +127,7 @@ class StepRow:
     tie: bool
     failures: int
     score: float | None
-    """See `Finds`; None where it was not judged."""
+    """See `FoundStepsView`; None where it was not judged."""
     overruled: bool
     pairs: int
     """Made from it, in the set of pairs that was stored last."""
@@ -138,8 +138,8 @@ class EpisodeView:
     """An episode with its steps in lines."""
 
     row: EpisodeRow
-    goal: Text
-    params: Text
+    goal: LongTextView
+    params: LongTextView
     """As JSON."""
     labels: str | None
     steps: Sequence[StepRow]
@@ -153,7 +153,7 @@ class EpisodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Find:
+class FoundStepView:
     """A step worth looking at."""
 
     run: str
@@ -166,7 +166,7 @@ class Find:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finds:
+class FoundStepsView:
     """Steps of one kind, in the order of the episodes, at most one per episode for first-wrong and disagrees.
 
     A step's score is the mean over the scored cells that proposed what was executed; 0.5 and less is not rewarded.
@@ -180,11 +180,11 @@ class Finds:
     labels: str | None
     judged: int
     """Steps with a score; 0: nothing can be found until critics have judged (`collab critic`, `collab train`)."""
-    rows: Sequence[Find]
+    rows: Sequence[FoundStepView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class HitView:
     """A place where the searched words stand."""
 
     run: str
@@ -199,18 +199,18 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hits:
+class HitsView:
     """What was found: tasks, goals, apps, errors, titles of screens, actions, effects, first letters of pairs' ids."""
 
     q: str
     """The words that were searched: at most the first 300 characters of what was asked, as texts are known to 300."""
-    rows: Sequence[Hit]
+    rows: Sequence[HitView]
     more: bool
     """Whether there are more than these 100."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class InstanceView:
     """A task with a seed that both runs played."""
 
     task: str
@@ -218,11 +218,11 @@ class Instance:
     a: EpisodeRow
     b: EpisodeRow
     diverged: int | None
-    """First step at which screen or executed action differ, as `EpisodePair` tells it; None when all are alike."""
+    """First step at which screen or executed action differ, as `EpisodePairView` tells it; None when all are alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class DifferenceView:
     """Success of B minus that of A over equal instances that are over in both."""
 
     instances: int
@@ -238,26 +238,26 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ComparisonView:
     """Two runs on equal instances."""
 
     a: RunRow
     b: RunRow
-    both: Sequence[Instance]
+    both: Sequence[InstanceView]
     only_a: Sequence[EpisodeRow]
     only_b: Sequence[EpisodeRow]
     """Instances without a counterpart; of episodes of one instance the last counts."""
-    success_a: Rate
-    success_b: Rate
+    success_a: RateView
+    success_b: RateView
     """Over equal instances that are over in both."""
-    difference: Difference | None
+    difference: DifferenceView | None
     """None without such an instance."""
     sampled_alike: bool
     """Whether both name the same temperatures; else what differs may come from that alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepPair:
+class StepPairView:
     """The same step of two episodes."""
 
     step: int
@@ -270,12 +270,12 @@ class StepPair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodePair:
+class EpisodePairView:
     """Two episodes of equal instances, step by step."""
 
     a: EpisodeRow
     b: EpisodeRow
-    steps: Sequence[StepPair]
+    steps: Sequence[StepPairView]
     diverged: int | None
     """First step that differs; None when all are alike. One that was lost on either side is passed over."""
     why: Literal["screen", "action", "length"] | None

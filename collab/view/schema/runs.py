@@ -13,13 +13,13 @@ from typing import Literal, TypeAlias
 
 CUT = 4000
 """Characters of a long text that are answered at first."""
-Status: TypeAlias = Literal["running", "finished", "stopped", "dead"]
+RunStatus: TypeAlias = Literal["running", "finished", "stopped", "dead"]
 Edge: TypeAlias = tuple[str, str]
 """(speaker, hearer)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class LongTextView:
     """A text that may be long."""
 
     text: str
@@ -29,7 +29,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class RateView:
     """How often something succeeded."""
 
     successes: int
@@ -60,7 +60,7 @@ class RunRow:
     created: str
     updated: str | None
     """When an episode last changed; None before the first."""
-    status: Status
+    status: RunStatus
     privileged: bool
     """Spoken with knowledge of the solutions: no result of a language model."""
     planned: int | None
@@ -68,7 +68,7 @@ class RunRow:
     done: int
     """Episodes that are over; of a training, epochs."""
     broken: int
-    success: Rate
+    success: RateView
     """Over planned episodes, those that are not over counted as not solved; of a training's rollout that ends with so
     many steps over those that are learned from. Of a training: held-out success of its best epoch, else of its last
     rollout."""
@@ -94,7 +94,7 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
+class RunsView:
     """All runs that were named, newest first."""
 
     collab: str
@@ -132,7 +132,7 @@ class RunView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ProblemView:
     """Something that cannot be read."""
 
     file: str
@@ -143,35 +143,35 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problems:
+class ProblemsView:
     """All of a run; of a training, those of its runs with their folder before `file`."""
 
-    problems: Sequence[Problem]
+    problems: Sequence[ProblemView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class GrowthView:
     """Told when a run grew or its status changed, and once for each run at the beginning (SSE event "run")."""
 
     id: str
     state: str
     """Equal texts: nothing has changed."""
-    status: Status
+    status: RunStatus
     done: int
     steps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRate:
+class TaskRateView:
     """Success of a task over the episodes that count: those of `RunRow.success`, of a training those of its rollout."""
 
     name: str
     difficulty: str | None
-    success: Rate
+    success: RateView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heat:
+class HeatView:
     """Rewards per agent and round."""
 
     agents: Sequence[str]
@@ -196,7 +196,7 @@ class GraphView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class MeasureView:
     """One logged step of training."""
 
     step: int
@@ -206,12 +206,12 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
+class TrainedView:
     """What became of one policy in an epoch."""
 
     policy: str
     """"shared", or the slots' own."""
-    measures: Sequence[Measure]
+    measures: Sequence[MeasureView]
     """At most 200, evenly spread; empty when the log is not there."""
     steps: int
     tokens: int
@@ -225,7 +225,7 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
+class SpendingView:
     """What a part took."""
 
     part: str
@@ -249,13 +249,13 @@ class EpochView:
     epoch: int
     over: bool
     """Whether its record is written; of a run, whether it is finished."""
-    played: Rate | None
+    played: RateView | None
     """Of a run of one epoch its success; else over the episodes that are over, of a training those that count for it,
     here and below, once it is known which. None where nothing was played."""
-    measured: Rate | None
+    measured: RateView | None
     """On held-out seeds after training; None where that was not measured."""
     steps: int
-    rewards: Heat | None
+    rewards: HeatView | None
     """None where nothing was judged."""
     missing: Mapping[str, int]
     """Cells without a score, by cause."""
@@ -274,8 +274,8 @@ class EpochView:
     """By cause, rewarded cells and wrong proposals that no pair was made of."""
     older: int | None
     """Rows of older epochs that were learned from as well; None where nothing was trained."""
-    trained: Sequence[Trained]
-    spent: Sequence[Spending]
+    trained: Sequence[TrainedView]
+    spent: Sequence[SpendingView]
     graph: GraphView | None
     """None where no graph is recorded."""
     runs: Sequence[PartRow]
@@ -285,14 +285,14 @@ class EpochView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class RunOverview:
     """A run or a training in numbers."""
 
     run: RunRow
     labels: str | None
     """The labelling that rewards and finds rest on; None when there is none. Of a training: in the epochs whose rollout
     has it."""
-    tasks: Sequence[TaskRate]
+    tasks: Sequence[TaskRateView]
     """Of a training: of its last rollout, …"""
     tasks_epoch: int | None = None
     """… which is of this epoch; None for a run."""

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from collab.view.schema.runs import Edge, Text
+from collab.view.schema.runs import Edge, LongTextView
 
 Rectangle: TypeAlias = tuple[int, int, int, int]
 """Left, top, right, bottom."""
-Spot: TypeAlias = tuple[float, float]
+ScreenPoint: TypeAlias = tuple[float, float]
 """x, y."""
 
 
@@ -44,7 +44,7 @@ class TabView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Screen:
+class ScreenView:
     """What the agents saw."""
 
     space: str
@@ -57,7 +57,7 @@ class Screen:
     tabs: Sequence[TabView]
     notice: str | None
     """What happened beside the screen since the last step."""
-    text: Text
+    text: LongTextView
     """As the agents read it."""
     elements: Sequence[ElementView]
     more: int
@@ -71,7 +71,7 @@ class Screen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenWhole:
+class WholeScreenView:
     """The long parts of a screen uncut."""
 
     text: str
@@ -91,14 +91,14 @@ class ActionView:
     """Index of its element; None when it names none."""
     box: Rectangle | None
     """Of that element, where its geometry is known."""
-    spot: Spot | None
+    spot: ScreenPoint | None
     """Where it touches: the named point, or the middle of the box; None when it points nowhere."""
     arguments: Mapping[str, str | int | float | bool | None]
     """Texts cut at 300 characters, e.g. {"direction": "down"}, {"text": "Marta"}."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class ChangedElement:
     """An element before and after."""
 
     before: ElementView
@@ -106,7 +106,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class ScreenChanges:
     """From this screen to the next one."""
 
     same: bool
@@ -117,7 +117,7 @@ class Changes:
     """The new ones; None where they are the same, or gone."""
     appeared: Sequence[ElementView]
     gone: Sequence[ElementView]
-    changed: Sequence[Changed]
+    changed: Sequence[ChangedElement]
     """Label, value or flags; what only moved is none of these."""
     moved: int
     """Elements that are the same elsewhere."""
@@ -134,7 +134,7 @@ class CellKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class FailureView:
     """Why a reply gave no action."""
 
     kind: str
@@ -159,11 +159,11 @@ class CellView:
     round: int
     layer: int | None
     """Depth in the graph; None on a cycle."""
-    text: Text
+    text: LongTextView
     """The reply as sampled."""
-    reason: Text
+    reason: LongTextView
     action: ActionView | None
-    failure: Failure | None
+    failure: FailureView | None
     """None exactly when there is an action."""
     ballot: int | None
     """Which of the ballots it voted for; 0 is the winner, None abstained."""
@@ -193,7 +193,7 @@ class CellView:
     """The critic's; None when it gave none."""
     rewarded: bool | None
     """score > 0.5; None without one."""
-    because: Text
+    because: LongTextView
     """The critic's reason; empty when it gave none."""
     missing: str | None
     """Why there is no score; None when there is one or nobody judged."""
@@ -219,7 +219,7 @@ class CallView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellWhole:
+class WholeCellView:
     """The exact prompt and the raw reply of a cell, uncut."""
 
     agent: str
@@ -245,7 +245,7 @@ class CellWhole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class MessageView:
     """A reply that stood in another's prompt: an edge of the graph, in the round in which it was read."""
 
     speaker: str
@@ -279,7 +279,7 @@ class VoteView:
     tie: bool
     agreement: float | None
     overruled: CellKey | None
-    """The best proposal, where the vote overruled it (see `collab.view.schema.episodes.Finds`)."""
+    """The best proposal, where the vote overruled it (see `collab.view.schema.episodes.FoundStepsView`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +306,7 @@ class PairView:
     """At most 50 each; more than one for whole trajectories; rejected is empty where the reply was made up."""
     more: int
     """Replies of either side beyond those."""
-    synthetic: Text | None
+    synthetic: LongTextView | None
     """The made-up worse reply; None when it was said."""
     synthetic_action: ActionView | None
     """As it reads on this screen; None when it cannot be read, or there is none."""
@@ -328,15 +328,15 @@ class StepView:
     next: int | None
     """The nearest steps that can be read; None at the ends."""
     task: str
-    goal: Text
-    screen: Screen
-    summary: Text
+    goal: LongTextView
+    screen: ScreenView
+    summary: LongTextView
     """Of earlier steps, as it stood in the prompts; empty when none is kept."""
     agents: Sequence[str]
     rounds: int
     edges: Sequence[Edge]
     layers: Sequence[Sequence[str]]
-    messages: Sequence[Message]
+    messages: Sequence[MessageView]
     """By round of reading, hearer, and place in the prompt."""
     cells: Sequence[CellView]
     """In conversation order: round, then layer, then agent; unsaid ones are absent."""
@@ -344,13 +344,13 @@ class StepView:
     executed: ActionView | None
     """None for a web step without a parsable cell."""
     no_action: bool
-    effect: Text
+    effect: LongTextView
     """What the screen did, as later prompts tell it."""
     terminated: bool
     truncated: bool
     deliberation_s: float
     environment_s: float
-    changes: Changes | None
+    changes: ScreenChanges | None
     """None where the next screen is not recorded."""
     labels: str | None
     """Labelling whose scores are shown; None when there is none."""
@@ -363,14 +363,14 @@ class StepView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class ScoreView:
     """A critic's word on one cell."""
 
     agent: str
     round: int
     score: float | None
     rewarded: bool | None
-    because: Text
+    because: LongTextView
     missing: str | None
 
 
@@ -382,11 +382,11 @@ class CriticView:
     critic: str | None
     unjudged: str | None
     """Why it has no scores; None when it has."""
-    scores: Sequence[Score]
+    scores: Sequence[ScoreView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Critics:
+class CriticsView:
     """Every labelling of the run on one step, and where they differ."""
 
     step: int

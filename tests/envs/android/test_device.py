@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.config import Part
+from collab.config import PartDefinition
 from collab.envs.android import device_guard
 from collab.envs.android.device import DeviceSuite
 from collab.envs.android.device_drive import Driver
@@ -301,7 +301,9 @@ def test_a_definition_that_does_not_fit_says_why(options, error):
 def test_a_definition_builds_it(tmp_path):
     (tmp_path / "tasks.yaml").write_text("tasks: [{name: wifi, goal: Look., success: {text: Wi-Fi}}]")
     options = {"serial": SERIAL, "tasks": str(tmp_path / "tasks.yaml"), "allow_apps": ["Settings"], "adb_port": 5037}
-    suite = build("environments", Part(kind="collab.envs.android.device:DeviceSuite", options=options), "envs/mine")
+    suite = build(
+        "environments", PartDefinition(kind="collab.envs.android.device:DeviceSuite", options=options), "envs/mine"
+    )
     assert [info.name for info in suite.tasks()] == ["wifi"]
     assert suite.label == "device[emulator-5554]"
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collab.config import Part
+from collab.config import PartDefinition
 from collab.envs.base import HasOracle
 from collab.envs.check import FRESH_PROCESS, check_env
 from collab.envs.grammar import MOBILE
@@ -129,7 +129,7 @@ def test_it_is_named_in_a_definition() -> None:
 )
 def test_what_is_no_app_is_refused_in_one_line(module: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        build("environments", Part(kind="simphone", options={"apps": [module]}), "envs/mine")
+        build("environments", PartDefinition(kind="simphone", options={"apps": [module]}), "envs/mine")
     assert "\n" not in str(caught.value)
 
 

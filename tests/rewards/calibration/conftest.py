@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collab.library import Library
-from collab.rewards.calibration.config import CalibrationConfig, Wish, configure
+from collab.rewards.calibration.config import CalibrationConfig, CalibrationRequest, configure
 from collab.testing.fake_server import FakeServer
 
 Score = Callable[[int, dict[str, Any]], float]
@@ -77,6 +77,6 @@ def wanted(folder: Path) -> Callable[..., CalibrationConfig]:
 
     def make(**other: Any) -> CalibrationConfig:
         wish = {"env": "corridor", "critic": "judge", "cases": 4, "settings": ["permutations=1"], **other}
-        return asyncio.run(configure(Library(own=folder), Wish(**wish)))
+        return asyncio.run(configure(Library(own=folder), CalibrationRequest(**wish)))
 
     return make

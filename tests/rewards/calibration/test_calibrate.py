@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collab.rewards.calibration.metrics import (
     Bin,
-    Known,
+    KnownStep,
     accuracy,
     auc,
     ece,
@@ -24,11 +24,11 @@ from collab.rewards.calibration.metrics import (
 )
 
 SCORES = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.5000001, 0.75, 0.9, 1.0]) | st.floats(0, 1)
-KNOWN = st.lists(st.builds(lambda score, good: Known(score=score, good=good), SCORES, st.booleans()), max_size=40)
+KNOWN = st.lists(st.builds(lambda score, good: KnownStep(score=score, good=good), SCORES, st.booleans()), max_size=40)
 
 
-def known(*pairs: tuple[float, int]) -> list[Known]:
-    return [Known(score=score, good=bool(good)) for score, good in pairs]
+def known(*pairs: tuple[float, int]) -> list[KnownStep]:
+    return [KnownStep(score=score, good=bool(good)) for score, good in pairs]
 
 
 def test_what_has_no_score_is_left_out_and_counted() -> None:
@@ -51,7 +51,7 @@ def test_auc_by_hand_with_ties() -> None:
 
 
 @given(KNOWN)
-def test_auc_is_the_share_of_comparisons_won(found: list[Known]) -> None:
+def test_auc_is_the_share_of_comparisons_won(found: list[KnownStep]) -> None:
     good = [one.score for one in found if one.good]
     others = [one.score for one in found if not one.good]
     expected = [1.0 if one > other else 0.5 if one == other else 0.0 for one in good for other in others]
@@ -78,7 +78,7 @@ def test_reliability_and_its_error_by_hand() -> None:
 
 
 @given(KNOWN, st.integers(1, 12))
-def test_every_score_is_in_the_column_whose_bounds_hold_it(found: list[Known], bins: int) -> None:
+def test_every_score_is_in_the_column_whose_bounds_hold_it(found: list[KnownStep], bins: int) -> None:
     picture = reliability(found, bins)
     assert sum(column.count for column in picture) == len(found)
     for column in picture:

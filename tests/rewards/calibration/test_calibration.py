@@ -17,7 +17,7 @@ from collab.errors import ModelFailure, UnknownName, UsageError
 from collab.library import root
 from collab.models.openai import OpenAIModel
 from collab.rewards.base import Critic
-from collab.rewards.calibration.cases import AGENTS, KnownCase, known_cases
+from collab.rewards.calibration.cases import AGENTS, KnownCase, build_calibration_set
 from collab.rewards.calibration.metrics import Calibration, calibrate
 from collab.rewards.llm import LanguageCritic, read_critic_prompts
 from collab.rewards.oracle import SolutionCritic
@@ -30,7 +30,7 @@ Score = Callable[[int, dict[str, Any]], float]
 
 
 def draw(seed: int = 0, tasks: list[str] = TASKS) -> list[KnownCase]:
-    return asyncio.run(known_cases(SimPhoneSuite(), tasks, seed=seed))
+    return asyncio.run(build_calibration_set(SimPhoneSuite(), tasks, seed=seed))
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,10 @@ def test_longer_reasons_say_nothing_more(known: list[KnownCase]) -> None:
 def test_what_cannot_be_known_is_refused() -> None:
     suite = SimPhoneSuite()
     with pytest.raises(UnknownName, match="did you mean"):
-        asyncio.run(known_cases(suite, ["ContactsAddContac"], seed=0))
+        asyncio.run(build_calibration_set(suite, ["ContactsAddContac"], seed=0))
     suite.capabilities = frozenset({"screenshot"})
     with pytest.raises(UsageError, match="calibrate on another environment"):
-        asyncio.run(known_cases(suite, TASKS, seed=0))
+        asyncio.run(build_calibration_set(suite, TASKS, seed=0))
 
 
 # ---------------------------------------------------------------------------------------------------- calibration

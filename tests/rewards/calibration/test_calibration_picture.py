@@ -7,18 +7,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from collab.rewards.calibration.metrics import Calibration, Known, auc, ece, reliability
+from collab.rewards.calibration.metrics import Calibration, KnownStep, auc, ece, reliability
 from collab.rewards.calibration.plot import to_svg
 from collab.rewards.calibration.record import CalibrationRecord
 
 SVG = "{http://www.w3.org/2000/svg}"
 KNOWN = [
-    *(Known(score=0.25, good=good) for good in (True, False, False, False)),
-    *(Known(score=0.95, good=good) for good in (True, True, False)),
+    *(KnownStep(score=0.25, good=good) for good in (True, False, False, False)),
+    *(KnownStep(score=0.95, good=good) for good in (True, True, False)),
 ]
 
 
-def drawn(known: list[Known], bins: int = 10) -> ElementTree.Element:
+def drawn(known: list[KnownStep], bins: int = 10) -> ElementTree.Element:
     picture = reliability(known, bins)
     numbers = Calibration(
         critic="llm-1",

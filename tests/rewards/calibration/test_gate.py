@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collab.errors import ConfigError, RunFormatError
-from collab.rewards.calibration.metrics import Calibration, Known, accuracy, auc, ece, reliability
+from collab.rewards.calibration.metrics import Calibration, KnownStep, accuracy, auc, ece, reliability
 from collab.rewards.calibration.plot import to_svg
 from collab.rewards.calibration.record import (
     CalibrationRecord,
@@ -21,7 +21,7 @@ from collab.rewards.calibration.record import (
     write_record,
 )
 
-KNOWN = [Known(score=score, good=score > 0.55) for score in (0.05, 0.15, 0.55, 0.62, 0.65, 0.95, 1.0)]
+KNOWN = [KnownStep(score=score, good=score > 0.55) for score in (0.05, 0.15, 0.55, 0.62, 0.65, 0.95, 1.0)]
 PICTURE = reliability(KNOWN)
 NUMBERS = Calibration(
     critic="llm-1",
