@@ -198,11 +198,12 @@ def test_a_small_module_has_several_users() -> None:
 # ------------------------------------------------------------------------------------------------ light import
 
 
-def loaded(statement: str) -> set[str]:
+def loaded(statement: str, *arguments: str) -> set[str]:
     """Modules in memory after a fresh interpreter has run the statement."""
     tell = "import json, sys; print(); print(json.dumps(sorted(sys.modules)))"
     code = f"{statement}\n{tell}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -225,6 +226,46 @@ except SystemExit as stop:
     assert not modules & HEAVY
     ours = {name for name in modules if name.split(".")[0] == "collab" and not name.startswith("collab.cli.")}
     assert ours == {f"collab{name}" for name in ("", ".cli", ".errors", ".utils", ".utils.concurrency", ".utils.text")}
+
+
+TRAINING = {"rewards", "preferences", "synthesis", "trainers", "loop", "algorithms", "transfer", "testing", "view"}
+"""Rooms that only those need who train, transfer or look."""
+
+RUN_COMMAND = """
+import sys
+from collab.cli.main import main
+assert main(sys.argv[1:]) == 0
+"""
+
+
+def training_rooms_after(*arguments: str) -> set[str]:
+    """Modules of training rooms that a command has loaded."""
+    names = {name for name in loaded(RUN_COMMAND, *arguments) if name.split(".")[0] == "collab"}
+    return {name for name in names if name.split(".")[1:2] and name.split(".")[1] in TRAINING}
+
+
+def test_a_rollout_and_a_list_of_runs_load_no_room_of_training(tmp_path: Path) -> None:
+    play = ("--env", "androidworld", "--agents", "rehearsal", "--tasks", "ContactsAddContact", "--episodes", "1")
+    short = ("--set", "environment.limits.max_steps=1")
+    assert not training_rooms_after("rollout", *play, *short, "--out", str(tmp_path / "run"))
+    assert not training_rooms_after("runs", "list", str(tmp_path))
+    assert not training_rooms_after("env", "list")
+    assert not training_rooms_after("graph", "list")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_rollout_of_a_checkpoint_loads_no_room_of_training(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+    from collab.testing.toy_team import write_library
+
+    write_library(tmp_path / "library", make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=2, context=4096))
+    play = ("--env", "corridor", "--graph", "pair", "--agents", "scholar", "--episodes", "1")
+    found = training_rooms_after(
+        "rollout", *play, "--library", str(tmp_path / "library"), "--out", str(tmp_path / "run")
+    )
+    assert found == {"collab.testing", "collab.testing.corridor"}, "the toy environment alone, which is played"
 
 
 # -------------------------------------------------------------------------------------------------- public API

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -23,6 +23,13 @@ _WORDS: dict[Kind, str] = {
     "transfer": "a transfer",
     "finetuning": "a fine-tuning run",
 }
+_HEADS: dict[Kind, str] = {
+    "run": "run.json",
+    "training": "training.json",
+    "transfer": "transfer.json",
+    "finetuning": "finetune.json",
+}
+"""Kind → the file at its head. Named here, so that looking at a folder imports nothing of what made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +51,9 @@ class Recorded:
 def find_recorded(path: Path) -> Recorded:
     """Look what a path holds, without reading any of it. What holds nothing counts as a run, which cannot be opened."""
     from collab.evaluation.report import runs_in
-    from collab.loop.record import TrainingDir
     from collab.store.log import segments
-    from collab.store.manifest import FILE
-    from collab.trainers.run_dir import FinetuneDir
-    from collab.transfer.outcome import TransferDir
 
-    kinds: dict[Kind, Path] = {
-        "run": path / FILE,
-        "training": TrainingDir(path).file,
-        "transfer": TransferDir(path).file,
-        "finetuning": FinetuneDir(path).file,
-    }
-    kind = next((kind for kind, head in kinds.items() if head.is_file()), None)
+    kind = next((kind for kind, head in _HEADS.items() if (path / head).is_file()), None)
     if kind == "run" or (kind is None and segments(path)):
         return Recorded(path=path, kind="run", runs=(path,))
     runs = tuple(sorted(runs_in(path), key=_by_number))
@@ -279,13 +276,14 @@ def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
     One that cannot be read is told and left out.
     """
     from collab.errors import CollabError
-    from collab.loop.record import FILE as MARL
-    from collab.trainers.run_dir import FinetuneDir
-    from collab.transfer.outcome import FILE as TRANSFER
 
-    rows = {MARL: _training_row, TRANSFER: _transfer_row, FinetuneDir(folder).file.name: _finetuning_row}
-    for name, row in rows.items():
-        for path in sorted(folder.rglob(name)):
+    rows: dict[Kind, Callable[[Path], dict[str, Any]]] = {
+        "training": _training_row,
+        "transfer": _transfer_row,
+        "finetuning": _finetuning_row,
+    }
+    for kind, row in rows.items():
+        for path in sorted(folder.rglob(_HEADS[kind])):
             try:
                 yield _NOT_OF_EPISODES | row(path.parent)
             except CollabError as error:
@@ -293,10 +291,10 @@ def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 _NOT_OF_EPISODES: dict[str, Any] = {
-    **dict.fromkeys(("succeeded", "broken", "replies", "sampling", "note")),
+    **dict.fromkeys(("algorithm", "succeeded", "broken", "replies", "sampling", "note")),
     "privileged": False,
 }
-"""What a row of something other than a run says of episodes."""
+"""What a row of something other than a run says of episodes; a training names its algorithm."""
 
 
 def _training_row(path: Path) -> dict[str, Any]:
@@ -311,6 +309,7 @@ def _training_row(path: Path) -> dict[str, Any]:
         "run": str(path),
         "created": head.get("created") or "",
         "command": "train",
+        "algorithm": config.algorithm,
         "environment": config.run.environment_name,
         "graph": config.run.graph_name,
         "agents": "+".join(dict.fromkeys(config.run.agent_names.values())),

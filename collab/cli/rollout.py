@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -109,10 +110,13 @@ async def configured(
         tells: say if a trained team is played at other temperatures than it was trained at.
     """
     from collab.config import Budget, run_config
-    from collab.loop.trained import note_sampling, trained_agents
     from collab.rollout.build import counted, resolved
 
-    trained = trained_agents(definitions, agents, graph)
+    trained, may_be_trained = None, "@" in agents or os.path.isfile(os.path.join(agents, "training.json"))
+    if may_be_trained:  # only then is the code that reads trainings imported
+        from collab.loop.trained import note_sampling, trained_agents
+
+        trained = trained_agents(definitions, agents, graph)
     config = run_config(
         library=definitions,
         purpose=purpose,
@@ -125,7 +129,7 @@ async def configured(
         settings=settings or (),
         **choices,
     )
-    told = note_sampling(agents, config) if tells else None
+    told = note_sampling(agents, config) if tells and may_be_trained else None
     if told is not None:
         note(told)
     config = _with_device(config, device)

@@ -248,7 +248,7 @@ def list_runs(
         [
             (
                 row["run"],
-                row["command"],
+                " ".join(filter(None, (row["command"], row["algorithm"]))),
                 row["environment"],
                 row["graph"],
                 row["agents"],
@@ -473,6 +473,8 @@ class _Counted:
 
 def _counted(path: Path, reader: RunReader) -> _Counted:
     """Of a run; where its training cannot be read, all episodes, and why."""
+    if path.resolve().parent.parent.name != "epochs":  # no part of a training: nothing that reads those is imported
+        return _Counted()
     from collab.errors import CollabError
     from collab.loop.record import training_of
 
@@ -499,6 +501,7 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "run": str(path),
         "created": manifest.created,
         "command": manifest.command,
+        "algorithm": None,
         "environment": manifest.environment,
         "graph": manifest.graph,
         "agents": manifest.agents,

@@ -16,6 +16,7 @@ print(markdown(table))
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,9 +133,13 @@ def runs_in(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.rglob(FILE)) if folder.is_dir() else []
 
 
-def recorded_run(path: Path) -> EvaluatedRun:
-    """Read one run; RunFormatError when it is none or cannot be read."""
-    with RunStore.open(path).reader() as reader:
+def recorded_run(path: Path, opened: RunReader | None = None) -> EvaluatedRun:
+    """Read one run; RunFormatError when it is none or cannot be read.
+
+    Args:
+        opened: its reader, which stays open; None opens one.
+    """
+    with RunStore.open(path).reader() if opened is None else contextlib.nullcontext(opened) as reader:
         manifest = reader.manifest
         split = manifest.config.get("split")
         return EvaluatedRun(

@@ -23,15 +23,16 @@ from statistics import fmean
 
 import numpy as np
 
-from collab.config import RunConfig
+from collab.config import Budget, RunConfig
 from collab.data.tokenize import EncodedExample, Ids, turn_end
 from collab.envs.base import Bounded
 from collab.errors import ModelFailure
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import Estimate, Questions, Range, TriedStep, algorithm_named
-from collab.loop.phases import draw, rollout_config
+from collab.loop.interfaces import Algorithm, Estimate, Questions, Range, TriedStep, algorithm_named
 from collab.loop.policy import Policy, first_policy
+from collab.loop.record import TrainingDir
+from collab.loop.state import LoopState, Progress
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import rebuild
 from collab.rollout.build import build_suite, plan_episodes
@@ -145,16 +146,37 @@ async def plan(config: TrainingConfig, library: Library, device: str = "auto") -
     algorithm.learner.check(config)
     notes = tuple(await algorithm.doubts(config))
     policy = first_policy(config.run, config.method)
-    run = await rollout_config(config, 1, policy, draw(config, 1), {})
+    run = await _first_rollout(algorithm, config, library, policy, device)
     steps = await _steps(config, run)
     tried = await probe(config, run, library, policy, device, steps[0].times(config.method.epochs))
-    return replace(planned(config, steps, tried), notes=notes)
+    return replace(planned(config.model_copy(update={"run": run}), steps, tried), notes=notes)
+
+
+async def _first_rollout(
+    algorithm: Algorithm, config: TrainingConfig, library: Library, policy: Policy, device: str
+) -> RunConfig:
+    """Return what the algorithm's curriculum plays in epoch 1; every epoch is taken to be as long."""
+    with tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
+        state = LoopState(
+            config=config,
+            folder=TrainingDir(Path(place)),
+            library=library,
+            budget=Budget(),
+            stop=asyncio.Event(),
+            device=device,
+            progress=Progress(algorithm=config.algorithm, epochs=config.method.epochs),
+        )
+        try:
+            return (await algorithm.curriculum.plan(state, 1, policy)).run
+        finally:
+            await state.close_suite()
 
 
 def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) -> Plan:
     """Return the plan, from what was found out.
 
     Args:
+        config: its run is one that an epoch plays.
         steps: environment steps of one rollout, and of one evaluation over all held-out seeds.
         tried: one step.
     """

@@ -13,6 +13,7 @@ text has to do, and that is told ("retokenised").
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,7 @@ from collab.loop.interfaces import Rollout
 from collab.loop.policy import Policy, chat_of, template_of
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template, prefix_hash
+from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.types import Prompt, PromptRef, ReplyRef, Segment, Step, Trajectory, Utterance
 
@@ -137,8 +139,25 @@ def example_builder(config: TrainingConfig, rollout: Rollout, policy: Policy) ->
         key = f"{path} {template_of(agent)}"
         chats[slot] = known[key] = known.get(key) or chat_of(agent, path)
     with RunStore.open(rollout.path).reader() as reader:
-        said = {one.id: one for one in rollout.trajectories}
+        said = _Episodes(reader)
         yield ExampleBuilder.of(RecordedRun(run=rollout.run, trajectories=said, prefix=reader.prefix), chats, config)
+
+
+class _Episodes(Mapping[str, Trajectory]):
+    """Episodes of a run by id, each read when it is asked for; the last few are kept, not all of an epoch."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self._read = functools.lru_cache(maxsize=8)(reader.trajectory)
+
+    def __getitem__(self, id: str) -> Trajectory:
+        return self._read(id)
+
+    def __iter__(self) -> Iterator[str]:
+        return (one.id for one in self._reader.episodes())
+
+    def __len__(self) -> int:
+        return len(self._reader.episodes())
 
 
 def prompt_of(

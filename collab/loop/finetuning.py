@@ -125,6 +125,7 @@ async def _finetune(state: LoopState, epoch: EpochDir, group: str, how: Finetuni
         _check_not_lost(folder)
         state.begin("training")
         folder.clear_unbegun()
+        await state.close_suite()  # no browser or phone is kept waiting while weights are trained
         # A thread of its own: the event loop goes on, shows how far it is, and hears a request to stop.
         await in_background(_train, state, folder, group, how)
     return _trained(state, folder, how)

@@ -22,7 +22,7 @@ Ranges, and what models are asked, for estimates before a training begins.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import cache
@@ -174,9 +174,7 @@ class Labels:
     """Part → SHA-256 of what it said; what has no hash here is in no proof that a resumed training ends alike."""
 
     def __post_init__(self) -> None:
-        taken = PARTS & (self.spent.keys() | self.hashes.keys())
-        if taken:
-            raise ValueError(f"labels: {', '.join(sorted(taken))} are parts of the loop; give these another name")
+        _refuse_own_parts("labels", self.spent.keys() | self.hashes.keys())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +189,20 @@ class Update:
     """By policy, what it learned from."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """For the record of the epoch, beside those of the labels."""
+    spent: Mapping[str, Usage] = field(default_factory=dict)
+    """Part of the learning that is the algorithm's own, e.g. of a value model → what it took, those of earlier
+    processes included."""
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    """Part → SHA-256 of what it wrote; so a proof that a resumed training ends alike covers it, too."""
+
+    def __post_init__(self) -> None:
+        _refuse_own_parts("update", self.spent.keys() | self.hashes.keys())
+
+
+def _refuse_own_parts(what: str, names: Collection[str]) -> None:
+    """ValueError where an algorithm gives a part the name of one of the loop's own."""
+    if taken := PARTS.intersection(names):
+        raise ValueError(f"{what}: {', '.join(sorted(taken))} are parts of the loop; give these another name")
 
 
 class Curriculum(Protocol):
@@ -298,6 +310,9 @@ class Algorithm:
     toy: ClassVar[Sequence[str]] = ()
     """Settings of its default preset, and of the run, with which a tiny training in the fake corridor does all kinds of
     its work (`collab verify-resume`)."""
+    toy_options: ClassVar[Mapping[str, Any]] = {}
+    """Those of `options` with which such a training begins although nothing was prepared for it, such as a
+    calibration."""
 
     curriculum: Curriculum
     """Without one tasks, graph and seed are drawn for each epoch (`collab.loop.phases.DrawnTasks`)."""

@@ -20,7 +20,6 @@ from typing import Any
 import collab
 from collab.config import Budget, Definition, RunConfig, without_secrets
 from collab.errors import RunFormatError, UsageError
-from collab.evaluation.metrics import Report
 from collab.evaluation.report import runs_in
 from collab.library import Library, checkpoint
 from collab.loop.checks import check_team
@@ -37,7 +36,7 @@ from collab.loop.interfaces import (
     load_config,
     options_of,
 )
-from collab.loop.phases import collect, measure, measured_episodes, paid_for
+from collab.loop.phases import HeldOutResult, collect, measure, paid_for
 from collab.loop.policy import Policy, first_policy, place_within, policy_after
 from collab.loop.record import (
     EpochDir,
@@ -50,7 +49,6 @@ from collab.loop.record import (
     best_of,
     facts_of_play,
     hash_json,
-    measured_hash,
     named_hash,
     patience_is_over,
     played_hash,
@@ -67,6 +65,7 @@ from collab.trainers.distributed import as_begun, threads_head
 from collab.trainers.launch import check_processes
 from collab.trainers.prepare import check_device, check_installed, check_reports, versions
 from collab.trust import check_trusted
+from collab.types import Usage
 from collab.utils.concurrency import Stopped
 from collab.utils.files import write_json, writing
 from collab.utils.text import amount
@@ -78,15 +77,14 @@ async def measure_start(state: LoopState, policy: Policy) -> EpochRecord:
     if folder.record.exists():
         return read_closed(state, folder)
     count_earlier(state, None, folder)
-    report = await measure(state, policy, folder) if state.config.method.held_out.before else None
-    hashes = {"evaluation": measured_hash(measured_episodes(state.config, folder.evaluation))}
-    paid = paid_for(runs_in(folder.evaluation))
+    found = await measure(state, policy, folder) if state.config.method.held_out.before else None
+    hashes = {"evaluation": named_hash({}) if found is None else found.hash}
     record = EpochRecord(
         algorithm=state.config.algorithm,
         epoch=0,
         **_weights(policy, state.folder.path),
-        success=None if report is None else Success.of(report),
-        spent={"evaluation": Spending.of(paid, state.seconds.get("evaluation"))},
+        success=None if found is None else Success.of(found.report),
+        spent={"evaluation": Spending.of(Usage() if found is None else found.spent, state.seconds.get("evaluation"))},
         hashes=hashes,
         hash=named_hash(hashes),
     )
@@ -128,36 +126,38 @@ def close_epoch(
     plan: EpochPlan,
     played: Mapping[str, Any],
     rollout: Rollout,
+    paid: Usage,
     labels: Labels,
     update: Update,
-    report: Report,
+    measured: HeldOutResult,
 ) -> EpochRecord:
     """Write the record of an epoch.
 
     Args:
         policy: that it left.
         played: `facts_of_play` of the rollout.
-        report: of the evaluation.
+        paid: for the rollout.
     """
     hashes = {
         "rollout": played_hash(rollout.trajectories),
         **labels.hashes,
         "examples": named_hash({group: one.digest for group, one in update.examples.items()}),
         "weights": named_hash({group: one.digest for group, one in update.trained.items()}),
-        "evaluation": measured_hash(measured_episodes(state.config, folder.evaluation)),
+        **update.hashes,
+        "evaluation": measured.hash,
     }
     record = EpochRecord(
         algorithm=state.config.algorithm,
         epoch=rollout.number,
         **_weights(policy, state.folder.path),
         temperature_scale=dict(plan.temperature_scale),
-        success=Success.of(report),
+        success=Success.of(measured.report),
         **played,
         metrics={**labels.metrics, **update.metrics},
         examples=dict(update.examples),
         trained=dict(update.trained),
         untrained=dict(update.untrained),
-        spent=_spent(state, folder, labels, update),
+        spent=_spent(state, paid, labels, update, measured),
         hashes=hashes,
         hash=hash_json(list(hashes.items())),
     )
@@ -175,16 +175,19 @@ def _weights(policy: Policy, root: Path) -> dict[str, Any]:
     }
 
 
-def _spent(state: LoopState, folder: EpochDir, labels: Labels, update: Update) -> dict[str, Spending]:
+def _spent(
+    state: LoopState, rollout: Usage, labels: Labels, update: Update, measured: HeldOutResult
+) -> dict[str, Spending]:
     """What the parts of an epoch took, in the order of time."""
     seconds = state.seconds
     return {
-        "rollout": Spending.of(paid_for([folder.rollout]), seconds.get("rollout")),
+        "rollout": Spending.of(rollout, seconds.get("rollout")),
         **{part: Spending.of(paid, seconds.get(part)) for part, paid in labels.spent.items()},
         "training": Spending(
             seconds=seconds.get("training"), prompt_tokens=sum(one.tokens for one in update.trained.values())
         ),
-        "evaluation": Spending.of(paid_for(runs_in(folder.evaluation)), seconds.get("evaluation")),
+        **{part: Spending.of(paid, seconds.get(part)) for part, paid in update.spent.items()},
+        "evaluation": Spending.of(measured.spent, seconds.get("evaluation")),
     }
 
 
@@ -428,6 +431,8 @@ async def _run(
             await run_epochs(state, algorithm_named(config.algorithm), records)
         except (Halted, Stopped) as why:
             stopped = str(why)
+        finally:
+            await state.close_suite()
         return TrainingResult(
             path=folder.path,
             records=tuple(records),
@@ -445,7 +450,7 @@ async def run_epochs(state: LoopState, algorithm: Algorithm, records: list[Epoch
         Halted: it stopped before its end and can be resumed.
         UsageError, RunError: as the phases of an epoch; what is there stays.
     """
-    policy = first_policy(state.config.run, state.config.method)
+    policy = state.first
     records.append(await measure_start(state, policy))
     for number in range(1, state.config.method.epochs + 1):
         if patience_is_over(records, state.config.method.patience):
@@ -471,18 +476,18 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
     tell = state.progress.tell
 
     plan = await algorithm.curriculum.plan(state, number, policy)
-    rollout, report = await collect(state, algorithm, number, plan)
-    played = facts_of_play(plan.run, rollout.trajectories, report)
-    tell(temperature_scale=dict(plan.temperature_scale), **played)
+    async with collect(state, algorithm, number, plan) as (rollout, report, paid):
+        played = facts_of_play(plan.run, rollout.trajectories, report)
+        tell(temperature_scale=dict(plan.temperature_scale), **played)
 
-    labels = await algorithm.labeller.label(state, rollout)
-    tell(metrics=dict(labels.metrics))
+        labels = await algorithm.labeller.label(state, rollout)
+        tell(metrics=dict(labels.metrics))
 
-    update = await algorithm.learner.update(state, rollout, labels, policy)
-    policy = updated_policy(state, number, policy, update.trained)
+        update = await algorithm.learner.update(state, rollout, labels, policy)
+        policy = updated_policy(state, number, policy, update.trained)
 
-    measured = await measure(state, policy, folder)
-    return close_epoch(state, folder, policy, plan, played, rollout, labels, update, measured)
+        measured = await measure(state, policy, folder)
+        return close_epoch(state, folder, policy, plan, played, rollout, paid, labels, update, measured)
 
 
 def _finish(state: LoopState, records: list[EpochRecord]) -> Summary:

@@ -25,31 +25,33 @@ multiplies the temperatures of all rollouts, also those of the first epoch.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
 from collab.config import AgentDefinition, GraphDefinition, RunConfig
 from collab.data.splits import EVALUATION_SEEDS, TrainingInstance, check_plan
+from collab.envs.base import Suite
 from collab.errors import OverlapError, RunError, RunFormatError
 from collab.evaluation.comparison import TOLERATED_FAILURES, is_spoilt
 from collab.evaluation.metrics import Report, pooled
-from collab.evaluation.report import recorded_evaluation, runs_in
+from collab.evaluation.report import EvaluatedRun, evaluation_of, recorded_run, runs_in
 from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of, sample
 from collab.library import checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.interfaces import Algorithm, EpochPlan, Rollout
-from collab.loop.policy import Policy, first_policy, playing
-from collab.loop.record import EpochDir
+from collab.loop.policy import Policy, playing
+from collab.loop.record import EpochDir, named_hash, played_hash
 from collab.loop.state import LoopState
-from collab.loop.step_budget import counted, ended_by, has_enough, report_of_counted, steps_in
-from collab.rollout.build import build_suite, draw_order, plan_episodes, splits_in
+from collab.loop.step_budget import counted, counted_names, ended_by, has_enough, report_of_counted, steps_in
+from collab.rollout.build import draw_order, plan_episodes, splits_in
 from collab.rollout.collector import Progress
-from collab.rollout.run import resume, start, stored_config
+from collab.rollout.run import Trajectories, resume, start, stored_config
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
 from collab.store.manifest import FILE, find_manifest, write_manifest
@@ -165,8 +167,8 @@ class DrawnTasks:
         """Return the run of an epoch; a graph that was drawn before is read."""
         config = state.config
         dag = draw_graph(config, number, state.folder.epoch(number), state.folder.resume)
-        scales = temperature_scales(config.method, policy, first_policy(config.run, config.method))
-        return EpochPlan(run=await rollout_config(config, number, policy, dag, scales), temperature_scale=scales)
+        scales, suite = temperature_scales(config.method, policy, state.first), await state.suite(config.run)
+        return EpochPlan(run=await rollout_config(config, number, policy, dag, scales, suite), temperature_scale=scales)
 
 
 def draw_graph(config: TrainingConfig, number: int, folder: EpochDir, next_move: str) -> Dag:
@@ -198,7 +200,7 @@ def draw(config: TrainingConfig, number: int) -> Dag:
 
 
 async def rollout_config(
-    config: TrainingConfig, number: int, policy: Policy, dag: Dag, scales: Mapping[str, float]
+    config: TrainingConfig, number: int, policy: Policy, dag: Dag, scales: Mapping[str, float], suite: Suite
 ) -> RunConfig:
     """The run of an epoch: a seed of its own, tasks in a drawn order of its own, the epoch's graph and policy.
 
@@ -207,16 +209,17 @@ async def rollout_config(
 
     Args:
         scales: slot → what its temperature is multiplied by; see `temperature_scales`.
+        suite: of the training's run (`LoopState.suite`).
     """
     run = config.run
-    tasks = (await _drawn_tasks(run, number))[: config.method.tasks]
+    tasks = _drawn_tasks(run, suite, number)[: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
     team = scale_temperatures(playing(run, policy, config.method.determinism), scales)
     team = team.model_copy(update={"tasks": tasks, "graph": graph})
     for attempt in count():
         seed = derive(run.seed, "rollout of epoch", number, attempt)
         chosen = team.model_copy(update={"seed": seed})
-        if seed not in EVALUATION_SEEDS and await _is_free(chosen):
+        if seed not in EVALUATION_SEEDS and await _is_free(chosen, suite):
             return chosen
     raise AssertionError("count ends never")
 
@@ -234,14 +237,16 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
     done = out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps)))
     if done and not rollout_report(out, steps).is_lost:
         return
-    budget, watch = state.left(), _telling(state, out, steps)
+    budget, watch, suite = state.left(), _telling(state, out, steps), await state.suite(config)
     follow(out, config, state.folder.path, state.folder.resume)
     async with ended_by(out, steps, state.stop) as ending:
         if out.exists():
-            result = await resume(out, budget=budget, watch=watch, stop=ending.stop, admit=ending.admit)
+            result = await resume(out, budget=budget, watch=watch, stop=ending.stop, admit=ending.admit, suite=suite)
         else:
             config = config.model_copy(update={"budget": budget})
-            result = await start(config, state.library, out, watch=watch, stop=ending.stop, admit=ending.admit)
+            result = await start(
+                config, state.library, out, watch=watch, stop=ending.stop, admit=ending.admit, suite=suite
+            )
     state.spend(result.progress)
     if steps is None or not has_enough(out, steps):
         state.halt(result.stopped)
@@ -258,7 +263,7 @@ def _telling(state: LoopState, out: Path, steps: int | None) -> Callable[[Progre
     return watch
 
 
-async def evaluate(state: LoopState, policy: Policy, folder: Path) -> Report:
+async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutResult:
     """Measure a policy on the held-out seeds, from wherever that stands.
 
     Where too many of its episodes broke, those are played again.
@@ -275,17 +280,32 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> Report:
     for run in runs:
         if run.path in over:
             continue
-        result = await play(run, state.library, budget=state.left(), watch=state.inner, stop=state.stop)
+        suite, budget = await state.suite(run.config), state.left()
+        result = await play(run, state.library, budget=budget, watch=state.inner, stop=state.stop, suite=suite)
         state.spend(result.progress)
         state.halt(result.stopped)
-    return recorded_evaluation(folder).report
+    return _read_measured(folder)
 
 
-async def collect(state: LoopState, algorithm: Algorithm, number: int, plan: EpochPlan) -> tuple[Rollout, Report]:
+def _read_measured(folder: Path) -> HeldOutResult:
+    """Read each run of an evaluation once."""
+    runs, hashes, spent = list[EvaluatedRun](), dict[int, str](), list[Usage]()
+    for path in runs_in(folder):
+        with RunStore.open(path).reader() as reader:
+            runs.append(recorded_run(path, reader))
+            hashes[reader.manifest.seed] = played_hash(reader.trajectories())
+            spent.append(paid(reader))
+    return HeldOutResult(report=evaluation_of(runs).report, hash=named_hash(hashes), spent=sum(spent, Usage()))
+
+
+@contextlib.asynccontextmanager
+async def collect(
+    state: LoopState, algorithm: Algorithm, number: int, plan: EpochPlan
+) -> AsyncIterator[tuple[Rollout, Report, Usage]]:
     """Play the rollout of an epoch, and let the algorithm label episodes that are over while others are played.
 
-    Returns:
-        What is learned from, and how all of it went.
+    Yields:
+        What is learned from, each episode read when it is asked for; how all of it went, and what it took.
 
     Raises:
         Halted: it stopped before its end.
@@ -296,15 +316,31 @@ async def collect(state: LoopState, algorithm: Algorithm, number: int, plan: Epo
     async with algorithm.labeller.while_playing(state, plan.run, out):
         with state.timed("rollout", whole=not (out / FILE).exists()):
             await roll_out(state, plan.run, out)
-    report = require_played(state, rollout_report(out, steps), out)
-    return Rollout(number=number, run=plan.run, path=out, trajectories=trajectories_of(out, steps)), report
+    with RunStore.open(out).reader() as reader:
+        report, names = require_played(state, report_of_counted(reader, steps), out), counted_names(reader, steps)
+        over = (one.id for one in reader.episodes() if one.state == "finished")
+        ids = tuple(id for id in over if names is None or id in names)
+        played = Trajectories(lambda: contextlib.nullcontext(reader), ids)
+        yield Rollout(number=number, run=plan.run, path=out, trajectories=played), report, paid(reader)
 
 
-async def measure(state: LoopState, policy: Policy, folder: EpochDir) -> Report:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutResult:
+    """What is recorded of an evaluation."""
+
+    report: Report
+    hash: str
+    """As `measured_hash`."""
+    spent: Usage
+
+
+async def measure(state: LoopState, policy: Policy, folder: EpochDir) -> HeldOutResult:
     """Evaluate a policy on the held-out seeds; raises as `evaluate` and `require_measured`."""
     state.begin("evaluation")
     with state.timed("evaluation", whole=not runs_in(folder.evaluation)):
-        return require_measured(state, await evaluate(state, policy, folder.evaluation), folder.evaluation)
+        found = await evaluate(state, policy, folder.evaluation)
+        require_measured(state, found.report, folder.evaluation)
+        return found
 
 
 def require_played(state: LoopState, report: Report, place: Path) -> Report:
@@ -406,21 +442,17 @@ def _read_graph(path: Path, graph: GraphDefinition) -> Dag:
     return Dag(slots=tuple(graph.slots), edges=tuple(edges))
 
 
-async def _drawn_tasks(run: RunConfig, number: int) -> list[str]:
+def _drawn_tasks(run: RunConfig, suite: Suite, number: int) -> list[str]:
     """Draw the order in which an epoch plays the tasks."""
-    suite = build_suite(run)
-    try:
-        infos = [info for info in suite.tasks() if info.name in run.tasks]
-    finally:
-        await suite.close()
+    infos = [info for info in suite.tasks() if info.name in run.tasks]
     return draw_order(infos, derive(run.seed, "tasks of epoch", number))
 
 
-async def _is_free(run: RunConfig) -> bool:
+async def _is_free(run: RunConfig, suite: Suite) -> bool:
     """Whether a run keeps away from what is kept for evaluation; always where it belongs to no split."""
     if run.split is None:
         return True
-    splits = await splits_in(run.environment_name, run.environment)
+    splits = await splits_in(run.environment_name, run.environment, suite)
     plan = [TrainingInstance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(run)]
     try:
         check_plan(splits[run.split.name], splits.values(), plan)

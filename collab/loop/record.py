@@ -242,7 +242,7 @@ class EpochRecord(Definition):
     untrained: dict[str, str] = Field(default_factory=dict)
     """By policy: why it stays what it was."""
     spent: dict[str, Spending] = Field(default_factory=dict)
-    """By part: "rollout", the parts of the algorithm's labelling, "training", "evaluation"."""
+    """By part: "rollout", the algorithm's own of labelling, "training", its own of learning, "evaluation"."""
     hashes: dict[str, str] = Field(default_factory=dict)
     """SHA-256 by part, in the order of time: what was said and done, labelled, learned and measured; see `hashing`."""
     hash: str
@@ -262,20 +262,24 @@ class Summary(Definition):
     """Run hash."""
 
 
-def facts_of_play(run: RunConfig, played: Sequence[Trajectory], rollout: Report) -> dict[str, Any]:
+def facts_of_play(run: RunConfig, played: Iterable[Trajectory], rollout: Report) -> dict[str, Any]:
     """Return what a rollout tells, as fields of a record.
 
     Args:
         played: the finished episodes that are learned from.
         rollout: how these went, and those that broke.
     """
-    found = {one.task.name for one in played}
+    found, steps, agreed = set[str](), 0, list[float]()
+    for one in played:
+        found.add(one.task.name)
+        steps += len(one.steps)
+        agreed += [step.agreement for step in one.steps if step.agreement is not None]
     return {
         "edges": list(run.graph.edges) if isinstance(run.graph.edges, list) else [],
         "played": Success.of(rollout),
         "tasks": [task for task in run.tasks if task in found],
-        "steps": sum(len(one.steps) for one in played),
-        "agreement": mean_agreement(played),
+        "steps": steps,
+        "agreement": sum(agreed) / len(agreed) if agreed else None,
     }
 
 
@@ -314,12 +318,6 @@ def patience_is_over(records: Sequence[EpochRecord], patience: int | None) -> bo
     return patience is not None and best is not None and records[-1].epoch - best >= patience
 
 
-def mean_agreement(trajectories: Iterable[Trajectory]) -> float | None:
-    """Mean of `Step.agreement` over all steps; None without any."""
-    found = [step.agreement for trajectory in trajectories for step in trajectory.steps if step.agreement is not None]
-    return sum(found) / len(found) if found else None
-
-
 def played_hash(played: Iterable[Trajectory]) -> str:
     """Return the SHA-256 of episodes, whatever their order."""
     return hash_json(sorted(trajectory_hash(one) for one in played))
@@ -327,11 +325,11 @@ def played_hash(played: Iterable[Trajectory]) -> str:
 
 def measured_hash(measured: Mapping[int, Iterable[Trajectory]]) -> str:
     """Return the SHA-256 of an evaluation: held-out seed → its episodes."""
-    return hash_json(sorted([seed, played_hash(those)] for seed, those in measured.items()))
+    return named_hash({seed: played_hash(those) for seed, those in measured.items()})
 
 
-def named_hash(digests: Mapping[str, str | None]) -> str:
-    """Return the SHA-256 of digests by name, e.g. policy → digest of its weights."""
+def named_hash(digests: Mapping[str, str | None] | Mapping[int, str]) -> str:
+    """Return the SHA-256 of digests by name, e.g. policy → digest of its weights; or by held-out seed."""
     return hash_json(sorted(digests.items()))
 
 

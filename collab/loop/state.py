@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from collab.config import Budget
+from collab.config import Budget, EnvironmentDefinition, RunConfig
+from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import TrainingConfig
+from collab.loop.policy import Policy, first_policy
 from collab.loop.record import EpochRecord, Spending, TrainingDir
+from collab.rollout.build import build_suite
 from collab.rollout.collector import USED_UP
 from collab.rollout.collector import Progress as Collecting
 from collab.types import Usage
@@ -86,6 +89,29 @@ class LoopState:
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
     """Of this epoch, by part that this process did from its beginning to its end."""
+    _first: Policy | None = None
+    _suite: tuple[tuple[str, EnvironmentDefinition], Suite] | None = None
+
+    @property
+    def first(self) -> Policy:
+        """The policy that training starts from; raises as `first_policy`."""
+        self._first = self._first or first_policy(self.config.run, self.config.method)
+        return self._first
+
+    async def suite(self, run: RunConfig) -> Suite:
+        """Return the environments of a run, built once for all parts of a training that play or look in the same."""
+        wanted = (run.environment_name, run.environment)
+        if self._suite is None or self._suite[0] != wanted:
+            await self.close_suite()
+            self._suite = wanted, build_suite(run)
+        return self._suite[1]
+
+    async def close_suite(self) -> None:
+        """Give back what the environments hold, as before weights are trained; they are built again when needed."""
+        if self._suite is not None:
+            _, suite = self._suite
+            self._suite = None
+            await suite.close()
 
     def begin(self, part: str) -> None:
         """Name what is done next, if anything may still be; raises `Halted`."""

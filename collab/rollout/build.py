@@ -553,13 +553,19 @@ def _spread(groups: Sequence[Sequence[TaskInfo]], rng: random.Random) -> list[Ta
     return [info for _, info in sorted(placed, key=lambda place: place[0])]
 
 
-async def splits_in(name: str, environment: EnvironmentDefinition) -> dict[str, Split]:
-    """The splits of an environment, whatever a run has left out of it; see `build` and `splits_of` for the errors."""
-    suite = build_environment(name, whole(environment))
+async def splits_in(name: str, environment: EnvironmentDefinition, built: Suite | None = None) -> dict[str, Split]:
+    """The splits of an environment, whatever a run has left out of it; see `build` and `splits_of` for the errors.
+
+    Args:
+        built: of this environment, looked at where nothing was left out; None builds one.
+    """
+    given = built if whole(environment) == environment else None
+    suite = given or build_environment(name, whole(environment))
     try:
         return splits_of(suite.name, suite.tasks(), environment.unseen, _place(name, environment))
     finally:
-        await suite.close()
+        if given is None:
+            await suite.close()
 
 
 def plan_episodes(config: RunConfig) -> list[Episode]:

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import datetime
 from itertools import count
@@ -42,6 +43,7 @@ from collab.rollout.build import (
 from collab.rollout.collector import Collection, Progress, collect
 from collab.rollout.episode import Admit, Episode, Stage
 from collab.store.manifest import Manifest
+from collab.store.reader import RunReader
 from collab.store.run import RunRecorder, RunStore, RunWriter
 from collab.store.usage import paid
 from collab.trust import check_trusted
@@ -73,7 +75,7 @@ class RunResult:
     @property
     def trajectories(self) -> Sequence[Trajectory]:
         """All episodes that are over, in the order of the plan; each is read from the run when it is asked for."""
-        return _Trajectories(self.path, tuple(one.id for one in self.report.results))
+        return Trajectories(RunStore.open(self.path).reader, tuple(one.id for one in self.report.results))
 
     def __str__(self) -> str:
         told = [f"success {self.report.planned}"]
@@ -88,17 +90,21 @@ class RunResult:
         return f"<RunResult {self.path}: {self.label}{mark}, success {self.report.planned}{stopped}>"
 
 
-class _Trajectories(Sequence[Trajectory]):
-    """Episodes of a run by id, none of which is kept in memory."""
+class Trajectories(Sequence[Trajectory]):
+    """Episodes of a run by id, none of which is kept in memory.
 
-    def __init__(self, path: Path, ids: tuple[str, ...]) -> None:
-        self._path, self._ids = path, ids
+    Args:
+        opened: gives the reader of the run for each pass over them.
+    """
+
+    def __init__(self, opened: Callable[[], AbstractContextManager[RunReader]], ids: tuple[str, ...]) -> None:
+        self._opened, self._ids = opened, ids
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def __iter__(self) -> Iterator[Trajectory]:
-        with RunStore.open(self._path).reader() as reader:
+        with self._opened() as reader:
             for id in self._ids:
                 yield reader.trajectory(id)
 
@@ -110,8 +116,9 @@ class _Trajectories(Sequence[Trajectory]):
 
     def __getitem__(self, index: int | slice) -> Trajectory | Sequence[Trajectory]:
         if isinstance(index, slice):
-            return _Trajectories(self._path, self._ids[index])
-        return next(iter(_Trajectories(self._path, (self._ids[index],))))
+            return Trajectories(self._opened, self._ids[index])
+        with self._opened() as reader:
+            return reader.trajectory(self._ids[index])
 
 
 async def start(
@@ -123,10 +130,12 @@ async def start(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
     admit: Admit | None = None,
+    suite: Suite | None = None,
 ) -> RunResult:
     """Play a new run into the directory `out`.
 
     Args:
+        suite: the run's environments where they are built already, and stay open; None builds them.
         tell: called with each line that `foresee` finds, before anything is played.
         stop: set from outside to end the run at once, resumable.
         admit: asked before an episode is begun and before each of its steps, which wait for the answer; None begins
@@ -137,7 +146,7 @@ async def start(
         StoreFailure: the run cannot be written; what was recorded stays.
     """
     config = without_secrets(config if config.prompts else with_prompts(config, library))
-    async with _stage_set(config) as (suite, team):
+    async with _stage_set(config, suite) as (suite, team):
         config, capabilities = await unless_stopped(_fitting(config, suite, team), stop, _PROBING)
         for line in foresee(config, suite):
             tell(line)
@@ -188,12 +197,13 @@ async def resume(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
     admit: Admit | None = None,
+    suite: Suite | None = None,
 ) -> RunResult:
     """Go on with a run where it stopped or died.
 
     Args:
         budget: what may be spent from here on; None grants the run's own budget once more.
-        stop: as of `start`, like `admit`.
+        stop: as of `start`, like `admit` and `suite`.
 
     Raises:
         RunFormatError: it cannot be read, or its environment or a policy is not the one it was recorded with.
@@ -202,7 +212,7 @@ async def resume(
     config = stored_config(path)
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
-    async with _stage_set(config) as (suite, team):
+    async with _stage_set(config, suite) as (suite, team):
         _check_version(path, suite)
         # A server that does not answer is found before anything is begun.
         capabilities = await unless_stopped(team.probe(), stop, _PROBING)
@@ -265,9 +275,9 @@ def default_out(config: RunConfig) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _stage_set(config: RunConfig) -> AsyncIterator[tuple[Suite, Team]]:
-    """Build the suite and the team, and give back what they hold."""
-    suite = build_suite(config)
+async def _stage_set(config: RunConfig, given: Suite | None = None) -> AsyncIterator[tuple[Suite, Team]]:
+    """Build the suite and the team, and give back what they hold; a suite that was given stays open."""
+    suite = given or build_suite(config)
     try:
         team = build_team(config)
         try:
@@ -277,7 +287,8 @@ async def _stage_set(config: RunConfig) -> AsyncIterator[tuple[Suite, Team]]:
         finally:
             await team.close()
     finally:
-        await suite.close()
+        if given is None:
+            await suite.close()
 
 
 async def _fitting(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab.config import Budget, RunConfig
+from collab.envs.base import Suite
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.metrics import Report
 from collab.evaluation.report import Evaluation, evaluation_of, recorded_run, runs_in
@@ -166,17 +167,18 @@ async def play(
     tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
+    suite: Suite | None = None,
 ) -> RunResult:
     """Start a run of a series, or go on with it; raises as `collab.rollout.run.start` and `resume` do.
 
     Args:
         budget: what it may spend from here on.
-        tell: as of `collab.rollout.run.start`.
+        tell: as of `collab.rollout.run.start`, like `suite`.
     """
     if run.begun:
-        return await resume(run.path, budget=budget, watch=watch, stop=stop)
+        return await resume(run.path, budget=budget, watch=watch, stop=stop, suite=suite)
     config = run.config.model_copy(update={"budget": budget})
-    return await start(config, library, run.path, tell=tell, watch=watch, stop=stop)
+    return await start(config, library, run.path, tell=tell, watch=watch, stop=stop, suite=suite)
 
 
 def left_of(budget: Budget, progress: Progress) -> Budget | None:

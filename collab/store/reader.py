@@ -148,7 +148,7 @@ class RunReader:
         RunFormatError: the directory is no run, cannot be read, or is of a newer major version.
     """
 
-    def __init__(self, directory: Path, *, spare: Path | None = None) -> None:
+    def __init__(self, directory: Path, *, spare: Path | None = None, manifest: Manifest | None = None) -> None:
         self.directory = directory
         self._spare = spare
         self._mutex = threading.RLock()
@@ -159,7 +159,7 @@ class RunReader:
         except OSError as error:
             raise RunFormatError(f"{error.filename or directory}: cannot be read: {error.strerror or error}") from None
         self._head_problem: Problem | None = None
-        self.manifest = self._read_head()
+        self.manifest = manifest or self._read_head()
 
     def refresh(self) -> int:
         """Take in what was written since; returns the number of new events."""

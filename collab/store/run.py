@@ -414,10 +414,14 @@ class Silent:
         """Keep nothing."""
 
 
+@dataclass(frozen=True)
 class RunStore(RunDir):
     """One run directory, made by `create` or `open`. Its head is a `Manifest`."""
 
     HEAD, NOUN, COMMAND = FILE, "run", "collab runs resume"
+
+    manifest: Manifest | None = None
+    """The head as `open` read it; None where nobody has read it."""
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunStore:
@@ -441,8 +445,7 @@ class RunStore(RunDir):
         Raises:
             RunFormatError: there is no run, or a newer major version wrote it.
         """
-        find_manifest(path)
-        return cls(path)
+        return cls(path, manifest=find_manifest(path))
 
     def writer(self) -> RunWriter:
         """The run's only writer; takes a stopped or dead run up again. Raises as `RunWriter` does."""
@@ -450,4 +453,4 @@ class RunStore(RunDir):
 
     def reader(self) -> RunReader:
         """The run as it is now. Raises as `RunReader` does."""
-        return RunReader(self.path)
+        return RunReader(self.path, manifest=self.manifest)

@@ -49,7 +49,7 @@ from collab.loop.phases import each_trajectory, measured_episodes
 from collab.loop.record import TrainingDir, measured_hash, played_hash, read_record
 from collab.loop.state import Progress
 from collab.seeds import derive, generator
-from collab.testing.toy_team import found_school, lenient_options, small_training, write_library
+from collab.testing.toy_team import found_school, small_training, write_library
 from collab.trainers.prepare import check_installed
 from collab.utils.files import writing
 
@@ -263,7 +263,7 @@ def _train(config: TrainingConfig, out: Path, seen: Callable[[Progress | None, s
         result = asyncio.run(resume(out, device="cpu", watch=watch))
     else:
         torch.set_num_threads(threads)
-        options = lenient_options(config.algorithm)
+        options = algorithm_named(config.algorithm).toy_options
         result = asyncio.run(start(config, out, options=options, device="cpu", watch=watch))
     sys.settrace(None)
     if result.stopped is not None:

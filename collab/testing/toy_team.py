@@ -86,11 +86,6 @@ async def small_training(
     return await configure(library, method=method, settings=[*own, *settings], **asked)
 
 
-def lenient_options(algorithm: str) -> dict[str, bool]:
-    """Return options of `collab.loop.loop.start`: nobody calibrated a critic for a toy, where there is one."""
-    return {"anyway": True} if "anyway" in algorithm_named(algorithm).options else {}
-
-
 def teach(base: Path, out: Path) -> Path:
     """Fine-tune a checkpoint on the lessons, into `out`/sft; returns the new one."""
     recipe = override(load_preset("pocket").recipe("sft"), _LESSONS)

@@ -269,6 +269,7 @@ def run_row(root: ListedRun, run: OpenRun) -> RunRow:
         kind="run",
         unreadable=None,
         command=short(manifest.command),
+        algorithm="",
         environment=short(manifest.environment),
         graph=short(manifest.graph),
         agents=short(manifest.agents),
@@ -308,6 +309,7 @@ def unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
         kind=root.kind,
         unreadable=str(why),
         command="",
+        algorithm="",
         environment="",
         graph="",
         agents="",
@@ -343,13 +345,15 @@ def training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]]) -> 
     rollouts = [row for part, row in parts if part.role == "rollout" and row.unreadable is None]
     measured = [row for part, row in parts if part.role == "evaluation" and row.unreadable is None]
     head, records = head_of(root.path)[0], records_of(root.path)[0]
-    run, method = (_mapping(_mapping(head.get("config")).get(part)) for part in ("run", "method"))
+    config = _mapping(head.get("config"))
+    run, method = (_mapping(config.get(part)) for part in ("run", "method"))
     empty = unreadable_row(root, CollabError())
     first = rows[0] if rows else empty
     return replace(
         empty,
         unreadable=None,
         command="train",
+        algorithm=short(_named(config, "algorithm")),
         environment=first.environment or short(_named(run, "environment_name")),
         graph=first.graph or short(_named(run, "graph_name")),
         agents=first.agents,

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from collab.algorithms.filtered_bc.algorithm import FilteredBC
 from collab.cli.main import main
+from collab.cli.options import Algo
 from collab.errors import ConfigError
 from collab.loop import interfaces
-from collab.loop.interfaces import Algorithm, Labels, algorithm_named, options_of
+from collab.loop.interfaces import Algorithm, Labels, Update, algorithm_named, options_of
 from collab.loop.record import EpochRecord, TrainingDir
-from collab.testing.toy_team import lenient_options, small_training, write_library
+from collab.rollout.build import BUILT_IN
+from collab.testing.toy_team import small_training, write_library
 from collab.utils.files import write_json
 
 
@@ -56,7 +59,13 @@ def test_an_algorithm_that_is_not_installed_is_named_with_its_file(
 
 @pytest.mark.parametrize("name", ["collabuiagents", "filtered-bc"])
 def test_what_a_toy_is_begun_with_every_algorithm_takes(name: str) -> None:
-    options_of(algorithm_named(name), lenient_options(name))
+    known = algorithm_named(name)
+    options_of(known, known.toy_options)
+
+
+def test_the_help_of_a_training_names_every_built_in_algorithm() -> None:
+    _, asked = get_args(Algo)
+    assert not [name for name in BUILT_IN["algorithms"] if name not in asked.help]
 
 
 def test_an_option_that_an_algorithm_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,3 +99,5 @@ def test_an_algorithm_without_its_parts_is_refused(monkeypatch: pytest.MonkeyPat
 def test_labels_cannot_take_the_names_of_the_loops_own_parts() -> None:
     with pytest.raises(ValueError, match="rollout are parts of the loop"):
         Labels(hashes={"rollout": "0"})
+    with pytest.raises(ValueError, match="weights are parts of the loop"):
+        Update(trained={}, untrained={}, examples={}, hashes={"weights": "0"})

@@ -108,9 +108,11 @@ def test_the_list_knows_trainings_and_transfers(collab: Command) -> None:
     }
     assert told["runs/moved"] == ("transfer", 2, 2, "parts", "finished")
     assert told["runs/trained"] == ("train", 0, 1, "epochs", "stopped")
+    assert (rows["runs/trained"]["algorithm"], rows["runs/moved"]["algorithm"]) == ("collabuiagents", None)
     assert told["runs/seeds/seed-31"] == ("eval", 3, 3, "episodes", "finished")
     out = collab("runs", "list", "runs")[1]
     assert "0/1 epoch " in out
+    assert "train collabuiagents" in out
     assert "2/2 parts" in out
 
 

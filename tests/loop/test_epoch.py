@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,17 @@ from typing import Any
 import pytest
 
 import collab.loop.phases as playing_epochs
+import collab.loop.state
+import collab.store.manifest
+import collab.store.reader
+from collab.algorithms.filtered_bc.algorithm import FilteredBC, ImitationLearner
 from collab.config import RunConfig, run_config
 from collab.errors import RunError
 from collab.evaluation.metrics import Rate, Report
 from collab.library import Library
+from collab.loop.interfaces import Labels, Rollout, Update
+from collab.loop.loop import resume
+from collab.loop.loop import start as train
 from collab.loop.phases import (
     evaluate,
     require_measured,
@@ -23,6 +31,8 @@ from collab.loop.phases import (
     settled,
     trajectories_of,
 )
+from collab.loop.policy import Policy
+from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.loop.step_budget import steps_in
 from collab.rollout.build import resolved, with_prompts
@@ -30,6 +40,8 @@ from collab.rollout.collector import Progress
 from collab.rollout.run import start
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
+from collab.testing.kill_resume import compared
+from collab.types import Usage
 
 
 async def breaking(library: Library, *settings: str, seed: int = 0) -> RunConfig:
@@ -106,7 +118,7 @@ def test_what_broke_in_a_measurement_is_played_again_and_nothing_else(
 
     def measured() -> Report:
         loop = process(config, tmp_path)
-        report: Report = asyncio.run(evaluate(loop, None, folder))
+        report: Report = asyncio.run(evaluate(loop, None, folder)).report
         return require_measured(loop, report, folder)
 
     with pytest.raises(RunError, match="2 of 4 episodes broke"):
@@ -153,3 +165,65 @@ def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
         asyncio.run(roll_out(process(configured(f"steps={steps}"), tmp_path), run, out))
         assert (seen[-1].wanted_steps, seen[-1].steps_before) == (steps, before)
         assert steps <= before + seen[-1].steps == steps_in(out)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_epoch_builds_environments_once_and_opens_a_run_once_for_each_that_reads_it(
+    schooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From what checks before it (two suites) to the evaluation behind it; training gives the environments back."""
+    counts = Counter[str]()
+
+    def counted(owner: Any, name: str, what: str) -> None:
+        known = getattr(owner, name)
+
+        def count(*asked: Any, **named: Any) -> Any:
+            counts[what] += 1
+            return known(*asked, **named)
+
+        monkeypatch.setattr(owner, name, count)
+
+    config = schooled("epochs=1")
+    counted(CorridorSuite, "__init__", "suites")
+    counted(RunStore, "open", "runs opened")
+    counted(collab.store.manifest, "read_manifest", "heads read")
+    counted(collab.store.reader, "read_manifest", "heads read")
+    counted(collab.loop.state, "first_policy", "first policies")
+    result = asyncio.run(train(config, tmp_path / "run", options={"anyway": True}, device="cpu"))
+    assert result.stopped is None
+    assert counts == {"suites": 4, "runs opened": 8, "heads read": 14, "first policies": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_a_learner_wrote_beside_policies_is_recorded_and_compared(
+    schooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with a value model of its own, which trains nothing else."""
+
+    class ValueLearner(ImitationLearner):
+        async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
+            assert [one.id for one in rollout.trajectories] == [one.id for one in trajectories_of(rollout.path)]
+            return Update(
+                trained={},
+                untrained={"shared": "the value model alone learns"},
+                examples={},
+                metrics={"value_loss": 0.5},
+                spent={"value": Usage(calls=3, prompt_tokens=20, completion_tokens=0, cost_usd=0.25)},
+                hashes={"value": "v" * 64},
+            )
+
+    class Valued(FilteredBC):
+        learner = ValueLearner()
+
+    monkeypatch.setattr("collab.loop.loop.algorithm_named", lambda name: Valued())
+    config, out = schooled("epochs=1", algorithm="filtered-bc"), tmp_path / "run"
+    begun = asyncio.run(train(config, out, device="cpu"))
+    again = asyncio.run(resume(out))
+    assert begun.records == again.records
+    record = again.records[1]
+    assert list(record.hashes) == ["rollout", "examples", "weights", "value", "evaluation"]
+    assert (record.spent["value"].calls, record.spent["value"].cost_usd) == (3, 0.25)
+    assert record.metrics == {"value_loss": 0.5}
+    assert (1, "value") in [(one.epoch, one.part) for one in compared(TrainingDir(out), TrainingDir(out)) if one.same]

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
 from collab.algorithms.collabuiagents.estimate import (
     _trained,
     adversary_questions,
@@ -22,8 +23,10 @@ from collab.config import AgentDefinition, PartDefinition, SamplingDefinition, r
 from collab.data.tokenize import EncodedExample, turn_end
 from collab.library import Library
 from collab.loop.estimate import Plan, Probe, _cost, _played, _until, format_plan, plan, planned
-from collab.loop.interfaces import NONE_ASKED, LabelEstimate, Questions, Range, TriedStep
+from collab.loop.interfaces import NONE_ASKED, EpochPlan, LabelEstimate, Questions, Range, TriedStep
+from collab.loop.phases import DrawnTasks
 from collab.loop.policy import Policy
+from collab.loop.state import LoopState
 from collab.models.tokenizer import ChatTokenizer
 from collab.preferences.registry import AdversaryChoice
 from collab.rewards.base import cases
@@ -99,6 +102,33 @@ def test_a_plan_by_hand(configured) -> None:
     assert found.usd == Range(low=0, high=0)
     # Two checkpoints of 1,000 numbers in four bytes, and three states of 12 bytes for each while one is trained.
     assert found.disk == Range(low=3000 * 40, high=3000 * 120 + 2 * 4000 + 3 * 12000)
+
+
+def test_a_plan_asks_the_curriculum_of_the_algorithm(
+    configured, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that plays a single episode where the method says two."""
+    config = configured()
+    stepped = made(configured).probe
+
+    class OneEpisode(DrawnTasks):
+        async def plan(self, state: LoopState, number: int, policy: Policy) -> EpochPlan:
+            drawn = await super().plan(state, number, policy)
+            return replace(drawn, run=drawn.run.model_copy(update={"episodes": 1}))
+
+    class Short(CollabUIAgents):
+        curriculum = OneEpisode()
+        learner = SimpleNamespace(check=lambda config: None)  # type: ignore[assignment]
+
+    async def tried(config, run, *rest) -> Probe:
+        assert run.episodes == 1
+        return stepped
+
+    monkeypatch.setattr("collab.loop.estimate.algorithm_named", lambda name: Short())
+    monkeypatch.setattr("collab.loop.estimate.probe", tried)
+    found = asyncio.run(plan(config, library))
+    assert found.episodes == 2 * 1 + 3 * 2
+    assert found.steps == Range(low=2, high=6)
 
 
 def test_the_text_names_one_likely_time_beside_the_range(configured) -> None:

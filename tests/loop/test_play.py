@@ -9,7 +9,7 @@ from collab.data.splits import EVALUATION_SEEDS, kept_instances
 from collab.loop.phases import _is_moved, draw, draw_graph, paid_for, rollout_config
 from collab.loop.policy import first_policy
 from collab.loop.record import TrainingDir
-from collab.rollout.build import plan_episodes
+from collab.rollout.build import build_suite, plan_episodes
 
 
 def test_every_epoch_has_a_graph_of_its_own(configured) -> None:
@@ -35,7 +35,10 @@ def test_a_graph_is_written_before_anybody_plays_and_stays(configured, tmp_path)
 def test_epochs_play_other_instances_and_none_that_is_kept(configured) -> None:
     config = configured()
     policy = first_policy(config.run, config.method)
-    runs = [asyncio.run(rollout_config(config, number, policy, draw(config, number), {})) for number in (1, 1, 2)]
+    suite = build_suite(config.run)
+    runs = [
+        asyncio.run(rollout_config(config, number, policy, draw(config, number), {}, suite)) for number in (1, 1, 2)
+    ]
     assert runs[0] == runs[1]
     assert runs[0].seed != runs[2].seed
     for run in runs:
@@ -48,7 +51,10 @@ def test_which_tasks_come_first_differs_by_epoch(configured) -> None:
     """An epoch may play fewer episodes than there are tasks; over many epochs each comes up."""
     config = configured(tasks=("all",), split=None)
     policy = first_policy(config.run, config.method)
-    orders = [asyncio.run(rollout_config(config, one, policy, draw(config, one), {})).tasks for one in range(1, 12)]
+    suite = build_suite(config.run)
+    orders = [
+        asyncio.run(rollout_config(config, one, policy, draw(config, one), {}, suite)).tasks for one in range(1, 12)
+    ]
     assert {order[0] for order in orders} == {"PressButton", "TypeWord", "OpenDoors"}
 
 

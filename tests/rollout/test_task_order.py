@@ -18,7 +18,7 @@ from collab.loop.configure import configure
 from collab.loop.interfaces import algorithm_named, load_method
 from collab.loop.phases import draw, rollout_config
 from collab.loop.policy import first_policy
-from collab.rollout.build import draw_order
+from collab.rollout.build import build_suite, draw_order
 from collab.rollout.run import start
 
 INFOS = {info.name: info for info in SimPhoneSuite().tasks()}
@@ -90,7 +90,7 @@ def test_what_an_epoch_draws_is_what_its_rollout_plays(tmp_path: Path) -> None:
     policy = first_policy(config.run, config.method)
     drawn = []
     for number in (1, 2):
-        run = asyncio.run(rollout_config(config, number, policy, draw(config, number), {}))
+        run = asyncio.run(rollout_config(config, number, policy, draw(config, number), {}, build_suite(config.run)))
         shows = run.agents["ada"].model_copy(update={"kind": "rehearsal", "options": {}})
         limits = run.environment.model_copy(update={"limits": Limits(max_steps=1)})
         short = run.model_copy(update={"episodes": 4, "agents": {"ada": shows}, "environment": limits})

@@ -50,6 +50,7 @@ def make_row(**changes: object) -> RunRow:
         "kind": "training",
         "unreadable": None,
         "command": "train",
+        "algorithm": "collabuiagents",
         "environment": "androidworld[simphone]",
         "graph": "team",
         "agents": "pocket",

@@ -34,7 +34,11 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     shutil.copytree(recorded, folder.epoch(1).evaluation / "seed-30")
     folder.write(
         {
-            "config": {"method": {"epochs": 2}, "run": {"seed": 5, "sampling_seed": 1}},
+            "config": {
+                "algorithm": "collabuiagents",
+                "method": {"epochs": 2},
+                "run": {"seed": 5, "sampling_seed": 1},
+            },
             "created": "2026-11-22T00:00:00.000Z",
         }
     )
@@ -71,6 +75,7 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     )
     inspector = Inspector([tmp_path], spares=tmp_path / "spares")
     (row,) = inspector.runs().runs
+    assert (row.command, row.algorithm) == ("train", "collabuiagents")
     assert (row.kind, row.planned, row.done, row.success.successes) == ("training", 2, 1, 2)
     assert row.seed == "5 (sampled with 1)"
     played = [inspector.row(part.id) for part in inspector.run(row.id).parts]

@@ -205,6 +205,8 @@ async def _label(config: CollabConfig, tried: TriedStep) -> tuple[float | None, 
         await pair(state, tried.run, tried.out, [tried.trajectory], labels)
     except Halted as why:
         raise RunError(f"the one step that is tried: {why}") from None
+    finally:
+        await state.close_suite()
     return state.seconds["critic"], state.seconds["adversary"]
 
 

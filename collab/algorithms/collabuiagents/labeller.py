@@ -89,15 +89,12 @@ async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Tr
         StoreFailure: the judgements cannot be written.
     """
     state.begin("critic")
-    suite = build_suite(run)
+    suite = await state.suite(run)
     with state.timed("critic", whole=NAME not in labellings(out) or "critic" in state.seconds):
-        try:
-            if _is_left(out, played, suite):
-                told = await _label(state, run, out, played, suite)
-                state.spend(told.spent)
-                state.halt(told.stopped)
-        finally:
-            await suite.close()
+        if _is_left(out, played, suite):
+            told = await _label(state, run, out, played, suite)
+            state.spend(told.spent)
+            state.halt(told.stopped)
     labels = read_labels(out, NAME)
     state.halt(_mostly_unjudged(labels, out))
     return labels
@@ -400,12 +397,9 @@ async def pair(
     """
     if not _is_paired(out):
         state.begin("adversary")
-        suite = build_suite(run)
+        suite = await state.suite(run)
         with state.timed("adversary", whole=not (out / PROPOSALS).exists()):
-            try:
-                await _pair(state, run, out, played, labels, suite)
-            finally:
-                await suite.close()
+            await _pair(state, run, out, played, labels, suite)
     return read_pairs(out, NAME)
 
 

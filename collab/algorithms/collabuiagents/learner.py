@@ -36,14 +36,13 @@ from collab.loop.example_store import Examples, draw_older, examples_file, store
 from collab.loop.examples import ExampleBuilder, Target, example_builder
 from collab.loop.finetuning import Finetuning, finetune, task_of_epoch
 from collab.loop.interfaces import Labels, Rollout, Update
-from collab.loop.policy import Policy, first_policy
+from collab.loop.policy import Policy
 from collab.loop.record import ExampleCounts, TrainingDir
 from collab.loop.state import LoopState
 from collab.preferences.pairs import sureness
 from collab.rewards.base import Judgement, cases
 from collab.rewards.credit import BEHIND_ERROR, JudgedStep, behind_errors, rewarded
 from collab.rewards.labels import LabelSet
-from collab.rollout.build import build_suite
 from collab.trainers.prepare import Prepared, Task, prepare
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
 from collab.trainers.trajectory_dpo import TrajectoryRows, prepare_trajectories
@@ -310,12 +309,9 @@ async def write_examples(state: LoopState, rollout: Rollout, labels: Labels, pol
     if counts is not None:
         return counts
     state.begin("examples")
-    suite = build_suite(rollout.run)
-    try:
-        with example_builder(config, rollout, policy) as builder:
-            made = examples_of(rollout, labels.value, suite.space, builder)
-    finally:
-        await suite.close()
+    suite = await state.suite(rollout.run)
+    with example_builder(config, rollout, policy) as builder:
+        made = examples_of(rollout, labels.value, suite.space, builder)
     return store_examples(config, folder, number, made)
 
 
@@ -371,7 +367,7 @@ def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prep
         rows = read_data([epoch.examples / group], ("demonstration",)).rows
         task = task_of_epoch(state, number, group, policy, rewarded_recipe(recipe), "sft")
         return prepare(task, rows, processes=method.processes, fits=True)
-    task = _compared(config, policy, group, task_of_epoch(state, number, group, policy, recipe, "dpo"))
+    task = _compared(config, state.first, policy, group, task_of_epoch(state, number, group, policy, recipe, "dpo"))
     if method.objective == "trajectory-dpo":
         counts = (stored(epoch.examples, CollabCounts) or {})[group]
         file = examples_file(state.folder, number, group, FILES[method.objective])
@@ -381,9 +377,9 @@ def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prep
     )
 
 
-def _compared(config: CollabConfig, policy: Policy, group: str, task: Task) -> Task:
+def _compared(config: CollabConfig, first: Policy, policy: Policy, group: str, task: Task) -> Task:
     """The task with what preferences are compared with: the first policy, or the one that the epoch begins with."""
-    slots, first = config.groups[group], first_policy(config.run, config.method)
+    slots = config.groups[group]
     if config.method.reference == "previous":
         return replace(task, reference_adapter=policy.adapter_of(slots))
     other = first.of(slots) if first.of(slots) != task.base else None

@@ -51,6 +51,8 @@ class RunRow:
     unreadable: str | None
     """Why nothing of it can be read; then all below is empty, 0 or None."""
     command: str
+    algorithm: str
+    """That trains; empty for a run."""
     environment: str
     graph: str
     agents: str

@@ -97,7 +97,7 @@ function head(id, view, trail, found, labels) {
     h(
       "p",
       { class: "muted" },
-      run.kind === "training" ? "training" : said(run.command),
+      run.kind === "training" ? ["training by ", said(run.algorithm)] : said(run.command),
       " · ",
       said(run.environment),
       " · ",

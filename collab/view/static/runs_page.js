@@ -95,7 +95,7 @@ function table(runs, draw) {
 
 /** @param {any} run */
 function isWanted(run) {
-  const words = `${run.path}\n${run.environment}\n${run.graph}\n${run.agents}\n${run.command}`.toLowerCase();
+  const words = `${run.path}\n${run.environment}\n${run.graph}\n${run.agents}\n${run.command}\n${run.algorithm}`.toLowerCase();
   return words.includes(choice.words) && (!choice.status || run.status === choice.status);
 }
 
@@ -150,7 +150,7 @@ function name(run) {
     h(
       "small",
       { class: "muted under" },
-      run.kind === "training" ? "training" : said(run.command),
+      run.kind === "training" ? ["training by ", said(run.algorithm)] : said(run.command),
       run.privileged && " · rehearsal: not a language model",
       run.problems > 0 && ` · ${plural(run.problems, "problem")}`,
     ),
