@@ -16,7 +16,7 @@ Each may be killed anywhere: what is there is read, what was begun is resumed, w
 found by its name: a built-in one (`collab.rollout.build.BUILT_IN`), or an entry point of the group `collab.algorithms`
 that names its class. docs/algorithms.md shows one.
 
-Ranges, and what models are asked, for estimates before a training begins.
+For `--plan`, the module also holds `Range` and `Questions`: what a training will take, between a low and a high number.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def wanted(step: JudgedStep, sources: Sources, seed: int) -> tuple[CellRef, ...]
 def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
     """The pairs of one state: at most one per rewarded cell, and one correction per cell that erred.
 
-    Negatives are looked at again (`lint.refusal`), for another critic may have rewarded what they do.
+    Negatives are checked again (`collab.preferences.negatives.refusal`): another critic may have rewarded their action.
 
     Args:
         seed: of the run.

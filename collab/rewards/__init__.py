@@ -1,9 +1,13 @@
-"""Who deserves what: judging single actions and proposing worse ones (CollabUIAgents, section 3.2).
+"""Rewards: critics score single actions, and their scores become rewards (CollabUIAgents, section 3.2).
 
-    case        a recorded step, and the way back into its state
-    critic      how good each cell's action is             → judgement      oracle, outcome, llm
-    adversary   a plausible reply that is worse            → negative       sampler, llm, mixture
-    pairs       rewarded replies against worse ones        → pairs          adversary, contrast, correction; trajectory
+    base            `Critic` turns a `CriticInput` (a recorded step) into a `Judgement`
+    oracle          by doing each action in the very state; outcome: by how the episode ended
+    llm             by asking a language model; reward_model: by a scoring checkpoint
+    credit          a judgement as rewards per cell, with the method's threshold
+    labels          judgements beside a run; labelling: label a run, many steps at once
+    calibration/    how far a critic can be trusted, measured on steps of known worth
+    registry        a critic from its agents file
 
-The exact parts ask the environment itself, by forking or rebuilding its state and looking at the rest of the solution.
+The exact parts ask the environment itself: they fork or rebuild its state and look at the rest of the solution.
+Adversaries and preference pairs are in `collab.preferences`.
 """

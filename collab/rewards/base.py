@@ -7,11 +7,13 @@
     oracle     by doing each action in the very state                        collab.rewards.oracle
     outcome    by how the episode ended                                      collab.rewards.outcome
     llm        by asking a language model (CollabUIAgents, eq. 6)            collab.rewards.llm
+    model      by a scoring checkpoint                                       collab.rewards.reward_model
 
 A critic never guesses: a cell that it cannot judge is *missing*, with the cause in words, and earns neither a reward
 nor a place in a pair. ⌈score − 0.5⌉ is `CellReward.reward`: 1 iff score > 0.5, so exactly one half earns nothing.
+A training counts with its own threshold instead (`collab.rewards.credit.with_reward`; 0.5 by default).
 
-A recorded step as a judge sees it.
+A `CriticInput` is a recorded step as a critic sees it:
 
     for trajectory in reader.trajectories():
         for case in cases(trajectory, suite.space, states):

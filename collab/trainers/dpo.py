@@ -3,7 +3,7 @@
     trainer = SharedPrefixDPOTrainer(model=model, args=DPOConfig(…), train_dataset=pairs, states=states, …)
 
 Configuration, loss, anchor (`loss_type=["sigmoid", "sft"]`), reference, adapters, callbacks and metrics are TRL's.
-Three things differ:
+Four things differ:
 
     packed passes       `collab.trainers.prefix_sharing`; with K pairs of a state 2K(P + C) tokens become P + 2KC
     whole states        a micro-batch holds all pairs of a state, or of several
