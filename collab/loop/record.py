@@ -74,6 +74,7 @@ class TrainingDir(RunDir):
     """A training on disk."""
 
     HEAD, NOUN, FORMAT, COMMAND = FILE, "training", 3, "collab train --resume"
+    LISTED = True
 
     def epoch(self, number: int) -> EpochDir:
         """One epoch; its directory need not exist."""

@@ -212,6 +212,8 @@ class RunDir:
     """Version of the head and of what lies beside it."""
     COMMAND: ClassVar[str]
     """Resumes it, with the directory behind, e.g. "collab train --resume"."""
+    LISTED: ClassVar[bool] = False
+    """Whether `collab runs list` shows it."""
 
     path: Path
     whole: str | None = None
@@ -313,11 +315,12 @@ class RunDir:
     def read_as(self, kind: TypeAdapter[ContentT]) -> ContentT:
         """Return the head as what it is; RunFormatError also where it does not fit."""
         missing = f"no {self.HEAD} in it, so it is no {self.NOUN}" if self.path.exists() else "no such directory"
+        found_by = "; see them with: collab runs list" if self.LISTED else ", as it was given to --out"
         return read_versioned(
             self.file,
             kind,
             readable=self.FORMAT,
-            absent=f"{self.path}: {missing}; name the directory of a {self.NOUN}, as it was given to --out",
+            absent=f"{self.path}: {missing}; name the directory of a {self.NOUN}{found_by}",
             otherwise=f"; resume it with the Collab version that wrote it, or begin another {self.NOUN}",
         )
 

@@ -27,6 +27,7 @@ class FinetuneDir(RunDir):
     """A fine-tuning run on disk."""
 
     HEAD, NOUN, FORMAT, COMMAND = "finetune.json", "fine-tuning run", 1, "collab finetune --resume"
+    LISTED = True
 
     @property
     def final(self) -> Path:

@@ -231,6 +231,7 @@ class TransferDir(RunDir):
     """A transfer on disk."""
 
     HEAD, NOUN, FORMAT, COMMAND = FILE, "transfer", 3, "collab transfer --resume"
+    LISTED = True
 
     @property
     def result(self) -> Path:

@@ -32,7 +32,7 @@ class Critic:
 
 @pytest.fixture
 def run(corridor, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
-    shutil.copytree(corridor[1], tmp_path / "run")
+    shutil.copytree(corridor[1], tmp_path / "run", ignore=shutil.ignore_patterns("labels"))
     return tmp_path / "run"
 
 

@@ -66,7 +66,7 @@ class Player:
 
     async def start(self, name: str = "page") -> Observation:
         """Show the page: in the tab that is open already, which takes far less long than a fresh window."""
-        if not self.can_go_on or name != "page":
+        if not self.can_go_on or name != "page" or len(self.seen.tabs) != 1:
             self.seen = await self.environment.reset(self.suite.instance(name, seed=0))
             self.can_go_on = name == "page"
         else:
