@@ -348,7 +348,7 @@ def graphs_page() -> str:
     return f"""# Graph files
 
 `graphs/NAME.yaml`: the slots of a team and who hears whom. `--graph NAME` takes one. Your own lie in `DIR/graphs/`
-(`--library DIR`), or are named by their path. `collab graph show NAME` draws one, `collab graph check` looks for
+(`--library DIR`), or are named by their path. `collab graph show NAME` draws one, `collab graph validate` looks for
 mistakes.
 
 ```yaml

@@ -137,7 +137,7 @@ def test_looking_at_a_received_run_needs_no_trust_and_runs_nothing(tmp_path: Pat
     [
         ("{{ cycler.__init__.__globals__.os.system('touch marker') }}", "SecurityError"),
         ("{% for i in range(10**9) %}x{% endfor %}", "Range too big"),
-        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "TooMuch"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "TemplateLimitExceeded"),
     ],
     ids=["code", "one long loop", "nested loops"],
 )
@@ -163,8 +163,8 @@ def test_a_prompt_of_a_received_run_neither_runs_code_nor_goes_on_for_ever(
 
 
 HEADS = {
-    "training.json": (["train-marl", "--resume"], {"format": 3}),
-    "transfer.json": (["transfer", "--resume"], {"format": 3}),
+    "training.json": (["train-marl", "--resume"], {"format": 4}),
+    "transfer.json": (["transfer", "--resume"], {"format": 4}),
 }
 
 

@@ -3,7 +3,7 @@
     result = work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop), out)
 
 The first Ctrl-C (or SIGTERM) asks the work to stop; what was recorded stays and can be resumed. The second one ends the
-process at once (`collab.cli.progress`). Progress goes to stderr.
+process at once. Progress goes to stderr.
 
 Ctrl-C and SIGTERM: the first asks the work to stop, the second ends the process, wherever it is.
 

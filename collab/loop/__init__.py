@@ -20,7 +20,7 @@ read, what was begun is resumed, what is missing is made:
                  epoch.json      written last: the epoch is over, and this is what came of it
 
 Nothing here is random by itself. Every seed is derived from the run seed, a purpose and the epoch, episodes and labels
-are sorted by name, and `hashing` tells two trainings apart by what was said, done, labelled and learned, never by when.
+are sorted by name, and `record` tells two trainings apart by what was said, done, labelled and learned, never by when.
 With `determinism: exact` on a processor, a training that was killed anywhere ends with the same hash.
 
 Tokens. A reply is trained in the tokens in which it was sampled, under a prompt in the tokens in which it was read.

@@ -73,7 +73,7 @@ class EpochDir:
 class TrainingDir(RunDir):
     """A training on disk."""
 
-    HEAD, NOUN, FORMAT, COMMAND = FILE, "training", 3, "collab train --resume"
+    HEAD, NOUN, FORMAT, COMMAND = FILE, "training", 4, "collab train --resume"
     LISTED = True
 
     def epoch(self, number: int) -> EpochDir:
@@ -245,7 +245,7 @@ class EpochRecord(Definition):
     spent: dict[str, Spending] = Field(default_factory=dict)
     """By part: "rollout", the algorithm's own of labelling, "training", its own of learning, "evaluation"."""
     hashes: dict[str, str] = Field(default_factory=dict)
-    """SHA-256 by part, in the order of time: what was said and done, labelled, learned and measured; see `hashing`."""
+    """SHA-256 by part, in the order of time: played (see `played_hash`), labelled, learned and measured."""
     hash: str
     """Of all of them."""
 

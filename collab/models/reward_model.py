@@ -163,8 +163,6 @@ class RewardModel:
     def _loaded(self) -> RewardHead:
         """Runs in the thread; the weights are read at the first use."""
         if self._head is None:
-            pass
-
             device, dtype, width = self._place
             self._head = RewardHead(self._folder, device=device, dtype=dtype, width=width)
         return self._head

@@ -134,17 +134,16 @@ async def label(
         UsageError: the critic does not fit the cases (another version of the environment …).
     """
     labelling, limits = so_far or Labelling(), budget or Budget()
-    pool = WorkerPool(cases, exceeded=lambda: labelling.exceeded(limits), stop=stop, finishes=True)
+    # `stopped` may be set from outside meanwhile: where a rollout fails, its judging ends with it
+    pool = WorkerPool(cases, exceeded=lambda: labelling.stopped or labelling.exceeded(limits), stop=stop, finishes=True)
     pool.failed_in_a_row = labelling.failed_in_a_row
-    if labelling.stopped is not None:
-        pool.halt(labelling.stopped)
     worker = _Worker(critic=critic, writer=writer, pool=pool, labelling=labelling, most_silent=most_silent)
     watch(labelling)
     before = lost_by(critic)
     try:
         await pool.run(concurrency, worker.work)
     finally:
-        labelling.stopped = pool.stopped
+        labelling.stopped = labelling.stopped or pool.stopped
         lost = lost_by(critic) - before
         labelling.lost += lost
         writer.lose(lost)

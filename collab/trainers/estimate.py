@@ -98,7 +98,7 @@ def plan(prepared: Prepared, device: str) -> Plan:
     """Count, measure and estimate.
 
     Args:
-        device: as `finetune.train`.
+        device: as `collab.trainers.run.train`.
     """
     items = prepared.encoded.items
     tokens = sum(prepared.step_tokens)
@@ -266,7 +266,7 @@ def forecast(
     Args:
         task: of stage dpo for pairs, of stage sft for examples of a level that it trains; its data are not read.
         items: of one state, as they might come; those longer than the context are left out, as in a training.
-        device: as `finetune.train`.
+        device: as `collab.trainers.run.train`.
         processes: that will train together.
 
     Raises:

@@ -54,13 +54,13 @@ def train_as_asked(
     """Go on with a run as its manifest says.
 
     Args:
-        device: as `finetune.train`.
+        device: as `collab.trainers.run.train`.
         wanted: asked after every step; False stops with a checkpoint.
-        report_to: as `finetune.train`.
+        report_to: as `collab.trainers.run.train`.
 
     Raises:
         UsageError: base, data, order or number of processes are not those of the manifest.
-        RunError: as `finetune.train`.
+        RunError: as `collab.trainers.run.train`.
     """
     manifest = folder.read()
     task = task_of(manifest)

@@ -230,7 +230,7 @@ def _first(config: TransferConfig) -> tuple[RunConfig, ...]:
 class TransferDir(RunDir):
     """A transfer on disk."""
 
-    HEAD, NOUN, FORMAT, COMMAND = FILE, "transfer", 3, "collab transfer --resume"
+    HEAD, NOUN, FORMAT, COMMAND = FILE, "transfer", 4, "collab transfer --resume"
     LISTED = True
 
     @property

@@ -87,7 +87,9 @@ def serve(inspector: Inspector, gate: Gate, listener: socket.socket, ready: Call
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            self.should_exit = True  # uvicorn would raise the signal again at its end: a second one, see `interrupt`
+            self.should_exit = (
+                True  # uvicorn would raise the signal again at its end: a second one, see `collab.cli.progress`
+            )
 
     server = Server(config)
 

@@ -355,7 +355,7 @@ def test_nobody_waits_for_long_without_a_word(tmp_path: Path) -> None:
     code = """
 import sys, time
 from collab.utils.concurrency import doing
-from collab.cli import herald
+from collab.cli import output as herald
 from collab.cli.output import note, say
 herald.SILENCE_S = 0.3
 herald.begin()

@@ -208,6 +208,18 @@ def test_failures_in_a_row_are_counted_over_the_calls_that_count_on(run: Path, f
     assert str(told.stopped).startswith(f"{PATIENCE} failures in a row")
 
 
+def test_who_plays_the_rollout_can_end_its_judging(run: Path, found: list[CriticInput]) -> None:
+    """`stopped` is set from outside while a step is judged: no further one is asked about, and the reason stays."""
+
+    def trouble(number: int) -> None:
+        if number == 2:
+            told.stopped = "the device is gone"
+
+    critic, told = Wrapped(trouble=trouble), Labelling()
+    labelled(run, [replace(found[0], step=step) for step in range(12)], critic, concurrency=1, so_far=told)
+    assert (len(critic.asked), told.judged, told.stopped) == (3, 3, "the device is gone")
+
+
 @pytest.mark.parametrize(
     ("score", "cause"),
     [

@@ -49,7 +49,7 @@ def head_of_full() -> str:
     settings = [word for word in phase_of(SMALL, TRAIN).options if "=" in word]
     settings += [f"run.{word}" for word in SMALL.play]
     begun = configure(Library(), algorithm="collabuiagents", settings=settings, **there)
-    return json.dumps({"format": 3, "config": asyncio.run(begun).model_dump(mode="json")})
+    return json.dumps({"format": 4, "config": asyncio.run(begun).model_dump(mode="json")})
 
 
 # ---------------------------------------------------------------------------------------------------- the queue
