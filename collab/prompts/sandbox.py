@@ -68,7 +68,7 @@ def render(template: jinja2.Template, **values: object) -> str:
     """Fill a template of a `Sandbox` in.
 
     Raises:
-        TooMuch: it takes more than 5 s of processor time, 131,072 steps, or 32 million characters.
+        TemplateLimitExceeded: it takes more than 5 s of processor time, 131,072 steps, or 32 million characters.
         Exception: whatever the template does wrong.
     """
     token = _allowance.set(_Allowance())
