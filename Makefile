@@ -1,7 +1,7 @@
 # On a fresh machine with Python 3.11 or newer:
 #
 #   make demo      a team of agents on a phone and on web pages, and what it did
-#   make test      fast tests and one real episode per environment, in a real browser (about thirteen minutes on two cores)
+#   make test      fast tests and one real episode per environment, in a real browser (about eleven minutes on two cores)
 #   make check     style, types, fast tests (about seven minutes)
 #   make style     style and types alone
 #   make test-all  the slow tests too (most of an hour)
@@ -27,7 +27,7 @@ demo: $(INSTALLED) browser
 	$(BIN)/collab demo --out runs/demo
 
 test: $(INSTALLED) browser
-	@echo "fast tests, and one real episode per environment: about thirteen minutes on two cores; the last line tells the time"
+	@echo "fast tests, and one real episode per environment: about eleven minutes on two cores; the last line tells the time"
 	$(PYTEST) -m 'not slow and not network and not gpu and not android'
 
 check: style
