@@ -195,6 +195,16 @@ def test_a_small_module_has_several_users() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    double = {name: places for name, places in homes.items() if len(places) > 1 and not name.startswith("_")}
+    assert not double, double
+
+
 # ------------------------------------------------------------------------------------------------ light import
 
 

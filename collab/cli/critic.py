@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collab.rewards.calibration.config import CalibrationConfig
     from collab.rewards.calibration.metrics import Calibration
     from collab.rewards.calibration.record import CalibrationRecord
-    from collab.rewards.calibration.run import CalibrationResult, Progress
+    from collab.rewards.calibration.run import CalibrationProgress, CalibrationResult
 
 app = typer.Typer(help="Critics: who judges.", no_args_is_help=True)
 
@@ -175,7 +175,7 @@ def go_on(path: Path, budget: Budget | None, *, as_json: bool) -> None:
     CALIBRATION.resume(job, folder, None if record.numbers is None else more, as_json)
 
 
-def describe(progress: Progress) -> str:
+def describe(progress: CalibrationProgress) -> str:
     """One line: judgements, calls, tokens, cost."""
     if not progress.planned:
         return "making known steps"

@@ -46,7 +46,7 @@ than {SHORT} steps are left out. The team is four agents that talk for three rou
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class DemoPart:
     """One run of the demo."""
 
     name: str
@@ -85,7 +85,7 @@ def demo(
     tasks = TASKS_QUICK if quick else TASKS
     single, team = (
         _play(
-            Part(
+            DemoPart(
                 name=graph,
                 env="androidworld",
                 graph=graph,
@@ -119,13 +119,13 @@ def _play_pages(
     from collab.errors import RunError, UsageError
 
     try:
-        result = _play(Part(name="web", env="mobile-miniwob", graph="team", tasks=pages), agents, home, library)
+        result = _play(DemoPart(name="web", env="mobile-miniwob", graph="team", tasks=pages), agents, home, library)
     except (UsageError, RunError) as error:
         return None, str(error)
     return result, next((one.error for one in result.report.results if result.report.is_lost), None)
 
 
-def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResult:
+def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunResult:
     """Evaluate the agents on the tasks of a part.
 
     Raises:

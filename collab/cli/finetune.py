@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from collab.data.example import Example, Level
     from collab.data.tokenize import Data
     from collab.library import Library
-    from collab.trainers.callbacks import Progress
-    from collab.trainers.prepare import Prepared, Task
+    from collab.trainers.callbacks import FinetuneProgress
+    from collab.trainers.prepare import FinetuneTask, Prepared
     from collab.trainers.run import Result
     from collab.trainers.run_dir import FinetuneDir
 
 
-def prepare_task(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
+def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) -> Prepared:
     """Rows read, checked and tokenised; what is worth knowing about them is said."""
     from collab.trainers.prepare import levels_of, prepare
 
@@ -89,7 +89,7 @@ def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
     return prepared
 
 
-def _of(task: Task) -> Data | None:
+def _of(task: FinetuneTask) -> Data | None:
     """Rows of the task's levels; None for a stage that makes its own."""
     from collab.trainers.prepare import levels_of
 
@@ -291,7 +291,7 @@ def _asked(
     settings: Sequence[str] | None,
     seed: int,
     max_broken: int,
-) -> Task:
+) -> FinetuneTask:
     """The task that options describe.
 
     Raises:
@@ -299,7 +299,7 @@ def _asked(
     """
     from collab.config import override
     from collab.errors import UsageError
-    from collab.trainers.prepare import Task
+    from collab.trainers.prepare import FinetuneTask
     from collab.trainers.recipe import STAGES, load_preset
 
     name = _needed("--stage", stage)
@@ -314,7 +314,7 @@ def _asked(
         advice = "makes its own sequences, leave --data out" if data else "needs --data"
         raise UsageError(f"--stage {name}: {advice}")
     folder = str(_needed("--base", base))
-    return Task(
+    return FinetuneTask(
         stage=name, base=folder, preset=preset, recipe=recipe, seed=seed, data=tuple(data), max_broken=max_broken
     )
 
@@ -384,7 +384,7 @@ def _trained(prepared: Prepared, folder: FinetuneDir, stopping: Callable[[], boo
 
     last, alarmed = -LINE_S, False
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: FinetuneProgress) -> None:
         nonlocal last, alarmed
         now, news = time.monotonic(), progress.alarm is not None and not alarmed
         if now - last >= LINE_S or progress.step == progress.steps or news:

@@ -17,9 +17,9 @@ from collab.utils.text import amount
 if TYPE_CHECKING:
     from collab.config import Budget
     from collab.synthesis.config import SynthConfig
-    from collab.synthesis.estimate import Estimate
+    from collab.synthesis.estimate import SynthesisEstimate
     from collab.synthesis.run import SynthResult
-    from collab.synthesis.units import Progress
+    from collab.synthesis.units import SynthesisProgress
 
 _WHAT, _HOW = "What is made", "How it is made"
 
@@ -146,10 +146,10 @@ def synth(
 
 
 def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
-    from collab.synthesis.config import Wish, configure
+    from collab.synthesis.config import SynthesisRequest, configure
 
     asked = {name: value for name, value in chosen.items() if value is not None}
-    wish = Wish(**{"env": "androidworld", **asked})
+    wish = SynthesisRequest(**{"env": "androidworld", **asked})
     config = asyncio.run(configure(options.library(library), wish))
     options.tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
     if config.episodes:
@@ -188,7 +188,7 @@ def go_on(path: Path, budget: Budget | None, concurrency: int | None = None, *, 
     _refuse_broken(SYNTHESIS.resume(job, folder, more if is_over else None, as_json), folder.resume)
 
 
-def describe(progress: Progress) -> str:
+def describe(progress: SynthesisProgress) -> str:
     """One line: units, rows, calls, tokens, time left."""
     calls = progress.calls
     rows = ", ".join(f"{count} {level}" for level, count in progress.rows.items())
@@ -261,7 +261,7 @@ SYNTHESIS = Resumable(describe=describe, show=show_result, to_json=result_data)
 def _show_plan(config: SynthConfig, *, as_json: bool) -> None:
     from collab.synthesis.estimate import estimate
 
-    found: Estimate = asyncio.run(estimate(config))
+    found: SynthesisEstimate = asyncio.run(estimate(config))
     if as_json:
         emit(data(found))
         return

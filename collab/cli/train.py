@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collab.config import Budget
     from collab.library import Library
     from collab.loop.config import TrainingConfig
-    from collab.testing.kill_resume import Point, Proof
+    from collab.testing.kill_resume import KillPoint, Proof
 
 
 Split = Annotated[
@@ -341,6 +341,6 @@ def _show(proof: Proof) -> None:
         say(f"the same: killed {len(proof.points)} times, every part and all weights alike")
 
 
-def _told(point: Point) -> str:
+def _told(point: KillPoint) -> str:
     """A place in words."""
     return f"call {point.call} of {point.function} in epoch {point.epoch}, {point.part}"

@@ -23,14 +23,14 @@ from collab.cli.text.training import news as news_of_training
 
 if TYPE_CHECKING:
     from collab.config import Budget
-    from collab.transfer.config import TransferConfig, Wish
+    from collab.transfer.config import TransferConfig, TransferRequest
     from collab.transfer.outcome import TransferDir
-    from collab.transfer.run import Line, Plan, Progress, TransferResult
+    from collab.transfer.run import PlanLine, TransferPlan, TransferProgress, TransferResult
 
 
-def describe(progress: Progress) -> str:
+def describe(progress: TransferProgress) -> str:
     """One line: which part, and how far that is."""
-    from collab.loop.state import Progress as Training
+    from collab.loop.state import TrainingProgress as Training
     from collab.rollout.collector import Progress as Collecting
 
     parts = [f"part {progress.number}/{progress.parts}", progress.part]
@@ -41,17 +41,17 @@ def describe(progress: Progress) -> str:
     return " | ".join(part for part in parts if part)
 
 
-def below(progress: Progress) -> list[str]:
+def below(progress: TransferProgress) -> list[str]:
     """What a screen shows beside that line while the training goes on: its epochs."""
     return below_training(progress.training) if progress.inner is progress.training is not None else []
 
 
-def news(progress: Progress) -> list[str]:
+def news(progress: TransferProgress) -> list[str]:
     """What a log is told of epochs of the training that are over."""
     return [] if progress.training is None else news_of_training(progress.training)
 
 
-def show_plan(plan: Plan) -> None:
+def show_plan(plan: TransferPlan) -> None:
     """Print all parts, and what the training will take."""
     from collab.loop.estimate import format_plan
 
@@ -61,7 +61,7 @@ def show_plan(plan: Plan) -> None:
         say(f"\nthe training\n{format_plan(plan.training)}")
 
 
-def _cells(line: Line) -> tuple[object, ...]:
+def _cells(line: PlanLine) -> tuple[object, ...]:
     seeds = ",".join(map(str, line.seeds))
     return line.part, line.state, line.environment, line.split, line.team, seeds, line.episodes, line.calls_per_step
 
@@ -267,10 +267,12 @@ def go_on(
 # ------------------------------------------------------------------------------------------------- what is asked
 
 
-def _wish(mode: Literal["direct", "continual"] | None, agents: str | None, env: str | None, **choices: Any) -> Wish:
+def _wish(
+    mode: Literal["direct", "continual"] | None, agents: str | None, env: str | None, **choices: Any
+) -> TransferRequest:
     """The wish; UsageError where what has no default is left out."""
     from collab.errors import UsageError
-    from collab.transfer.config import Wish
+    from collab.transfer.config import TransferRequest
 
     if mode is None:
         raise UsageError("--mode is missing: direct plays the other environment, continual trains on there, too")
@@ -278,7 +280,7 @@ def _wish(mode: Literal["direct", "continual"] | None, agents: str | None, env: 
         raise UsageError("--agents is missing: name a trained team, e.g. runs/marl@best")
     if env is None:
         raise UsageError("--env is missing: name the environment that the team is taken to; see collab env list")
-    return Wish(mode=mode, agents=agents, env=env, **choices)
+    return TransferRequest(mode=mode, agents=agents, env=env, **choices)
 
 
 def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
@@ -290,7 +292,7 @@ def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
         raise UsageError(f"--mode direct trains nothing; leave out {', '.join(beside)}, or choose --mode continual")
 
 
-def _configured(library: Path | None, wish: Wish) -> TransferConfig:
+def _configured(library: Path | None, wish: TransferRequest) -> TransferConfig:
     from collab.transfer.config import configure
 
     config = asyncio.run(configure(options.library(library), wish))

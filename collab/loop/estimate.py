@@ -32,7 +32,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Algorithm, Estimate, Questions, Range, TriedStep, algorithm_named
 from collab.loop.policy import Policy, first_policy
 from collab.loop.record import TrainingDir
-from collab.loop.state import LoopState, Progress
+from collab.loop.state import LoopState, TrainingProgress
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import rebuild
 from collab.rollout.build import build_suite, plan_episodes
@@ -88,7 +88,7 @@ class LabelPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """A training in numbers."""
 
     episodes: int
@@ -132,7 +132,7 @@ class Plan:
     """What `Algorithm.doubts` finds."""
 
 
-async def plan(config: TrainingConfig, library: Library, device: str = "auto") -> Plan:
+async def plan(config: TrainingConfig, library: Library, device: str = "auto") -> TrainingPlan:
     """Count, and try one step.
 
     Args:
@@ -164,7 +164,7 @@ async def _first_rollout(
             budget=Budget(),
             stop=asyncio.Event(),
             device=device,
-            progress=Progress(algorithm=config.algorithm, epochs=config.method.epochs),
+            progress=TrainingProgress(algorithm=config.algorithm, epochs=config.method.epochs),
         )
         try:
             return (await algorithm.curriculum.plan(state, 1, policy)).run
@@ -172,7 +172,7 @@ async def _first_rollout(
             await state.close_suite()
 
 
-def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) -> Plan:
+def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) -> TrainingPlan:
     """Return the plan, from what was found out.
 
     Args:
@@ -197,7 +197,7 @@ def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) ->
         )
         for one in found.labels
     )
-    return Plan(
+    return TrainingPlan(
         episodes=method.epochs * config.run.episodes + measures * sum(one.episodes for one in config.held_out),
         epoch_steps=method.steps,
         calls=played.times(cells),
@@ -223,7 +223,7 @@ def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) ->
     )
 
 
-def format_plan(plan: Plan) -> str:
+def format_plan(plan: TrainingPlan) -> str:
     """Return the plan in lines for people."""
     probe, trained = plan.probe, plan.probe.estimate.training
     parts = [("playing", plan.play_s), *((one.doing, one.seconds) for one in plan.labels), ("training", plan.train_s)]
@@ -389,7 +389,7 @@ def _cost(step: Step) -> float | None:
     return sum(known) if len(known) == len(step.matrix.utterances) else None
 
 
-def _episodes(plan: Plan) -> str:
+def _episodes(plan: TrainingPlan) -> str:
     if plan.epoch_steps is None:
         return f"{plan.episodes:,}"
     return f"at most {plan.episodes:,}, an epoch plays until it has {plan.epoch_steps:,} steps"
@@ -421,12 +421,12 @@ def _likely(steps: Range) -> float:
     return max(steps.low, steps.high * _LIKELY)
 
 
-def _likely_time(plan: Plan) -> str:
+def _likely_time(plan: TrainingPlan) -> str:
     """The one value that stands before the range."""
     return "" if plan.likely_s is None else f"likely {timedelta(seconds=round(plan.likely_s))}, "
 
 
-def _asked(plan: Plan, what: str) -> str:
+def _asked(plan: TrainingPlan, what: str) -> str:
     """What models beside the policies are asked; empty where none is."""
     told = ""
     for part in plan.labels:
@@ -438,7 +438,7 @@ def _asked(plan: Plan, what: str) -> str:
     return told
 
 
-def _money(plan: Plan) -> str:
+def _money(plan: TrainingPlan) -> str:
     if plan.usd is None:
         return f"{UNKNOWN}: an agents file names no prices (usd_per_million_prompt, …)"
     if not plan.usd.high:

@@ -31,7 +31,7 @@ from collab.loop.record import FILE, EpochRecord, Success, TrainingDir, records_
 from collab.loop.trained import PolicyName, epoch_of, parse_policy
 from collab.models.checkpoint import weights_digest
 from collab.models.vllm import largest_rank
-from collab.trainers.checkpoint import Precision, Source, Weights, load, open_source, reads, write
+from collab.trainers.checkpoint import Precision, Weights, WeightSource, load, open_source, reads, write
 from collab.trainers.run_dir import FinetuneDir, saving
 from collab.utils.files import read_plain, sync_directory, sync_files
 from collab.utils.text import amount
@@ -83,7 +83,7 @@ def training_facts(
     )
 
 
-def checkpoint_facts(source: Source) -> Facts:
+def checkpoint_facts(source: WeightSource) -> Facts:
     """Of a checkpoint or an adapter, from what was written beside it."""
     card = source.card
     base = source.base or (card.get("base") or {}).get("path")
@@ -272,14 +272,14 @@ _ENGINE = ("max_batch", "cache_mb", "date", "chat_template_kwargs")
 class Member:
     """Weights, who plays them, and what is known of them."""
 
-    source: Source
+    source: WeightSource
     agents: Mapping[str, AgentDefinition]
     """Slot → how it plays; "" for whatever slot, where no team is known."""
     facts: Facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Team:
+class ExportedTeam:
     """What a name stands for."""
 
     members: Mapping[str, Member]
@@ -297,7 +297,7 @@ class Exported:
     """Directory within `path`, "." for itself → SHA-256 over its weights."""
 
 
-def find(name: str, base: str | None = None) -> Team:
+def find(name: str, base: str | None = None) -> ExportedTeam:
     """What a name stands for; no weights are loaded.
 
     Args:
@@ -323,10 +323,12 @@ def find(name: str, base: str | None = None) -> Team:
             raise UsageError(f"{name}: the fine-tuning run is not done; go on with: {resume}")
         name = str(run.final)
     source = open_source(name, base)
-    return Team(members={"": Member(source=source, agents={"": _known(name, source)}, facts=checkpoint_facts(source))})
+    return ExportedTeam(
+        members={"": Member(source=source, agents={"": _known(name, source)}, facts=checkpoint_facts(source))}
+    )
 
 
-def export(team: Team, out: Path, *, merge: bool, dtype: Precision | None) -> Exported:
+def export(team: ExportedTeam, out: Path, *, merge: bool, dtype: Precision | None) -> Exported:
     """Write a directory under another name and rename it: it is there whole or not at all.
 
     Args:
@@ -368,7 +370,7 @@ def export(team: Team, out: Path, *, merge: bool, dtype: Precision | None) -> Ex
 # ------------------------------------------------------------------------------------------------- what is found
 
 
-def _trained_team(name: PolicyName, base: str | None) -> Team:
+def _trained_team(name: PolicyName, base: str | None) -> ExportedTeam:
     """A policy of a training, a member for each that was trained apart."""
     folder = TrainingDir(name.run)
     head, config = read_training(folder)
@@ -387,10 +389,10 @@ def _trained_team(name: PolicyName, base: str | None) -> Team:
             else agents,
             facts=training_facts(folder, config, head, number, group),
         )
-    return Team(members=members)
+    return ExportedTeam(members=members)
 
 
-def _source(policy: Policy, slots: Sequence[str], base: str | None) -> Source:
+def _source(policy: Policy, slots: Sequence[str], base: str | None) -> WeightSource:
     adapter = policy.adapter_of(slots)
     return open_source(policy.of(slots)) if adapter is None else open_source(adapter, base or policy.of(slots))
 
@@ -405,7 +407,7 @@ def _alone(agent: AgentDefinition, position: int) -> AgentDefinition:
     )
 
 
-def _known(name: str, source: Source) -> AgentDefinition:
+def _known(name: str, source: WeightSource) -> AgentDefinition:
     """How a checkpoint plays, as far as that is known: of a built-in one all, of another how much it reads."""
     library = Library()
     if name.startswith(BUILT_IN) and name.removeprefix(BUILT_IN) in library.names("agents"):

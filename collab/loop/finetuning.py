@@ -20,7 +20,7 @@ from collab.loop.state import Halted, LoopState
 from collab.models.checkpoint import weights_digest
 from collab.seeds import derive
 from collab.trainers.launch import launch
-from collab.trainers.prepare import Prepared, Task, task_of
+from collab.trainers.prepare import FinetuneTask, Prepared, task_of
 from collab.trainers.recipe import Recipe, Stage
 from collab.trainers.run import LOWER, Result, begin, check_same, train
 from collab.trainers.run_dir import FinetuneDir
@@ -92,7 +92,9 @@ def clear_checkpoints(epoch: EpochDir, groups: Iterable[str]) -> None:
         shutil.rmtree(epoch.training(group) / "checkpoints", ignore_errors=True)
 
 
-def task_of_epoch(state: LoopState, number: int, group: str, policy: Policy, recipe: Recipe, stage: Stage) -> Task:
+def task_of_epoch(
+    state: LoopState, number: int, group: str, policy: Policy, recipe: Recipe, stage: Stage
+) -> FinetuneTask:
     """Return what a policy is trained on in an epoch, from the weights that it has.
 
     Args:
@@ -104,7 +106,7 @@ def task_of_epoch(state: LoopState, number: int, group: str, policy: Policy, rec
     begun = FinetuneDir(state.folder.epoch(number).training(group))
     if recipe.date is None and begun.file.exists():  # of a served agent: the day on which this began
         recipe = recipe.model_copy(update={"date": task_of(begun.read()).recipe.date})
-    return Task(
+    return FinetuneTask(
         stage=stage,
         base=policy.of(slots),
         preset=config.preset,

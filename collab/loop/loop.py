@@ -55,7 +55,7 @@ from collab.loop.record import (
     read_record,
     run_hash,
 )
-from collab.loop.state import Halted, LoopState, Progress
+from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.checkpoint import played_digest
 from collab.rollout.build import with_prompts
 from collab.store.manifest import now
@@ -201,7 +201,7 @@ def _close(state: LoopState, folder: EpochDir, record: EpochRecord) -> EpochReco
     return record
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[TrainingProgress], None]
 """Called once, with a live object that changes while the training goes on."""
 
 
@@ -420,7 +420,7 @@ async def _run(
         budget=limits.budget,
         stop=stop or asyncio.Event(),
         device=limits.device,
-        progress=Progress(algorithm=config.algorithm, epochs=config.method.epochs),
+        progress=TrainingProgress(algorithm=config.algorithm, epochs=config.method.epochs),
         reports=limits.reports,
     )
     with folder.held():

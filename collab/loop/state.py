@@ -30,7 +30,7 @@ class Halted(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class TrainingProgress:
     """How far a training is; a live object."""
 
     algorithm: str
@@ -80,7 +80,7 @@ class LoopState:
     stop: asyncio.Event
     device: str
     """Where policies are trained, "auto" or "cpu"."""
-    progress: Progress
+    progress: TrainingProgress
     reports: Sequence[str] = ()
     """Further places for metrics of training."""
     tokens: int = 0
@@ -185,7 +185,7 @@ def _used_up(name: str, limit: float) -> str:
     return f"{USED_UP}: {name}={limit:g}"
 
 
-def seconds_left(progress: Progress, now: float) -> float | None:
+def seconds_left(progress: TrainingProgress, now: float) -> float | None:
     """For the rest of this epoch and all that come, each as long as the mean of those that are over.
 
     Patience may end a training earlier, and an epoch that an earlier process began takes less.
@@ -212,7 +212,7 @@ def epoch_seconds(record: EpochRecord) -> float | None:
     return sum(one.seconds or 0.0 for one in record.spent.values())
 
 
-def spent_so_far(progress: Progress) -> tuple[int, float]:
+def spent_so_far(progress: TrainingProgress) -> tuple[int, float]:
     """Tokens that models read and said, and USD: of epochs that are over, by whatever process, and of this one.
 
     Tokens that were trained on do not count.

@@ -48,7 +48,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unanswered:
+class UnansweredProposal:
     """A line: what one process asked in vain."""
 
     lost: int
@@ -56,7 +56,7 @@ class Unanswered:
 
 
 _ANSWERED: TypeAdapter[Answered] = TypeAdapter(Answered)
-_UNANSWERED: TypeAdapter[Unanswered] = TypeAdapter(Unanswered)
+_UNANSWERED: TypeAdapter[UnansweredProposal] = TypeAdapter(UnansweredProposal)
 
 
 class ProposalMemory:
@@ -121,7 +121,7 @@ class ProposalMemory:
             self._open = False
             try:
                 if lost := self._unanswered():
-                    self._append(_UNANSWERED.dump_python(Unanswered(lost=lost), mode="json"))
+                    self._append(_UNANSWERED.dump_python(UnansweredProposal(lost=lost), mode="json"))
                 with writing(self.directory, _NEXT_MOVE):
                     self._log.close()
             finally:

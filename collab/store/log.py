@@ -36,7 +36,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """A whole line of a segment."""
 
     place: Place
@@ -57,7 +57,7 @@ def is_segment(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Iterator[Line]:
+def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Iterator[LogLine]:
     """Whole lines of a segment from `offset` (after `number` lines) on; what follows the last line break is left."""
     with open_plain(directory / FOLDER / segment, within=directory) as file:
         file.seek(offset)
@@ -65,7 +65,7 @@ def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Ite
             if not content.endswith(b"\n"):
                 return
             number += 1
-            yield Line(Place(segment, offset, len(content)), number, content)
+            yield LogLine(Place(segment, offset, len(content)), number, content)
             offset += len(content)
 
 

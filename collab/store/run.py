@@ -65,7 +65,7 @@ from collab.utils.redact import known_secrets, redact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RunProgress:
     """Where an episode stands."""
 
     attempt: int
@@ -77,14 +77,14 @@ class Progress:
     """Begun or resumed by this writer, and not ended."""
 
 
-def progress(index: Index) -> dict[str, Progress]:
+def progress(index: Index) -> dict[str, RunProgress]:
     """All episodes as the log left them."""
     steps: dict[int, int] = {}
     for key, step in index.connection.execute("SELECT key, step FROM steps ORDER BY key, step"):
         if step == steps.get(key, 0):
             steps[key] = step + 1
     rows = index.connection.execute("SELECT key, trajectory, attempt, state FROM episodes")
-    return {id: Progress(attempt=attempt, state=state, steps=steps.get(key, 0)) for key, id, attempt, state in rows}
+    return {id: RunProgress(attempt=attempt, state=state, steps=steps.get(key, 0)) for key, id, attempt, state in rows}
 
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class RunWriter:
                     privileged=privileged,
                 )
             )
-            self._episodes[id] = Progress(attempt=attempt, running=True)
+            self._episodes[id] = RunProgress(attempt=attempt, running=True)
 
     def resume_episode(self, id: str, step: int | None = None) -> int:
         """Go on with an unfinished episode of an earlier writer, whose recorded steps were replayed.
@@ -277,7 +277,7 @@ class RunWriter:
         finally:
             self.close()
 
-    def _running(self, id: str) -> Progress:
+    def _running(self, id: str) -> RunProgress:
         known = self._episodes.get(id)
         if known is None or not known.running:
             raise ValueError(f"episode {id} is not running; begin or resume it first")

@@ -18,7 +18,7 @@ from collab.types import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class CountedSum:
     """A sum over the calls that tell it."""
 
     calls: int = 0
@@ -34,27 +34,27 @@ class Told:
         """Per call that tells; None when none does."""
         return self.total / self.calls if self.calls else None
 
-    def __add__(self, other: Told) -> Told:
-        return Told(calls=self.calls + other.calls, total=self.total + other.total)
+    def __add__(self, other: CountedSum) -> CountedSum:
+        return CountedSum(calls=self.calls + other.calls, total=self.total + other.total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """What some calls cost."""
 
-    prompt_tokens: Told = field(default_factory=Told)
-    completion_tokens: Told = field(default_factory=Told)
-    computed_tokens: Told = field(default_factory=Told)
+    prompt_tokens: CountedSum = field(default_factory=CountedSum)
+    completion_tokens: CountedSum = field(default_factory=CountedSum)
+    computed_tokens: CountedSum = field(default_factory=CountedSum)
     """Prompt tokens that were computed; the others came from a prefix cache."""
-    cacheable_tokens: Told = field(default_factory=Told)
+    cacheable_tokens: CountedSum = field(default_factory=CountedSum)
     """Prompt tokens of the calls that tell how many of them were computed."""
-    usd: Told = field(default_factory=Told)
-    width: Told = field(default_factory=Told)
+    usd: CountedSum = field(default_factory=CountedSum)
+    width: CountedSum = field(default_factory=CountedSum)
     """Sequences computed together with each call."""
-    queue_s: Told = field(default_factory=Told)
-    work_s: Told = field(default_factory=Told)
+    queue_s: CountedSum = field(default_factory=CountedSum)
+    work_s: CountedSum = field(default_factory=CountedSum)
     """From the end of the queue to the answer, prompt and reply: of the calls that tell how long they queued."""
-    latency_s: Told = field(default_factory=Told)
+    latency_s: CountedSum = field(default_factory=CountedSum)
     """From asking to being answered; every call tells it."""
 
     @property
@@ -174,7 +174,9 @@ def costs_of(reader: RunReader) -> Costs:
     grouped = f"SELECT agent, round, layer, {sums} FROM cells GROUP BY agent, round, layer"
     for agent, round, layer, *numbers in reader.query(grouped):
         pairs = zip(numbers[::2], numbers[1::2], strict=True)
-        cost = Cost(**{name: Told(calls=n, total=total) for name, (n, total) in zip(_MEASURES, pairs, strict=True)})
+        cost = Cost(
+            **{name: CountedSum(calls=n, total=total) for name, (n, total) in zip(_MEASURES, pairs, strict=True)}
+        )
         whole += cost
         by_round[round] = by_round.get(round, Cost()) + cost
         by_layer[layer] = by_layer.get(layer, Cost()) + cost

@@ -35,7 +35,7 @@ from collab.rewards.query import text_hash
 from collab.rollout.build import splits_in
 from collab.seeds import derive
 from collab.synthesis.config import SynthConfig, Unit
-from collab.synthesis.journal import Done, Head, Record, Said, Unanswered
+from collab.synthesis.journal import Done, Head, Record, Said, UnansweredQuestion
 from collab.types import Usage
 from collab.utils.text import amount
 
@@ -107,7 +107,7 @@ def refuse_leaks(rows: Iterable[Example], splits: Iterable[Split], *, allow_over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SynthesisReport:
     """Numbers of a finished synthesis; of one that stopped, of what it has so far."""
 
     rows: int
@@ -161,7 +161,7 @@ def gather(records: Iterable[Record]) -> Made:
         if isinstance(record, Said):
             said[record.said] = record.text
             spent += record.spent
-        elif isinstance(record, Unanswered):
+        elif isinstance(record, UnansweredQuestion):
             spent += Usage(lost=record.lost)
         elif record.broken is not None:
             broken[record.unit] = record.broken
@@ -171,7 +171,7 @@ def gather(records: Iterable[Record]) -> Made:
     return Made(units=units, broken=broken, said=said, spent=spent)
 
 
-def report(made: Made, selection: Selection) -> Report:
+def report(made: Made, selection: Selection) -> SynthesisReport:
     """Count what was made and what was kept of it."""
     rows, done = selection.rows, made.units.values()
     groups = [group_of(row) for row in rows]
@@ -180,7 +180,7 @@ def report(made: Made, selection: Selection) -> Report:
     for record in done:
         for level, causes in record.refused.items():
             refused.setdefault(level, Counter()).update(causes)
-    return Report(
+    return SynthesisReport(
         rows=len(rows),
         by_level={level: levels[level] for level in LEVELS if levels[level]},
         by_kind=_sorted(Counter(f"{level} / {kind}" for level, kind, _, _ in groups)),
@@ -213,7 +213,7 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 _NO_APP, _WORDS = "(none named)", "(answer in words)"
 
 
-def write_card(head: Head, config: SynthConfig, report: Report, checked: Iterable[str]) -> str:
+def write_card(head: Head, config: SynthConfig, report: SynthesisReport, checked: Iterable[str]) -> str:
     """The card as Markdown, of a set of which no unit is broken.
 
     Args:
@@ -250,7 +250,7 @@ def command(config: SynthConfig) -> str:
     return shlex.join([*words, "--out", "DIR"])
 
 
-def _origin(head: Head, config: SynthConfig, report: Report, checked: Iterable[str]) -> list[tuple[str, str]]:
+def _origin(head: Head, config: SynthConfig, report: SynthesisReport, checked: Iterable[str]) -> list[tuple[str, str]]:
     split, without = config.split, len(config.unsolved)
     rows = [
         ("environment", f"{head.environment}, version {head.environment_version}"),
@@ -290,7 +290,7 @@ def _hashes(texts: Mapping[str, str]) -> str:
     return ", ".join(f"{name} `{text_hash(text)[:12]}`" for name, text in sorted(texts.items()))
 
 
-def _contents(report: Report) -> list[tuple[str, Mapping[str, int]]]:
+def _contents(report: SynthesisReport) -> list[tuple[str, Mapping[str, int]]]:
     return [
         ("level", report.by_level),
         ("level / kind", report.by_kind),
@@ -299,7 +299,7 @@ def _contents(report: Report) -> list[tuple[str, Mapping[str, int]]]:
     ]
 
 
-def _losses(report: Report) -> list[tuple[str, str, str]]:
+def _losses(report: SynthesisReport) -> list[tuple[str, str, str]]:
     refused = [
         (level, cause, str(count)) for level, causes in report.refused.items() for cause, count in causes.items()
     ]

@@ -202,7 +202,7 @@ _OF_MODELS = frozenset({"instructions", "sampling"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class SynthesisRequest:
     """What is asked for, in names."""
 
     env: str
@@ -222,7 +222,7 @@ class Wish:
     settings: Sequence[str] = ()
 
 
-async def configure(library: Library, wish: Wish) -> SynthConfig:
+async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
     """Put a synthesis together from names; nothing is asked, opened or written.
 
     Raises:

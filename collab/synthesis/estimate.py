@@ -18,7 +18,7 @@ from collab.rollout.collector import Progress as Calls
 from collab.seeds import derive, generator
 from collab.synthesis.config import SynthConfig, Unit, units_of
 from collab.synthesis.run import opened
-from collab.synthesis.units import Ledger, Progress, Workshop, make
+from collab.synthesis.units import Ledger, SynthesisProgress, Workshop, make
 from collab.synthesis.wording import ELEMENT, SCREEN
 from collab.utils.text import amount
 
@@ -27,7 +27,7 @@ SAMPLED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class SynthesisEstimate:
     """What is to be expected."""
 
     walks: int
@@ -44,14 +44,14 @@ class Estimate:
     """Where the figures come from, in words."""
 
 
-async def estimate(config: SynthConfig) -> Estimate:
+async def estimate(config: SynthConfig) -> SynthesisEstimate:
     """Look ahead.
 
     Raises:
         UsageError: a part cannot be built.
         EnvironmentFailure: the environment broke.
     """
-    ledger = Ledger(Progress(calls=Calls(planned=0)))
+    ledger = Ledger(SynthesisProgress(calls=Calls(planned=0)))
     units = units_of(config)
     rng = generator(derive(config.seed, "plan"))
     walks = _some([unit for unit in units if unit.kind == "walk"], rng)
@@ -70,7 +70,7 @@ async def estimate(config: SynthConfig) -> Estimate:
 
 async def _tried(
     config: SynthConfig, shop: Workshop, environment: Environment, walks: Sequence[Unit], episodes: Sequence[Unit]
-) -> Estimate:
+) -> SynthesisEstimate:
     """Make a few units and extrapolate."""
     rows: Counter[str] = Counter()
     steps = 0.0
@@ -101,7 +101,7 @@ async def _steps(suite: Suite, environment: Environment, episodes: Sequence[Unit
     return (sum(lengths) / len(lengths) if lengths else 0.0), basis
 
 
-def _counted(config: SynthConfig, steps: float, basis: str) -> Estimate:
+def _counted(config: SynthConfig, steps: float, basis: str) -> SynthesisEstimate:
     """Calls and rows of a model, from what is asked per screen."""
     taken = round(config.episodes * steps)
     met = config.screens + taken
@@ -124,8 +124,8 @@ def _counted(config: SynthConfig, steps: float, basis: str) -> Estimate:
 
 def _estimate(
     config: SynthConfig, *, steps: float, calls: Mapping[str, int], rows: Mapping[str, int], basis: str
-) -> Estimate:
-    return Estimate(
+) -> SynthesisEstimate:
+    return SynthesisEstimate(
         walks=sum(unit.kind == "walk" for unit in units_of(config)),
         screens=config.screens,
         episodes=config.episodes,

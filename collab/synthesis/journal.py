@@ -75,21 +75,21 @@ class Head:
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """File name → {"sha256", "rows"}; empty before every unit was tried."""
     report: Mapping[str, Any] = field(default_factory=dict)
-    """The numbers of the card (`collab.synthesis.card.Report`); empty before every unit was tried."""
+    """The numbers of the card (`collab.synthesis.card.SynthesisReport`); empty before every unit was tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unanswered:
+class UnansweredQuestion:
     """What one process asked a teacher's model in vain."""
 
     lost: int
     """Calls that were sent and never answered whole: what they cost is not known."""
 
 
-Record: TypeAlias = Done | Said | Unanswered
+Record: TypeAlias = Done | Said | UnansweredQuestion
 
 _HEAD: TypeAdapter[Head] = TypeAdapter(Head)
-_RECORDS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Done, Said, Unanswered)}
+_RECORDS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Done, Said, UnansweredQuestion)}
 
 
 class SynthesisDir(RunDir):
@@ -127,7 +127,7 @@ def _record(content: Any, known: dict[str, str]) -> Record:
         said: Said = _RECORDS[Said].validate_python(content)
         return said
     if "lost" in content:
-        unanswered: Unanswered = _RECORDS[Unanswered].validate_python(content)
+        unanswered: UnansweredQuestion = _RECORDS[UnansweredQuestion].validate_python(content)
         return unanswered
     for prompt in (row["prompt"] for row in content["rows"]):
         for part in ("system", "shared"):

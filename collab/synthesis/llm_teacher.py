@@ -179,7 +179,7 @@ def _next(scene: Scene, entry: HistoryEntry, executed: Action | None, *, seed: i
     return replace(scene, step=step, history=history, last=executed, seed=derive(seed, "scene", step))
 
 
-class Memory(Protocol):
+class ReplyMemory(Protocol):
     """Remembers replies, so that work that is done again does not pay for them again."""
 
     def recall(self, call: str) -> str | None:
@@ -197,7 +197,7 @@ class Caller:
     sampling: Sampling
     call_s: float = 120.0
     """Limit of one call, retries included and waiting in line not."""
-    memory: Memory | None = None
+    memory: ReplyMemory | None = None
     """None asks anew every time."""
 
     async def ask(self, prompt: Prompt, seed: int, role: str) -> str:

@@ -22,15 +22,15 @@ from collab.prompts.render import Template
 from collab.rollout.build import build, splits_in
 from collab.rollout.collector import Progress as Calls
 from collab.store import log
-from collab.synthesis.card import Report, gather
+from collab.synthesis.card import SynthesisReport, gather
 from collab.synthesis.config import ORACLE, SynthConfig, Unit, suite_of, units_of
 from collab.synthesis.conversation import Reader, Talk
-from collab.synthesis.journal import Head, Journal, SynthesisDir, Unanswered, read_records
+from collab.synthesis.journal import Head, Journal, SynthesisDir, UnansweredQuestion, read_records
 from collab.synthesis.llm_prompts import TeacherPrompts
 from collab.synthesis.llm_teacher import Caller, Desk, LanguageTeacher
 from collab.synthesis.oracle_teacher import Amounts, OracleTeacher
 from collab.synthesis.teacher import Teacher
-from collab.synthesis.units import Ledger, Progress, Workshop, finish, finished, work
+from collab.synthesis.units import Ledger, SynthesisProgress, Workshop, finish, finished, work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def _about(config: SynthConfig, model: Model, able: Capabilities) -> dict[str, A
     return {"policy": asdict(model.policy), "capabilities": asdict(able)}
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[SynthesisProgress], None]
 """Called once, with a live object that changes while the work goes on."""
 
 
@@ -135,9 +135,9 @@ class SynthResult:
 
     path: Path
     label: str
-    report: Report | None
+    report: SynthesisReport | None
     """None while units are left; those that it names as broken are made again by `resume`."""
-    progress: Progress
+    progress: SynthesisProgress
     """Of this process; rows and units of earlier ones are counted in."""
     stopped: str | None
     """Why it ended early; None when every unit was tried."""
@@ -156,7 +156,7 @@ async def start(
     config = without_secrets(config)
     _check_budget(config)
     SynthesisDir(out).check_free()
-    ledger = Ledger(Progress(calls=Calls(planned=len(units_of(config)))))
+    ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(units_of(config)))))
     async with opened(config, ledger) as workplace:
         suite = workplace.workshop.suite
         head = Head(
@@ -195,9 +195,9 @@ async def resume(
     over = finished(path, head)
     if over is not None:
         calls = Calls(planned=over.units, done=over.units, before=over.units)
-        progress = Progress(calls=calls, rows=Counter(over.by_level))
+        progress = SynthesisProgress(calls=calls, rows=Counter(over.by_level))
         return SynthResult(path=path, label=head.environment, report=over, progress=progress, stopped=None)
-    ledger = Ledger(Progress(calls=Calls(planned=len(units_of(config)))))
+    ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(units_of(config)))))
     async with opened(config, ledger) as workplace:
         _check_unchanged(path, head, config, workplace)
         return await _make(config, head, workplace, path, ledger, watch, stop)
@@ -239,7 +239,7 @@ async def _make(
         finally:
             lost = progress.calls.lost = lost_by(workplace.teacher) - before
             if lost:
-                journal.record(Unanswered(lost=lost))
+                journal.record(UnansweredQuestion(lost=lost))
         report = None if stopped else finish(path, head, config, units, workplace.splits)
     return SynthResult(path=path, label=head.environment, report=report, progress=progress, stopped=stopped)
 

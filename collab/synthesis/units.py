@@ -38,7 +38,7 @@ from collab.models.base import Reply
 from collab.rollout.collector import OwnEnvironment
 from collab.rollout.collector import Progress as Calls
 from collab.store.manifest import now
-from collab.synthesis.card import Made, Report, gather, most_refused, refuse_leaks, report, select, write_card
+from collab.synthesis.card import Made, SynthesisReport, gather, most_refused, refuse_leaks, report, select, write_card
 from collab.synthesis.config import WALK_STEPS, SynthConfig, Unit
 from collab.synthesis.journal import Done, Head, Journal, Said, SynthesisDir, read_records
 from collab.synthesis.screens import explore, follow
@@ -155,7 +155,7 @@ async def _closing(items: AsyncIterator[ItemT]) -> AsyncIterator[AsyncIterator[I
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class SynthesisProgress:
     """How far a synthesis is; a live object, read by whoever shows it."""
 
     calls: Calls
@@ -168,7 +168,7 @@ class Progress:
 class Ledger:
     """Every reply of the teacher's model: counted, written down and, in a later process, not asked for again."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: SynthesisProgress) -> None:
         self.progress = progress
         self._said: Mapping[str, str] = {}
         self._journal: Journal | None = None
@@ -187,7 +187,7 @@ class Ledger:
         self._changed = changed
 
     def recall(self, call: str) -> str | None:
-        """What an earlier process was told; see `collab.synthesis.llm_teacher.Memory`."""
+        """What an earlier process was told; see `collab.synthesis.llm_teacher.ReplyMemory`."""
         return self._said.get(call)
 
     def keep(self, call: str, reply: Reply) -> None:
@@ -290,12 +290,12 @@ class _Work:
 
 CARD = "card.md"
 
-_REPORT: TypeAdapter[Report] = TypeAdapter(Report)
+_REPORT: TypeAdapter[SynthesisReport] = TypeAdapter(SynthesisReport)
 
 
 def finish(
     directory: Path, head: Head, config: SynthConfig, units: Sequence[Unit], splits: Mapping[str, Split]
-) -> Report:
+) -> SynthesisReport:
     """Select, check and write what the journal holds; writing it again gives the same files.
 
     Where units broke, the tables hold the rows of the others; the card is written, and the manifest says that all is
@@ -326,7 +326,7 @@ def finish(
     return found
 
 
-def finished(directory: Path, head: Head) -> Report | None:
+def finished(directory: Path, head: Head) -> SynthesisReport | None:
     """The report of a synthesis that is over; None while units are left or broken, or a file is not as it was."""
     if head.finished is None or head.report.get("broken"):
         return None

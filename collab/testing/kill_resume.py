@@ -47,7 +47,7 @@ from collab.loop.interfaces import algorithm_named, load_config, read_training
 from collab.loop.loop import resume, start
 from collab.loop.phases import each_trajectory, measured_episodes
 from collab.loop.record import TrainingDir, measured_hash, played_hash, read_record
-from collab.loop.state import Progress
+from collab.loop.state import TrainingProgress
 from collab.seeds import derive, generator
 from collab.testing.toy_team import found_school, small_training, write_library
 from collab.trainers.prepare import check_installed
@@ -69,12 +69,12 @@ _BEGINS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class KillPoint:
     """Where a process is to be killed, or was."""
 
     epoch: int
     part: str
-    """Of the epoch, as `Progress.part` has it; of a training also "optimizer" and "checkpoint"."""
+    """Of the epoch, as `TrainingProgress.part` has it; of a training also "optimizer" and "checkpoint"."""
     function: str
     """Of this package, e.g. "store.writer.RunWriter.step"."""
     call: int
@@ -89,7 +89,7 @@ class Trace:
     _told: str = ""
     _now: tuple[int, str] = (0, "")
 
-    def seen(self, progress: Progress | None, function: str) -> Point:
+    def seen(self, progress: TrainingProgress | None, function: str) -> KillPoint:
         """Count a call; returns which one it is."""
         if progress is not None and progress.part != self._told:
             self._told = progress.part
@@ -98,15 +98,15 @@ class Trace:
             self._now = (self._now[0], _BEGINS[function])
         calls, (epoch, part) = self.parts.setdefault(self._now, Counter()), self._now
         calls[function] = number = calls[function] + 1
-        return Point(epoch=epoch, part=part, function=function, call=number)
+        return KillPoint(epoch=epoch, part=part, function=function, call=number)
 
-    def has_come_to(self, point: Point, call: Point) -> bool:
+    def has_come_to(self, point: KillPoint, call: KillPoint) -> bool:
         """Whether a call that was seen is that of a point, or the first one behind its part."""
         now, part = (call.epoch, call.part), (point.epoch, point.part)
         return call == point if now == part else part in self.parts and _whole(now) != _whole(part)
 
 
-def draw(trace: Trace, *, kills: int, seed: int) -> list[Point]:
+def draw(trace: Trace, *, kills: int, seed: int) -> list[KillPoint]:
     """Points in the order of time, one per kind of work before any other part.
 
     At most one per part, and per training: a process that goes on may have too little of it left to come to another
@@ -118,7 +118,7 @@ def draw(trace: Trace, *, kills: int, seed: int) -> list[Point]:
     for epoch, part in (one for one in trace.parts if one in chosen):
         calls = trace.parts[epoch, part]
         function = rng.choice(sorted(calls))
-        points.append(Point(epoch=epoch, part=part, function=function, call=rng.randint(1, calls[function])))
+        points.append(KillPoint(epoch=epoch, part=part, function=function, call=rng.randint(1, calls[function])))
     return points
 
 
@@ -163,7 +163,7 @@ def whole_life(config: TrainingConfig, out: Path, log: Path, *, threads: int) ->
     return Trace({(epoch, part): Counter(calls) for epoch, part, calls in parts})
 
 
-def live(config: TrainingConfig, out: Path, log: Path, point: Point | None, *, threads: int) -> Point | None:
+def live(config: TrainingConfig, out: Path, log: Path, point: KillPoint | None, *, threads: int) -> KillPoint | None:
     """Begin a training, or go on with it, in a process of its own.
 
     What looks at clocks is not called equally often in every life, so one that misses the call is killed where the part
@@ -185,7 +185,7 @@ def live(config: TrainingConfig, out: Path, log: Path, point: Point | None, *, t
     def life() -> None:
         trace, dying = Trace(), threading.Lock()
 
-        def seen(progress: Progress | None, function: str) -> None:
+        def seen(progress: TrainingProgress | None, function: str) -> None:
             call = trace.seen(progress, function)
             if point is not None and trace.has_come_to(point, call):
                 dying.acquire()  # for good: another thread, come there meanwhile, writes nothing over it
@@ -199,7 +199,7 @@ def live(config: TrainingConfig, out: Path, log: Path, point: Point | None, *, t
         return None
     if code != -signal.SIGKILL or not told.exists():
         raise _failed(log)
-    return Point(**json.loads(told.read_text(encoding="utf-8")))
+    return KillPoint(**json.loads(told.read_text(encoding="utf-8")))
 
 
 def in_full(life: Callable[[], None], log: Path) -> None:
@@ -245,7 +245,9 @@ def _leave(life: Callable[[], None], log: Path) -> NoReturn:
         os._exit(code)
 
 
-def _train(config: TrainingConfig, out: Path, seen: Callable[[Progress | None, str], object], threads: int) -> None:
+def _train(
+    config: TrainingConfig, out: Path, seen: Callable[[TrainingProgress | None, str], object], threads: int
+) -> None:
     """Train to the end and tell every call of this package's functions, in all threads.
 
     Raises:
@@ -253,9 +255,9 @@ def _train(config: TrainingConfig, out: Path, seen: Callable[[Progress | None, s
     """
     import torch
 
-    progress: list[Progress | None] = [None]
+    progress: list[TrainingProgress | None] = [None]
 
-    def watch(live: Progress) -> None:
+    def watch(live: TrainingProgress) -> None:
         progress[0] = live
 
     _tell(lambda function: seen(progress[0], function))
@@ -328,11 +330,11 @@ class Proof:
     """What came of a verification."""
 
     path: Path
-    points: tuple[Point, ...]
+    points: tuple[KillPoint, ...]
     """Where a process was killed, in the order of time."""
-    planned: tuple[Point, ...]
+    planned: tuple[KillPoint, ...]
     """Where each of them was to be killed: not quite there where its life made fewer calls than the undisturbed one."""
-    missed: tuple[Point, ...] = ()
+    missed: tuple[KillPoint, ...] = ()
     """Where one was to be killed and none was: it came to neither the point nor anything behind the part."""
     parts: tuple[Compared, ...]
     """In the order of time; the run hash is the last."""
@@ -348,7 +350,7 @@ class Proof:
         return bool(self.points) and not self.missed and self.first_difference is None
 
     @property
-    def elsewhere(self) -> dict[int, Point]:
+    def elsewhere(self) -> dict[int, KillPoint]:
         """Number of a kill, from 1 → where it was planned; only those that were killed elsewhere."""
         both = enumerate(zip(self.points, self.planned, strict=True), start=1)
         return {number: planned for number, (point, planned) in both if point != planned}

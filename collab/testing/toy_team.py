@@ -23,7 +23,7 @@ from collab.prompts.render import PromptContext, Template, read_templates
 from collab.synthesis.conversation import Reader
 from collab.testing.corridor import CorridorSuite
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.trainers.prepare import Task, prepare
+from collab.trainers.prepare import FinetuneTask, prepare
 from collab.trainers.recipe import load_preset
 from collab.trainers.run import begin, train
 
@@ -89,7 +89,9 @@ async def small_training(
 def teach(base: Path, out: Path) -> Path:
     """Fine-tune a checkpoint on the lessons, into `out`/sft; returns the new one."""
     recipe = override(load_preset("pocket").recipe("sft"), _LESSONS)
-    prepared = prepare(Task(stage="sft", base=str(base), preset="pocket", recipe=recipe), asyncio.run(lessons()))
+    prepared = prepare(
+        FinetuneTask(stage="sft", base=str(base), preset="pocket", recipe=recipe), asyncio.run(lessons())
+    )
     begun = begin(prepared, out / "sft")
     train(prepared, begun, device="cpu")
     return begun.final

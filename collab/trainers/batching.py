@@ -222,7 +222,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class BatchStep:
     """What one optimizer step is computed from."""
 
     group: str
@@ -243,7 +243,7 @@ def curriculum(
     *,
     batch: Batch,
     seed: int,
-) -> list[Step]:
+) -> list[BatchStep]:
     """One level after the other, in the order of `passes`.
 
     Args:
@@ -255,7 +255,7 @@ def curriculum(
     Raises:
         ConfigError: a level has fewer rows than a step has parts.
     """
-    steps: list[Step] = []
+    steps: list[BatchStep] = []
     for name, times in passes.items():
         for number, chunk in enumerate(_shuffled_passes(groups[name], times, seed, name)):
             rng = generator(derive(seed, "steps", name, number))
@@ -271,13 +271,13 @@ def mixed(
     epochs: int,
     batch: Batch,
     seed: int,
-) -> list[Step]:
+) -> list[BatchStep]:
     """All levels in every epoch, each with its share of its passes; arguments as `curriculum`."""
     streams = {
         name: [row for chunk in _shuffled_passes(groups[name], times, seed, name) for row in chunk]
         for name, times in passes.items()
     }
-    steps: list[Step] = []
+    steps: list[BatchStep] = []
     for epoch in range(epochs):
         rng = generator(derive(seed, "steps", "mixed", epoch))
         chunk = [row for stream in streams.values() for row in _share(stream, epoch, epochs)]
@@ -286,7 +286,7 @@ def mixed(
     return steps
 
 
-def of_process(steps: Sequence[Step], rank: int, world: int) -> list[tuple[tuple[int, ...], ...]]:
+def of_process(steps: Sequence[BatchStep], rank: int, world: int) -> list[tuple[tuple[int, ...], ...]]:
     """The forward passes of one process, step by step: every process has as many, and each part is computed by one."""
     return [step.parts[rank::world] for step in steps]
 
@@ -313,7 +313,9 @@ def _share(stream: Sequence[int], epoch: int, epochs: int) -> Sequence[int]:
     return stream[round(epoch * len(stream) / epochs) : round((epoch + 1) * len(stream) / epochs)]
 
 
-def _row_steps(name: str, chunk: Sequence[int], lengths: Sequence[int], batch: Batch, rng: random.Random) -> list[Step]:
+def _row_steps(
+    name: str, chunk: Sequence[int], lengths: Sequence[int], batch: Batch, rng: random.Random
+) -> list[BatchStep]:
     """The steps of one pass, rows of a window sorted by length."""
     if not chunk:
         return []
@@ -322,14 +324,14 @@ def _row_steps(name: str, chunk: Sequence[int], lengths: Sequence[int], batch: B
             f"{name}: {len(chunk)} rows are too few for {batch.parts} forward passes per step; "
             "use more data, fewer processes or a larger rows_at_once"
         )
-    steps: list[Step] = []
+    steps: list[BatchStep] = []
     width = max(batch.window * batch.rows, batch.parts)
     bounds = [*range(0, len(chunk), width), len(chunk)]
     if len(bounds) > 2 and bounds[-1] - bounds[-2] < batch.parts:
         del bounds[-2]  # the rest alone would be too few rows for a step
     for start, stop in pairwise(bounds):
         window = sorted(chunk[start:stop], key=lengths.__getitem__)
-        made = [Step(group=name, parts=_parts(rows, batch.parts)) for rows in _cut_rows(window, lengths, batch)]
+        made = [BatchStep(group=name, parts=_parts(rows, batch.parts)) for rows in _cut_rows(window, lengths, batch)]
         rng.shuffle(made)
         steps += made
     return steps
@@ -371,7 +373,7 @@ def by_state(
     batch: Batch,
     most: int,
     seed: int,
-) -> list[Step]:
+) -> list[BatchStep]:
     """One level after the other, in the order of `passes`.
 
     Args:
@@ -388,7 +390,7 @@ def by_state(
     Raises:
         ConfigError: a level has fewer rows than there are processes.
     """
-    steps: list[Step] = []
+    steps: list[BatchStep] = []
     known = cache(work)
     for name, times in passes.items():
         units = _units(groups[name], states, min(most, batch.rows))
@@ -419,12 +421,12 @@ def _pieces(unit: Unit, count: int) -> list[Unit]:
 
 def _unit_steps(
     name: str, chunk: Sequence[Unit], work: Work, batch: Batch, most: int, rng: random.Random
-) -> list[Step]:
+) -> list[BatchStep]:
     """The steps of one pass over a level."""
-    steps: list[Step] = []
+    steps: list[BatchStep] = []
     for window in _windows(chunk, max(batch.window * batch.rows, batch.parts), batch.parts):
         cut = _cut_units(sorted(window, key=work), work, batch)
-        made = [Step(group=name, parts=_forward_passes(units, work, most, batch.parts)) for units in cut]
+        made = [BatchStep(group=name, parts=_forward_passes(units, work, most, batch.parts)) for units in cut]
         rng.shuffle(made)
         steps += made
     return steps
@@ -508,7 +510,7 @@ def _divided(units: Sequence[Unit], work: Work, most: int, count: int) -> tuple[
 RecipeT = TypeVar("RecipeT", bound=Recipe)
 
 
-def steps_of(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int) -> list[Step]:
+def steps_of(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int) -> list[BatchStep]:
     """The order of a training.
 
     Raises:
@@ -560,7 +562,7 @@ def passes_of(recipe: Recipe, processes: int) -> int:
     return math.ceil(recipe.batch_rows / (_at_once(recipe, processes) * processes)) * processes
 
 
-def _by_state(recipe: Recipe, encoded: Encoded[EncodedPair], seed: int, processes: int) -> list[Step]:
+def _by_state(recipe: Recipe, encoded: Encoded[EncodedPair], seed: int, processes: int) -> list[BatchStep]:
     items = encoded.items
     return by_state(
         encoded.groups,

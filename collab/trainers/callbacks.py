@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from collab.errors import Diverged
-from collab.trainers.batching import Step
+from collab.trainers.batching import BatchStep
 from collab.trainers.distributed import give_back
 from collab.trainers.run import LOWER
 from collab.trainers.run_dir import FinetuneDir
@@ -139,7 +139,7 @@ FALL = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class FinetuneProgress:
     """How far a run is."""
 
     step: int
@@ -216,11 +216,11 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
     def __init__(
         self,
         folder: FinetuneDir,
-        steps: Sequence[Step],
+        steps: Sequence[BatchStep],
         tokens: Sequence[int],
         compared: Sequence[int] | None,
         *,
-        watch: Callable[[Progress], None],
+        watch: Callable[[FinetuneProgress], None],
         stopping: Callable[[], bool],
         writes: bool,
         gather: Callable[[bool], bool],
@@ -271,7 +271,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         speed = (self._total[step] - self._total[self._first]) / max(seconds, 1e-9)
         left = seconds / max(step - self._first, 1) * (len(self._steps) - step)
         self._watch(
-            Progress(
+            FinetuneProgress(
                 step=step,
                 steps=len(self._steps),
                 group=group,

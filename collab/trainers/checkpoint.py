@@ -61,7 +61,7 @@ _REST = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class WeightSource:
     """What is exported."""
 
     path: Path
@@ -82,7 +82,7 @@ class Weights:
     """Directories whose files go with it, later ones over earlier ones."""
 
 
-def open_source(path: str, base: str | None = None) -> Source:
+def open_source(path: str, base: str | None = None) -> WeightSource:
     """Check what is to be exported; no weights are loaded.
 
     Args:
@@ -108,17 +108,17 @@ def open_source(path: str, base: str | None = None) -> Source:
             raise UsageError(f"--base {base}: {path} is a whole checkpoint and has no base; leave --base out")
         check_files(str(folder))
         check_weights(folder, named=path)
-        return Source(path=folder, card=card)
+        return WeightSource(path=folder, card=card)
     if not (folder / WEIGHTS[0]).is_file():
         raise ConfigError(f"{path}: an adapter without {WEIGHTS[0]}; other formats can hold code and are not loaded")
     check_layout(folder)
     named = base or (card.get("base") or {}).get("path") or _adapter_config(folder).get("base_model_name_or_path")
     if not named:
         raise ConfigError(f"{path}: the adapter does not name its base; name it: --base DIR")
-    return Source(path=folder, base=str(named), card=card)
+    return WeightSource(path=folder, base=str(named), card=card)
 
 
-def load(source: Source, *, merge: bool, dtype: Precision | None) -> Weights:
+def load(source: WeightSource, *, merge: bool, dtype: Precision | None) -> Weights:
     """Read the weights that are written, where they are others than those on the disk.
 
     Args:
@@ -139,7 +139,7 @@ def load(source: Source, *, merge: bool, dtype: Precision | None) -> Weights:
     return Weights(model=_sum(source, base, dtype), homes=(base, source.path))
 
 
-def write(source: Source, weights: Weights, target: Path) -> None:
+def write(source: WeightSource, weights: Weights, target: Path) -> None:
     """Write a directory; whoever calls names what the file system refuses.
 
     Args:
@@ -167,7 +167,7 @@ def write(source: Source, weights: Weights, target: Path) -> None:
         write_layout(target)
 
 
-def reads(source: Source) -> int | None:
+def reads(source: WeightSource) -> int | None:
     """The longest sequence, in tokens, that a checkpoint or an adapter's base reads; None where nothing says."""
     path = Path(checkpoint(source.base or str(source.path))) / "config.json"
     try:
@@ -180,7 +180,7 @@ def reads(source: Source) -> int | None:
 # ------------------------------------------------------------------------------------------------------- helpers
 
 
-def _sum(source: Source, base: Path, dtype: Precision | None) -> Any:
+def _sum(source: WeightSource, base: Path, dtype: Precision | None) -> Any:
     import torch
 
     from collab.models.checkpoint import Adapters
@@ -193,7 +193,7 @@ def _sum(source: Source, base: Path, dtype: Precision | None) -> Any:
         return adapters.merged("merged").to(kept if dtype is None else getattr(torch, dtype))
 
 
-def _base_directory(source: Source) -> Path:
+def _base_directory(source: WeightSource) -> Path:
     folder = Path(checkpoint(str(source.base)))
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{source.path}: its base {source.base} is no directory here; name it: --base DIR")
@@ -241,7 +241,7 @@ def _with_ends(known: int | list[int] | None, chat: ChatTokenizer) -> int | list
     return [*listed, *more] if more else known
 
 
-def _name_base(source: Source, path: Path) -> None:
+def _name_base(source: WeightSource, path: Path) -> None:
     """Let an adapter name its base so that it is found from anywhere, where the base is a directory here."""
     folder = Path(checkpoint(str(source.base)))
     config = _adapter_config(path.parent)

@@ -81,7 +81,7 @@ class StateBatches:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class PackedCollator:
     """A collator that packs what another one makes."""
 
     theirs: Callable[[Any], dict[str, Any]]
@@ -203,7 +203,7 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
         for model in filter(None, (self.model, self.ref_model)):
             with gathered(model):
                 share(innermost(model), self.accelerator.autocast)
-        self.data_collator = Packing(self.data_collator)
+        self.data_collator = PackedCollator(self.data_collator)
         self._sharing = True
 
     def _obstacle(self) -> str | None:

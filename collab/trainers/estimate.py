@@ -34,9 +34,9 @@ from collab.data.tokenize import Encoded, EncodedExample, EncodedPair, Ids
 from collab.errors import ConfigError
 from collab.models.weights import readable, setting
 from collab.trainers.base import trainer_of
-from collab.trainers.batching import Step, of_process
+from collab.trainers.batching import BatchStep, of_process
 from collab.trainers.checkpoint import open_base, quiet
-from collab.trainers.prepare import Prepared, Task, check_installed, ordered, world
+from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, ordered, world
 from collab.trainers.recipe import DpoRecipe, Lora
 from collab.trainers.run_dir import FinetuneDir
 
@@ -44,7 +44,7 @@ GIB = float(1 << 30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemoryEstimate:
     """Bytes that one process holds at most, in parts; what libraries take for themselves is not among them."""
 
     weights: int
@@ -68,7 +68,7 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FinetunePlan:
     """A run in numbers."""
 
     rows: Mapping[str, int]
@@ -90,11 +90,11 @@ class Plan:
     """Tokens that are not computed, because others that begin alike are."""
     parameters: int
     trainable: int
-    memory: Memory
+    memory: MemoryEstimate
     time: Time
 
 
-def plan(prepared: Prepared, device: str) -> Plan:
+def plan(prepared: Prepared, device: str) -> FinetunePlan:
     """Count, measure and estimate.
 
     Args:
@@ -104,7 +104,7 @@ def plan(prepared: Prepared, device: str) -> Plan:
     tokens = sum(prepared.step_tokens)
     computed = sum(prepared.computed(part) for step in prepared.steps for part in step.parts)
     size, needed = sizes(prepared), memory(prepared)
-    return Plan(
+    return FinetunePlan(
         rows={name: len(rows) for name, rows in prepared.encoded.groups.items()},
         dropped=dict(prepared.encoded.dropped),
         longest=max(prepared.lengths),
@@ -166,7 +166,7 @@ def _added(model: Any, lora: Lora) -> int:
     )
 
 
-def memory(prepared: Prepared) -> Memory:
+def memory(prepared: Prepared) -> MemoryEstimate:
     """What the largest forward and backward pass needs.
 
     With P parameters of b bytes, T of them trained (float32), N tokens in the pass, S scored ones, width h, width of
@@ -198,7 +198,7 @@ def memory(prepared: Prepared) -> Memory:
         for part in step.parts
     )
     adapters = 0 if recipe.lora is None else 1 if prepared.reference_adapter is None else 2
-    return Memory(
+    return MemoryEstimate(
         weights=reference * held * size.parameters + 4 * adapters * size.trainable,
         gradients=4 * size.trainable,
         optimizer=4 * size.moments,
@@ -215,7 +215,7 @@ def _key_width(config: Any, width: int) -> int:
     return int(groups * (setting(config, "head_dim") or width // heads))
 
 
-def told(plan: Plan) -> str:
+def told(plan: FinetunePlan) -> str:
     """The plan in lines for people."""
     rows = ", ".join(f"{name} {count:,}" for name, count in plan.rows.items())
     dropped = ", ".join(f"{name} {count:,}" for name, count in plan.dropped.items()) or "none"
@@ -250,16 +250,16 @@ class Forecast:
     """Whether real steps were timed; else it is an estimate."""
     tokens_per_item: float
     """Padding included; of a pair, of both sides, and with shared prefixes what a state shares is counted once."""
-    least: Memory
+    least: MemoryEstimate
     """Bytes of one process, where items are as long as these."""
-    most: Memory
+    most: MemoryEstimate
     """Bytes of one process, where they are as long as the context."""
     parameters: int
     trainable: int
 
 
 def forecast(
-    task: Task, items: Sequence[EncodedPair] | Sequence[EncodedExample], device: str, *, processes: int = 1
+    task: FinetuneTask, items: Sequence[EncodedPair] | Sequence[EncodedExample], device: str, *, processes: int = 1
 ) -> Forecast:
     """Look ahead.
 
@@ -299,7 +299,7 @@ def forecast(
     )
 
 
-def _prepared(task: Task, items: Sequence[Any], *, processes: int, rows: int | None = None) -> Prepared:
+def _prepared(task: FinetuneTask, items: Sequence[Any], *, processes: int, rows: int | None = None) -> Prepared:
     """One pass over some items.
 
     Args:
@@ -388,18 +388,18 @@ def free_memory(device: str) -> int:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _computed(prepared: Prepared, step: Step) -> int:
+def _computed(prepared: Prepared, step: BatchStep) -> int:
     """Tokens that a step computes, padding included, over all processes."""
     return sum(map(prepared.computed, step.parts))
 
 
-def _sample(steps: Sequence[Step]) -> list[Step]:
+def _sample(steps: Sequence[BatchStep]) -> list[BatchStep]:
     """Steps from all over the run; a short run is repeated."""
     count = WARM_UP + TRIED
     return [steps[number * len(steps) // count] for number in range(count)]
 
 
-def _run(prepared: Prepared, sample: Sequence[Step], device: str) -> list[float]:
+def _run(prepared: Prepared, sample: Sequence[BatchStep], device: str) -> list[float]:
     """Train these steps for nothing; when each ended."""
     rank, processes = world()
     watch = _Stopwatch()

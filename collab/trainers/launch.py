@@ -37,7 +37,7 @@ from collab.trainers.run_dir import FinetuneDir
 from collab.utils.files import writing
 
 if TYPE_CHECKING:
-    from collab.trainers.callbacks import Progress
+    from collab.trainers.callbacks import FinetuneProgress
 
 
 STOP = "stop"
@@ -219,18 +219,18 @@ def _watched(
         time.sleep(_LOOK_S)
 
 
-def _progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> Progress:
+def _progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> FinetuneProgress:
     """How far a run is, as a process of its own would tell it.
 
     Args:
         line: of the metrics.
         first: step from which the processes go on.
     """
-    from collab.trainers.callbacks import Progress
+    from collab.trainers.callbacks import FinetuneProgress
 
     steps, seconds = len(prepared.steps), line["seconds"]
     trained = sum(prepared.step_tokens[first : line["step"]])
-    return Progress(
+    return FinetuneProgress(
         step=line["step"],
         steps=steps,
         group=line["group"],

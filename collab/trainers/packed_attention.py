@@ -214,7 +214,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan:
+class AttentionPlan:
     """Which parts the attention of a packing consists of."""
 
     blocks: tuple[Block, ...]
@@ -222,7 +222,7 @@ class Plan:
     above: tuple[Node, ...]
     """Nodes with something under them, which sees all of them."""
 
-    def to(self, device: torch.device) -> Plan:
+    def to(self, device: torch.device) -> AttentionPlan:
         """The same, its tensors there."""
         moved = (
             Block(index=one.index.to(device), cells=one.cells.to(device), tokens=one.tokens.to(device))
@@ -235,24 +235,24 @@ class Plan:
 class Passed:
     """What a forward pass hands down to the attention of each layer."""
 
-    plan: Plan
+    plan: AttentionPlan
     layers: set[int] = field(default_factory=set)
     """Layers that have computed by it."""
     dry: bool = False
     """Whether nothing is computed, to see which layers would."""
 
 
-def plan_of(nodes: Sequence[Node]) -> Plan:
+def plan_of(nodes: Sequence[Node]) -> AttentionPlan:
     """The parts of a packing with these nodes."""
     groups: list[list[Node]] = []
     for node in sorted(nodes, key=_length):  # of a group, none is longer than twice the shortest
         if not groups or _length(node) > min(_SHORT, 2 * _length(groups[-1][0])):
             groups.append([])
         groups[-1].append(node)
-    return Plan(blocks=tuple(map(_block, groups)), above=tuple(node for node in nodes if node.end > node.stop))
+    return AttentionPlan(blocks=tuple(map(_block, groups)), above=tuple(node for node in nodes if node.end > node.stop))
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, plan: Plan, scale: float) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float) -> Tensor:
     """Attention of packed rows, differentiable.
 
     Args:
@@ -278,7 +278,7 @@ class _Attention(torch.autograd.Function):
     """See `attend`."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, plan: Plan, scale: float) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float) -> Tensor:
         output = torch.empty(query.shape, dtype=torch.float32, device=query.device)
         lse = torch.empty(query.shape[:2], dtype=torch.float32, device=query.device)
         for block in plan.blocks:

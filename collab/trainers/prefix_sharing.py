@@ -35,7 +35,7 @@ from collab.models.checkpoint import tolerance_of
 from collab.models.tokenizer import first_line, quiet_transformers
 from collab.models.weights import setting
 from collab.trainers.batching import SHORTEST, pack, scored
-from collab.trainers.packed_attention import IMPLEMENTATION, Passed, Plan, install, plan_of
+from collab.trainers.packed_attention import IMPLEMENTATION, AttentionPlan, Passed, install, plan_of
 
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
 """Makes what a pass is computed within."""
@@ -147,7 +147,7 @@ class Packed:
     """(1, T)."""
     positions: Tensor
     """(1, T)."""
-    plan: Plan
+    plan: AttentionPlan
     predictors: Tensor
     """Places after which a scored token is expected, (M,)."""
     wanted: Tensor

@@ -32,7 +32,7 @@ from collab.data.tokenize import (
 from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
 from collab.library import checkpoint
 from collab.models.tokenizer import tells_date, today
-from collab.trainers.batching import Step, fitted, padded, passes_of, shared_tokens, shares, steps_of
+from collab.trainers.batching import BatchStep, fitted, padded, passes_of, shared_tokens, shares, steps_of
 from collab.trainers.checkpoint import Adapter, Base, open_adapter, open_base, quiet
 from collab.trainers.pretrain import copy_sequences
 from collab.trainers.recipe import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
@@ -46,7 +46,7 @@ DEVICES = ("auto", "cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class FinetuneTask:
     """What to train."""
 
     stage: Stage
@@ -72,10 +72,10 @@ class Task:
 class Prepared:
     """All that is decided before anything is trained."""
 
-    task: Task
+    task: FinetuneTask
     base: Base
     encoded: Encoded[EncodedExample] | Encoded[EncodedPair]
-    steps: Sequence[Step]
+    steps: Sequence[BatchStep]
     rows: str | None
     """Digest of the rows; None where there are none."""
     world: int
@@ -185,7 +185,9 @@ def versions() -> dict[str, str]:
     return {"collab": collab.__version__, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
 
-def prepare(task: Task, rows: Sequence[Example], *, processes: int | None = None, fits: bool = False) -> Prepared:
+def prepare(
+    task: FinetuneTask, rows: Sequence[Example], *, processes: int | None = None, fits: bool = False
+) -> Prepared:
     """Tokenise and order; nothing is written and no weight is loaded.
 
     Args:
@@ -215,7 +217,12 @@ def prepare(task: Task, rows: Sequence[Example], *, processes: int | None = None
 
 
 def ordered(
-    task: Task, base: Base, encoded: Encoded[EncodedExample] | Encoded[EncodedPair], *, rows: str | None, processes: int
+    task: FinetuneTask,
+    base: Base,
+    encoded: Encoded[EncodedExample] | Encoded[EncodedPair],
+    *,
+    rows: str | None,
+    processes: int,
 ) -> Prepared:
     """The order of what is tokenised already.
 
@@ -246,7 +253,7 @@ def ordered(
     )
 
 
-def task_of(manifest: Mapping[str, Any]) -> Task:
+def task_of(manifest: Mapping[str, Any]) -> FinetuneTask:
     """The task that a manifest holds.
 
     Raises:
@@ -256,7 +263,7 @@ def task_of(manifest: Mapping[str, Any]) -> Task:
     kinds: dict[str, type[Recipe]] = {"copy": CopyRecipe, "sft": SftRecipe, "dpo": DpoRecipe}
     try:
         stage = manifest["stage"]
-        return Task(
+        return FinetuneTask(
             stage=stage,
             base=manifest["base"]["path"],
             preset=manifest["preset"],
@@ -274,14 +281,14 @@ def task_of(manifest: Mapping[str, Any]) -> Task:
         ) from None
 
 
-def levels_of(task: Task) -> tuple[Level, ...]:
+def levels_of(task: FinetuneTask) -> tuple[Level, ...]:
     """Which levels a stage trains, in order."""
     if isinstance(task.recipe, SftRecipe):
         return tuple(task.recipe.levels)
     return ("preference",) if isinstance(task.recipe, DpoRecipe) else ()
 
 
-def reference_of(task: Task, base: Base) -> Base | None:
+def reference_of(task: FinetuneTask, base: Base) -> Base | None:
     """The checkpoint to compare with; ConfigError where it reads other tokens than the base."""
     if task.reference is None:
         return None
@@ -294,7 +301,7 @@ def reference_of(task: Task, base: Base) -> Base | None:
     return reference
 
 
-def _encode(task: Task, rows: Iterable[Example], base: Base) -> Encoded[EncodedExample] | Encoded[EncodedPair]:
+def _encode(task: FinetuneTask, rows: Iterable[Example], base: Base) -> Encoded[EncodedExample] | Encoded[EncodedPair]:
     recipe = task.recipe
     if isinstance(recipe, CopyRecipe):
         return Encoded(items=copy_sequences(recipe, base.chat, task.seed))
@@ -303,11 +310,11 @@ def _encode(task: Task, rows: Iterable[Example], base: Base) -> Encoded[EncodedE
     return encode_replies(rows, base.chat, recipe.context)
 
 
-def _advice(task: Task) -> str:
+def _advice(task: FinetuneTask) -> str:
     levels = ", ".join(levels_of(task))
     return f"the data has no rows of level {levels}; make some with collab synth, or name other levels"
 
 
-def _digest(steps: Sequence[Step]) -> str:
+def _digest(steps: Sequence[BatchStep]) -> str:
     text = "\n".join(f"{step.group}:{step.parts}" for step in steps)
     return hashlib.sha256(text.encode()).hexdigest()

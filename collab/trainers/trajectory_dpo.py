@@ -48,11 +48,11 @@ from collab.data.tokenize import (
 from collab.errors import ConfigError, UsageError
 from collab.prompts.render import prefix_hash
 from collab.seeds import derive, generator
-from collab.trainers.batching import Step
+from collab.trainers.batching import BatchStep
 from collab.trainers.checkpoint import REFERENCE, Base, open_adapter, open_base, quiet
 from collab.trainers.dpo import PASSES, innermost
 from collab.trainers.prefix_sharing import packed_batch, score_labels_only, share
-from collab.trainers.prepare import Prepared, Task, check_installed, reference_of, world
+from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, reference_of, world
 from collab.trainers.recipe import Recipe
 
 
@@ -223,7 +223,7 @@ class TrajectoryRows:
         return (*self.chosen, *self.rejected)
 
 
-def prepare_trajectories(task: Task, pairs: Sequence[TrajectoryRows]) -> Prepared:
+def prepare_trajectories(task: FinetuneTask, pairs: Sequence[TrajectoryRows]) -> Prepared:
     """Tokenise and order; nothing is written and no weight is loaded.
 
     A pair with a reply that is longer than the recipe's context is left out whole and counted.
@@ -262,7 +262,7 @@ def prepare_trajectories(task: Task, pairs: Sequence[TrajectoryRows]) -> Prepare
     )
 
 
-def trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed: int) -> list[Step]:
+def trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed: int) -> list[BatchStep]:
     """The order of training; positions are those of the replies of all pairs, one pair after the other.
 
     Args:
@@ -270,7 +270,7 @@ def trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed: int)
     """
     places = list(_places(pairs))
     most = 2 * (recipe.rows_at_once or recipe.batch_rows)
-    steps: list[Step] = []
+    steps: list[BatchStep] = []
     for number in range(recipe.epochs):
         order = list(range(len(pairs)))
         generator(derive(seed, "pass", GROUP, number)).shuffle(order)
@@ -314,7 +314,7 @@ def _places(pairs: Sequence[TrajectoryRows]) -> Iterator[range]:
         start += len(pair.rows)
 
 
-def _step(pairs: Sequence[TrajectoryRows], places: Sequence[range], taken: Sequence[int], most: int) -> Step:
+def _step(pairs: Sequence[TrajectoryRows], places: Sequence[range], taken: Sequence[int], most: int) -> BatchStep:
     """A step of these pairs, its replies in forward passes of at most so many, a state's together where they fit."""
     said = [(place, row) for pair in taken for place, row in zip(places[pair], pairs[pair].rows, strict=True)]
     states = [[place for place, _ in those] for _, those in groupby(said, key=lambda one: _state(one[1]))]
@@ -325,7 +325,7 @@ def _step(pairs: Sequence[TrajectoryRows], places: Sequence[range], taken: Seque
             if passes[-1] and len(passes[-1]) + len(piece) > most:
                 passes.append([])
             passes[-1] += piece
-    return Step(group=GROUP, parts=tuple(map(tuple, passes)))
+    return BatchStep(group=GROUP, parts=tuple(map(tuple, passes)))
 
 
 def _state(row: Example) -> str:

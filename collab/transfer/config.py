@@ -40,7 +40,7 @@ SEEDS = (30, 31, 32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class TransferRequest:
     """A transfer as a user asks for it."""
 
     mode: Mode
@@ -125,7 +125,7 @@ _ELSEWHERE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class TransferSource:
     """The training that a team comes from."""
 
     name: PolicyName
@@ -134,7 +134,7 @@ class Source:
     """Where the training's own definitions are looked up."""
 
 
-async def configure(library: Library, wish: Wish) -> TransferConfig:
+async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
     """Put a transfer together; nothing is written.
 
     Raises:
@@ -183,7 +183,7 @@ async def configure(library: Library, wish: Wish) -> TransferConfig:
 # ------------------------------------------------------------------------------------------------ who plays where
 
 
-def _source(wish: Wish) -> Source | None:
+def _source(wish: TransferRequest) -> TransferSource | None:
     """The training behind a team; None of agents files.
 
     Raises:
@@ -199,10 +199,10 @@ def _source(wish: Wish) -> Source | None:
         raise RunFormatError(
             f"{name.run}: the checkpoint that it began with is not what it was; name what to compare with: --base"
         )
-    return Source(name=name, config=config, library=Library.recorded(config.library))
+    return TransferSource(name=name, config=config, library=Library.recorded(config.library))
 
 
-def _base(wish: Wish, source: Source | None) -> str:
+def _base(wish: TransferRequest, source: TransferSource | None) -> str:
     """What the team is held against, by name."""
     if wish.base is not None:
         return wish.base
@@ -213,7 +213,7 @@ def _base(wish: Wish, source: Source | None) -> str:
     return f"{source.name.run}@epoch0"
 
 
-async def _second(library: Library, wish: Wish, agents: str) -> list[RunConfig]:
+async def _second(library: Library, wish: TransferRequest, agents: str) -> list[RunConfig]:
     """A team's evaluations in the second environment, one per seed."""
     filled = trained_agents(library, agents, wish.graph)
     run = run_config(
@@ -239,7 +239,7 @@ async def _second(library: Library, wish: Wish, agents: str) -> list[RunConfig]:
     ]
 
 
-async def _first(wish: Wish, source: Source) -> list[RunConfig]:
+async def _first(wish: TransferRequest, source: TransferSource) -> list[RunConfig]:
     """The team's evaluations in the first environment: as its training measured itself, on other seeds."""
     measured = source.config.held_out[0]
     name = Path(wish.agents).name
@@ -260,7 +260,7 @@ async def _first(wish: Wish, source: Source) -> list[RunConfig]:
     return runs
 
 
-async def _training(library: Library, wish: Wish) -> TrainingConfig:
+async def _training(library: Library, wish: TransferRequest) -> TrainingConfig:
     """Training in the second environment, from the team as it is."""
     assert wish.algorithm is not None, "a team that trains on comes from a training, which names its algorithm"
     return await configure_training(
@@ -291,7 +291,7 @@ def _place(library: Library) -> str | None:
 # ------------------------------------------------------------------------------------------------ what is refused
 
 
-def _check_wish(wish: Wish) -> None:
+def _check_wish(wish: TransferRequest) -> None:
     """What can be told from the wish alone."""
     if not wish.seeds or len(set(wish.seeds)) != len(wish.seeds):
         raise UsageError(f"--seeds {','.join(map(str, wish.seeds))}: name each seed once, and at least one")
@@ -310,12 +310,12 @@ def _check_wish(wish: Wish) -> None:
         )
 
 
-def _method_of(wish: Wish) -> type[Method]:
+def _method_of(wish: TransferRequest) -> type[Method]:
     """The class of what may be set of a method; where nothing is trained, what all have in common."""
     return Method if wish.algorithm is None else algorithm_named(wish.algorithm).method
 
 
-def _check_settings(wish: Wish) -> None:
+def _check_settings(wish: TransferRequest) -> None:
     """What can be told once it is known which algorithm trains."""
     known = {} if wish.algorithm is None else algorithm_named(wish.algorithm).ablations
     ablation = known.get(wish.ablation or "")
@@ -332,7 +332,7 @@ def _check_settings(wish: Wish) -> None:
         raise UsageError(f"--set {method[0]}: direct trains nothing; {instead}")
 
 
-def _check_elsewhere(source: Source, runs: Sequence[RunConfig]) -> None:
+def _check_elsewhere(source: TransferSource, runs: Sequence[RunConfig]) -> None:
     """Refuse to call it transfer where a team plays what it was trained on."""
     known = source.config.run
     for run in runs:
@@ -344,7 +344,7 @@ def _check_elsewhere(source: Source, runs: Sequence[RunConfig]) -> None:
             )
 
 
-def _check_unseen(wish: Wish, training: TrainingConfig, which: str, next_move: str) -> None:
+def _check_unseen(wish: TransferRequest, training: TrainingConfig, which: str, next_move: str) -> None:
     """Refuse to measure on seeds by which an epoch of a training was chosen, or will be."""
     chosen = [seed for seed in wish.seeds if seed in training.method.held_out.seeds]
     if chosen:

@@ -65,7 +65,7 @@ class Measured(Definition):
     """Each names its temperatures."""
 
 
-class Outcome(Definition):
+class TransferOutcome(Definition):
     """`result.json`. Holds no times: what was interrupted and gone on with has the same."""
 
     mode: Mode
@@ -89,10 +89,10 @@ class Outcome(Definition):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class OutcomeReport:
     """An outcome and the same for people."""
 
-    outcome: Outcome
+    outcome: TransferOutcome
     markdown: str
 
 
@@ -126,8 +126,8 @@ def outcome_of(
     epoch: int | None = None,
     method: str | None = None,
     untrained: Sequence[str] = (),
-) -> Told:
-    """Compare what was played; names and numbers as `Outcome` has them.
+) -> OutcomeReport:
+    """Compare what was played; names and numbers as `TransferOutcome` has them.
 
     Raises:
         UsageError: something is no result or cannot be compared; see `collab.evaluation.report.tabulate`.
@@ -135,7 +135,7 @@ def outcome_of(
     tables = {place: tabulate({str(arm): runs for arm, runs in arms.items()}) for place, arms in played.items()}
     second = _reports(played["second"], tables["second"])
     first = _reports(played["first"], tables["first"]) if "first" in played else {}
-    outcome = Outcome(
+    outcome = TransferOutcome(
         mode=mode,
         agents=agents,
         base=base,
@@ -153,7 +153,7 @@ def outcome_of(
         epoch=epoch,
         untrained=list(untrained),
     )
-    return Told(outcome=outcome, markdown=_told(outcome, tables))
+    return OutcomeReport(outcome=outcome, markdown=_told(outcome, tables))
 
 
 def _reports(arms: Iterable[Arm], table: ReportTable) -> dict[Arm, Report]:
@@ -168,7 +168,7 @@ def _measured(table: ReportTable, reports: Mapping[Arm, Report]) -> Measured:
     return Measured(environment=column.environment, split=column.split, success=success)
 
 
-def _told(outcome: Outcome, tables: Mapping[Place, ReportTable]) -> str:
+def _told(outcome: TransferOutcome, tables: Mapping[Place, ReportTable]) -> str:
     how = f" Trained in the second environment by {outcome.method}." if outcome.method else ""
     lines = [f"# Transfer, {outcome.mode}", "", f"Team {outcome.agents}, base {outcome.base}.{how}", ""]
     for place, table in tables.items():
@@ -190,7 +190,7 @@ State: TypeAlias = Literal["missing", "begun", "over"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TransferPart:
     """One evaluation: a team in an environment."""
 
     place: Place
@@ -204,22 +204,26 @@ class Part:
         return f"{self.place}/{self.arm}"
 
 
-def parts_before(config: TransferConfig) -> list[Part]:
+def parts_before(config: TransferConfig) -> list[TransferPart]:
     """What is played before training goes on; for direct that is all."""
     found = [
-        Part(place="second", arm="base", runs=tuple(config.base)),
-        Part(place="second", arm="transferred", runs=tuple(config.transferred)),
+        TransferPart(place="second", arm="base", runs=tuple(config.base)),
+        TransferPart(place="second", arm="transferred", runs=tuple(config.transferred)),
     ]
-    return found if config.training is None else [*found, Part(place="first", arm="transferred", runs=_first(config))]
+    return (
+        found
+        if config.training is None
+        else [*found, TransferPart(place="first", arm="transferred", runs=_first(config))]
+    )
 
 
-def parts_after(config: TransferConfig) -> list[Part]:
+def parts_after(config: TransferConfig) -> list[TransferPart]:
     """What is played by the team that training leaves; nothing for direct."""
     if config.training is None:
         return []
     return [
-        Part(place="second", arm="continued", runs=tuple(config.transferred)),
-        Part(place="first", arm="continued", runs=_first(config)),
+        TransferPart(place="second", arm="continued", runs=tuple(config.transferred)),
+        TransferPart(place="first", arm="continued", runs=_first(config)),
     ]
 
 
@@ -248,11 +252,11 @@ class TransferDir(RunDir):
         """Training in the second environment."""
         return TrainingDir(self.path / "training")
 
-    def part(self, part: Part) -> Path:
+    def part(self, part: TransferPart) -> Path:
         """Directory of an evaluation."""
         return self.path / part.place / part.arm
 
-    def state(self, part: Part) -> State:
+    def state(self, part: TransferPart) -> State:
         """How far an evaluation is; broken episodes do not keep it from being over."""
         places = [self.part(part) / f"seed-{run.seed}" for run in part.runs]
         begun = [place for place in places if (place / RUN_FILE).exists()]
@@ -266,7 +270,7 @@ class TransferDir(RunDir):
             return "missing"
         return "over" if "summary" in self.training.read() else "begun"
 
-    def told(self) -> Told | None:
+    def told(self) -> OutcomeReport | None:
         """What came of it; None while it is not over. RunFormatError when it cannot be read."""
         if not self.result.exists():
             return None
@@ -275,9 +279,9 @@ class TransferDir(RunDir):
             table = read_plain(self.table).decode("utf-8")
         except (OSError, ValueError) as error:
             raise RunFormatError(f"{self.result}: cannot be read: {error}; remove it, and it is made again") from None
-        return Told(outcome=validate(Outcome, content, str(self.result)), markdown=table)
+        return OutcomeReport(outcome=validate(TransferOutcome, content, str(self.result)), markdown=table)
 
-    def close(self, told: Told) -> None:
+    def close(self, told: OutcomeReport) -> None:
         """Write what came of it; StoreFailure when it cannot be written."""
         with writing(self.result, self.resume):
             write_atomic(self.table, told.markdown.encode("utf-8"))

@@ -40,16 +40,24 @@ from collab.store.run import RunStore
 from collab.store.run_dir import RunLimits
 from collab.trainers.prepare import check_device
 from collab.transfer.config import Arm, Place, TransferConfig
-from collab.transfer.outcome import Part, State, Told, TransferDir, outcome_of, parts_after, parts_before
+from collab.transfer.outcome import (
+    OutcomeReport,
+    State,
+    TransferDir,
+    TransferPart,
+    outcome_of,
+    parts_after,
+    parts_before,
+)
 from collab.utils.concurrency import REQUESTED, Stopped
 from collab.utils.text import amount
 
 TRAINING = "training"
-"""What `Progress.part` calls the training."""
+"""What `TransferProgress.part` calls the training."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class TransferProgress:
     """How far a transfer is; a live object."""
 
     part: str = ""
@@ -72,7 +80,7 @@ class Work:
     budget: Budget
     stop: asyncio.Event
     device: str
-    progress: Progress
+    progress: TransferProgress
     reports: Sequence[str] = ()
     """Further places for metrics of training."""
     meter: Collecting = field(default_factory=lambda: Collecting(planned=0))
@@ -106,7 +114,7 @@ class Work:
         self.meter.cost_usd += cost_usd
 
 
-async def measure(work: Work, part: Part, runs: Sequence[RunConfig]) -> str | None:
+async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> str | None:
     """Play what is missing of an evaluation, broken episodes of an earlier process again.
 
     Args:
@@ -214,7 +222,7 @@ def library_of(own: str | None) -> Library:
     return Library.recorded(own)
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[TransferProgress], None]
 """Called once, with a live object that changes while the transfer goes on."""
 
 
@@ -223,7 +231,7 @@ class TransferResult:
     """How a transfer went."""
 
     path: Path
-    told: Told | None
+    told: OutcomeReport | None
     """None when it stopped before its end."""
     stopped: str | None
     """Why it ended early; None when it is done."""
@@ -360,7 +368,7 @@ async def _run(
         stop=stop or asyncio.Event(),
         device=limits.device,
         reports=limits.reports,
-        progress=Progress(parts=many),
+        progress=TransferProgress(parts=many),
     )
     with folder.held():
         watch(work.progress)
@@ -404,7 +412,7 @@ async def _all(work: Work) -> str | None:
     return None
 
 
-def _compared(config: TransferConfig, folder: TransferDir) -> Told:
+def _compared(config: TransferConfig, folder: TransferDir) -> OutcomeReport:
     played: dict[Place, dict[Arm, list[EvaluatedRun]]] = {}
     for part in [*parts_before(config), *parts_after(config)]:
         runs = [recorded_run(folder.part(part) / f"seed-{run.seed}") for run in part.runs]
@@ -422,7 +430,7 @@ def _compared(config: TransferConfig, folder: TransferDir) -> Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PlanLine:
     """One part."""
 
     part: str
@@ -443,15 +451,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TransferPlan:
     """All parts in the order in which they are made."""
 
-    parts: tuple[Line, ...]
-    training: estimate.Plan | None
+    parts: tuple[PlanLine, ...]
+    training: estimate.TrainingPlan | None
     """In numbers; None for direct, and for one that has begun."""
 
 
-async def plan(config: TransferConfig, folder: TransferDir | None = None, device: str | None = None) -> Plan:
+async def plan(config: TransferConfig, folder: TransferDir | None = None, device: str | None = None) -> TransferPlan:
     """Count; for a training that has not begun, also play one step. Nothing is written.
 
     Args:
@@ -473,7 +481,7 @@ async def plan(config: TransferConfig, folder: TransferDir | None = None, device
     lines = [_line(part, folder) for part in parts_before(config)]
     if training is not None:
         split = training.run.split
-        own = Line(
+        own = PlanLine(
             part=TRAINING,
             state=state,
             environment=training.run.environment_name,
@@ -484,13 +492,13 @@ async def plan(config: TransferConfig, folder: TransferDir | None = None, device
             calls_per_step=len(training.run.graph.slots) * training.run.graph.rounds,
         )
         lines += [own, *(_line(part, folder) for part in parts_after(config))]
-    return Plan(parts=tuple(lines), training=found)
+    return TransferPlan(parts=tuple(lines), training=found)
 
 
-def _line(part: Part, folder: TransferDir | None) -> Line:
+def _line(part: TransferPart, folder: TransferDir | None) -> PlanLine:
     run = part.runs[0]
     names = dict.fromkeys(run.agent_names.values())
-    return Line(
+    return PlanLine(
         part=part.name,
         state="missing" if folder is None else folder.state(part),
         environment=run.environment_name,

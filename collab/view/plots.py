@@ -47,7 +47,7 @@ _LONGEST = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class PlotPoint:
     """One value of a line."""
 
     x: float
@@ -59,11 +59,11 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PlotLine:
     """A line of a chart."""
 
     name: str
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
     """In ascending order of x."""
 
 
@@ -87,7 +87,7 @@ def is_known(value: float | None) -> TypeGuard[float]:
 
 @plot_style()
 def draw_lines(
-    title: str, axis: str, drawn: Sequence[Line], *, share: bool = False, marks: bool = True, note: str = ""
+    title: str, axis: str, drawn: Sequence[PlotLine], *, share: bool = False, marks: bool = True, note: str = ""
 ) -> FigureBase:
     """Draw lines over a common axis of whole numbers.
 
@@ -173,7 +173,7 @@ def draw_heat(
     return axes.figure
 
 
-def _scale(axes: Axes, drawn: Sequence[Line], *, share: bool) -> None:
+def _scale(axes: Axes, drawn: Sequence[PlotLine], *, share: bool) -> None:
     """Set the axes' ends and their ticks: shares from 0 to 100 %, other values from 0 or below."""
     from matplotlib.ticker import MaxNLocator
 
@@ -283,7 +283,7 @@ def _success(overview: RunOverview, note: str) -> Iterator[Plot]:
         ("held out", lambda one: one.measured),
         ("played", lambda one: one.played),
     )
-    drawn = [Line(name=name, points=tuple(_rate(one, of(one)) for one in overview.epochs)) for name, of in kinds]
+    drawn = [PlotLine(name=name, points=tuple(_rate(one, of(one)) for one in overview.epochs)) for name, of in kinds]
     drawn = [line for line in drawn if any(point.y is not None for point in line.points)]
     if drawn and len(overview.epochs) > 1:
         title = "Success, with 95 % intervals"
@@ -294,10 +294,10 @@ def _success(overview: RunOverview, note: str) -> Iterator[Plot]:
         yield Plot(name="success-tasks", title=title, figure=draw_bars(title, rows, most=1.0, note=note))
 
 
-def _rate(epoch: EpochView, rate: RateView | None) -> Point:
+def _rate(epoch: EpochView, rate: RateView | None) -> PlotPoint:
     if rate is None or rate.value is None:
-        return Point(x=epoch.epoch, y=None)
-    return Point(x=epoch.epoch, y=rate.value, low=rate.low, high=rate.high)
+        return PlotPoint(x=epoch.epoch, y=None)
+    return PlotPoint(x=epoch.epoch, y=rate.value, low=rate.low, high=rate.high)
 
 
 def _task(task: TaskRateView) -> Bar:
@@ -324,9 +324,9 @@ def _by_agent(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
     title = "Reward rate by agent, mean over rounds"
     means = [rewards_of(one) for one in epochs]
     drawn = [
-        Line(
+        PlotLine(
             name=agent,
-            points=tuple(Point(x=one.epoch, y=known.get(agent)) for one, known in zip(epochs, means, strict=True)),
+            points=tuple(PlotPoint(x=one.epoch, y=known.get(agent)) for one, known in zip(epochs, means, strict=True)),
         )
         for agent in agents
     ]
@@ -335,10 +335,10 @@ def _by_agent(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
 
 def _staleness(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
     """What was learned from again, over epochs."""
-    points = tuple(Point(x=one.epoch, y=one.older) for one in epochs)
+    points = tuple(PlotPoint(x=one.epoch, y=one.older) for one in epochs)
     if len(epochs) > 1 and any(point.y is not None for point in points):
         title = "Staleness: rows of older epochs"
-        line = Line(name="older rows", points=points)
+        line = PlotLine(name="older rows", points=points)
         yield Plot(name="staleness", title=title, figure=draw_lines(title, "epoch", [line], note=note))
 
 
@@ -348,9 +348,9 @@ def _votes(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
         ("entropy", "Entropy of the votes, nats", False, lambda one: one.entropy),
     )
     for name, title, share, of in measures:
-        points = tuple(Point(x=one.epoch, y=of(one)) for one in epochs)
+        points = tuple(PlotPoint(x=one.epoch, y=of(one)) for one in epochs)
         if any(point.y is not None for point in points) and len(epochs) > 1:
-            line = Line(name=name, points=points)
+            line = PlotLine(name=name, points=points)
             yield Plot(name=name, title=title, figure=draw_lines(title, "epoch", [line], share=share, note=note))
 
 
@@ -366,10 +366,10 @@ def _counted(
         yield Plot(name=name, title=title, figure=draw_bars(title, rows, note=note))
         return
     drawn = [
-        Line(
+        PlotLine(
             name=cause,
             points=tuple(
-                Point(x=epoch.epoch, y=one.get(cause)) for epoch, one in zip(overview.epochs, counts, strict=True)
+                PlotPoint(x=epoch.epoch, y=one.get(cause)) for epoch, one in zip(overview.epochs, counts, strict=True)
             ),
         )
         for cause in causes
@@ -380,15 +380,15 @@ def _counted(
 def _training(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
     """Loss and margin of every policy over all steps of training, one epoch behind the other."""
     for name, title in (("loss", "Loss of training"), ("margin", "Margin: chosen less rejected, times β")):
-        points: dict[str, list[Point]] = {}
+        points: dict[str, list[PlotPoint]] = {}
         begun: dict[str, int] = {}
         for trained in (one for epoch in epochs for one in epoch.trained):
             before = begun.get(trained.policy, 0)
-            found = [Point(x=before + one.step, y=getattr(one, name)) for one in trained.measures]
+            found = [PlotPoint(x=before + one.step, y=getattr(one, name)) for one in trained.measures]
             points.setdefault(trained.policy, []).extend(found)
             begun[trained.policy] = before + trained.steps
         drawn = [
-            Line(name=policy, points=tuple(found))
+            PlotLine(name=policy, points=tuple(found))
             for policy, found in points.items()
             if any(point.y is not None for point in found)
         ]

@@ -14,7 +14,7 @@ from collab.cli import progress as watch
 from collab.cli.text.training import below, describe, news, show_result
 from collab.loop.loop import TrainingResult
 from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Summary, Trained
-from collab.loop.state import Progress
+from collab.loop.state import TrainingProgress
 from collab.rollout.collector import Progress as Collecting
 
 START = EpochRecord(
@@ -103,9 +103,9 @@ TOLD = [
 
 
 @pytest.fixture
-def progress() -> Progress:
+def progress() -> TrainingProgress:
     """In the second epoch of three, of which one took two minutes."""
-    made = Progress(
+    made = TrainingProgress(
         algorithm="collabuiagents",
         epochs=3,
         part="rollout",
@@ -118,7 +118,7 @@ def progress() -> Progress:
     return made
 
 
-def test_a_line_tells_success_with_its_interval_tokens_cost_and_time_left(progress: Progress) -> None:
+def test_a_line_tells_success_with_its_interval_tokens_cost_and_time_left(progress: TrainingProgress) -> None:
     """10,000 of epoch 0, 60,000 + 25,000 + 10,000 of epoch 1, 2,000 + 500 of this one; two epochs of 2:00 to go."""
     line = describe(progress)
     assert line.startswith("epoch 2/3 | rollout | 0/40 episodes | ")
@@ -127,26 +127,26 @@ def test_a_line_tells_success_with_its_interval_tokens_cost_and_time_left(progre
 
 
 def test_time_left_is_told_once_it_is_known() -> None:
-    assert describe(Progress(algorithm="collabuiagents", epochs=3, part="rollout")) == (
+    assert describe(TrainingProgress(algorithm="collabuiagents", epochs=3, part="rollout")) == (
         "epoch 0/3 | rollout | in all 0 tokens, time left known after an epoch"
     )
     killed = FIRST.model_copy(update={"spent": {"rollout": Spending(calls=4)}})
     assert "time left known after" in describe(
-        Progress(algorithm="collabuiagents", epochs=3, epoch=2, records=[START, killed])
+        TrainingProgress(algorithm="collabuiagents", epochs=3, epoch=2, records=[START, killed])
     )
-    over = Progress(algorithm="collabuiagents", epochs=3, epoch=1, records=[START, FIRST])
+    over = TrainingProgress(algorithm="collabuiagents", epochs=3, epoch=1, records=[START, FIRST])
     assert describe(over).endswith("at most about 4:00 left")
 
 
-def test_a_screen_and_a_log_tell_all_of_an_epoch(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_screen_and_a_log_tell_all_of_an_epoch(progress: TrainingProgress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "40")
     shown = below(progress)
     assert shown[-len(TOLD) - 1 :] == ["epoch 1", *TOLD]
     assert any(re.match(r" +0 +30\.0% ", line) for line in shown)
     assert news(progress)[-len(TOLD) :] == [f"epoch 1 | {line}" for line in TOLD]
     assert (
-        below(Progress(algorithm="collabuiagents", epochs=3))
-        == news(Progress(algorithm="collabuiagents", epochs=3))
+        below(TrainingProgress(algorithm="collabuiagents", epochs=3))
+        == news(TrainingProgress(algorithm="collabuiagents", epochs=3))
         == []
     )
 
@@ -157,7 +157,7 @@ def test_a_low_screen_shows_fewer_epochs_and_what_was_learned(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("LINES", str(height))
-    made = Progress(algorithm="collabuiagents", epochs=9)
+    made = TrainingProgress(algorithm="collabuiagents", epochs=9)
     for number in range(1, 8):
         made.close(FIRST.model_copy(update={"epoch": number}))
     shown = below(made)
@@ -169,7 +169,7 @@ def test_a_low_screen_shows_fewer_epochs_and_what_was_learned(
 
 @pytest.mark.parametrize("room", [66, 80, 100, 130])
 def test_a_narrow_screen_keeps_money_likelihood_and_time(
-    progress: Progress, monkeypatch: pytest.MonkeyPatch, room: int
+    progress: TrainingProgress, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(room))
     table = below(progress)[1:4]
@@ -180,7 +180,7 @@ def test_a_narrow_screen_keeps_money_likelihood_and_time(
 
 def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> None:
     """In the lines of an epoch that is over; its last line is what each part took."""
-    progress = Progress(algorithm="collabuiagents", epochs=3)
+    progress = TrainingProgress(algorithm="collabuiagents", epochs=3)
     progress.close(START)
     start = below(progress)
     progress.begin(1)
@@ -202,7 +202,7 @@ def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> 
     assert progress.so_far is None
 
 
-def test_what_an_adversary_was_asked_so_far_is_told(progress: Progress) -> None:
+def test_what_an_adversary_was_asked_so_far_is_told(progress: TrainingProgress) -> None:
     progress.part, progress.inner = "adversary", Collecting(planned=0)
     assert describe(progress).startswith("epoch 2/3 | adversary | held-out success")
     progress.inner.calls, progress.inner.prompt_tokens = 1200, 90_000
@@ -218,7 +218,7 @@ def test_the_result_tells_all_of_every_epoch(capsys: pytest.CaptureFixture[str])
     )
 
 
-def shown_by(progress: Progress) -> None:
+def shown_by(progress: TrainingProgress) -> None:
     """A training that ends an epoch while it is watched."""
 
     async def job(tell: watch.Watch, stop: asyncio.Event) -> None:
@@ -230,7 +230,7 @@ def shown_by(progress: Progress) -> None:
 
 
 def test_a_log_hears_of_each_epoch_once_and_of_the_last_one_before_the_end(
-    progress: Progress, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    progress: TrainingProgress, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(watch._Lines, "interval_s", 0.02)
     shown_by(progress)
@@ -240,7 +240,7 @@ def test_a_log_hears_of_each_epoch_once_and_of_the_last_one_before_the_end(
     assert any(line.startswith("epoch 2/3 | rollout | ") for line in lines)
 
 
-def test_a_terminal_shows_a_screen_in_its_place(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_a_screen_in_its_place(progress: TrainingProgress, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True

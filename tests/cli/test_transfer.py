@@ -13,10 +13,10 @@ from collab.cli.text import training as training_text
 from collab.cli.transfer import below, news
 from collab.config import Budget
 from collab.loop.record import EpochRecord, Success
-from collab.loop.state import Progress as Training
+from collab.loop.state import TrainingProgress as Training
 from collab.rollout.collector import Progress as Collecting
 from collab.transfer.outcome import TransferDir
-from collab.transfer.run import TRAINING, Progress, Work
+from collab.transfer.run import TRAINING, TransferProgress, Work
 
 FILES = {
     "envs/street.yaml": (
@@ -130,7 +130,7 @@ def test_any_resume_goes_on_with_a_transfer(
 
 def test_the_epochs_of_its_training_are_shown_and_told_as_those_of_any_training() -> None:
     """On a screen while it trains; in a log once, also when the last one ended with the training itself."""
-    progress = Progress(parts=5)
+    progress = TransferProgress(parts=5)
     work = Work(config=None, folder=None, budget=Budget(), stop=asyncio.Event(), device="cpu", progress=progress)
     work.begin("second/base")
     work.watch(Collecting(planned=1))

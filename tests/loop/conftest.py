@@ -16,7 +16,7 @@ from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import RecordedRun as Told
 from collab.loop.record import TrainingDir
-from collab.loop.state import LoopState, Progress
+from collab.loop.state import LoopState, TrainingProgress
 from collab.testing import toy_team
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Step, Utterance
@@ -70,7 +70,7 @@ def process(library: Library) -> Processes:
             budget=Budget(),
             stop=asyncio.Event(),
             device="cpu",
-            progress=Progress(algorithm="collabuiagents", epochs=config.method.epochs),
+            progress=TrainingProgress(algorithm="collabuiagents", epochs=config.method.epochs),
         )
 
     return born

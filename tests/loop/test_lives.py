@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from collab.errors import TrainingFailure
-from collab.loop.state import Progress
+from collab.loop.state import TrainingProgress
 from collab.testing import kill_resume
-from collab.testing.kill_resume import LAST, Point, Trace, draw, in_full, live
+from collab.testing.kill_resume import LAST, KillPoint, Trace, draw, in_full, live
 
 CALLS = Counter({"store.writer.RunWriter.step": 6, "rollout.play": 1})
 EPOCH = ("rollout", "critic", "adversary", "examples", "training", "optimizer", "checkpoint", "evaluation")
@@ -61,7 +61,7 @@ def test_nothing_is_killed_before_it_began() -> None:
 
 def test_a_training_has_steps_and_checkpoints() -> None:
     """It tells one part, and is seen to be at its next step or writing."""
-    trace, progress = Trace(), Progress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
+    trace, progress = Trace(), TrainingProgress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
     step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
     for function in ("read", step, "loss", save, "write", step, "loss", save, "loop.finetuning._trained"):
         trace.seen(progress, function)
@@ -76,12 +76,12 @@ def test_a_training_has_steps_and_checkpoints() -> None:
 
 
 def test_a_life_with_fewer_calls_is_killed_where_the_part_is_over() -> None:
-    point = Point(epoch=1, part="optimizer", function="look", call=3)
+    point = KillPoint(epoch=1, part="optimizer", function="look", call=3)
     step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
 
     def killed_at(functions: list[str]) -> int | None:
         """The first of these calls at which it dies; the last of them is in the evaluation."""
-        trace, progress = Trace(), Progress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
+        trace, progress = Trace(), TrainingProgress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
         for number, function in enumerate(functions, start=1):
             progress.part = "evaluation" if number == len(functions) else "training"
             if trace.has_come_to(point, trace.seen(progress, function)):
@@ -115,18 +115,18 @@ def test_the_place_that_is_told_is_the_one_where_the_process_died(
     """A life may make fewer calls than planned, or end before anything comes behind that part."""
     kept = tmp_path / "lived"
 
-    def train(config: object, out: Path, seen: Callable[[Progress, str], object], threads: int) -> None:
+    def train(config: object, out: Path, seen: Callable[[TrainingProgress, str], object], threads: int) -> None:
         for epoch, part, function in calls:
             kept.write_text(f"{part} {function}")
-            seen(Progress(algorithm="collabuiagents", epochs=1, epoch=epoch, part=part), function)
+            seen(TrainingProgress(algorithm="collabuiagents", epochs=1, epoch=epoch, part=part), function)
         kept.write_text("all of it")
 
     monkeypatch.setattr(kill_resume, "_train", train)
     log = tmp_path / "log.txt"
     log.with_suffix(".killed.json").write_text("{}")  # of a life before
-    point = Point(epoch=1, part="critic", function="read", call=planned)
+    point = KillPoint(epoch=1, part="critic", function="read", call=planned)
     found = live(None, tmp_path / "out", log, point, threads=1)
-    assert found == (died and Point(epoch=1, part=died[0], function=died[1], call=died[2]))
+    assert found == (died and KillPoint(epoch=1, part=died[0], function=died[1], call=died[2]))
     assert kept.read_text() == ("all of it" if died is None else f"{died[0]} {died[1]}")
 
 
@@ -134,7 +134,7 @@ def test_a_process_that_something_else_kills_is_no_kill_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kill_resume, "_train", lambda *asked: os.kill(os.getpid(), signal.SIGKILL))
-    point = Point(epoch=1, part="critic", function="read", call=1)
+    point = KillPoint(epoch=1, part="critic", function="read", call=1)
     (tmp_path / "log.txt").touch()
     with pytest.raises(TrainingFailure):
         live(None, tmp_path / "out", tmp_path / "log.txt", point, threads=1)
@@ -142,7 +142,7 @@ def test_a_process_that_something_else_kills_is_no_kill_of_ours(
 
 def test_what_comes_before_a_part_begins_belongs_to_the_one_before() -> None:
     """An epoch has its number before its first part has its name."""
-    trace, progress = Trace(), Progress(algorithm="collabuiagents", epochs=1)
+    trace, progress = Trace(), TrainingProgress(algorithm="collabuiagents", epochs=1)
     trace.seen(None, "start")
     for epoch, part in ((0, "evaluation"), (1, "evaluation"), (1, "rollout")):
         progress.epoch, progress.part = epoch, part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collab.loop.record import EpochRecord, Spending
-from collab.loop.state import Progress, epoch_seconds, seconds_left, spent_so_far
+from collab.loop.state import TrainingProgress, epoch_seconds, seconds_left, spent_so_far
 from collab.rewards.labelling import Labelling
 from collab.rollout.collector import Progress as Collecting
 
@@ -12,8 +12,8 @@ def record(epoch: int, **spent: Spending) -> EpochRecord:
     return EpochRecord(algorithm="collabuiagents", epoch=epoch, version=epoch, weights={}, spent=spent, hash="")
 
 
-def progress(epoch: int, *records: EpochRecord) -> Progress:
-    return Progress(algorithm="collabuiagents", epoch=epoch, epochs=4, records=list(records), began=1000.0)
+def progress(epoch: int, *records: EpochRecord) -> TrainingProgress:
+    return TrainingProgress(algorithm="collabuiagents", epoch=epoch, epochs=4, records=list(records), began=1000.0)
 
 
 START = record(0, evaluation=Spending(seconds=500, calls=1))

@@ -22,7 +22,7 @@ from collab.algorithms.collabuiagents.learner import rewarded_recipe
 from collab.config import AgentDefinition, PartDefinition, SamplingDefinition, run_config
 from collab.data.tokenize import EncodedExample, turn_end
 from collab.library import Library
-from collab.loop.estimate import Plan, Probe, _cost, _played, _until, format_plan, plan, planned
+from collab.loop.estimate import Probe, TrainingPlan, _cost, _played, _until, format_plan, plan, planned
 from collab.loop.interfaces import NONE_ASKED, EpochPlan, LabelEstimate, Questions, Range, TriedStep
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import Policy
@@ -35,8 +35,8 @@ from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
 from collab.testing.corridor import CorridorSuite
-from collab.trainers.estimate import Forecast, Memory
-from collab.trainers.prepare import Task
+from collab.trainers.estimate import Forecast, MemoryEstimate
+from collab.trainers.prepare import FinetuneTask
 from collab.types import Prompt, Segment
 
 GIB = 1 << 30
@@ -44,8 +44,8 @@ TRAINING = Forecast(
     seconds_per_item=0.5,
     measured=True,
     tokens_per_item=100,
-    least=Memory(weights=GIB, gradients=GIB, optimizer=2 * GIB, activations=0),
-    most=Memory(weights=GIB, gradients=GIB, optimizer=2 * GIB, activations=GIB),
+    least=MemoryEstimate(weights=GIB, gradients=GIB, optimizer=2 * GIB, activations=0),
+    most=MemoryEstimate(weights=GIB, gradients=GIB, optimizer=2 * GIB, activations=GIB),
     parameters=1000,
     trainable=1000,
 )
@@ -70,7 +70,7 @@ def made(
     adversary: LabelEstimate = ADVERSARY,
     usd: float | None = 0.0,
     **choices: str,
-) -> Plan:
+) -> TrainingPlan:
     """The plan from a step of four calls in two seconds, 400 tokens read and 40 said."""
     config = configured(*settings, **choices)
     found = count_examples(config, STEPS[0].times(config.method.epochs), (critic, adversary), TRAINING)
@@ -78,7 +78,7 @@ def made(
     return planned(config, STEPS, tried)
 
 
-def seconds(found: Plan, name: str) -> Range | None:
+def seconds(found: TrainingPlan, name: str) -> Range | None:
     return next(one.seconds for one in found.labels if one.name == name)
 
 
@@ -264,9 +264,9 @@ def test_what_would_be_asked_is_counted_without_a_key(configured, monkeypatch: p
 
 def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the recipe that trains them: no worse side, no reference, no prefix that pairs would share."""
-    seen: list[tuple[Task, list[EncodedExample]]] = []
+    seen: list[tuple[FinetuneTask, list[EncodedExample]]] = []
 
-    def forecast(task: Task, items: list[EncodedExample], *_: object, **__: object) -> Forecast:
+    def forecast(task: FinetuneTask, items: list[EncodedExample], *_: object, **__: object) -> Forecast:
         seen.append((task, items))
         return TRAINING
 

@@ -16,7 +16,7 @@ from collab.loop.loop import base_digests
 from collab.loop.record import Success, TrainingDir
 from collab.testing import toy_team
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.transfer.config import Wish, configure
+from collab.transfer.config import TransferRequest, configure
 
 HOT = "run.agents.*.sampling.temperature=1.5"
 PLAY = ("--env", "corridor", "--graph", "pair", "--episodes", "1", "--set", "environment.limits.max_steps=1")
@@ -125,7 +125,7 @@ def test_a_transfer_refuses_teams_that_are_sampled_differently_before_it_plays(l
 
     hot = library / "agents" / "warm.yaml"
     hot.write_text((library / "agents" / "scholar.yaml").read_text().replace("0.7", "1.1"))
-    wish = Wish(
+    wish = TransferRequest(
         mode="direct", agents=trained, base=str(hot), env="corridor", graph="pair", tasks=("TypeWord",), split=None
     )
     with pytest.raises(UsageError, match=r"temperature 1\.1 against temperature 0\.7.*run\.agents"):

@@ -19,12 +19,12 @@ from collab.cli.main import main
 from collab.loop.loop import resume, start
 from collab.loop.record import TrainingDir
 from collab.testing import kill_resume as verifying
-from collab.testing.kill_resume import Compared, Point, Proof, compared
+from collab.testing.kill_resume import Compared, KillPoint, Proof, compared
 from collab.testing.toy_team import small_training, write_library
 from collab.trainers.run_dir import FinetuneDir
 
 KEPT = "dpo.lora={rank: 4, alpha: 8, merge: false}"
-POINT = Point(epoch=1, part="critic", function="store.writer.RunWriter.step", call=2)
+POINT = KillPoint(epoch=1, part="critic", function="store.writer.RunWriter.step", call=2)
 
 
 def test_the_first_difference_in_time_is_named() -> None:

@@ -19,7 +19,7 @@ from collab.errors import ConfigError  # noqa: E402
 from collab.models.base import Request  # noqa: E402
 from collab.models.local import LocalModel  # noqa: E402
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint  # noqa: E402
-from collab.trainers.prepare import Task, prepare  # noqa: E402
+from collab.trainers.prepare import FinetuneTask, prepare  # noqa: E402
 from collab.trainers.recipe import load_preset  # noqa: E402
 from collab.trainers.run import begin, train  # noqa: E402
 from collab.types import Prompt, Sampling, Segment  # noqa: E402
@@ -139,7 +139,7 @@ def learn(folder: Path, out: Path) -> None:
         Example(prompt=Prompt(system="Rules.", shared=f"tap {one}", segments=()), reply=f"Action: {one}", **fields)  # type: ignore[arg-type]
         for one in (3, 444)
     ]
-    task = Task(
+    task = FinetuneTask(
         stage="sft", base=str(folder), preset="pocket", recipe=override(load_preset("pocket").recipe("sft"), small)
     )
     prepared = prepare(task, rows)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from collab.store.run import RunStore
-from collab.store.usage import Cost, Costs, Told, costs_of
+from collab.store.usage import Cost, Costs, CountedSum, costs_of
 from collab.types import Step, Usage
 
 CALLS = (
@@ -40,16 +40,16 @@ def test_sums_are_over_the_calls_that_tell(store: RunStore, made: SimpleNamespac
     found = costs(store)
     whole = found.whole
     assert (found.steps, whole.calls) == (1, 4)
-    assert whole.prompt_tokens == Told(calls=3, total=660)
-    assert whole.completion_tokens == Told(calls=3, total=12)
-    assert whole.computed_tokens == Told(calls=2, total=220), "what has no prompt beside it says nothing"
-    assert whole.cacheable_tokens == Told(calls=2, total=420)
+    assert whole.prompt_tokens == CountedSum(calls=3, total=660)
+    assert whole.completion_tokens == CountedSum(calls=3, total=12)
+    assert whole.computed_tokens == CountedSum(calls=2, total=220), "what has no prompt beside it says nothing"
+    assert whole.cacheable_tokens == CountedSum(calls=2, total=420)
     assert whole.hit_rate == pytest.approx(200 / 420)
-    assert whole.usd == Told(calls=2, total=0.75)
+    assert whole.usd == CountedSum(calls=2, total=0.75)
     assert whole.width.mean == 2.0
-    assert whole.queue_s == Told(calls=3, total=1.375)
-    assert whole.work_s == Told(calls=3, total=0.375 + 0.75 + 1.0)
-    assert whole.latency_s == Told(calls=4, total=4.0)
+    assert whole.queue_s == CountedSum(calls=3, total=1.375)
+    assert whole.work_s == CountedSum(calls=3, total=0.375 + 0.75 + 1.0)
+    assert whole.latency_s == CountedSum(calls=4, total=4.0)
 
 
 def test_rounds_and_layers_are_told_apart(store: RunStore, made: SimpleNamespace) -> None:

@@ -16,7 +16,7 @@ from collab.data.example import Example, Level
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.library import Library, root
 from collab.prompts.render import Template, read_templates
-from collab.synthesis.config import SynthConfig, Wish, configure
+from collab.synthesis.config import SynthConfig, SynthesisRequest, configure
 from collab.synthesis.conversation import Reader, Talk
 from collab.synthesis.oracle_teacher import OracleTeacher
 from collab.synthesis.screens import explore, follow
@@ -73,7 +73,7 @@ def wanted(folder: Path) -> Callable[..., SynthConfig]:
 
     def make(**asked: Any) -> SynthConfig:
         wish = {"env": "corridor", "episodes": 6, "screens": 20, **asked}
-        return asyncio.run(configure(Library(own=folder), Wish(**wish)))
+        return asyncio.run(configure(Library(own=folder), SynthesisRequest(**wish)))
 
     return make
 

@@ -11,13 +11,13 @@ import pytest
 from collab.data.splits import EVALUATION_SEEDS, kept_instances
 from collab.errors import ConfigError, OverlapError, UnknownName, UsageError
 from collab.library import Library
-from collab.synthesis.config import SynthConfig, Wish, configure, units_of
+from collab.synthesis.config import SynthConfig, SynthesisRequest, configure, units_of
 
 Wanted = Callable[..., SynthConfig]
 
 
 def built_in(env: str, **asked: object) -> SynthConfig:
-    return asyncio.run(configure(Library(), Wish(env=env, **asked)))  # type: ignore[arg-type]
+    return asyncio.run(configure(Library(), SynthesisRequest(env=env, **asked)))  # type: ignore[arg-type]
 
 
 def test_the_training_split_is_implied_and_the_unseen_app_is_not_installed():

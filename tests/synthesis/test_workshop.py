@@ -10,12 +10,12 @@ from collab.synthesis.config import SynthConfig
 from collab.synthesis.conversation import Reader
 from collab.synthesis.oracle_teacher import OracleTeacher
 from collab.synthesis.run import opened
-from collab.synthesis.units import Ledger, Progress
+from collab.synthesis.units import Ledger, SynthesisProgress
 
 
 def reader_of(config: SynthConfig) -> Reader:
     async def look() -> Reader:
-        async with opened(config, Ledger(Progress(calls=Calls(planned=0)))) as workplace:
+        async with opened(config, Ledger(SynthesisProgress(calls=Calls(planned=0)))) as workplace:
             teacher = workplace.workshop.teacher
             assert isinstance(teacher, OracleTeacher)
             return teacher.talk.reader

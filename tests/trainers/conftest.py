@@ -17,7 +17,7 @@ from collab.data.parquet import ExampleWriter
 from collab.data.tokenize import read_data
 from collab.models.tokenizer import ChatTokenizer
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.trainers.prepare import Prepared, Task, prepare
+from collab.trainers.prepare import FinetuneTask, Prepared, prepare
 from collab.trainers.recipe import Recipe, Stage, load_preset
 from collab.types import Prompt, Segment
 
@@ -63,9 +63,9 @@ def _recipe(stage: Stage, *settings: str) -> Recipe:
     return override(load_preset("pocket").recipe(stage), [*small, *settings])
 
 
-def _task(base: Path, stage: Stage, *settings: str, seed: int = 0) -> Task:
+def _task(base: Path, stage: Stage, *settings: str, seed: int = 0) -> FinetuneTask:
     """A task on that checkpoint."""
-    return Task(stage=stage, base=str(base), preset="pocket", recipe=_recipe(stage, *settings), seed=seed)
+    return FinetuneTask(stage=stage, base=str(base), preset="pocket", recipe=_recipe(stage, *settings), seed=seed)
 
 
 def _states(base: Path, place: Path, processes: int, *settings: str, held: bool = False, **changes: Any) -> Prepared:

@@ -18,7 +18,7 @@ from collab.errors import ConfigError
 from collab.models.local import LocalModel
 from collab.trainers.base import adapter_of
 from collab.trainers.checkpoint import check_modules, open_adapter
-from collab.trainers.prepare import Task, prepare, task_of
+from collab.trainers.prepare import FinetuneTask, prepare, task_of
 from collab.trainers.run import begin, train
 from collab.trainers.run_dir import FinetuneDir
 
@@ -26,13 +26,13 @@ ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_pro
 LORA = "lora={rank: 4, alpha: 8, merge: MERGE}"
 
 
-def task(samples: Any, base: Path, *settings: str, merge: bool = False) -> Task:
+def task(samples: Any, base: Path, *settings: str, merge: bool = False) -> FinetuneTask:
     lora = LORA.replace("MERGE", str(merge).lower())
-    found: Task = samples.task(base, "dpo", "epochs=1", "batch_rows=4", "learning_rate=1e-2", lora, *settings)
+    found: FinetuneTask = samples.task(base, "dpo", "epochs=1", "batch_rows=4", "learning_rate=1e-2", lora, *settings)
     return found
 
 
-def trained(asked: Task, rows: Any, out: Path) -> FinetuneDir:
+def trained(asked: FinetuneTask, rows: Any, out: Path) -> FinetuneDir:
     prepared = prepare(asked, rows)
     folder = begin(prepared, out)
     assert train(prepared, folder, device="cpu").final == folder.final

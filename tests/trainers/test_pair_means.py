@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from collab.data.tokenize import EncodedPair, collate_pairs
-from collab.trainers.batching import Step
+from collab.trainers.batching import BatchStep
 from collab.trainers.callbacks import PairMeans, Watcher, differing, pair_sums
 from collab.trainers.run_dir import FinetuneDir
 
@@ -86,7 +86,7 @@ def test_one_displaced_pair_among_nine_held_replies_sounds_the_alarm(tmp_path: P
     told: list[Any] = []
     folder = FinetuneDir(tmp_path / "run")
     folder.begin({})
-    step = Step(group="preference", parts=(tuple(range(10)),))
+    step = BatchStep(group="preference", parts=(tuple(range(10)),))
     watcher = Watcher(
         folder,
         [step],

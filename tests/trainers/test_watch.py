@@ -8,7 +8,7 @@ import pytest
 
 from collab.data.example import Example
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.trainers.callbacks import PairMeans, Progress, displacement
+from collab.trainers.callbacks import FinetuneProgress, PairMeans, displacement
 from collab.trainers.prepare import prepare
 from collab.trainers.run import begin, train
 
@@ -109,7 +109,7 @@ def test_a_run_that_is_gone_on_with_tells_of_the_pairs_since(samples, base: Path
     first, third = folder.read_metrics()
     assert (first["step"], third["step"]) == (1, 3), "a stop loses nothing that was not logged yet"
     assert third.get("compared", 0) == sum(prepared.step_pairs[1:3]) > 0
-    seen: list[Progress] = []
+    seen: list[FinetuneProgress] = []
     train(prepared, folder, device="cpu", watch=seen.append)
     last = folder.read_metrics()[-1]
     assert (seen[-1].margin, seen[-1].accuracy) == (last["margin"], last["preference_accuracy"])
@@ -122,7 +122,7 @@ def test_displacement_is_seen_where_it_happens(samples, base: Path, tmp_path: Pa
     """Pairs whose sides begin alike and a learning rate that is far too high: both sides become unlikely."""
     task = samples.task(base, "dpo", "anchor=0", "beta=0.05", "epochs=12", "learning_rate=3e-2", "schedule=constant")
     prepared = prepare(task, samples.rows(8, ["preference"]))
-    seen: list[Progress] = []
+    seen: list[FinetuneProgress] = []
     folder = begin(prepared, tmp_path / "out")
     train(prepared, folder, device="cpu", watch=seen.append)
     lines = folder.read_metrics()
@@ -136,7 +136,9 @@ def test_displacement_is_seen_where_it_happens(samples, base: Path, tmp_path: Pa
 
 
 def test_progress_is_one_line() -> None:
-    told = str(Progress(step=3, steps=9, group="basic", loss=1.25, tokens_per_s=12345.6, left_s=61))
+    told = str(FinetuneProgress(step=3, steps=9, group="basic", loss=1.25, tokens_per_s=12345.6, left_s=61))
     assert told == "step 3/9  basic  loss 1.25  12,346 tokens/s  0:01:01 left"
-    compared = Progress(step=3, steps=9, group="p", loss=0.5, tokens_per_s=9, left_s=61, margin=0.25, accuracy=0.75)
+    compared = FinetuneProgress(
+        step=3, steps=9, group="p", loss=0.5, tokens_per_s=9, left_s=61, margin=0.25, accuracy=0.75
+    )
     assert str(compared) == "step 3/9  p  loss 0.5  margin 0.250  accuracy 75.0%  9 tokens/s  0:01:01 left"

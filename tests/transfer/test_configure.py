@@ -15,7 +15,7 @@ from collab.library import Library
 from collab.loop.loop import base_digests
 from collab.loop.record import EpochRecord, Success, TrainingDir
 from collab.testing import toy_team
-from collab.transfer.config import TransferConfig, Wish, configure
+from collab.transfer.config import TransferConfig, TransferRequest, configure
 from collab.transfer.outcome import parts_after, parts_before
 
 
@@ -35,15 +35,17 @@ def trained(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Train
 
 
 @pytest.fixture
-def wish(trained: TrainingDir) -> Wish:
-    return Wish(mode="continual", agents=f"{trained.path}@best", env="street", graph="pair", seeds=(30, 31), episodes=2)
+def wish(trained: TrainingDir) -> TransferRequest:
+    return TransferRequest(
+        mode="continual", agents=f"{trained.path}@best", env="street", graph="pair", seeds=(30, 31), episodes=2
+    )
 
 
-def put(library: Library, wish: Wish, **changes: Any) -> TransferConfig:
+def put(library: Library, wish: TransferRequest, **changes: Any) -> TransferConfig:
     return asyncio.run(configure(library, replace(wish, **changes)))
 
 
-def test_both_play_the_same_with_other_weights(library: Library, wish: Wish, trained: TrainingDir) -> None:
+def test_both_play_the_same_with_other_weights(library: Library, wish: TransferRequest, trained: TrainingDir) -> None:
     config = put(library, wish, mode="direct")
     assert (config.training, config.first, parts_after(config)) == (None, [], [])
     for base, team in zip(config.base, config.transferred, strict=True):
@@ -60,7 +62,7 @@ def test_both_play_the_same_with_other_weights(library: Library, wish: Wish, tra
     assert config.base_name == f"{trained.path}@epoch0"
 
 
-def test_continual_trains_from_the_team_and_measures_at_home(library: Library, wish: Wish) -> None:
+def test_continual_trains_from_the_team_and_measures_at_home(library: Library, wish: TransferRequest) -> None:
     config = put(library, wish, settings=("epochs=1", "run.agents.*.sampling.temperature=0"))
     assert [part.name for part in parts_before(config)] == ["second/base", "second/transferred", "first/transferred"]
     assert [part.name for part in parts_after(config)] == ["second/continued", "first/continued"]
@@ -80,7 +82,9 @@ def test_continual_trains_from_the_team_and_measures_at_home(library: Library, w
 
 
 @pytest.mark.slow
-def test_an_ablation_changes_how_training_goes_on_and_nothing_that_is_measured(library: Library, wish: Wish) -> None:
+def test_an_ablation_changes_how_training_goes_on_and_nothing_that_is_measured(
+    library: Library, wish: TransferRequest
+) -> None:
     whole, changed = put(library, wish), put(library, wish, ablation="rft")
     assert whole.training is not None
     assert changed.training is not None
@@ -90,7 +94,7 @@ def test_an_ablation_changes_how_training_goes_on_and_nothing_that_is_measured(l
     assert changed.model_dump(exclude=apart) == whole.model_dump(exclude=apart)
 
 
-def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library, wish: Wish) -> None:
+def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library, wish: TransferRequest) -> None:
     config = put(library, wish, episodes=None, tasks=("PressButton", "TypeWord"))
     assert [run.episodes for run in (*config.base, *config.transferred)] == [2] * 4
     assert [run.episodes for run in config.first] == [1, 1]
@@ -123,18 +127,20 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
         ({"ablation": "single-agent"}, "a team goes elsewhere as it was trained"),
     ],
 )
-def test_what_does_not_fit_is_refused(library: Library, wish: Wish, changes: dict[str, Any], said: str) -> None:
+def test_what_does_not_fit_is_refused(
+    library: Library, wish: TransferRequest, changes: dict[str, Any], said: str
+) -> None:
     with pytest.raises((UsageError, ConfigError, GraphError, RunFormatError), match=said):
         put(library, wish, **changes)
 
 
-def test_other_tasks_of_the_same_environment_are_elsewhere(library: Library, wish: Wish) -> None:
+def test_other_tasks_of_the_same_environment_are_elsewhere(library: Library, wish: TransferRequest) -> None:
     config = put(library, wish, mode="direct", env="corridor", tasks=("TypeWord",))
     assert config.transferred[0].tasks == ["TypeWord"]
 
 
 def test_a_base_that_changed_since_is_no_base(
-    library: Library, wish: Wish, trained: TrainingDir, tmp_path: Path
+    library: Library, wish: TransferRequest, trained: TrainingDir, tmp_path: Path
 ) -> None:
     other = TrainingDir(tmp_path / "run")
     head = trained.read()
@@ -144,7 +150,7 @@ def test_a_base_that_changed_since_is_no_base(
 
 
 def test_prompts_that_changed_since_are_refused(
-    library: Library, wish: Wish, tmp_path: Path, trained: TrainingDir
+    library: Library, wish: TransferRequest, tmp_path: Path, trained: TrainingDir
 ) -> None:
     other, head = TrainingDir(tmp_path / "run"), trained.read()
     for run in head["config"]["held_out"]:
@@ -155,7 +161,7 @@ def test_prompts_that_changed_since_are_refused(
 
 
 def test_a_team_that_is_its_own_base_is_compared_with_nothing(
-    library: Library, wish: Wish, trained: TrainingDir
+    library: Library, wish: TransferRequest, trained: TrainingDir
 ) -> None:
     start = f"{trained.path}@epoch0"
     with pytest.raises(UsageError, match=r"@epoch0: its weights are those of .*@epoch0, so there is nothing"):

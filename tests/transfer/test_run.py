@@ -28,7 +28,7 @@ from collab.store.manifest import FILE as RUN_FILE
 from collab.store.run_dir import RunLimits
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
-from collab.transfer.config import TransferConfig, Wish, configure
+from collab.transfer.config import TransferConfig, TransferRequest, configure
 from collab.transfer.outcome import TransferDir
 from collab.transfer.run import TransferResult, Work, plan, resume, start, untrained, weights_of
 
@@ -105,7 +105,7 @@ POINTS = (
     "step:first/continued/seed-31",
     "table",
 )
-PRESSES = Wish(
+PRESSES = TransferRequest(
     mode="direct",
     agents="presser",
     base="idler",
@@ -118,7 +118,7 @@ PRESSES = Wish(
 """Somebody who always presses the first button, against somebody who presses none."""
 
 
-def put(library: Library, wish: Wish) -> TransferConfig:
+def put(library: Library, wish: TransferRequest) -> TransferConfig:
     return asyncio.run(configure(library, wish))
 
 
@@ -234,7 +234,7 @@ def test_of_a_training_only_what_this_process_spent_counts(
         budget=Budget(tokens=100, usd=1),
         stop=asyncio.Event(),
         device="cpu",
-        progress=parts.Progress(parts=5),
+        progress=parts.TransferProgress(parts=5),
     )
     assert asyncio.run(parts.train(work)) is None
     assert work.left() == Budget(tokens=66, usd=0.5)
@@ -313,9 +313,9 @@ def test_an_adapter_that_changed_since_is_noticed(kind: str, where: str, library
 
 
 @pytest.fixture(scope="module")
-def wish(home: Path) -> Wish:
+def wish(home: Path) -> TransferRequest:
     """Train on in the street for an epoch, whatever it is good for; with so many episodes some have pairs."""
-    return Wish(
+    return TransferRequest(
         mode="continual",
         agents=f"{home}@epoch1",
         env="street",
@@ -327,7 +327,7 @@ def wish(home: Path) -> Wish:
 
 
 @pytest.fixture(scope="module")
-def whole(taught: Library, wish: Wish, tmp_path_factory: pytest.TempPathFactory) -> TransferResult:
+def whole(taught: Library, wish: TransferRequest, tmp_path_factory: pytest.TempPathFactory) -> TransferResult:
     """A continual transfer that nobody disturbed."""
     return run(put(taught, wish), tmp_path_factory.mktemp("whole") / "out")
 
@@ -374,7 +374,7 @@ def test_continual_trains_on_and_measures_both_environments(whole: TransferResul
 
 @pytest.mark.slow
 def test_what_was_killed_anywhere_comes_to_the_same(
-    whole: TransferResult, taught: Library, wish: Wish, tmp_path: Path
+    whole: TransferResult, taught: Library, wish: TransferRequest, tmp_path: Path
 ) -> None:
     told, out = tmp_path / "config.json", tmp_path / "out"
     told.write_text(put(taught, wish).model_dump_json())

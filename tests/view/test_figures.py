@@ -14,8 +14,8 @@ from collab.utils.plotting import format_number, to_png, to_svg
 from collab.view.plots import (
     REHEARSAL,
     Bar,
-    Line,
-    Point,
+    PlotLine,
+    PlotPoint,
     draw_bars,
     draw_heat,
     draw_lines,
@@ -93,7 +93,9 @@ def test_a_graph_with_a_cycle_is_no_plot(overview):
 
 
 def test_values_stand_where_the_axis_says():
-    line = Line(name="a", points=(Point(x=0, y=0.0), Point(x=1, y=None), Point(x=2, y=1.0, low=0.5, high=1.0)))
+    line = PlotLine(
+        name="a", points=(PlotPoint(x=0, y=0.0), PlotPoint(x=1, y=None), PlotPoint(x=2, y=1.0, low=0.5, high=1.0))
+    )
     axes = draw_lines("t", "epoch", [line], share=True).axes[0]
     gap = pytest.approx(float("nan"), nan_ok=True)
     assert list(axes.lines[0].get_ydata()) == [0.0, gap, 1.0], "a gap, no line through what is not known"
@@ -120,7 +122,7 @@ def test_a_heat_map_shows_every_number_and_a_dash_for_none():
 @settings(max_examples=10, deadline=None)
 @given(low=st.floats(-1e9, 1e9), span=st.floats(0, 1e9))
 def test_ticks_are_few_ascending_and_enclose(low, span):
-    line = Line(name="a", points=(Point(x=0, y=low), Point(x=1, y=low + span)))
+    line = PlotLine(name="a", points=(PlotPoint(x=0, y=low), PlotPoint(x=1, y=low + span)))
     ticks = list(draw_lines("t", "epoch", [line]).axes[0].get_yticks())
     assert 2 <= len(ticks) <= 7
     assert ticks == sorted(set(ticks))
@@ -173,7 +175,7 @@ def test_the_thinnest_bar_is_painted():
 
 
 def test_the_same_numbers_give_the_same_bytes():
-    line = Line(name="a", points=(Point(x=0, y=0.0), Point(x=2, y=1.0, low=0.5, high=1.0)))
+    line = PlotLine(name="a", points=(PlotPoint(x=0, y=0.0), PlotPoint(x=2, y=1.0, low=0.5, high=1.0)))
     first, second = (draw_lines("t", "epoch", [line]) for _ in range(2))
     assert to_svg(first) == to_svg(second)
     assert to_png(first) == to_png(second)

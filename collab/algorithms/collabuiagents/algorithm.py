@@ -32,7 +32,7 @@ from collab.loop.interfaces import NONE_ASKED, Algorithm, Checked, Estimate, Lab
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import chat_of, template_of
 from collab.loop.record import EpochRecord, TrainingDir
-from collab.loop.state import Halted, LoopState, Progress
+from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.base import Model
 from collab.models.tokenizer import ChatTokenizer
 from collab.preferences.rebuild import ORACLE
@@ -51,7 +51,7 @@ from collab.rewards.registry import (
     unasked,
 )
 from collab.rollout.build import build, build_suite
-from collab.trainers.prepare import Task
+from collab.trainers.prepare import FinetuneTask
 from collab.types import Prompt, Utterance
 from collab.utils.text import amount
 
@@ -222,7 +222,7 @@ async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[floa
         budget=Budget(),
         stop=asyncio.Event(),
         device="cpu",
-        progress=Progress(algorithm=config.algorithm, epochs=config.method.epochs),
+        progress=TrainingProgress(algorithm=config.algorithm, epochs=config.method.epochs),
     )
     try:
         labels = await judge(state, tried.run, tried.out, [tried.trajectory])
@@ -255,9 +255,9 @@ def _trained(config: CollabConfig, tried: TriedStep) -> Forecast:
     agent = config.run.agents[slots[0]]
     chat, recipe = chat_of(agent, base), method.dpo.model_copy(update=template_of(agent))
     if method.objective == "rft":
-        task = Task(stage="sft", base=base, preset=config.preset, recipe=rewarded_recipe(recipe))
+        task = FinetuneTask(stage="sft", base=base, preset=config.preset, recipe=rewarded_recipe(recipe))
         return forecast(task, likely_replies(said, read, chat), tried.device, processes=method.processes)
-    task = Task(stage="dpo", base=base, preset=config.preset, recipe=recipe)
+    task = FinetuneTask(stage="dpo", base=base, preset=config.preset, recipe=recipe)
     if method.reference == "initial" and method.epochs > 1 and not method.keeps_adapters:
         task = replace(task, reference=base)  # a second checkpoint from the second epoch on
     return forecast(task, likely_pairs(said, read, chat), tried.device, processes=method.processes)

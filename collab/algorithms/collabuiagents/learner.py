@@ -43,7 +43,7 @@ from collab.preferences.pairs import sureness
 from collab.rewards.base import Judgement, cases
 from collab.rewards.credit import BEHIND_ERROR, JudgedStep, behind_errors, rewarded
 from collab.rewards.labels import LabelSet
-from collab.trainers.prepare import Prepared, Task, prepare
+from collab.trainers.prepare import FinetuneTask, Prepared, prepare
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
 from collab.trainers.trajectory_dpo import TrajectoryRows, prepare_trajectories
 from collab.types import CellRef, PreferencePair, ReplyRef, Trajectory, Utterance
@@ -377,7 +377,7 @@ def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prep
     )
 
 
-def _compared(config: CollabConfig, first: Policy, policy: Policy, group: str, task: Task) -> Task:
+def _compared(config: CollabConfig, first: Policy, policy: Policy, group: str, task: FinetuneTask) -> FinetuneTask:
     """The task with what preferences are compared with: the first policy, or the one that the epoch begins with."""
     slots = config.groups[group]
     if config.method.reference == "previous":

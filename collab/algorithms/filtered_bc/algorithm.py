@@ -29,7 +29,7 @@ from collab.loop.phases import DrawnTasks
 from collab.loop.policy import Policy, chat_of, template_of
 from collab.loop.record import ExampleCounts
 from collab.loop.state import LoopState
-from collab.trainers.prepare import Prepared, Task, prepare
+from collab.trainers.prepare import FinetuneTask, Prepared, prepare
 from collab.trainers.recipe import Recipe, SftRecipe
 from collab.types import ReplyRef, Trajectory
 
@@ -127,7 +127,7 @@ class FilteredBC(Algorithm):
         slots = next(iter(config.groups.values()))
         base, said, read = tried.policy.of(slots), *tried.cells_of(slots)
         recipe: Recipe = config.method.recipe.model_copy(update=template_of(config.run.agents[slots[0]]))
-        task = Task(stage="sft", base=base, preset=config.preset, recipe=recipe)
+        task = FinetuneTask(stage="sft", base=base, preset=config.preset, recipe=recipe)
         items = likely_replies(said, read, chat_of(config.run.agents[slots[0]], base))
         replies = Range(low=0, high=rolled.high * len(tried.prompts))
         training = forecast(task, items, tried.device, processes=config.method.processes)

@@ -19,7 +19,7 @@ from collab.utils.text import amount
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult
     from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Trained
-    from collab.loop.state import Progress
+    from collab.loop.state import TrainingProgress
 
 
 SPARED = ("95 % interval", "agreement", "rewarded", "margin", "accuracy", "tokens")
@@ -184,7 +184,7 @@ _LINE = 4
 """Lines that `describe` takes on a narrow screen, and one that stays free."""
 
 
-def describe(progress: Progress) -> str:
+def describe(progress: TrainingProgress) -> str:
     """One line: epoch, part, how far that is; held-out success; tokens and cost so far, and the time left."""
     parts = [f"epoch {progress.epoch}/{progress.epochs}", progress.part, _inner(progress)]
     last = next((one for one in reversed(progress.records) if one.success is not None), None)
@@ -195,7 +195,7 @@ def describe(progress: Progress) -> str:
     return " | ".join(part for part in parts if part)
 
 
-def below(progress: Progress) -> list[str]:
+def below(progress: TrainingProgress) -> list[str]:
     """What a screen shows beside that line.
 
     The last epochs side by side, what is known of the one that goes on, and all of the last one that is over. A low
@@ -209,7 +209,7 @@ def below(progress: Progress) -> list[str]:
     return lines
 
 
-def _below(progress: Progress, epochs: int, room: int) -> list[str]:
+def _below(progress: TrainingProgress, epochs: int, room: int) -> list[str]:
     records, now = progress.records[-epochs:], progress.so_far
     lines: list[str] = []
     if records:
@@ -222,7 +222,7 @@ def _below(progress: Progress, epochs: int, room: int) -> list[str]:
     return lines
 
 
-def news(progress: Progress) -> list[str]:
+def news(progress: TrainingProgress) -> list[str]:
     """What a log is told of epochs that are over."""
     return told_epochs(progress.records)
 
@@ -256,7 +256,7 @@ def show_result(result: TrainingResult) -> None:
         say(f"hash  {summary.hash}")
 
 
-def _inner(progress: Progress) -> str:
+def _inner(progress: TrainingProgress) -> str:
     """How far the part is that goes on; empty where it does not tell."""
     from collab.rewards.labelling import Labelling
     from collab.rollout.collector import Progress as Collecting
@@ -272,7 +272,7 @@ def _inner(progress: Progress) -> str:
     return "" if inner is None else " ".join(str(inner).split())
 
 
-def _in_all(progress: Progress) -> str:
+def _in_all(progress: TrainingProgress) -> str:
     """Tokens, cost and time left of the whole training."""
     from collab.loop.state import seconds_left, spent_so_far
 

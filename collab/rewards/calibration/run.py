@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class CalibrationProgress:
     """How far it is; a live object."""
 
     planned: int = 0
@@ -55,7 +55,7 @@ class Progress:
         return self.labelling.known + self.labelling.judged
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[CalibrationProgress], None]
 """Called once, with a live object that changes while the work goes on."""
 
 
@@ -65,7 +65,7 @@ class CalibrationResult:
 
     path: Path
     record: CalibrationRecord
-    progress: Progress
+    progress: CalibrationProgress
     stopped: str | None
     """Why it ended early; None when it is finished."""
 
@@ -122,7 +122,7 @@ async def resume(
     folder = CalibrationDir(path)
     record = folder.read_record()
     if record.numbers is not None:
-        return CalibrationResult(path=path, record=record, progress=Progress(), stopped=None)
+        return CalibrationResult(path=path, record=record, progress=CalibrationProgress(), stopped=None)
     config = validate_recorded(CalibrationConfig, record.config, str(folder.file))
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
@@ -154,7 +154,7 @@ async def _work(
     watch: Watch,
     stop: asyncio.Event | None,
 ) -> CalibrationResult:
-    config, progress, path = place.config, Progress(), folder.path
+    config, progress, path = place.config, CalibrationProgress(), folder.path
     watch(progress)
     known = await place.known()
     asked = passes(known, config.permutations)
@@ -178,7 +178,11 @@ async def _work(
 
 
 async def _ask(
-    one: CalibrationPass, place: CalibrationResources, path: Path, progress: Progress, stop: asyncio.Event | None
+    one: CalibrationPass,
+    place: CalibrationResources,
+    path: Path,
+    progress: CalibrationProgress,
+    stop: asyncio.Event | None,
 ) -> None:
     """Have all steps of a pass judged that are not judged yet; each is on the disk before the next question."""
     bench, config = place.bench, place.config
@@ -231,7 +235,7 @@ class Asking(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class CalibrationEstimate:
     """What is to be expected."""
 
     cases: int
@@ -248,7 +252,7 @@ class Estimate:
     """Judgements that would be missing whole: nothing of a step fits into the critic's context; None like `calls`."""
 
 
-async def estimate(config: CalibrationConfig) -> Estimate:
+async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
     """Look ahead.
 
     Raises:
@@ -273,7 +277,7 @@ async def estimate(config: CalibrationConfig) -> Estimate:
             tokens = sum(counted) if shows else None
         replies = 0 if isinstance(model, RewardModel) else config.critic.sampling.max_tokens
         worth = Counter(worth for one in known for worth in one.worth.values())
-        return Estimate(
+        return CalibrationEstimate(
             cases=len(known),
             passes=len(asked),
             worth={name: worth[name] for name in ("good", "neutral", "bad")},

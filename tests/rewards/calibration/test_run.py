@@ -17,7 +17,7 @@ from collab.models.checkpoint import weights_digest
 from collab.rewards.base import ABSENT, OUT_OF_RANGE
 from collab.rewards.calibration.config import CalibrationConfig
 from collab.rewards.calibration.record import FILE, PICTURE, CalibrationDir
-from collab.rewards.calibration.run import Progress, estimate, resume, start
+from collab.rewards.calibration.run import CalibrationProgress, estimate, resume, start
 from collab.rewards.labels import labellings, read_labels
 from collab.testing.fake_server import FakeServer, Fault
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -168,7 +168,7 @@ def test_one_that_was_stopped_goes_on_and_asks_nothing_twice(
     assert not (out / PICTURE).exists()
     there, before = recorded(out), questions()
     assert 0 < there < whole
-    seen: list[Progress] = []
+    seen: list[CalibrationProgress] = []
     assert asyncio.run(resume(out, watch=seen.append)).stopped is None
     assert questions() - before == whole - there
     assert (seen[0].done, seen[0].labelling.known) == (whole, there)
