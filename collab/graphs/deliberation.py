@@ -1,9 +1,7 @@
-"""Agents on a DAG for m rounds: deliberate → action matrix.
+"""Deliberation of agents on a DAG for m rounds (`Network`), and the majority vote on its action matrix (`vote`).
 
 A cell (agent, round) waits for its own predecessors only — the agents it hears in this round, and what it said itself
 in the round before — and starts the moment they are done. There is no barrier between layers or rounds.
-
-ActionMatrix → Vote.
 """
 
 from __future__ import annotations

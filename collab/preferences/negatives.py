@@ -1,4 +1,4 @@
-"""The negatives of one judged step: ask the adversary, lint what it says, ask again where that was no use.
+"""The negatives of one judged step: ask the adversary, filter its replies, ask again where one is no use.
 
     found = await negatives(case, step, wanted(step, sources, seed), adversary, prefix=reader.prefix, seed=seed)
     made = pair(replace(step, negatives=found.negatives), sources, seed)
@@ -6,7 +6,7 @@
 Every question has a seed of its own, by name: run seed, epoch, task, episode, step, agent, round and attempt. What is
 found depends on these and on the record alone.
 
-The negative linter: which synthesised replies are no use as the worse side of a pair, and why.
+`lint` is the filter: it tells which synthesised replies are no use as the worse side of a pair, and why.
 
     found = await lint(text, space, observation, chosen=action, rewarded=actions, reach=reach)
     found                             # the canonical action, or why it is dropped

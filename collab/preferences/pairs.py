@@ -1,4 +1,6 @@
-"""Preference pairs of one judged step: a rewarded reply against a worse one, under one cell's own input.
+"""Preference pairs: a rewarded reply against a worse one, under one cell's own input.
+
+`pair` makes those of one judged step:
 
     sources = Sources(adversary=1, contrast=1)
     cells = wanted(step, sources, seed)                 # for these an adversary has to be asked
@@ -17,7 +19,7 @@ falls far, and takes that of good replies along. What is worse in a correction w
 Everything is a pure function of its arguments: what is drawn depends on the seed and on names, never on the order in
 which anything is given.
 
-From a judged run to its pairs: what is missing is counted, what is there is paired.
+`pair_up` makes those of a judged run, and counts the steps and cells that have none:
 
     labels = read_labels(run, "oracle")
     with RunReader(run) as reader:
@@ -25,8 +27,8 @@ From a judged run to its pairs: what is missing is counted, what is there is pai
                              adversary=adversary, states=Rebuilder(suite))
     made.pairing.pairs
 
-The record and the judgements are read, nothing is written and nobody plays again: another critic, threshold, source or
-adversary is another call, and `pairs_difference` tells what it changes. The same record, judgements, recipe and replies
+It reads the record and the judgements, writes nothing and plays nothing: another critic, threshold, source or adversary
+is another call, and `collab.preferences.explain` shows what it changes. The same record, judgements, recipe and replies
 of the adversary give the same pairs.
 """
 

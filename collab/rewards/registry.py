@@ -1,4 +1,6 @@
-"""A critic from its agents file: what it is made with, and the digest by which its calibrations are found again.
+"""Critics by name: from an agents file, from a kind, or from labels beside a run.
+
+`CriticResources` builds a critic from its agents file, with the digest by which its calibrations are found again:
 
     definition = load_critic(library, "critic-llm")
     bench = CriticResources.of("critic-llm", definition, critic_texts(library, definition))
@@ -9,18 +11,17 @@ A critic's file names a kind among the critics (`oracle`, `outcome`, `llm`, `mod
 package.module:Class). The option `model` of a kind that asks one is a part of its own, {kind, options}, so any engine
 can be asked. The options of a kind that takes a scorer (`model`) are those of the scorer of the same name.
 
-Who judges a run, from the name that people give.
+`critic_named` finds the critic of a name that a user gives: a kind that asks no model (oracle, outcome,
+package.module:Class), the agents file of a critic, or a labelling of the run. A labelling is one critic's: another one
+of the same name is refused, and never taken for it.
 
-A name is a kind that asks no model (oracle, outcome, package.module:Class); the agents file of a critic; or a labelling
-of the run. A labelling is one critic's: another one of the same name is refused, and never taken for it.
-
-Whether labels were made by the critic that is named now.
+`other_than` tells whether labels were made by the critic that is named now:
 
     head = head_now(definition, texts, stored)         # what it would write beside its words
     told = other_than("mine", stored, head)            # "critic 'outcome-1', now it is 'oracle-2'", or None
 
 What decides scores is compared: critic, options, prompt texts, weights. How a model is reached and paid is not, and
-neither is where a reward model lies whose weights are known, as for calibrations (`collab.rewards.registry.deciding`).
+neither is the place of a reward model whose weights are known, as for calibrations (`deciding`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Collection ends when the queue is empty, when somebody asks it to stop (Ctrl-C),
 infrastructure failures in a row. In the last three cases the episodes in flight are abandoned where they stand: their
 steps are recorded, and resuming goes on from there.
 
-How long it takes to finish pieces of work of which each has a step budget: episodes, walks.
+`Workload` estimates how long the rest takes, from step budgets:
 
     workload = Workload()
     workload.plan("Task/0", 30)

@@ -1,4 +1,6 @@
-"""Write a run: every event is with the operating system before the call returns.
+"""Run directories: `RunStore` makes and opens one, `RunWriter` writes it, `RunRecorder` writes episodes as they happen.
+
+Every event is with the operating system before the call of the writer returns:
 
     with RunWriter(directory) as writer:
         writer.begin_episode(id, task, episode=0, epoch=0, environment="miniwob", environment_version="1")
@@ -10,17 +12,13 @@
 So a killed process loses no event; the end of an episode is also brought to the disk itself, so a power cut loses at
 most the episodes that were running. All methods may be called from any thread.
 
-Where an episode is written while it happens: in a run directory, or nowhere.
+A run directory from outside:
 
-A run directory from outside: make one, open one, write to it, read from it.
+    store = RunStore.create(Path("runs/first"), Manifest(command="rollout", config=config, seed=0))
+    with store.writer() as writer: ...
+    with store.reader() as reader: ...
 
-store = RunStore.create(Path("runs/first"), Manifest(command="rollout", config=config, seed=0))
-with store.writer() as writer: ...
-with store.reader() as reader: ...
-
-store = RunStore.open(Path("runs/first"))      # later, or from another process
-
-Where the episodes of a run stand, as its writer has to know.
+    store = RunStore.open(Path("runs/first"))      # later, or from another process
 """
 
 from __future__ import annotations

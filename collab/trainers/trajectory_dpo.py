@@ -12,7 +12,7 @@ results is the gradient of the formula above and no approximation of it; the pri
 
 Source: CollabUIAgents, table 3 ("w/o CR"), which says no more than "DPO on whole trajectories".
 
-Preferences between whole trajectories: what is trained of them, and in which order.
+`prepare_trajectories` writes down what is trained of such preferences, and in which order:
 
     prepared = prepare_trajectories(task, [TrajectoryRows(chosen=solved, rejected=unsolved), …])
 
