@@ -20,7 +20,7 @@ kept: an instance with one of them is never trained on, even where a training se
 A training phone lacks the unseen apps altogether, so that not even their names are seen; evaluation takes the whole
 phone. The hash of a split covers what defines it, for training also the unseen apps and their words.
 
-The check that stands before any training: nothing that is kept for evaluation may be in it.
+`refuse_overlap` is the contamination check before any training: nothing kept for evaluation may be in its data.
 
     kept = kept_by(splits.values())
     refuse_overlap(rows, kept)                              # raises OverlapError, with counts and the first offenders
@@ -32,10 +32,6 @@ case, spacing and kinds of quotes, words as whole words ("ExpenseAddSingle" says
 
 Instructions may be task names, too, so that lists of other projects can be checked:
 `refuse_overlap([Instance(task=line) for line in train], [HeldOut(name="test", tasks=folded(test))])`.
-
-A run within a split: its tasks, its seed and, for training, a phone without the unseen apps.
-
-Recorded runs as training material, to be checked before anything learns from them.
 """
 
 from __future__ import annotations

@@ -6,9 +6,7 @@ closes it with, also one that was cut at its longest length.
 
 An `EncodedExample` is one sequence of which only the end is scored; an `EncodedPair` is one prompt with two ends.
 
-Rows from directories, as a stage wants them.
-
-Rows of a forward pass as tensors, padded on the right, made when they are needed.
+`read_data` reads rows from directories, as a stage wants them; the collators pad those of a forward pass on the right.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """A causal language model in memory, with or without sight: its weights, and one packed forward pass.
 
-LoRA adapters over the weights of a model in memory, any number of them, one at work at a time.
+Any number of LoRA adapters lie over the weights in memory, one at work at a time.
 
-What a checkpoint made here says of itself: `collab.json` beside its weights.
-
-It names the prompt layout that it was trained on: a policy that learned to read one layout does worse on another
-without any error to be seen, so it is only loaded where prompts have that layout. And it names its weights by their
-SHA-256, so that half a copy or another file under the same name is never taken for it. A checkpoint without the file
-was not trained here; it reads any layout.
+A checkpoint made here has a card, `collab.json`, beside its weights. It names the prompt layout that it was trained on:
+a policy that learned to read one layout does worse on another without any error to be seen, so it is only loaded where
+prompts have that layout. And it names its weights by their SHA-256, so that half a copy or another file under the same
+name is never taken for it. A checkpoint without the file was not trained here; it reads any layout.
 """
 
 from __future__ import annotations

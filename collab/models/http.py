@@ -3,16 +3,14 @@
     transport = Transport(model="my-model", url="http://127.0.0.1:8000/v1", …)
     answer = await transport.ask("/chat/completions", body, Completion, seed=7)
 
-The `openai` client carries the bytes and nothing else: its own retries are off, ours are in `collab.models.http`.
+The `openai` client carries the bytes and nothing else: its own retries are off; ours are below.
 How many calls are in flight at once is found out by `collab.models.concurrency`, what an answer holds is read by
 `collab.models.answer`. No message that leaves this module contains the key.
 
-The one place where model calls are tried again: what may be retried, how often and how long to wait.
-
-An attempt that may succeed next time raises `TryAgain`; anything else it raises ends the call. Waits double from half
-a second to half a minute, shortened by a seeded jitter of up to a half, so that many calls that failed together do
-not come back together. A server's own Retry-After takes their place, up to a minute. A wait that the call's limit
-would cut short is not begun: the call fails at once, with what the server said.
+Model calls are retried here and nowhere else. An attempt that may succeed next time raises `TryAgain`; anything else it
+raises ends the call. Waits double from half a second to half a minute, shortened by a seeded jitter of up to a half, so
+that many calls that failed together do not come back together. A server's own Retry-After takes their place, up to a
+minute. A wait that the call's limit would cut short is not begun: the call fails at once, with what the server said.
 """
 
 from __future__ import annotations

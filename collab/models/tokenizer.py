@@ -12,18 +12,16 @@ read as the same characters would be in the middle of the whole text.
 
 A template that tells the date gets one that is given, not that of the moment: the same prompt tomorrow.
 
-How long a text is in tokens, when the tokenizer is not at hand.
+Where the tokenizer is not at hand, the length in tokens is estimated: a count by kinds of characters, chosen to err
+upwards: the size guard of the prompts may cut a little too early, but a prompt that it lets pass fits. Short common
+words count one token as in any large vocabulary, longer ones one per four letters; digits and punctuation count one
+each, which is the most a byte-level tokenizer makes of them; other scripts count close to their bytes, which no byte-
+level tokenizer exceeds.
 
-A count by kinds of characters, chosen to err upwards: the size guard of the prompts may cut a little too early, but
-a prompt that it lets pass fits. Short common words count one token as in any large vocabulary, longer ones one per
-four letters; digits and punctuation count one each, which is the most a byte-level tokenizer makes of them; other
-scripts count close to their bytes, which no byte-level tokenizer exceeds.
-
-Texts in the middle of a prompt, for tokenizers that put a space before every text that they read.
-
-Those of Llama-2, Mistral and Phi-3 are of this kind: read by itself, "tap" becomes the tokens of " tap". A server reads
-the whole prompt at once and puts the space where the prompt begins, or behind each control token. Pieces are read here
-so that they give the tokens which their characters have there, but for merges over the seam between two pieces.
+The tokenizers of Llama-2, Mistral and Phi-3 put a space before every text that they read: read by itself, "tap" becomes
+the tokens of " tap". A server reads the whole prompt at once and puts the space where the prompt begins, or behind each
+control token. Pieces are read here so that they give the tokens which their characters have there, but for merges over
+the seam between two pieces.
 """
 
 from __future__ import annotations

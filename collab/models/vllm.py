@@ -1,4 +1,4 @@
-"""How vLLM is found, and the command that serves a model with it.
+"""vLLM: how it is found and started, and the LoRA adapters on its server.
 
     launch = Launch(executable=find_vllm(None), model="Qwen/Qwen2-7B-Instruct", port=8000)
     launch.command      ('…/vllm', 'serve', 'Qwen/Qwen2-7B-Instruct', '--host', '127.0.0.1', …)
@@ -6,13 +6,11 @@
 vLLM pins versions that clash with those of this project, so it lives in an environment of its own and is only ever
 started, never imported.
 
-LoRA adapters on a vLLM server: loaded before they speak, unloaded afterwards, never taken for one another.
+LoRA adapters are loaded before they speak and unloaded afterwards. vLLM looks up its prefix cache by an adapter's name,
+so a name that came back with other weights would be answered from what the old ones had computed. A name here carries
+the policy's version and a digest of the weights: the same name is always the same adapter, whoever loaded it.
 
-vLLM looks up its prefix cache by an adapter's name, so a name that came back with other weights would be answered from
-what the old ones had computed. A name here carries the policy's version and a digest of the weights: the same name is
-always the same adapter, whoever loaded it.
-
-A server in a process of its own: started, watched until it is healthy, and stopped by its process id.
+`ServerProcess` is the server in a process of its own, watched until it is healthy and stopped by its process id:
 
     async with ServerProcess(command, environment, told=print) as server:
         await server.healthy("http://127.0.0.1:8000/health", limit_s=600)

@@ -13,7 +13,7 @@ It stands where CollabUIAgents asks a language model (eq. 6): ⌈score − 0.5�
 what the present screen shows (a tab to open, and not yet the link behind it), it is followed to its end on the fork,
 and its steps are counted: so its own next action is good wherever the step budget lets it end.
 
-What an action leads to, as far as it can be seen: so that two actions that do the same are known for it.
+`reaching` tells what an action leads to, so that two actions with the same effect are recognised:
 
     async with reaching(case.state) as reach:
         same = await reach(one) == await reach(other)
@@ -21,7 +21,7 @@ What an action leads to, as far as it can be seen: so that two actions that do t
 Screens are compared element by element, with what is left to do where the environment knows. Notices do not count, for
 they pass by themselves.
 
-The oracle as a critic of recorded steps: every distinct action is done once, in the very state it was proposed in.
+`SolutionCritic` is the oracle as a critic of recorded steps. Every distinct action is done once, in its own state:
 
     critic = SolutionCritic()
     judgement = await critic.judge(case)           # of a case with a state

@@ -1,12 +1,10 @@
-"""A structured reply → its items, each by itself right or refused.
+"""One question to a model, and its structured reply: items, each by itself right or refused.
 
 Replies are JSON. The reader is generous about everything around it (code fences, words before and after, one list, an
 object that holds the list, one object per line, a list that was cut off in the middle) and strict about each item, so
 that one broken item costs that item and not the reply. What is refused is counted by its cause, never mended.
 
-One question to a model, with one limit; what several at once came to; and the names of texts and prompts.
-
-What a taught policy says: first the element as the screen shows it, then the action.
+The wording of a taught policy: first the element as the screen shows it, then the action.
 
     Reason: button "Save" [7]
     Action: {"action_type": "click", "index": 7}

@@ -1,6 +1,6 @@
-"""The trainer of a run: its weights loaded, its recipe as TRL's configuration, one of the `written` trainers.
+"""The trainer of a run: TRL's, with its weights loaded and its recipe as configuration.
 
-TRL's trainers, taught three things: to follow a written order, to save whole checkpoints, to say nothing to anyone.
+Three things are changed in it: it follows a written order, saves whole checkpoints, and sends no usage data.
 
 TRL 1.16 chooses batches itself, writes checkpoints in place, draws a model card at each of them and sends usage data;
 everything else (losses, references, adapters, schedules, several processes) is TRL's.

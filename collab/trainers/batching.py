@@ -1,4 +1,6 @@
-"""Rows that begin alike, packed so that what they share stands there once: pure arithmetic over token ids.
+"""Batches: in which order rows are trained, and how rows that begin alike share what they have in common.
+
+`pack` is pure arithmetic over token ids:
 
     packing = pack([[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 6]])
     packing.ids                 # 1 2 3 4 5 6
@@ -14,7 +16,7 @@ The idea is not new: dpo-prefix-sharing (arXiv 2410.20305) packs a prompt with b
 inside the kernel, Prefix Grouper (2506.05433) shares a prompt among a group of samples, Tree Training (2511.00413) and
 AReaL-DTA (2602.00482) train on tries of trajectories. Here are all pairs of a multi-agent state, with equality tested.
 
-The order of training where prefixes are shared: all pairs of a state in one forward pass, where they fit.
+`by_state` is the order where prefixes are shared: all pairs of a state in one forward pass, where they fit.
 
     batch = Batch(rows=32, tokens=None, window=50, parts=1)
     steps = by_state(groups, states, work, {"preference": 1}, batch=batch, most=8, seed=0)
@@ -23,14 +25,12 @@ A pass over a level is shuffled by states, cut into windows, each window sorted 
 cut into steps, and the steps of a window are shuffled. A step has as many forward passes as its states need, so that
 none is torn apart to make their number come out; of several processes each has as many, of about equal work.
 
-The order of training: every optimizer step's rows, written down before the first is trained.
+`curriculum` is the order elsewhere: every optimizer step's rows, written down before the first is trained.
 
     steps = curriculum(lengths, groups, passes, batch=Batch(rows=64, tokens=None, window=50, parts=4), seed=0)
 
 A pass over a level is shuffled, cut into windows, each window sorted by length and cut into steps, and the steps of a
 window are shuffled: rows of a step are about equally long, so little is padded, and steps of all lengths alternate.
-
-From a recipe and what is tokenised to the steps of a training: how much of it at once, in which order.
 """
 
 from __future__ import annotations

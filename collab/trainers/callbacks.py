@@ -1,14 +1,12 @@
-"""What is told and heard while a trainer works: metrics, progress, and when to stop.
+"""Callbacks of a trainer: metrics, progress, and when to stop.
 
-What a trainer of preferences logs of its pairs alone: of the rows whose two replies differ.
+Means over pairs alone, the rows whose two replies differ: TRL's means are over all rows. A row that is only held on to
+(the same reply on both sides) has a margin of 0 and a log p that hardly moves, so that beside many of them the chosen
+replies of a few pairs could fall unseen. The means of pairs stand beside TRL's, under the same names behind `PAIRS`.
+The loss is not touched.
 
-TRL's means are over all rows. A row that is only held on to (the same reply on both sides) has a margin of 0 and a log
-p that hardly moves, so that beside many of them the chosen replies of a few pairs could fall unseen. The means of pairs
-stand beside TRL's, under the same names behind `PAIRS`. The loss is not touched.
-
-What a training came to, told from its lines of metrics: means over the last quarter of those that tell.
-
-One line is of one batch or a few, and tells more of those than of training.
+The result of a training is a mean over the last quarter of its lines of metrics. One line is of one batch or a few, and
+tells more of those than of training.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""A checkpoint as a directory that other programs load: copied as it is, or an adapter added to its base's weights.
+"""Checkpoints that training starts from, continues as adapters, and exports for other programs.
 
 source = open_source("runs/sft/final")
 weights = load(source, merge=True, dtype=None)
 write(source, weights, Path("exported"))
 
-The checkpoint that training starts from: checked, named by its digest, loaded for training.
-
-A LoRA adapter that training goes on from, and one that preferences are compared with; both over one base.
+`open_base` checks the checkpoint that training starts from and names it by its digest. An adapter that training
+continues, and one that preferences are compared with, lie over one base:
 
     adapter = open_adapter("runs/marl/epochs/1/training/final", recipe, base)    # checked, named by its digest
     take_up(trainer.model, adapter, reference=None)                         # a fresh adapter becomes this one
