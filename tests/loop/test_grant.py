@@ -77,7 +77,7 @@ def test_a_training_of_another_format_is_one_line(tmp_path: Path) -> None:
     folder = TrainingDir(tmp_path / "run")
     folder.begin({})
     folder.file.write_text('{"format": 1}')
-    with pytest.raises(RunFormatError, match=r"has format 1, this version reads format 3; .*begin another training"):
+    with pytest.raises(RunFormatError, match=r"has format 1, this version reads format 4; .*begin another training"):
         asyncio.run(resume(folder.path))
     folder.write({"config": {}})
     with pytest.raises(RunFormatError, match="does not say what may be spent"):
