@@ -292,11 +292,6 @@ def load(definitions: Library, name: str, backend: str | None) -> EnvironmentDef
     return definition.model_copy(update={"backend": backend})
 
 
-def open_suite(definitions: Library, name: str, backend: str | None) -> Suite:
-    """Build the suite of an environment; close it afterwards."""
-    return built(name, load(definitions, name, backend))
-
-
 def built(name: str, definition: EnvironmentDefinition) -> Suite:
     """Build the suite of a definition; close it afterwards."""
     from collab.rollout.build import build_environment

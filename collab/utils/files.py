@@ -95,11 +95,6 @@ def read_plain(path: Path, *, limit: int | None = None, within: Path | None = No
     return content
 
 
-def is_plain_folder(path: Path) -> bool:
-    """Whether a folder is there that is no link."""
-    return _kind(path) == stat.S_IFDIR
-
-
 def check_folders(folder: Path, within: Path) -> None:
     """Check that all folders from below `within` down to `folder` are plain; those that are not there count as plain.
 

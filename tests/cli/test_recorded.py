@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
+from collab.cli.recorded import _HEADS
 from collab.store.manifest import FILE
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
@@ -99,6 +100,18 @@ def read(result: tuple[int, str, str], code: int = 0) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------ list
+
+
+def test_a_folder_is_known_by_the_head_that_its_maker_writes() -> None:
+    """The command line names the heads itself, for looking at a folder imports nothing of what made it."""
+    pytest.importorskip("torch")
+    from collab.loop.record import TrainingDir
+    from collab.store.run import RunStore
+    from collab.trainers.run_dir import FinetuneDir
+    from collab.transfer.outcome import TransferDir
+
+    makers = {"run": RunStore, "training": TrainingDir, "transfer": TransferDir, "finetuning": FinetuneDir}
+    assert {kind: maker.HEAD for kind, maker in makers.items()} == _HEADS
 
 
 def test_the_list_knows_trainings_and_transfers(collab: Command) -> None:
