@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from collab.errors import ConfigError, GraphError, UnknownName
-from collab.library import Library, explain, load_yaml, root
+from collab.library import Library, explain, find_builtin_root, load_yaml
 from collab.seeds import Seeds
 from collab.trust import check_trusted, vouch
 from collab.types import Sampling
@@ -116,14 +116,14 @@ class EnvironmentDefinition(Definition):
         return [self.tasks] if isinstance(self.tasks, str) else list(self.tasks)
 
     @field_serializer("backends", when_used="json")
-    def _without_credentials(self, backends: dict[str, PartDefinition], info: FieldSerializationInfo) -> dict[str, Any]:
+    def _hide_credentials(self, backends: dict[str, PartDefinition], info: FieldSerializationInfo) -> dict[str, Any]:
         """Keep what is secret in an address (a task's start) out of everything that is written."""
         plain = {name: part.model_dump(mode="json") for name, part in backends.items()}
         is_kept = bool(info.context and info.context.get(KEEP_CREDENTIALS))
         return plain if is_kept else {name: hide_in_addresses(part) for name, part in plain.items()}
 
     @model_validator(mode="after")
-    def _backend_is_known(self) -> EnvironmentDefinition:
+    def _check_backend(self) -> EnvironmentDefinition:
         if self.backend not in self.backends:
             raise ValueError(f"backend {self.backend!r} is not among {', '.join(self.backends) or 'none'}")
         return self
@@ -162,7 +162,7 @@ class GraphDefinition(Definition):
     """How the cells of a step decide."""
 
     @model_validator(mode="after")
-    def _slots_differ(self) -> GraphDefinition:
+    def _check_slots(self) -> GraphDefinition:
         if len(set(self.slots)) != len(self.slots):
             raise ValueError("two slots have the same name")
         if self.rewire != "never" and not isinstance(self.edges, EdgeSampler):
@@ -204,7 +204,7 @@ class Keyless(PartDefinition):
 
     @model_validator(mode="before")
     @classmethod
-    def _holds_no_key(cls, data: Any) -> Any:
+    def _refuse_key(cls, data: Any) -> Any:
         found = misplaced_key(data, "") if isinstance(data, Mapping) else None
         if found is not None:
             raise ValueError(found)
@@ -327,7 +327,7 @@ class RunConfig(Definition):
         }
 
     @model_validator(mode="after")
-    def _slots_match(self) -> RunConfig:
+    def _check_slots(self) -> RunConfig:
         if set(self.agents) != set(self.graph.slots):
             raise ValueError(f"agents fill {sorted(self.agents)}, the graph has slots {sorted(self.graph.slots)}")
         return self
@@ -378,7 +378,7 @@ def validate_recorded(model: type[DefinitionT], data: Mapping[str, Any], source:
     return validate(model, data, source)
 
 
-def without_secrets(config: DefinitionT) -> DefinitionT:
+def hide_secrets(config: DefinitionT) -> DefinitionT:
     """The configuration as it will be recorded, secrets of this machine hidden in its texts: so it is played, too."""
     data = config.model_dump(mode="json")
     hidden = hide_values(data)
@@ -399,9 +399,9 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path:
-            raise ConfigError(f"--set {_shown(setting)!r}: write it as a.b=value")
-        path = path if "run" in data else bare(path)  # a training has a run, a run has none
-        _assign(data, path.split("."), _value(text, setting), setting)
+            raise ConfigError(f"--set {_format_setting(setting)!r}: write it as a.b=value")
+        path = path if "run" in data else strip_run_prefix(path)  # a training has a run, a run has none
+        _assign(data, path.split("."), _parse_value(text, setting), setting)
     vouch(data, before)
     made = validate(type(config), data, "--set")
     _keep_origin(made, config)
@@ -418,18 +418,18 @@ def _keep_origin(made: BaseModel, before: BaseModel) -> None:
             _keep_origin(inside, was)
 
 
-def _shown(setting: str) -> str:
+def _format_setting(setting: str) -> str:
     """A setting as messages repeat it: without a key."""
     path, _, _ = setting.partition("=")
     return f"{path}=…" if any(map(is_secret_name, path.split("."))) or "api_key_env" in path else redact(setting)
 
 
-def bare(setting: str) -> str:
+def strip_run_prefix(setting: str) -> str:
     """Return a setting without the `run.` that may stand in front."""
     return setting.removeprefix(RUN)
 
 
-def _value(text: str, setting: str) -> Any:
+def _parse_value(text: str, setting: str) -> Any:
     """A value as YAML, in which "#" is a character of plain text like any other: a path may hold it.
 
     Raises:
@@ -440,12 +440,14 @@ def _value(text: str, setting: str) -> Any:
         *tokens, _ = yaml.scan(text, Loader=yaml.SafeLoader)
         tokens = [token for token in tokens if not isinstance(token, yaml.BlockEndToken)]  # stands behind a comment
     except yaml.YAMLError:
-        raise ConfigError(f"--set {_shown(setting)!r}: the value is not YAML") from None
+        raise ConfigError(f"--set {_format_setting(setting)!r}: the value is not YAML") from None
     if not text[tokens[-1].end_mark.index :].strip():
         return value
     if all(isinstance(token, yaml.ScalarToken) and token.plain for token in tokens[1:]):
         return text.strip()
-    raise ConfigError(f"--set {_shown(setting)!r}: '#' begins a comment there; put what it belongs to in quotes")
+    raise ConfigError(
+        f"--set {_format_setting(setting)!r}: '#' begins a comment there; put what it belongs to in quotes"
+    )
 
 
 def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
@@ -455,12 +457,12 @@ def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
             _assign(child, path[1:], value, setting)
         return
     if not isinstance(data, dict):
-        raise ConfigError(f"--set {_shown(setting)!r}: {key!r} leads into a plain value")
+        raise ConfigError(f"--set {_format_setting(setting)!r}: {key!r} leads into a plain value")
     if len(path) == 1:
         data[key] = value
         return
     if key not in data:
-        raise UnknownName.of("setting", key, data, f"in --set {_shown(setting)!r}")
+        raise UnknownName.of("setting", key, data, f"in --set {_format_setting(setting)!r}")
     _assign(data[key], path[1:], value, setting)
 
 
@@ -475,14 +477,14 @@ def load_environment(library: Library, name: str) -> EnvironmentDefinition:
     """
     definition = library.load("envs", name, EnvironmentDefinition)
     file = library.path("envs", name)
-    definition._origin = DefinitionOrigin(None if file.is_relative_to(root()) else file)
+    definition._origin = DefinitionOrigin(None if file.is_relative_to(find_builtin_root()) else file)
     home = file.parent
     received = library.own is not None and home.is_relative_to(library.own)
-    backends = {key: _with_task_file(part, (home, Path()), received) for key, part in definition.backends.items()}
+    backends = {key: _add_task_file(part, (home, Path()), received) for key, part in definition.backends.items()}
     return definition.model_copy(update={"backends": backends})
 
 
-def _with_task_file(part: PartDefinition, homes: Sequence[Path], received: bool) -> PartDefinition:
+def _add_task_file(part: PartDefinition, homes: Sequence[Path], received: bool) -> PartDefinition:
     tasks = part.options.get("tasks")
     if not isinstance(tasks, str):
         return part
@@ -527,12 +529,12 @@ def run_config(
         filled = {slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()}
     chosen = {
         "purpose": purpose,
-        "environment_name": short_name(env),
+        "environment_name": shorten_name(env),
         "environment": environment,
-        "graph_name": short_name(graph),
+        "graph_name": shorten_name(graph),
         "graph": graph_definition,
         "agents": dict(filled),
-        "agent_names": {slot: short_name(name) for slot, name in names.items()},
+        "agent_names": {slot: shorten_name(name) for slot, name in names.items()},
         "tasks": list(tasks) or environment.own_tasks,
         "episodes": 1 if episodes is None else episodes,
         "seed": seed,
@@ -542,7 +544,7 @@ def run_config(
     return override(validate(RunConfig, chosen, "what was asked for"), settings)
 
 
-def short_name(name: str) -> str:
+def shorten_name(name: str) -> str:
     """Return the name of a definition that may be named by its path."""
     path = Path(name)
     return path.stem if path.suffix in (".yaml", ".yml") else name

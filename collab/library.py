@@ -1,8 +1,8 @@
 """Find and read definitions: the YAML files of `agents/`, `graphs/` and `envs/`, and the templates of `prompts/`.
 
 A name is looked up in this order: an explicit path, the user's own library (`--library DIR`, a folder with the same
-four rooms), the built-in one. The built-in one lies beside the package in a checkout and inside it in a wheel; `root`
-knows both homes.
+four rooms), the built-in one. The built-in one lies beside the package in a checkout and inside it in a wheel;
+`find_builtin_root` knows both homes.
 
 Every mistake in a file is reported with its line.
 """
@@ -32,7 +32,7 @@ ROOMS: tuple[LibraryRoom, ...] = ("agents", "graphs", "envs", "prompts")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-def root() -> Path:
+def find_builtin_root() -> Path:
     """Folder of the built-in definitions: the checkout's top level, or `collab/library` of an installed wheel."""
     package = Path(__file__).resolve().parent
     wheel = package / "library"
@@ -43,7 +43,7 @@ BUILT_IN = "built-in:"
 """Begins the name of a checkpoint that comes with the package, e.g. "built-in:pocket"."""
 
 
-def checkpoint(path: str) -> str:
+def resolve_checkpoint(path: str) -> str:
     """Where a checkpoint lies: a path or a model hub id as it is, "built-in:NAME" beside `agents/NAME.yaml`.
 
     The name and not the place is what runs record, so that they can be resumed on another machine.
@@ -53,7 +53,7 @@ def checkpoint(path: str) -> str:
     """
     if not path.startswith(BUILT_IN):
         return str(Path(path).expanduser()) if path.startswith("~") else path
-    name, home = path.removeprefix(BUILT_IN), root() / "agents"
+    name, home = path.removeprefix(BUILT_IN), find_builtin_root() / "agents"
     known = sorted(file.parent.name for file in home.glob("*/config.json"))
     if name not in known:
         raise UnknownName.of("built-in checkpoint", name, known)
@@ -88,7 +88,7 @@ class Library:
             )
 
     @classmethod
-    def recorded(cls, own: str | None) -> Library:
+    def for_recorded_training(cls, own: str | None) -> Library:
         """The library that a recorded training names: perhaps somebody else's."""
         return cls(own=None if own is None else Path(own), named=False)
 
@@ -131,8 +131,8 @@ class Library:
 
     def _paths(self, room: LibraryRoom) -> dict[str, Path]:
         """Name → where the definition lies; the user's own hide built-in ones of the same name."""
-        homes = (root(),) if self.own is None else (root(), self.own)
-        return {_stem(path): path for home in homes for path in reversed(_entries(home / room, room))}
+        homes = (find_builtin_root(),) if self.own is None else (find_builtin_root(), self.own)
+        return {_stem(path): path for home in homes for path in reversed(_list_entries(home / room, room))}
 
     def _read(self, path: Path, model: type[ModelT]) -> ModelT:
         """Read a definition; what lies in the user's own library may have been received and is no link."""
@@ -144,7 +144,7 @@ _SINGULAR = {"agents": "agents file", "graphs": "graph", "envs": "environment", 
 _COMMAND = {"agents": "agents", "graphs": "graph", "envs": "env", "prompts": "agents"}
 
 
-def _entries(folder: Path, room: LibraryRoom) -> list[Path]:
+def _list_entries(folder: Path, room: LibraryRoom) -> list[Path]:
     if not folder.is_dir():
         return []
     if room == "prompts":
@@ -383,7 +383,7 @@ def read(path: Path, model: type[ModelT], *, within: Path | None = None, named: 
     return check(document, model)
 
 
-def presets_in(folder: Path) -> dict[str, Path]:
+def list_presets(folder: Path) -> dict[str, Path]:
     """The YAML files of a folder of presets, by name."""
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
@@ -418,12 +418,12 @@ def explain(
     error: ValidationError, source: str, document: Document | None = None, model: type[BaseModel] | None = None
 ) -> str:
     """One line for a pydantic error: where (file, line, field), what was wrong, what is allowed; no key is repeated."""
-    return redact(_explained(error, source, document, model))
+    return redact(_explain(error, source, document, model))
 
 
-def _explained(error: ValidationError, source: str, document: Document | None, model: type[BaseModel] | None) -> str:
+def _explain(error: ValidationError, source: str, document: Document | None, model: type[BaseModel] | None) -> str:
     errors = error.errors()
-    worst = _worst(errors, model)
+    worst = _choose_error(errors, model)
     path, known = _place(model, worst["loc"])
     line = document.line(path) if document is not None else None
     where = f"{source}:{line}" if line is not None else source
@@ -440,7 +440,7 @@ def _explained(error: ValidationError, source: str, document: Document | None, m
     return f"{where}: {name or 'file'}: {worst['msg']}{got}{more}"
 
 
-def _worst(errors: Sequence[ErrorDetails], model: type[BaseModel] | None) -> ErrorDetails:
+def _choose_error(errors: Sequence[ErrorDetails], model: type[BaseModel] | None) -> ErrorDetails:
     """The error to tell: an unknown key, as a missing one may be misspelt; else the first.
 
     Of the branches of a union it is the one that got furthest.
@@ -463,19 +463,21 @@ def _place(model: type[BaseModel] | None, location: Sequence[Hashable]) -> tuple
     pydantic puts the chosen branch of a union between them; no file holds it.
     """
     path: list[Hashable] = []
-    inside, current, named = _branches(None), _branches(model), True
+    inside, current, named = _union_members(None), _union_members(model), True
     for part in location:
         if len(current) > 1 and not named:
             current, named = [item for item in current if getattr(item, "__name__", "") == part] or current, True
         elif "[" not in str(part):
             path.append(part)
             inside, named = current, False
-            current = [found for item in current for found in _branches(_within(item, part)) if found is not None]
+            current = [
+                found for item in current for found in _union_members(_find_annotation(item, part)) if found is not None
+            ]
     known = [name for item in inside if _is_model(item) for name in item.model_fields]
     return tuple(path), known
 
 
-def _within(annotation: Any, part: Hashable) -> Any:
+def _find_annotation(annotation: Any, part: Hashable) -> Any:
     """What stands at a key or position of a value that is annotated so; None when it cannot be told."""
     if _is_model(annotation):
         return annotation.model_fields[part].annotation if part in annotation.model_fields else None
@@ -485,10 +487,10 @@ def _within(annotation: Any, part: Hashable) -> Any:
     return arguments[0] if isinstance(part, int) else arguments[-1]
 
 
-def _branches(annotation: Any) -> list[Any]:
+def _union_members(annotation: Any) -> list[Any]:
     """The members of a union but None, which pydantic does not count; of anything else itself."""
     if get_origin(annotation) in (Union, UnionType):
-        return [branch for item in get_args(annotation) if item is not NoneType for branch in _branches(item)]
+        return [branch for item in get_args(annotation) if item is not NoneType for branch in _union_members(item)]
     return [annotation]
 
 

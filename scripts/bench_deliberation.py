@@ -67,7 +67,7 @@ class Step:
 
     def prompt(self, cell: CellRef, said: dict[CellRef, Message]) -> Prompt:
         """What a cell reads."""
-        heard = tuple(said[other] for other in self.dag.dependencies(cell))
+        heard = tuple(said[other] for other in self.dag.list_dependencies(cell))
         own = Message(text=f"\n\nYou are {cell.agent}, round {cell.round + 1} of {ROUNDS}. Reason, then act:\n")
         return Prompt(system="You operate a phone in a team.", shared=self.shared, segments=(*heard, own))
 
@@ -151,7 +151,7 @@ def serial(model: LocalModel, plain: Any, steps: Sequence[Step], sampling: Sampl
     for number, step in enumerate(steps):
         said: dict[CellRef, Message] = {}
         replies = spoken.replies.setdefault(number, [])
-        for cell in step.dag.conversation(ROUNDS):
+        for cell in step.dag.list_cells(ROUNDS):
             started = time.perf_counter()
             ids = torch.tensor([model.prompt_ids(step.prompt(cell, said)).ids], device=plain.device)
             written = plain.generate(
@@ -176,7 +176,7 @@ async def ours(model: LocalModel, steps: Sequence[Step], environments: int, samp
     waiting = iter(enumerate(steps))
 
     async def speak(step: Step, cell: CellRef, said: dict[CellRef, asyncio.Task[Message]]) -> Message:
-        heard = {other: await said[other] for other in step.dag.dependencies(cell)}
+        heard = {other: await said[other] for other in step.dag.list_dependencies(cell)}
         reply = await model.generate(Request(prompt=step.prompt(cell, heard), sampling=sampling, seed=0))
         spoken.sampled += reply.completion_tokens or 0
         spoken.prompt_tokens += reply.prompt_tokens or 0
@@ -187,7 +187,7 @@ async def ours(model: LocalModel, steps: Sequence[Step], environments: int, samp
     async def play() -> None:
         for number, step in waiting:
             said: dict[CellRef, asyncio.Task[Message]] = {}
-            for cell in step.dag.conversation(ROUNDS):
+            for cell in step.dag.list_cells(ROUNDS):
                 said[cell] = asyncio.create_task(speak(step, cell, said))
             spoken.replies[number] = [(await task).tokens or () for task in said.values()]
 
@@ -307,7 +307,7 @@ def unique_tokens(spoken: Spoken, model: LocalModel, steps: Sequence[Step]) -> i
     for number, replies in spoken.replies.items():
         said: dict[CellRef, Message] = {}
         step = steps[number]
-        for cell, tokens in zip(step.dag.conversation(ROUNDS), replies, strict=True):
+        for cell, tokens in zip(step.dag.list_cells(ROUNDS), replies, strict=True):
             path = model.prompt_ids(step.prompt(cell, said)).pieces
             pieces |= {path[:depth]: len(path[depth - 1]) for depth in range(1, len(path) + 1)}
             said[cell] = Message(text=model.chat.decode(tokens), tokens=tokens, tokenizer=model.chat.fingerprint)

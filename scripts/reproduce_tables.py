@@ -41,7 +41,7 @@ from evidence.units import SHOWN, queue
 from evidence.work import Place, check_recipe, left, state, too_long, undone, work_off
 
 from collab.errors import CollabError, UsageError
-from collab.library import Library, root
+from collab.library import Library, find_builtin_root
 
 QUICK_JOBS = 2
 """Units that the quick form works on side by side, unless it is told otherwise."""
@@ -161,7 +161,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--work", metavar="DIR", type=Path, default=SHOWN, help=f"what collab writes; default: {SHOWN}")
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=root() / "docs", help="page, pictures and units; default: docs"
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=find_builtin_root() / "docs",
+        help="page, pictures and units; default: docs",
     )
     return parser
 

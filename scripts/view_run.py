@@ -28,7 +28,7 @@ import collab
 from collab.envs.grammar import MOBILE
 from collab.preferences.pairs import Paired, Pairing, PairRecipe, Sources, pair_all
 from collab.preferences.store import write_pairs
-from collab.rewards.base import CriticInput, Judgement, cases
+from collab.rewards.base import CriticInput, Judgement, build_inputs
 from collab.rewards.credit import JudgedStep
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.seeds import derive
@@ -137,7 +137,7 @@ def make_run(out: Path, size: Size) -> Path:
             for number in range(size.episodes):
                 stretch = path.stretch(number, size.steps)
                 _record(writer, stretch)
-                judged = [_judged(case, number) for case in cases(stretch.trajectory, MOBILE)]
+                judged = [_judged(case, number) for case in build_inputs(stretch.trajectory, MOBILE)]
                 for judgement in judged:
                     labels.record(judgement)
                 pairings.append(_paired(stretch.trajectory, judged))

@@ -36,7 +36,7 @@ from collab.envs.base import Suite
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.graphs.dag import Dag
 from collab.graphs.deliberation import Network
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.models.rehearsal import RehearsalModel
 from collab.prompts.render import Template, read_templates
 from collab.rollout.collector import collect
@@ -112,7 +112,7 @@ class Recording(Protocol):
 def record(
     suite: Suite, tasks: Sequence[str], directory: Path, *, errors: float = 0.5, max_steps: int | None = None
 ) -> list[Trajectory]:
-    template = Template("default", read_templates(root() / "prompts" / "default"))
+    template = Template("default", read_templates(find_builtin_root() / "prompts" / "default"))
     model = RehearsalModel(error_base=errors, error_slope=0.0)
     agent = Agent(slot="", definition="rehearsal", model=model, template=template, sampling=Sampling())
     agents = {slot: replace(agent, slot=slot) for slot in CHAIN.slots}

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from collab import library
 from collab.config import AgentDefinition, GraphDefinition, override
 from collab.errors import ConfigError, UnknownName
-from collab.library import Library, check, checkpoint, parse_yaml, root
+from collab.library import Library, check, find_builtin_root, parse_yaml, resolve_checkpoint
 
 
 def write(folder: Path, room: str, name: str, text: str) -> Path:
@@ -27,7 +27,7 @@ def write(folder: Path, room: str, name: str, text: str) -> Path:
 
 
 def test_root_holds_the_four_rooms() -> None:
-    assert all((root() / room).is_dir() for room in ("agents", "graphs", "envs", "prompts"))
+    assert all((find_builtin_root() / room).is_dir() for room in ("agents", "graphs", "envs", "prompts"))
 
 
 def test_order_of_lookup(tmp_path: Path) -> None:
@@ -116,17 +116,17 @@ def test_unreadable_file(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_is_a_path_unless_it_is_built_in() -> None:
-    assert checkpoint("checkpoints/mine") == "checkpoints/mine"
-    assert checkpoint("~/mine") == str(Path.home() / "mine")
+    assert resolve_checkpoint("checkpoints/mine") == "checkpoints/mine"
+    assert resolve_checkpoint("~/mine") == str(Path.home() / "mine")
     with pytest.raises(UnknownName, match="no built-in checkpoint called 'pokcet'"):
-        checkpoint("built-in:pokcet")
+        resolve_checkpoint("built-in:pokcet")
 
 
 def test_a_built_in_checkpoint_lies_beside_its_agents_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collab.library.root", lambda: tmp_path)
+    monkeypatch.setattr("collab.library.find_builtin_root", lambda: tmp_path)
     (tmp_path / "agents" / "small").mkdir(parents=True)
     (tmp_path / "agents" / "small" / "config.json").write_text("{}", encoding="utf-8")
-    assert checkpoint("built-in:small") == str(tmp_path / "agents" / "small")
+    assert resolve_checkpoint("built-in:small") == str(tmp_path / "agents" / "small")
 
 
 # ------------------------------------------------------------------------------- files that were meant to do harm

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from collab.errors import ModelFailure, boundary
 from collab.models.base import CallClock, Model, Oracle, Privilege, Reply, Request
 from collab.prompts.parse import read_reply
-from collab.prompts.render import LAYOUT, PromptContext, SharedPrompt, Template, fit
+from collab.prompts.render import LAYOUT, PromptContext, SharedPrompt, Template, fit_shared
 from collab.types import Prompt, PromptRef, Sampling, Utterance
 
 
-def prefix_limit(context_tokens: int, *, messages: int, max_tokens: int) -> int:
+def compute_prefix_limit(context_tokens: int, *, messages: int, max_tokens: int) -> int:
     """Tokens for system and shared part when room is kept for that many messages, each with its frame, and a reply."""
     return context_tokens - (messages + 1) * (max_tokens + 16) - 32
 
@@ -44,8 +44,8 @@ class Agent:
         Args:
             messages: the most messages a prompt of this step may carry; room is kept for them and for the reply.
         """
-        limit = prefix_limit(self.context_tokens, messages=messages, max_tokens=self.sampling.max_tokens)
-        return fit(
+        limit = compute_prefix_limit(self.context_tokens, messages=messages, max_tokens=self.sampling.max_tokens)
+        return fit_shared(
             self.template,
             scene.context,
             history=self.history,
@@ -73,7 +73,7 @@ class Agent:
             sampling=self.sampling,
             seed=seed,
             images=tuple(scene.images[name] for name in shared.images),
-            privilege=self._privilege(scene),
+            privilege=self._grant_privilege(scene),
         )
         started = time.perf_counter()
         reply = await self._ask(request, scene.spent)
@@ -120,7 +120,7 @@ class Agent:
         spent(reply)
         return reply
 
-    def _privilege(self, scene: StepContext) -> Privilege | None:
+    def _grant_privilege(self, scene: StepContext) -> Privilege | None:
         if not self.model.privileged:
             return None
         if scene.oracle is None:

@@ -286,15 +286,15 @@ async def _serve_until(
 ) -> None:
     """Run the server until a signal asks for its end; ModelFailure when it ends by itself."""
     async with server:
-        ready = asyncio.create_task(server.healthy(f"{launch.address}/health", wait_s))
+        ready = asyncio.create_task(server.wait_healthy(f"{launch.address}/health", wait_s))
         await _first(ready, asked)
         if not asked.done():
             await ready
             say(launch.agents_file.rstrip())
             note(f"healthy at {launch.address}; keep the lines above as agents/NAME.yaml. Stop with Ctrl-C.")
-            await _first(asyncio.create_task(server.ended()), asked)
+            await _first(asyncio.create_task(server.wait_ended()), asked)
         if not asked.done():
-            raise await server.obituary()
+            raise await server.make_exit_error()
         note("stopping the server; once more to end it at once")
         ready.cancel()
         await server.stop(asked.result())

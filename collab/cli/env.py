@@ -68,7 +68,7 @@ def list_tasks(
 
     Where its file names tasks, those are listed; --tasks all shows whatever the backend has.
     """
-    from collab.data.splits import named
+    from collab.data.splits import find_split
     from collab.rollout.build import task_names
 
     definitions = options.library(library)
@@ -80,7 +80,7 @@ def list_tasks(
     finally:
         asyncio.run(suite.close())
     if split is not None:
-        own = named(_splits(definitions, name, backend), split).tasks
+        own = find_split(_splits(definitions, name, backend), split).tasks
         infos = [info for info in infos if info.name in own]
     if as_json:
         emit({"environment": suite.label, "version": suite.version, "tasks": data(infos)})
@@ -117,11 +117,11 @@ def list_splits(
     as_json: options.Json = False,
 ) -> None:
     """Show what is trained on and what is kept for evaluation: tasks, run seeds, and a hash of both."""
-    from collab.data.splits import described
+    from collab.data.splits import to_json
 
     splits = _splits(options.library(library), name, backend)
     if as_json:
-        emit([described(split) | {"hash": split.hash} for split in splits.values()])
+        emit([to_json(split) | {"hash": split.hash} for split in splits.values()])
         return
     table(
         ["split", "tasks", "run seeds", "hash", "what"],
@@ -195,10 +195,10 @@ class _Effort:
 
 def _overridden(definition: EnvironmentDefinition, settings: list[str]) -> EnvironmentDefinition:
     """The definition with settings written as for a run; UsageError for one that is not the environment's."""
-    from collab.config import bare, override
+    from collab.config import override, strip_run_prefix
     from collab.errors import UsageError
 
-    settings = [bare(setting) for setting in settings]
+    settings = [strip_run_prefix(setting) for setting in settings]
     for setting in settings:
         if not setting.startswith("environment."):
             raise UsageError(f"--set {setting!r}: only settings of the environment matter here, environment.a.b=value")

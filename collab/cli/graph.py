@@ -54,11 +54,11 @@ def show_graph(
     """Show the layers of a graph: within a round, a layer speaks when all before it have spoken."""
     from collab.config import GraphDefinition
     from collab.graphs.draw import draw_graph, to_mermaid, to_text
-    from collab.rollout.build import build_dag
+    from collab.rollout.build import build_first_dag
     from collab.utils.plotting import to_svg
 
     graph = options.library(library).load("graphs", name, GraphDefinition)
-    dag = build_dag(graph, seed)
+    dag = build_first_dag(graph, seed)
     if svg is not None:
         _write(svg, to_svg(draw_graph(dag, graph.description)))
     if as_json:
@@ -86,13 +86,13 @@ def validate_graphs(
     """Check that graphs are acyclic and well-formed; exit code 2 when one is not."""
     from collab.config import GraphDefinition
     from collab.errors import UsageError
-    from collab.rollout.build import build_dag
+    from collab.rollout.build import build_first_dag
 
     definitions = options.library(library)
     problems: dict[str, str | None] = {}
     for name in names or definitions.names("graphs"):
         try:
-            build_dag(definitions.load("graphs", name, GraphDefinition))
+            build_first_dag(definitions.load("graphs", name, GraphDefinition))
             problems[name] = None
         except UsageError as error:
             problems[name] = str(error)
@@ -126,7 +126,7 @@ def _definition_data(graph: GraphDefinition) -> dict[str, Any]:
 
 
 def _dag_data(dag: Dag) -> dict[str, Any]:
-    heard = {slot: dag.predecessors(slot) for slot in dag.slots}
+    heard = {slot: dag.list_predecessors(slot) for slot in dag.slots}
     return {"drawn_edges": dag.edges, "layers": dag.layers, "hears": heard}
 
 

@@ -144,15 +144,15 @@ def rebuild(
     from collab.loop.record import training_of
     from collab.loop.step_budget import counted_in
     from collab.preferences import rebuild as flow
-    from collab.preferences.rebuild import RebuildRequest, sources_of
-    from collab.preferences.store import letters_of
+    from collab.preferences.rebuild import RebuildRequest, parse_sources
+    from collab.preferences.store import read_short_ids
 
     wish = RebuildRequest(
         run=run,
         critic=critic,
         labels=labels,
         adversary=adversary,
-        sources=None if source is None else sources_of(source),
+        sources=None if source is None else parse_sources(source),
         threshold=threshold,
         cap=cap,
         stop_at_first_error=stop_at_first_error,
@@ -173,7 +173,7 @@ def rebuild(
     if as_json:
         emit(rebuilt_data(run, result))
     elif result.stored is not None:
-        say_rebuilt(run, result, result.stored, letters_of(run))
+        say_rebuilt(run, result, result.stored, read_short_ids(run))
     elif result.spent.lost:
         say(describe_lost(result.spent.lost))
     if result.stored is not None and not (result.new or result.judged or result.asked):
@@ -268,14 +268,14 @@ def _listed(run: Path, name: str | None, wanted: Mapping[str, str | None], limit
     Args:
         wanted: "task", "agent" and "source" → what it is to be; None for any.
     """
-    from collab.preferences.store import letters_of
+    from collab.preferences.store import read_short_ids
 
     stored = _stored(run, name)
     found = list(stored.pairs)
     for what, of in (("task", _task), ("agent", _agent), ("source", _source)):
         one = wanted[what]
         found = found if one is None else _only(found, what, one, of)
-    rows = asyncio.run(_rows(run, stored, found[:limit], letters_of(run)))
+    rows = asyncio.run(_rows(run, stored, found[:limit], read_short_ids(run)))
     chosen = "" if len(found) == len(stored.pairs) else f" of {len(stored.pairs)}"
     told = {"name": stored.name, "head": data(stored.head), "pairs": rows}
     return _Listed(name=stored.name, rows=rows, counted=f"{len(found)}{chosen} pairs", data=told)
@@ -360,11 +360,11 @@ def _holding(path: Path, id: str, name: str | None) -> Path:
 def _stored(run: Path, name: str | None) -> StoredPairs:
     """The pairs of that name, or those that were stored last."""
     from collab.errors import UsageError
-    from collab.preferences.store import last_name, read_pairs
+    from collab.preferences.store import find_last_name, read_pairs
     from collab.store.manifest import find_manifest
 
     find_manifest(run)
-    wanted = last_name(run) if name is None else name
+    wanted = find_last_name(run) if name is None else name
     if wanted is None:
         raise UsageError(f"{run}: has no pairs; make them with: collab pairs rebuild {shlex.quote(str(run))}")
     return read_pairs(run, wanted)
@@ -423,7 +423,7 @@ def _show_whole(run: Path, stored: StoredPairs, told: TrajectoryPair, as_json: b
 
 async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs, PairExplanation | TrajectoryPair]:
     from collab.preferences.store import find_pair
-    from collab.preferences.trajectory_pairs import SOURCE, looked_up
+    from collab.preferences.trajectory_pairs import SOURCE, look_up_pair
     from collab.store.manifest import find_manifest
     from collab.store.reader import RunReader
 
@@ -431,19 +431,19 @@ async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs,
     stored, pair = find_pair(run, id, name)
     if pair.source == SOURCE:
         with RunReader(run) as reader:
-            return stored, looked_up(pair, reader)
+            return stored, look_up_pair(pair, reader)
     async with _explainer(run, stored) as look:
-        return stored, look.explained(pair)
+        return stored, look.explain(pair)
 
 
 @contextlib.asynccontextmanager
 async def _explainer(run: Path, stored: StoredPairs) -> AsyncIterator[PairExplainer]:
     """Looks up what pairs of a run rest on, with the words by which they were made where these are there."""
-    from collab.preferences.explain import PairExplainer, labels_of
-    from collab.preferences.rebuild import stored_suite
+    from collab.preferences.explain import PairExplainer, read_current_labels
+    from collab.preferences.rebuild import build_stored_suite
     from collab.store.reader import RunReader
 
-    labels = labels_of(run, stored.head)
-    async with stored_suite(run) as suite:
+    labels = read_current_labels(run, stored.head)
+    async with build_stored_suite(run) as suite:
         with RunReader(run) as reader:
             yield PairExplainer(reader, labels, suite.space)

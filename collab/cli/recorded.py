@@ -50,13 +50,13 @@ class Recorded:
 
 def find_recorded(path: Path) -> Recorded:
     """Look what a path holds, without reading any of it. What holds nothing counts as a run, which cannot be opened."""
-    from collab.evaluation.report import runs_in
+    from collab.evaluation.report import find_runs
     from collab.store.log import segments
 
     kind = next((kind for kind, head in _HEADS.items() if (path / head).is_file()), None)
     if kind == "run" or (kind is None and segments(path)):
         return Recorded(path=path, kind="run", runs=(path,))
-    runs = tuple(sorted(runs_in(path), key=_by_number))
+    runs = tuple(sorted(find_runs(path), key=_by_number))
     if kind is None and not runs:
         return Recorded(path=path, kind="run", runs=(path,))
     together = all(run.parent == path and run.name.startswith("seed-") for run in runs)
@@ -149,9 +149,9 @@ def find_episode(found: Recorded, episode: str) -> Path:
 def _show_series(found: Recorded, as_json: bool) -> None:
     from collab.cli.progress import resume_command
     from collab.cli.text.report import evaluation_data, show_evaluation
-    from collab.evaluation.report import recorded_evaluation
+    from collab.evaluation.report import read_evaluation
 
-    evaluation, states = recorded_evaluation(found.path), _states(found.runs)
+    evaluation, states = read_evaluation(found.path), _states(found.runs)
     if as_json:
         emit({"run": str(found.path), "status": _status_of(states), **evaluation_data(evaluation)})
         return

@@ -287,14 +287,14 @@ def evaluate(
 
 def chosen_seeds(seed: int | None, seeds: list[str] | None, settings: list[str] | None) -> list[int]:
     """All run seeds; UsageError where something beside `--seeds` names one, too, or one is no whole number."""
-    from collab.config import bare
+    from collab.config import strip_run_prefix
     from collab.errors import UsageError
 
     if seeds is None:
         return [SEED if seed is None else seed]
     if seed is not None:
         raise UsageError("--seed and --seeds both say which; leave one of them out")
-    if any(bare(setting).partition("=")[0] == "seed" for setting in settings or ()):
+    if any(strip_run_prefix(setting).partition("=")[0] == "seed" for setting in settings or ()):
         raise UsageError("--set seed=… and --seeds both say which; leave one of them out")
     return options.seeds("--seeds", seeds)
 
@@ -364,9 +364,9 @@ def _finish_series(
 
 def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:
     from collab.evaluation.comparison import compare
-    from collab.evaluation.report import recorded_evaluation
+    from collab.evaluation.report import read_evaluation
 
-    one, other = (recorded_evaluation(path).report for path in (first, second))
+    one, other = (read_evaluation(path).report for path in (first, second))
     comparison = compare(one, other, force=force)
     if as_json:
         emit(comparison_data(comparison, str(first), str(second)))

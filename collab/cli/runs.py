@@ -151,11 +151,11 @@ def overlap(
     Compared are tasks, instance seeds, apps, and every word on screens and in goals and replies.
     """
     from collab.cli.recorded import find_recorded
-    from collab.data.splits import instances_of, refuse_overlap
+    from collab.data.splits import list_instances, refuse_overlap
 
     runs = [run for named in runs for run in find_recorded(named).runs or (named,)]
     held = _held_out(options.library(library), runs, options.listed("--with", kept))
-    episodes = (episode for run in runs for episode in instances_of(run))
+    episodes = (episode for run in runs for episode in list_instances(run))
     found = refuse_overlap(episodes, held, allow_overlap=allow_overlap)
     if as_json:
         emit(data(found))
@@ -172,7 +172,7 @@ def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list
         UsageError: the runs are of several environments, or a split is not kept for evaluation.
     """
     from collab.config import EnvironmentDefinition
-    from collab.data.splits import held_out, kept_by, named
+    from collab.data.splits import collect_held_out, find_split, list_kept_by
     from collab.errors import UsageError
     from collab.rollout.build import splits_in
     from collab.rollout.run import recorded_config
@@ -188,11 +188,11 @@ def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list
         definition = definition.model_copy(update={"backend": backend})
     splits = asyncio.run(splits_in(names[0], definition))
     if not wanted:
-        return kept_by(splits.values())
-    chosen = [named(splits, name) for name in wanted]
+        return list_kept_by(splits.values())
+    chosen = [find_split(splits, name) for name in wanted]
     if any(split.trains for split in chosen):
         raise UsageError("--with train: nothing of that split is kept; name new-seeds, unseen-tasks or unseen-app")
-    return [held_out(split) for split in chosen]
+    return [collect_held_out(split) for split in chosen]
 
 
 def _joined(names: Iterable[str]) -> str:
@@ -222,12 +222,12 @@ def list_runs(
     """List recorded runs, trainings and transfers, oldest first."""
     from collab.cli.recorded import rows_beneath
     from collab.errors import RunFormatError, UsageError
-    from collab.evaluation.report import runs_in
+    from collab.evaluation.report import find_runs
 
     if not folder.is_dir() and folder != RUNS:
         raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise: collab runs list")
     rows = list(rows_beneath(folder))
-    for path in runs_in(folder):
+    for path in find_runs(folder):
         try:
             with open_run(path) as reader:
                 counted = _counted(path, reader)
@@ -493,9 +493,9 @@ def _counted(path: Path, reader: RunReader) -> _Counted:
 
 def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]:
     from collab.evaluation.metrics import Replies
-    from collab.evaluation.report import replies_of, sampling_of
+    from collab.evaluation.report import count_replies, read_sampling
 
-    manifest, names, status, replies = reader.manifest, counted.names, reader.status, replies_of(reader)
+    manifest, names, status, replies = reader.manifest, counted.names, reader.status, count_replies(reader)
     episodes = [one for one in reader.episodes() if names is None or one.id in names]
     return {
         "run": str(path),
@@ -512,7 +512,7 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),
         "broken": sum(one.state == "failed" for one in episodes),
         "replies": replies_data(Replies.sum(replies.get(one.id, Replies()) for one in episodes)),
-        "sampling": sampling_data(sampling_of(manifest)),
+        "sampling": sampling_data(read_sampling(manifest)),
         "status": "finished" if counted.whole and status != "running" else status,
         "privileged": manifest.privileged,
         "note": REHEARSAL if manifest.privileged else None,

@@ -79,7 +79,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
     """Print the results of several runs together, then each of them."""
     from collab.cli.recorded import commands_instead
     from collab.errors import UsageError
-    from collab.evaluation.report import recorded_evaluation, show_rate
+    from collab.evaluation.report import read_evaluation, show_rate
     from collab.transfer.outcome import TransferDir
     from collab.view.inspector import Inspector
     from collab.view.markdown import report as markdown
@@ -88,7 +88,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
         instead = commands_instead(found, "collab report {} --figures DIR")
         raise UsageError(f"--figures draws one run or training: {instead}")
     if found.kind == "series":
-        evaluation = recorded_evaluation(found.path)
+        evaluation = read_evaluation(found.path)
         rates = [*evaluation.by_seed.items(), ("together", evaluation.report)]
         lines = [f"| {name} | {show_rate(report.planned)} |" for name, report in rates]
         mark = f"**{REHEARSAL}**: these numbers are no result.\n\n" if evaluation.report.privileged else ""
@@ -260,12 +260,12 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
     from collab.view.inspector import Inspector
 
     inspector = Inspector(runs)
-    warming = threading.Thread(target=inspector.warm, daemon=True)
+    warming = threading.Thread(target=inspector.warm_up, daemon=True)
     warming.start()  # while what serves is loaded
     from collab.view.auth import Gate, is_local
-    from collab.view.server import listening, serve
+    from collab.view.server import open_listening_socket, serve
 
-    with listening(host, port) as listener, contextlib.ExitStack() as browser:
+    with open_listening_socket(host, port) as listener, contextlib.ExitStack() as browser:
         gate = Gate(host, listener.getsockname()[1], open_to_all=open_to_all)
         if not is_local(host):
             may = "can read these runs" if open_to_all else "may try the token"
@@ -287,13 +287,13 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
 def _open(gate: Gate, until: contextlib.ExitStack) -> None:
     """Open a browser where there is a screen."""
     from collab.view.auth import has_screen, opened
-    from collab.view.readers import spare_folder
+    from collab.view.readers import get_index_cache
 
     if has_screen():
         try:
-            until.enter_context(opened(gate, spare_folder()))
+            until.enter_context(opened(gate, get_index_cache()))
         except OSError as error:
-            note(f"no browser is opened ({spare_folder()}: {error.strerror or error}); open the address above")
+            note(f"no browser is opened ({get_index_cache()}: {error.strerror or error}); open the address above")
 
 
 def _default() -> Path:

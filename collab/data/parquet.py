@@ -154,17 +154,17 @@ def read_rows(path: Path, *, skipped: Counter[str] | None = None) -> Iterator[Ex
         raise UsageError(f"{path}: cannot be read as Parquet: {error}") from None
     with file:
         _check_columns(path, file.schema_arrow)
-        for number, fields in enumerate(_raw(path, file), start=1):
-            problem = _problem(fields)
+        for number, fields in enumerate(_to_fields(path, file), start=1):
+            problem = _find_problem(fields)
             if problem is None:
-                yield _row(fields)
+                yield _read_example(fields)
             elif skipped is None:
                 raise ConfigError(f"{path}: row {number}: {problem}")
             else:
                 skipped[problem.partition(":")[0]] += 1
 
 
-def _raw(path: Path, file: Any) -> Iterator[dict[str, Any]]:
+def _to_fields(path: Path, file: Any) -> Iterator[dict[str, Any]]:
     """Rows as plain fields."""
     import pyarrow
 
@@ -194,12 +194,12 @@ def _check_columns(path: Path, schema: Any) -> None:
         place = schema.get_field_index(field.name)
         if place < 0 and field.name in COLUMNS:
             raise ConfigError(f"{path}: column {field.name} is missing; columns: {', '.join(schema.names)}")
-        if place >= 0 and _named(schema.field(place).type) != _named(field.type):
+        if place >= 0 and _format_type(schema.field(place).type) != _format_type(field.type):
             kind = {**COLUMNS, **SAMPLED}[field.name]
             raise ConfigError(f"{path}: column {field.name} is {schema.field(place).type}, expected {kind}")
 
 
-def _named(kind: Any) -> str:
+def _format_type(kind: Any) -> str:
     """A type as text, whatever its lists call what is in them."""
     return str(kind).replace("element:", "item:")
 
@@ -220,7 +220,7 @@ def _fields(row: Example) -> dict[str, Any]:
         **origin,
     }
     clean = {name: _clean(value) for name, value in fields.items()}
-    return {"id": _row(clean).id, **clean}
+    return {"id": _read_example(clean).id, **clean}
 
 
 def _sampled_fields(row: Example) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _clean(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-def _problem(fields: Mapping[str, Any]) -> str | None:
+def _find_problem(fields: Mapping[str, Any]) -> str | None:
     """What is wrong with a row: its field, a colon, and what stands there; None when nothing is."""
     for name, value in fields.items():
         if value is None and name not in OPTIONAL and name not in SAMPLED:
@@ -259,7 +259,7 @@ def _problem(fields: Mapping[str, Any]) -> str | None:
         return "rejected: a preference needs the other side, and nothing else has one"
     if not fields["reply"]:
         return "reply: is empty"
-    if fields["id"] != _row(fields).id:
+    if fields["id"] != _read_example(fields).id:
         return "id: is not that of the prompt and reply; the row was changed after it was made"
     return None
 
@@ -272,28 +272,28 @@ def _is_sampled(said: Mapping[str, Any] | None) -> bool:
     return None not in (said["tokenizer"], tokens) and all(token is not None and token >= 0 for token in tokens)
 
 
-def _sampled(said: Mapping[str, Any] | None) -> Sampled | None:
+def _read_sampled(said: Mapping[str, Any] | None) -> Sampled | None:
     return None if said is None else Sampled(tokens=tuple(said["tokens"]), tokenizer=said["tokenizer"])
 
 
-def _segment(text: str, said: Mapping[str, Any] | None) -> Segment:
+def _read_segment(text: str, said: Mapping[str, Any] | None) -> Segment:
     if said is None:
         return Segment(text=text)
     return Segment(text=text, tokens=tuple(said["tokens"]), tokenizer=said["tokenizer"])
 
 
-def _row(fields: Mapping[str, Any]) -> Example:
+def _read_example(fields: Mapping[str, Any]) -> Example:
     heard = fields["segments_sampled"] or [None] * len(fields["segments"])
-    segments = tuple(map(_segment, fields["segments"], heard))
+    segments = tuple(map(_read_segment, fields["segments"], heard))
     origin = {name: fields[name] for name in Provenance.__slots__}
     return Example(
         level=cast(Level, fields["level"]),
         kind=fields["kind"],
         prompt=Prompt(system=fields["system"], shared=fields["shared"], segments=segments, layout=fields["layout"]),
         reply=fields["reply"],
-        reply_sampled=_sampled(fields["reply_sampled"]),
+        reply_sampled=_read_sampled(fields["reply_sampled"]),
         rejected=fields["rejected"],
-        rejected_sampled=_sampled(fields["rejected_sampled"]),
+        rejected_sampled=_read_sampled(fields["rejected_sampled"]),
         action_type=fields["action_type"],
         provenance=Provenance(**origin | {"apps": tuple(fields["apps"])}),
     )

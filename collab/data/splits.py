@@ -100,15 +100,15 @@ class Split:
     @property
     def hash(self) -> str:
         """SHA-256 of everything that defines the split, as 64 hexadecimal digits."""
-        text = json.dumps(described(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        text = json.dumps(to_json(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def takes(self, seed: int) -> bool:
+    def accepts_seed(self, seed: int) -> bool:
         """Whether a run with this seed can belong to the split."""
         return (seed in EVALUATION_SEEDS) is not self.trains
 
 
-def described(split: Split) -> dict[str, Any]:
+def to_json(split: Split) -> dict[str, Any]:
     """A split as JSON data: what its hash is made of."""
     given = {
         "environment": split.environment,
@@ -129,12 +129,12 @@ def is_unseen(task: str) -> bool:
 
 
 @lru_cache(maxsize=1 << 9)
-def kept_instances(task: str) -> frozenset[int]:
+def list_kept_instances(task: str) -> frozenset[int]:
     """Instance seeds of a task that are kept for evaluation."""
     return frozenset(Seeds(seed).task(task, number) for seed in EVALUATION_SEEDS for number in range(INSTANCES))
 
 
-def splits_of(
+def read_splits(
     environment: str, infos: Sequence[TaskInfo], unseen: Unseen, where: str | None = None
 ) -> dict[str, Split]:
     """The splits of an environment by their names: together they hold every task, and only the first two share any.
@@ -167,7 +167,7 @@ def splits_of(
     }
 
 
-def named(splits: Mapping[str, Split], name: str) -> Split:
+def find_split(splits: Mapping[str, Split], name: str) -> Split:
     """One of them; UnknownName when none is called so or the environment has no such tasks."""
     split = splits.get(name)
     if split is None:
@@ -212,7 +212,7 @@ class HeldOutInstances:
 
     name: str
     tasks: frozenset[str] = frozenset()
-    """Kept whatever the seed; folded, see `folded`."""
+    """Kept whatever the seed; folded, see `fold_all`."""
     seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Kept instance seeds, by folded task name."""
     apps: frozenset[str] = frozenset()
@@ -239,22 +239,22 @@ class Overlap:
         return f"{self.offenders} of {self.checked} training instances overlap ({counts}): {'; '.join(self.first)}"
 
 
-def held_out(split: Split) -> HeldOutInstances:
+def collect_held_out(split: Split) -> HeldOutInstances:
     """What an evaluation split keeps from training: instance seeds of seen tasks, everything of other tasks."""
     if split.name == NEW_SEEDS:
-        return HeldOutInstances(name=split.name, seeds={fold(task): kept_instances(task) for task in split.tasks})
+        return HeldOutInstances(name=split.name, seeds={fold(task): list_kept_instances(task) for task in split.tasks})
     whole_app = split.name == UNSEEN_APP
     return HeldOutInstances(
         name=split.name,
-        tasks=folded(split.tasks),
-        apps=folded(split.unseen.apps) if whole_app else frozenset(),
+        tasks=fold_all(split.tasks),
+        apps=fold_all(split.unseen.apps) if whole_app else frozenset(),
         words=frozenset(word.casefold() for word in split.unseen.words) if whole_app else frozenset(),
     )
 
 
-def kept_by(splits: Iterable[Split]) -> list[HeldOutInstances]:
+def list_kept_by(splits: Iterable[Split]) -> list[HeldOutInstances]:
     """What the evaluation splits among these keep."""
-    return [held_out(split) for split in splits if not split.trains]
+    return [collect_held_out(split) for split in splits if not split.trains]
 
 
 def refuse_overlap(
@@ -279,7 +279,7 @@ def refuse_overlap(
     by_name = Counter({one.name: 0 for one in kept})
     for instance in training:
         checked += 1
-        found = [(one.name, why) for one in kept if (why := reason(instance, one)) is not None]
+        found = [(one.name, why) for one in kept if (why := explain_overlap(instance, one)) is not None]
         by_name.update(name for name, _ in found)
         offenders += bool(found)
         if found and len(first) < SHOWN:
@@ -291,7 +291,7 @@ def refuse_overlap(
     return overlap
 
 
-def reason(instance: TrainingInstance, kept: HeldOutInstances) -> str | None:
+def explain_overlap(instance: TrainingInstance, kept: HeldOutInstances) -> str | None:
     """Why an instance must not be trained on; None when nothing speaks against it."""
     task = fold(instance.task)
     if task in kept.tasks:
@@ -304,11 +304,11 @@ def reason(instance: TrainingInstance, kept: HeldOutInstances) -> str | None:
         return "its instance seed is not known, and some are kept"
     if seeds is not None and instance.seed in seeds:
         return f"its instance seed {instance.seed} is kept"
-    said = next((said for text in instance.texts if (said := words_of(text) & kept.words)), None)
+    said = next((said for text in instance.texts if (said := split_words(text) & kept.words)), None)
     return None if said is None else f"says {min(said)!r}"
 
 
-def words_of(text: str) -> set[str]:
+def split_words(text: str) -> set[str]:
     """Its words in lower case: runs of letters, where a capital after a small letter begins a new one."""
     return {word.casefold() for word in _WORD.findall(_CAMEL.sub(" ", text))}
 
@@ -318,7 +318,7 @@ def fold(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).casefold().translate(_QUOTES).split())
 
 
-def folded(names: Iterable[str]) -> frozenset[str]:
+def fold_all(names: Iterable[str]) -> frozenset[str]:
     """Many names, folded."""
     return frozenset(fold(name) for name in names)
 
@@ -353,7 +353,7 @@ class Seeded(Protocol):
 SeededT = TypeVar("SeededT", bound=Seeded)
 
 
-def within(config: SeededT, split: Split) -> SeededT:
+def restrict_run(config: SeededT, split: Split) -> SeededT:
     """The run, kept to a split.
 
     Args:
@@ -362,7 +362,7 @@ def within(config: SeededT, split: Split) -> SeededT:
     Raises:
         UsageError: its seed is not one of the split's, or none of its tasks is.
     """
-    if not split.takes(config.seed):
+    if not split.accepts_seed(config.seed):
         example = 0 if split.trains else EVALUATION_SEEDS.start
         raise UsageError(
             f"run seed {config.seed} is not one of split {split.name} of {split.environment} ({split.seeds}); "
@@ -375,7 +375,7 @@ def within(config: SeededT, split: Split) -> SeededT:
             f"none of the {len(config.tasks)} chosen tasks is in split {split.name} of {split.environment}; "
             f"see them with: collab env tasks {config.environment_name} --split {split.name}"
         )
-    environment = _without_unseen(config.environment) if split.trains else config.environment
+    environment = _remove_unseen(config.environment) if split.trains else config.environment
     choice = SplitChoice(name=split.name, hash=split.hash)
     return config.model_copy(update={"tasks": tasks, "environment": environment, "split": choice})
 
@@ -388,7 +388,7 @@ def check_plan(split: Split, splits: Iterable[Split], plan: Sequence[TrainingIns
         OverlapError: a training seed leads by chance to an instance that is kept for evaluation.
     """
     if split.trains:
-        refuse_overlap(plan, kept_by(splits), remedy="take another --seed, or fewer --episodes")
+        refuse_overlap(plan, list_kept_by(splits), remedy="take another --seed, or fewer --episodes")
         return
     most = max(Counter(one.task for one in plan).values(), default=0)
     if most > INSTANCES:
@@ -398,26 +398,26 @@ def check_plan(split: Split, splits: Iterable[Split], plan: Sequence[TrainingIns
         )
 
 
-def whole(environment: EnvironmentDefinition) -> EnvironmentDefinition:
+def restore_apps(environment: EnvironmentDefinition) -> EnvironmentDefinition:
     """The environment with all its apps, whatever a run within a split left out of it."""
     options = {name: value for name, value in environment.part.options.items() if name != WITHOUT}
-    return _with_options(environment, options)
+    return _replace_options(environment, options)
 
 
-def _without_unseen(environment: EnvironmentDefinition) -> EnvironmentDefinition:
+def _remove_unseen(environment: EnvironmentDefinition) -> EnvironmentDefinition:
     """The environment without the unseen apps; unchanged when there are none."""
     if not environment.unseen.apps:
         return environment
     left_out = [*environment.part.options.get(WITHOUT, ()), *environment.unseen.apps]
-    return _with_options(environment, environment.part.options | {WITHOUT: list(dict.fromkeys(left_out))})
+    return _replace_options(environment, environment.part.options | {WITHOUT: list(dict.fromkeys(left_out))})
 
 
-def _with_options(environment: EnvironmentDefinition, options: dict[str, object]) -> EnvironmentDefinition:
+def _replace_options(environment: EnvironmentDefinition, options: dict[str, object]) -> EnvironmentDefinition:
     part = environment.part.model_copy(update={"options": options})
     return environment.model_copy(update={"backends": environment.backends | {environment.backend: part}})
 
 
-def instances_of(run: Path) -> Iterator[TrainingInstance]:
+def list_instances(run: Path) -> Iterator[TrainingInstance]:
     """Every episode of a run, unfinished ones included, with all that was seen and said in it; one at a time.
 
     Raises:

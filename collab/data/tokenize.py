@@ -28,7 +28,7 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from collab.data.example import LEVELS, Example, Level, Sampled
 from collab.data.parquet import read_rows
 from collab.errors import ConfigError, UsageError
-from collab.prompts.render import prefix_hash
+from collab.prompts.render import hash_prefix
 from collab.utils.text import amount
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ def encode_replies(rows: Iterable[Example], chat: ChatTokenizer, context: int) -
 
     def one(row: Example) -> EncodedExample:
         prompt = chat.prompt_ids(row.prompt).ids
-        ids = np.array((*prompt, *_said(row.reply, row.reply_sampled, chat), end), np.int32)
+        ids = np.array((*prompt, *_reply_ids(row.reply, row.reply_sampled, chat), end), np.int32)
         return EncodedExample(group=row.level, ids=ids, scored_from=len(prompt))
 
-    return _fitting(map(one, rows), context)
+    return _keep_fitting(map(one, rows), context)
 
 
 def encode_pairs(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> Encoded[EncodedPair]:
@@ -161,19 +161,19 @@ def encode_pairs(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> 
     def one(row: Example, rejected: str) -> EncodedPair:
         prompt = chat.prompt_ids(row.prompt).ids
         sides = ((row.reply, row.reply_sampled), (rejected, row.rejected_sampled))
-        chosen_ids, rejected_ids = (np.array((*_said(*side, chat), end), np.int32) for side in sides)
+        chosen_ids, rejected_ids = (np.array((*_reply_ids(*side, chat), end), np.int32) for side in sides)
         return EncodedPair(
             group=row.level,
             prompt=np.array(prompt, np.int32),
             chosen=chosen_ids,
             rejected=rejected_ids,
-            state=prefix_hash(row.prompt.system, row.prompt.shared),
+            state=hash_prefix(row.prompt.system, row.prompt.shared),
         )
 
-    return _fitting((one(row, row.rejected) for row in rows if row.rejected is not None), context)
+    return _keep_fitting((one(row, row.rejected) for row in rows if row.rejected is not None), context)
 
 
-def rows_digest(rows: Iterable[Example]) -> str:
+def hash_examples(rows: Iterable[Example]) -> str:
     """SHA-256 over what rows teach, in their order: equal for data that trains the same."""
     digest = hashlib.sha256()
     for row in rows:
@@ -181,7 +181,7 @@ def rows_digest(rows: Iterable[Example]) -> str:
     return digest.hexdigest()
 
 
-def items_digest(items: Iterable[EncodedExample | EncodedPair]) -> str:
+def hash_encoded(items: Iterable[EncodedExample | EncodedPair]) -> str:
     """SHA-256 over the token ids that are trained: another tokenizer or chat template gives another one."""
     digest = hashlib.sha256()
     for item in items:
@@ -191,7 +191,7 @@ def items_digest(items: Iterable[EncodedExample | EncodedPair]) -> str:
     return digest.hexdigest()
 
 
-def _said(text: str, sampled: Sampled | None, chat: ChatTokenizer) -> tuple[int, ...]:
+def _reply_ids(text: str, sampled: Sampled | None, chat: ChatTokenizer) -> tuple[int, ...]:
     """Ids of a reply without its end, which a model from elsewhere may have left among those that it sampled."""
     if sampled is None or sampled.tokenizer != chat.fingerprint:
         return chat.encode_reply(text)
@@ -199,7 +199,7 @@ def _said(text: str, sampled: Sampled | None, chat: ChatTokenizer) -> tuple[int,
     return said[:-1] if said and said[-1] in chat.turn_ends else said
 
 
-def _fitting(items: Iterable[ItemT], context: int) -> Encoded[ItemT]:
+def _keep_fitting(items: Iterable[ItemT], context: int) -> Encoded[ItemT]:
     kept: list[ItemT] = []
     dropped: Counter[str] = Counter()
     longest = 0
@@ -256,7 +256,7 @@ def read_data(folders: Sequence[Path], levels: Sequence[Level], *, max_broken: i
     kept: dict[str, Example] = {}
     repeated = 0
     broken: Counter[str] = Counter()
-    for file in _files(folders, levels):
+    for file in _find_files(folders, levels):
         for row in read_rows(file, skipped=broken if max_broken else None):
             if row.level in levels and row.id in kept:
                 repeated += 1
@@ -277,7 +277,7 @@ def read_data(folders: Sequence[Path], levels: Sequence[Level], *, max_broken: i
     return Data(rows=list(kept.values()), broken=dict(broken), repeated=repeated)
 
 
-def _files(folders: Sequence[Path], levels: Sequence[Level]) -> Iterator[Path]:
+def _find_files(folders: Sequence[Path], levels: Sequence[Level]) -> Iterator[Path]:
     """The files that may hold rows of these levels: a file named for another level does not."""
     others = set(LEVELS) - set(levels)
     for folder in folders:
@@ -297,13 +297,13 @@ _SIDES = ("prompt_ids", "chosen_ids", "rejected_ids")
 """What TRL calls the parts of a preference."""
 
 
-def positions(items: Sequence[Any]) -> Dataset:
+def make_position_dataset(items: Sequence[Any]) -> Dataset:
     """A data set of positions in `items`: TRL wants one, and the tokens need not stand in memory twice."""
     return Dataset.from_dict({_ROW: range(len(items))})
 
 
-def at(part: Sequence[int]) -> list[dict[str, int]]:
-    """The rows of `positions` with these numbers."""
+def select(part: Sequence[int]) -> list[dict[str, int]]:
+    """The rows of `make_position_dataset` with these numbers."""
     return [{_ROW: row} for row in part]
 
 
@@ -314,7 +314,7 @@ def collate_examples(examples: Sequence[EncodedExample], padding: int, *, prompt
         prompts: label prompts, too, and tell by `replies` where a reply stands (see `reading`).
 
     Returns:
-        Function of rows of `positions` to input_ids, labels and attention_mask, (rows, longest) each.
+        Function of rows of `make_position_dataset` to input_ids, labels and attention_mask, (rows, longest) each.
     """
 
     def collate(rows: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:

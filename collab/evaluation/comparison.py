@@ -102,7 +102,7 @@ def compare_trainings(
     if not force:
         for before, after in pairs:
             check_same_sampling(before.sampling, after.sampling)
-    played = [(_by_instance(first), _by_instance(second)) for first, second in pairs]
+    played = [(_group_by_instance(first), _group_by_instance(second)) for first, second in pairs]
     common = sorted(set.intersection(*(set(one) for both in played for one in both)))
     if not common:
         raise UsageError("the two runs share no (task, seed): nothing to compare; use the same --tasks and --seed")
@@ -219,5 +219,5 @@ def bootstrap(
     return float(means[cut]), float(means[draws - 1 - cut])
 
 
-def _by_instance(report: Report) -> Mapping[InstanceKey, bool]:
+def _group_by_instance(report: Report) -> Mapping[InstanceKey, bool]:
     return {(result.task, result.seed, result.max_steps): result.success for result in report.results}

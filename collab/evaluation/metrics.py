@@ -41,7 +41,7 @@ class Rate:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % Wilson score interval; (0, 1) without episodes."""
-        return wilson(self.successes, self.episodes)
+        return wilson_interval(self.successes, self.episodes)
 
     def __str__(self) -> str:
         return f"{self.numbers}{f', {FEW_TOLD}' if self.is_few else ''}"
@@ -58,7 +58,7 @@ class Rate:
         return self.episodes < FEW
 
 
-def wilson(successes: float, episodes: float, z: float = Z95) -> tuple[float, float]:
+def wilson_interval(successes: float, episodes: float, z: float = Z95) -> tuple[float, float]:
     """Wilson's score interval of a proportion (Wilson 1927, eq. 7); it begins at exactly 0, or ends at 1, where due."""
     if episodes == 0:
         return 0.0, 1.0
@@ -99,10 +99,10 @@ class Replies:
     def of(cls, steps: Iterable[Step]) -> Replies:
         """Count the replies of some steps."""
         cells = [cell for step in steps for cell in step.matrix]
-        return cls.counted(cell.failure.kind if cell.failure else None for cell in cells)
+        return cls.from_counts(cell.failure.kind if cell.failure else None for cell in cells)
 
     @classmethod
-    def counted(cls, kinds: Iterable[str | None]) -> Replies:
+    def from_counts(cls, kinds: Iterable[str | None]) -> Replies:
         """Count replies by their cause; None for a reply that gave an action."""
         every = list(kinds)
         causes = Counter(kind for kind in every if kind is not None)
@@ -155,12 +155,12 @@ class EpisodeResult:
             success=trajectory.success,
             steps=len(trajectory.steps),
             max_steps=trajectory.task.max_steps,
-            error=_why(trajectory.error),
+            error=_explain_end(trajectory.error),
             replies=Replies.of(trajectory.steps),
         )
 
     @classmethod
-    def recorded(cls, summary: EpisodeSummary, replies: Replies) -> EpisodeResult:
+    def from_run(cls, summary: EpisodeSummary, replies: Replies) -> EpisodeResult:
         """Of an episode that a run holds, and its replies."""
         return cls(
             id=summary.id,
@@ -170,12 +170,12 @@ class EpisodeResult:
             success=summary.outcome is not None and summary.outcome.success,
             steps=summary.steps,
             max_steps=summary.max_steps,
-            error=_why(summary.error),
+            error=_explain_end(summary.error),
             replies=replies,
         )
 
 
-def _why(error: EpisodeError | None) -> str | None:
+def _explain_end(error: EpisodeError | None) -> str | None:
     return None if error is None else f"{error.type}: {error.message}"
 
 
@@ -303,7 +303,7 @@ def _group(name: str, results: Sequence[EpisodeResult], missing: int) -> GroupRe
     )
 
 
-def pooled(reports: Sequence[Report]) -> Report:
+def pool(reports: Sequence[Report]) -> Report:
     """One report of several runs: every planned episode counts once, whatever its run.
 
     The Wilson interval of the pooled rate treats episodes as independent. Instances of one task are not quite, so it
@@ -325,8 +325,8 @@ def pooled(reports: Sequence[Report]) -> Report:
         planned=_sum(report.planned for report in reports),
         completed=_sum(report.completed for report in reports),
         broken=sum(report.broken for report in reports),
-        by_task=_merged(group for report in reports for group in report.by_task),
-        by_difficulty=_merged(group for report in reports for group in report.by_difficulty),
+        by_task=_merge(group for report in reports for group in report.by_task),
+        by_difficulty=_merge(group for report in reports for group in report.by_difficulty),
         mean_steps=sum(steps) / len(steps) if steps else math.nan,
         results=results,
         sampling=first.sampling,
@@ -367,7 +367,7 @@ def check_same_environment(reports: Sequence[Report]) -> None:
         raise UsageError(f"the runs are of {names[0]} and {names[1]}; compare equal environments")
 
 
-def _merged(groups: Iterable[GroupReport]) -> tuple[GroupReport, ...]:
+def _merge(groups: Iterable[GroupReport]) -> tuple[GroupReport, ...]:
     """Groups of one name made one, sorted by name."""
     named: dict[str, list[GroupReport]] = {}
     for group in groups:

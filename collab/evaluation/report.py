@@ -33,7 +33,7 @@ from collab.evaluation.metrics import (
     Report,
     check_same_environment,
     describe_sampling,
-    pooled,
+    pool,
     summarise,
 )
 from collab.seeds import Seeds
@@ -87,20 +87,20 @@ class Evaluation:
 
 def report_of(reader: RunReader) -> Report:
     """The report of a recorded run, over all its planned episodes."""
-    manifest, replies = reader.manifest, replies_of(reader)
+    manifest, replies = reader.manifest, count_replies(reader)
     over = [one for one in reader.episodes() if one.state != "unfinished"]
     unknown = PlannedTask(name="unknown", difficulty=None, episodes=max(0, (manifest.planned or 0) - len(over)))
     return summarise(
-        [EpisodeResult.recorded(one, replies.get(one.id, Replies())) for one in over],
+        [EpisodeResult.from_run(one, replies.get(one.id, Replies())) for one in over],
         manifest.tasks or (unknown,),
         environment=manifest.environment,
         environment_version=manifest.environment_version,
         privileged=manifest.privileged or any(one.privileged for one in over),
-        sampling=sampling_of(manifest),
+        sampling=read_sampling(manifest),
     )
 
 
-def sampling_of(manifest: Manifest) -> dict[str, Sampling]:
+def read_sampling(manifest: Manifest) -> dict[str, Sampling]:
     """Slot → how its replies were sampled, as a run's head tells it; slots that it tells nothing of are missing."""
     found: dict[str, Sampling] = {}
     for slot, model in manifest.models.items():
@@ -117,7 +117,7 @@ SELECT trajectory, failure, count(*) FROM cells JOIN episodes USING (key) GROUP 
 """
 
 
-def replies_of(reader: RunReader) -> dict[str, Replies]:
+def count_replies(reader: RunReader) -> dict[str, Replies]:
     """Episode → how many replies it recorded, and those without an action by cause."""
     found: dict[str, dict[str | None, int]] = {}
     for episode, failure, count in reader.query(_REPLIES):
@@ -128,12 +128,12 @@ def replies_of(reader: RunReader) -> dict[str, Replies]:
     }
 
 
-def runs_in(folder: Path) -> list[Path]:
+def find_runs(folder: Path) -> list[Path]:
     """Run directories in a folder, however deep, or the folder itself; sorted."""
     return sorted(path.parent for path in folder.rglob(FILE)) if folder.is_dir() else []
 
 
-def recorded_run(path: Path, opened: RunReader | None = None) -> EvaluatedRun:
+def read_run(path: Path, opened: RunReader | None = None) -> EvaluatedRun:
     """Read one run; RunFormatError when it is none or cannot be read.
 
     Args:
@@ -152,18 +152,18 @@ def recorded_run(path: Path, opened: RunReader | None = None) -> EvaluatedRun:
         )
 
 
-def recorded_evaluation(path: Path) -> Evaluation:
+def read_evaluation(path: Path) -> Evaluation:
     """Read a run, or all runs in a folder as one evaluation.
 
     Raises:
         RunFormatError: there is no run, or one of them cannot be read.
-        UsageError: the runs are not of one evaluation, see `evaluation_of`.
+        UsageError: the runs are not of one evaluation, see `pool_runs`.
     """
-    paths = [path] if (path / FILE).exists() else runs_in(path)
-    return evaluation_of([recorded_run(one) for one in paths or [path]])
+    paths = [path] if (path / FILE).exists() else find_runs(path)
+    return pool_runs([read_run(one) for one in paths or [path]])
 
 
-def evaluation_of(runs: Sequence[EvaluatedRun]) -> Evaluation:
+def pool_runs(runs: Sequence[EvaluatedRun]) -> Evaluation:
     """Pool runs of one team in one setting; at least one.
 
     Raises:
@@ -177,8 +177,8 @@ def evaluation_of(runs: Sequence[EvaluatedRun]) -> Evaluation:
     return Evaluation(
         setting=first.setting,
         runs=tuple(runs),
-        report=pooled([run.report for run in runs]),
-        by_seed={seed: pooled([run.report for run in runs if run.seeds.run == seed]) for seed in seeds},
+        report=pool([run.report for run in runs]),
+        by_seed={seed: pool([run.report for run in runs if run.seeds.run == seed]) for seed in seeds},
     )
 
 
@@ -262,32 +262,34 @@ def tabulate(
         UsageError: names the arm and the setting whose runs are not one evaluation, are no results or cannot be
             compared with those of the other arms.
     """
-    played = {name: _by_setting(name, runs) for name, runs in arms.items()}
-    columns = _ordered(dict.fromkeys(setting for settings in played.values() for setting in settings))
+    played = {name: _group_by_setting(name, runs) for name, runs in arms.items()}
+    columns = _order_settings(dict.fromkeys(setting for settings in played.values() for setting in settings))
     for setting in columns:
         _check_column(setting, played, force)
     lines: list[ReportLine] = []
     names = list(played)
     for place, name in enumerate(names):
         other = None if place == 0 else names[0 if against == "first" else place - 1]
-        lines.append(ReportLine(name=name, cells=tuple(_cell(one, name, other, played, force) for one in columns)))
+        lines.append(
+            ReportLine(name=name, cells=tuple(_format_cell(one, name, other, played, force) for one in columns))
+        )
     return ReportTable(against=against, columns=columns, lines=tuple(lines))
 
 
-def markdown(table: ReportTable) -> str:
+def format_markdown(table: ReportTable) -> str:
     """The table in Markdown, rates and differences in percent, and a line that says what the numbers are.
 
     A cell is "success [low, high] (episodes)"; a difference is followed by the number of equal instances.
     """
     compared = len(table.lines) > 1
-    heads = [_safe(str(column)) for column in table.columns]
+    heads = [_escape(str(column)) for column in table.columns]
     rows = [["", *(text for head in heads for text in ((head, "difference") if compared else (head,)))]]
     rows.append(["---"] * len(rows[0]))
     for line in table.lines:
         cells = [text for cell in line.cells for text in _texts(cell)[: 2 if compared else 1]]
-        rows.append([_safe(line.name), *cells])
+        rows.append([_escape(line.name), *cells])
     text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"{text}\n\n{_legend(table)}"
+    return f"{text}\n\n{_format_legend(table)}"
 
 
 def show_rate(rate: Rate) -> str:
@@ -307,7 +309,7 @@ def show_difference(difference: RunComparison) -> str:
     return f"{100 * difference.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
-def _few(table: ReportTable) -> bool:
+def _has_few_instances(table: ReportTable) -> bool:
     """Whether an interval of the table is over so few instances that it says little."""
     cells = [cell for line in table.lines for cell in line.cells if cell is not None]
     return any(
@@ -316,7 +318,7 @@ def _few(table: ReportTable) -> bool:
     )
 
 
-def _sampled(table: ReportTable) -> str:
+def _format_sampling(table: ReportTable) -> str:
     """Temperatures of each line, once where all lines share them; empty where none are known."""
     told: dict[str, str] = {}
     for line in table.lines:
@@ -326,11 +328,11 @@ def _sampled(table: ReportTable) -> str:
         return ""
     if len(set(told.values())) == 1:
         return f" Sampled at {next(iter(told.values()))}."
-    each = "; ".join(f"{_safe(name)} at {words or 'temperatures not known'}" for name, words in told.items())
+    each = "; ".join(f"{_escape(name)} at {words or 'temperatures not known'}" for name, words in told.items())
     return f" Sampled: {each}."
 
 
-def _silent(table: ReportTable) -> str:
+def _format_silent(table: ReportTable) -> str:
     """Replies without an action of each line; empty where all of them gave one."""
     told = {
         line.name: Replies.sum(cell.evaluation.report.replies for cell in line.cells if cell is not None)
@@ -338,21 +340,21 @@ def _silent(table: ReportTable) -> str:
     }
     if not any(replies.without_action for replies in told.values()):
         return ""
-    each = (f"{_safe(name)} {replies.without_action} of {replies.total}" for name, replies in told.items())
+    each = (f"{_escape(name)} {replies.without_action} of {replies.total}" for name, replies in told.items())
     return f" Replies without an action: {', '.join(each)}."
 
 
-def _by_setting(name: str, runs: Iterable[EvaluatedRun]) -> dict[Setting, Evaluation]:
+def _group_by_setting(name: str, runs: Iterable[EvaluatedRun]) -> dict[Setting, Evaluation]:
     found: dict[Setting, list[EvaluatedRun]] = {}
     for run in runs:
         found.setdefault(run.setting, []).append(run)
     try:
-        return {setting: evaluation_of(same) for setting, same in found.items()}
+        return {setting: pool_runs(same) for setting, same in found.items()}
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
 
 
-def _ordered(settings: Iterable[Setting]) -> tuple[Setting, ...]:
+def _order_settings(settings: Iterable[Setting]) -> tuple[Setting, ...]:
     """Environments as they come, the splits of each in the order in which they are always told."""
     known = list(settings)
     environments = list(dict.fromkeys(setting.environment for setting in known))
@@ -384,7 +386,7 @@ def _check_column(setting: Setting, arms: Arms, force: bool) -> None:
         )
 
 
-def _cell(setting: Setting, name: str, other: str | None, arms: Arms, force: bool) -> ReportCell | None:
+def _format_cell(setting: Setting, name: str, other: str | None, arms: Arms, force: bool) -> ReportCell | None:
     evaluation = arms[name].get(setting)
     if evaluation is None:
         return None
@@ -406,12 +408,12 @@ def _texts(cell: ReportCell | None) -> tuple[str, str]:
     return show_rate(report.planned), f"{show_difference(difference)} ({difference.pairs})"
 
 
-def _legend(table: ReportTable) -> str:
+def _format_legend(table: ReportTable) -> str:
     found = {run.seeds for line in table.lines for cell in line.cells if cell for run in cell.evaluation.runs}
     seeds = sorted(found, key=lambda one: (one.run, one.sampling is not None, one.sampling or 0))
     told = f"Success in % with 95 % Wilson intervals (episodes); run seeds {', '.join(map(str, seeds))}."
-    told += _sampled(table) + _silent(table)
-    if _few(table):
+    told += _format_sampling(table) + _format_silent(table)
+    if _has_few_instances(table):
         told += f" Where episodes are {FEW_TOLD}."
     if len(table.lines) == 1:
         return told
@@ -422,6 +424,6 @@ def _legend(table: ReportTable) -> str:
     )
 
 
-def _safe(text: str) -> str:
+def _escape(text: str) -> str:
     """Text from outside on one line, without what ends a cell."""
     return "".join(letter if letter.isprintable() else " " for letter in text).replace("|", "\\|").strip()

@@ -59,7 +59,7 @@ class Dag:
         """All slots in the order in which they speak within a round: by layer, then by position."""
         return tuple(slot for layer in self.layers for slot in layer)
 
-    def predecessors(self, slot: str) -> tuple[str, ...]:
+    def list_predecessors(self, slot: str) -> tuple[str, ...]:
         """Whom the slot hears, in the order in which they speak.
 
         Raises:
@@ -69,17 +69,17 @@ class Dag:
             raise UnknownName.of("slot", slot, self.slots)
         return self._heard[slot]
 
-    def conversation(self, rounds: int) -> tuple[CellRef, ...]:
+    def list_cells(self, rounds: int) -> tuple[CellRef, ...]:
         """All n·m cells in conversation order; every cell comes after those it depends on."""
         return tuple(CellRef(slot, number) for number in range(rounds) for slot in self.order)
 
-    def dependencies(self, cell: CellRef) -> tuple[CellRef, ...]:
+    def list_dependencies(self, cell: CellRef) -> tuple[CellRef, ...]:
         """What the cell reads and waits for, in conversation order: its own last word, then its predecessors' new ones.
 
         Raises:
             UnknownName: the graph has no such slot.
         """
-        heard = tuple(CellRef(slot, cell.round) for slot in self.predecessors(cell.agent))
+        heard = tuple(CellRef(slot, cell.round) for slot in self.list_predecessors(cell.agent))
         return heard if cell.round == 0 else (CellRef(cell.agent, cell.round - 1), *heard)
 
 

@@ -28,7 +28,7 @@ class Network:
     rounds: int
     """m."""
 
-    def rewired(self, dag: Dag) -> Network:
+    def rewire(self, dag: Dag) -> Network:
         """The same team over other edges; this one does not change."""
         return replace(self, dag=dag)
 
@@ -46,18 +46,18 @@ class Network:
         Raises:
             ModelFailure: one call failed; the others are cancelled.
         """
-        messages = 1 + max(len(self.dag.predecessors(slot)) for slot in self.dag.slots)
-        shared = self._shared(scene, messages)
-        order = self.dag.conversation(self.rounds)
+        messages = 1 + max(len(self.dag.list_predecessors(slot)) for slot in self.dag.slots)
+        shared = self._render_shared(scene, messages)
+        order = self.dag.list_cells(self.rounds)
         tasks: dict[CellRef, asyncio.Task[Utterance]] = {}
         try:
             async with asyncio.TaskGroup() as group:
                 for cell in order:
-                    heard = [tasks[other] for other in self.dag.dependencies(cell)]
+                    heard = [tasks[other] for other in self.dag.list_dependencies(cell)]
                     speaking = self._speak(cell, scene, shared[self.agents[cell.agent].definition], heard)
                     tasks[cell] = group.create_task(speaking)
         except ExceptionGroup as failures:
-            raise _first(failures) from None
+            raise _find_plain_error(failures) from None
         matrix = ActionMatrix(
             agents=self.dag.slots,
             rounds=self.rounds,
@@ -66,7 +66,7 @@ class Network:
         )
         return matrix, tuple({part.prefix: part for part in shared.values()}.values())
 
-    def _shared(self, scene: StepContext, messages: int) -> dict[str, SharedPrompt]:
+    def _render_shared(self, scene: StepContext, messages: int) -> dict[str, SharedPrompt]:
         parts: dict[str, SharedPrompt] = {}
         for agent in self.agents.values():
             if agent.definition not in parts:
@@ -81,7 +81,7 @@ class Network:
         return await self.agents[cell.agent].speak(scene, shared, place, said)
 
 
-def _first(failures: ExceptionGroup[Exception]) -> Exception:
+def _find_plain_error(failures: ExceptionGroup[Exception]) -> Exception:
     """The first plain error inside nested groups: one failed call is what the episode reports."""
     cause: Exception = failures
     while isinstance(cause, ExceptionGroup):
@@ -112,11 +112,11 @@ def vote(matrix: ActionMatrix) -> Vote:
         representative=winner.cells[-1] if winner else None,
         ballots=ballots,
         abstained=tuple(abstained),
-        entropy=_entropy([len(ballot.cells) for ballot in ballots]),
+        entropy=_compute_entropy([len(ballot.cells) for ballot in ballots]),
         tie=len(ballots) > 1 and len(ballots[0].cells) == len(ballots[1].cells),
     )
 
 
-def _entropy(counts: list[int]) -> float:
+def _compute_entropy(counts: list[int]) -> float:
     total = sum(counts)
     return sum(-count / total * math.log(count / total) for count in counts)

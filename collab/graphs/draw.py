@@ -31,7 +31,7 @@ def to_text(dag: Dag) -> str:
     for number, layer in enumerate(dag.layers, start=1):
         for place, slot in enumerate(layer):
             head = f"layer {number}" if place == 0 else ""
-            heard = ", ".join(dag.predecessors(slot))
+            heard = ", ".join(dag.list_predecessors(slot))
             lines.append(f"{head:<8}  {slot:<{width}}  {'hears ' + heard if heard else ''}".rstrip())
     return "\n".join(lines) + "\n"
 
@@ -39,12 +39,12 @@ def to_text(dag: Dag) -> str:
 def to_mermaid(dag: Dag) -> str:
     """A Mermaid flowchart, to stand in a Markdown block of that language."""
     name = {slot: f"slot{place}" for place, slot in enumerate(dag.slots)}
-    nodes = [f'    {name[slot]}(["{_mermaid_label(slot)}"])' for slot in dag.slots]
+    nodes = [f'    {name[slot]}(["{_escape_mermaid(slot)}"])' for slot in dag.slots]
     edges = [f"    {name[speaker]} --> {name[hearer]}" for speaker, hearer in dag.edges]
     return "\n".join(["flowchart LR", *nodes, *edges]) + "\n"
 
 
-def _mermaid_label(slot: str) -> str:
+def _escape_mermaid(slot: str) -> str:
     """Whatever Mermaid could read as markup becomes its decimal character code."""
     return "".join(letter if letter.isalnum() or letter in " _-." else f"#{ord(letter)};" for letter in slot)
 
@@ -94,7 +94,7 @@ def _lay_out(dag: Dag) -> _GraphLayout:
         for column, link in enumerate(pairwise(stations), start=first):
             links[column].append(link)
     _untangle(columns, links)
-    node = max(_NARROWEST, _PADDING + _LETTER * max(_breadth(slot) for slot in dag.slots))
+    node = max(_NARROWEST, _PADDING + _LETTER * max(_measure_breadth(slot) for slot in dag.slots))
     rows = max(len(column) for column in columns)
     top = _MARGIN + _HEADING + rows * _ROW / 2
     return _GraphLayout(
@@ -102,7 +102,7 @@ def _lay_out(dag: Dag) -> _GraphLayout:
         height=2 * _MARGIN + _HEADING + rows * _ROW,
         node=node,
         left=tuple(_MARGIN + number * (node + _GAP) for number in range(len(columns))),
-        middle=tuple({place: top + _ROW * row for place, row in _rows(column).items()} for column in columns),
+        middle=tuple({place: top + _ROW * row for place, row in _count_rows(column).items()} for column in columns),
         depth=depth,
     )
 
@@ -117,7 +117,7 @@ def _untangle(columns: list[list[EdgePlace]], links: list[list[tuple[EdgePlace, 
 
 
 def _sort(places: list[EdgePlace], fixed: list[EdgePlace], links: list[tuple[EdgePlace, EdgePlace]]) -> None:
-    there, here = _rows(fixed), _rows(places)
+    there, here = _count_rows(fixed), _count_rows(places)
 
     def pull(place: EdgePlace) -> float:
         rows = [there[other] for other, linked in links if linked == place]
@@ -126,12 +126,12 @@ def _sort(places: list[EdgePlace], fixed: list[EdgePlace], links: list[tuple[Edg
     places.sort(key=pull)
 
 
-def _rows(places: Sequence[EdgePlace]) -> dict[EdgePlace, float]:
+def _count_rows(places: Sequence[EdgePlace]) -> dict[EdgePlace, float]:
     """Rows of a column, counted from its middle."""
     return {place: row - (len(places) - 1) / 2 for row, place in enumerate(places)}
 
 
-def _breadth(label: str) -> int:
+def _measure_breadth(label: str) -> int:
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in label)
 
 
@@ -187,8 +187,8 @@ def _draw_edge(axes: Axes, layout: _GraphLayout, dag: Dag, edge: tuple[str, str]
 
     path = layout.path(edge)
     heights = [layout.middle[column][place] for column, place in path]
-    heights[0] += _port(layout, dag, edge, end=0)
-    heights[-1] += _port(layout, dag, edge, end=1)
+    heights[0] += _place_port(layout, dag, edge, end=0)
+    heights[-1] += _place_port(layout, dag, edge, end=1)
     x: float = layout.left[path[0][0]] + layout.node
     spots, codes = [(x, heights[0])], [Path.MOVETO]
     for (column, _), before, after in zip(path[1:], heights, heights[1:], strict=False):
@@ -206,7 +206,7 @@ def _draw_edge(axes: Axes, layout: _GraphLayout, dag: Dag, edge: tuple[str, str]
     axes.add_patch(Polygon([(tip, height), (tip - 9, height - 4.5), (tip - 9, height + 4.5)], color=colour, lw=0))
 
 
-def _port(layout: _GraphLayout, dag: Dag, edge: tuple[str, str], end: int) -> float:
+def _place_port(layout: _GraphLayout, dag: Dag, edge: tuple[str, str], end: int) -> float:
     """How far above or below a node's centre line the edge leaves (end 0) or arrives (end 1), in pixels.
 
     The edges of one side stand in the order of the heights they come from, so that they do not cross at the node.

@@ -44,7 +44,7 @@ def sample(spec: EdgeSampler, slots: Sequence[str], seed: int) -> Dag:
     return Dag(slots=tuple(slots), edges=tuple(sampler(slots, generator(seed), **given)))
 
 
-def dag_of(graph: GraphDefinition, seed: int) -> Dag:
+def build_dag(graph: GraphDefinition, seed: int) -> Dag:
     """The graph of a definition: its own edges where it lists them, else drawn with `seed`.
 
     Raises:
@@ -107,7 +107,7 @@ def uniform(slots: Sequence[str], rng: random.Random) -> Edges:
     the layers before that.
     """
     order = iter(rng.sample(list(slots), len(slots)))
-    layers = [list(itertools.islice(order, width)) for width in _uniform_widths(len(slots), rng)]
+    layers = [list(itertools.islice(order, width)) for width in _draw_widths(len(slots), rng)]
     edges: Edges = []
     for depth, layer in enumerate(layers):
         for hearer in layer:
@@ -118,31 +118,31 @@ def uniform(slots: Sequence[str], rng: random.Random) -> Edges:
     return edges
 
 
-def _uniform_widths(slots: int, rng: random.Random) -> list[int]:
+def _draw_widths(slots: int, rng: random.Random) -> list[int]:
     """Layer widths of a uniformly drawn DAG, sources first."""
     widths: list[int] = []
-    weights = [_dags(slots, sources) for sources in range(1, slots + 1)]
+    weights = [_count_dags(slots, sources) for sources in range(1, slots + 1)]
     while slots:
         ticket = rng.randrange(sum(weights))
         bounds = itertools.accumulate(weights)
         width = next(number for number, bound in enumerate(bounds, start=1) if ticket < bound)
         widths.append(width)
         slots -= width
-        weights = [_joins(width, slots, sources) * _dags(slots, sources) for sources in range(1, slots + 1)]
+        weights = [_count_joins(width, slots, sources) * _count_dags(slots, sources) for sources in range(1, slots + 1)]
     return widths
 
 
 @functools.cache
-def _dags(slots: int, sources: int) -> int:
+def _count_dags(slots: int, sources: int) -> int:
     """Labelled DAGs with that many slots, of which exactly `sources` hear nobody."""
     rest = slots - sources
     if rest == 0:
         return 1
-    below = sum(_joins(sources, rest, later) * _dags(rest, later) for later in range(1, rest + 1))
+    below = sum(_count_joins(sources, rest, later) * _count_dags(rest, later) for later in range(1, rest + 1))
     return math.comb(slots, sources) * below
 
 
-def _joins(sources: int, rest: int, later: int) -> int:
+def _count_joins(sources: int, rest: int, later: int) -> int:
     """Ways to let `sources` speak to `rest` slots so that the `later` sources among these each hear at least one."""
     return int((2**sources - 1) ** later * 2 ** (sources * (rest - later)))
 

@@ -9,11 +9,11 @@ from typing import Any
 from collab.config import Budget
 from collab.errors import ConfigError
 from collab.evaluation.metrics import describe_sampling
-from collab.library import checkpoint
+from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.phases import lengths_of
 from collab.loop.policy import first_policy, playing, template_of
-from collab.models.tokenizer import first_line
+from collab.models.tokenizer import take_first_line
 from collab.models.weights import read_config
 from collab.rollout.run import check
 from collab.trainers.batching import shares
@@ -115,9 +115,9 @@ def _empty(base: str) -> Any:
         import torch
         from transformers import AutoModelForCausalLM
 
-    config = read_config(checkpoint(base), named=base)
+    config = read_config(resolve_checkpoint(base), named=base)
     try:
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config)
     except Exception as error:  # each family has its own ways of failing
-        raise ConfigError(f"{base}: no causal language model: {first_line(error)[:200]}") from error
+        raise ConfigError(f"{base}: no causal language model: {take_first_line(error)[:200]}") from error

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collab.config import RUN, RunConfig, bare, override, run_config
+from collab.config import RUN, RunConfig, override, run_config, strip_run_prefix
 from collab.data.splits import NEW_SEEDS, TRAIN
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
@@ -74,7 +74,7 @@ async def configure(
     if ablation is not None:
         method, graph = ablated(known, method, ablation, graph=graph)
         known.ablations[ablation].check_settings(ablation, settings)
-    own = [bare(one) for one in settings if one.startswith(RUN)]
+    own = [strip_run_prefix(one) for one in settings if one.startswith(RUN)]
     method = override(method, [one for one in settings if not one.startswith(RUN)])
     check_seeds(seed, method.held_out)
     filled = trained_agents(library, agents, graph, as_trained=True)
@@ -145,11 +145,11 @@ def told_apart(settings: Sequence[str], method: type[Method]) -> list[str]:
 
     Where both have one of that name, as both have `episodes`, `RUN` says that the run's is meant.
     """
-    return [RUN + bare(one) if _is_of_run(one, method) else bare(one) for one in settings]
+    return [RUN + strip_run_prefix(one) if _is_of_run(one, method) else strip_run_prefix(one) for one in settings]
 
 
 def _is_of_run(setting: str, method: type[Method]) -> bool:
-    name = _name(bare(setting))
+    name = _name(strip_run_prefix(setting))
     return name in RunConfig.model_fields and (setting.startswith(RUN) or name not in method.model_fields)
 
 
@@ -162,7 +162,7 @@ def refuse_run_settings(settings: Sequence[str], elsewhere: Mapping[str, str], m
         method: of the algorithm.
     """
     for setting in settings:
-        name = _name(bare(setting))
+        name = _name(strip_run_prefix(setting))
         if _is_of_run(setting, method) and name in elsewhere:
             of_run = "" if setting.startswith(RUN) else f" {name!r} is a setting of the run;"
             raise ConfigError(f"--set {RUN * (not of_run)}{name}:{of_run} {elsewhere[name]}")

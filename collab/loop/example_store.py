@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 from collab.config import validate
 from collab.data.example import Example
 from collab.data.parquet import ExampleWriter, read_rows
-from collab.data.tokenize import rows_digest
+from collab.data.tokenize import hash_examples
 from collab.errors import RunFormatError, StoreFailure
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import ExampleBuilder, Target
@@ -66,7 +66,7 @@ class Examples:
             refused=dict(self.refused[group]),
             repeated=len(rows) - len({row.id for row in rows}),
             retokenised=self.retokenised[group],
-            digest=rows_digest(rows),
+            digest=hash_examples(rows),
         )
 
 

@@ -23,7 +23,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Rollout
 from collab.loop.policy import Policy, chat_of, template_of
 from collab.models.tokenizer import ChatTokenizer
-from collab.prompts.render import Template, prefix_hash
+from collab.prompts.render import Template, hash_prefix
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.types import Prompt, PromptRef, ReplyRef, Segment, Step, Trajectory, Utterance
@@ -173,7 +173,7 @@ def prompt_of(
     system, _, shared = prefix.partition("\f")
     segments = template.segments(cell.agent, cell.round, rounds, heard)
     prompt = Prompt(system=system, shared=shared, segments=segments, layout=cell.prompt.layout)
-    again = PromptRef(prefix=prefix_hash(system, shared), suffix=prompt.suffix, layout=prompt.layout)
+    again = PromptRef(prefix=hash_prefix(system, shared), suffix=prompt.suffix, layout=prompt.layout)
     return prompt if again.hash == cell.prompt.hash else None
 
 

@@ -23,14 +23,14 @@ import collab
 from collab.config import AgentDefinition
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.evaluation.metrics import FEW, FEW_TOLD
-from collab.library import BUILT_IN, LARGEST, Library, checkpoint, load_yaml
+from collab.library import BUILT_IN, LARGEST, Library, load_yaml, resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.interfaces import algorithm_named, read_training
 from collab.loop.policy import Policy, first_policy, policy_after
 from collab.loop.record import FILE, EpochRecord, Success, TrainingDir, records_until, training_around
 from collab.loop.trained import PolicyName, epoch_of, parse_policy
-from collab.models.checkpoint import weights_digest
-from collab.models.vllm import largest_rank
+from collab.models.checkpoint import hash_weights
+from collab.models.vllm import choose_largest_rank
 from collab.trainers.checkpoint import Precision, Weights, WeightSource, load, open_source, reads, write
 from collab.trainers.run_dir import FinetuneDir, saving
 from collab.utils.files import read_plain, sync_directory, sync_files
@@ -158,7 +158,7 @@ def licence_of(path: str) -> str | None:
         path: directory, hub id or "built-in:NAME".
     """
     try:
-        card = Path(checkpoint(path)) / "README.md"
+        card = Path(resolve_checkpoint(path)) / "README.md"
     except UnknownName:
         return None
     try:
@@ -256,7 +256,7 @@ def _usage(adapter: Path | None, agents: str) -> str:
 def _served(adapter: Path) -> str:
     """The line that starts vLLM for an adapter, with a rank that bears it; empty where vLLM has none that does."""
     try:
-        rank = largest_rank([adapter], None)
+        rank = choose_largest_rank([adapter], None)
     except ConfigError:
         return ""
     return f"$ vllm serve BASE --enable-lora --max-lora-rank {rank} --lora-modules team=.\n"
@@ -433,7 +433,7 @@ def _write(member: Member, weights: Weights, target: Path, final: Path) -> str:
         target.rmdir()
     write(member.source, weights, target)
     base = member.source.base if weights.model is None else None
-    digest = weights_digest(target)
+    digest = hash_weights(target)
     for slot, path in _files(member, final).items():
         agent = next(iter(member.agents.values())) if not slot else member.agents[slot]
         _text(target / path.name, _agents_file(agent, final, base))

@@ -17,7 +17,7 @@ from collab.errors import Diverged, RunFormatError
 from collab.loop.policy import Policy, place_within, template_of
 from collab.loop.record import EpochDir, Trained
 from collab.loop.state import Halted, LoopState
-from collab.models.checkpoint import weights_digest
+from collab.models.checkpoint import hash_weights
 from collab.seeds import derive
 from collab.trainers.launch import launch
 from collab.trainers.prepare import FinetuneTask, Prepared, task_of
@@ -185,7 +185,7 @@ def _trained(state: LoopState, folder: FinetuneDir, how: Finetuning) -> Trained:
     alarms = [line["alarm"] for line in lines if "alarm" in line]
     return Trained(
         checkpoint=place_within(state.folder.path, str(folder.final.resolve())),
-        digest=weights_digest(folder.final),
+        digest=hash_weights(folder.final),
         dropped=sum(manifest["data"]["dropped"].values()),
         steps=manifest["steps"],
         tokens=lines[-1]["tokens"],

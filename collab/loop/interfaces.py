@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from collab.config import Budget, PartDefinition, RunConfig, validate
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.library import Library, presets_in, read_preset
+from collab.library import Library, list_presets, read_preset
 from collab.loop.config import Ablation, Method, TrainingConfig
 from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir
@@ -423,7 +423,7 @@ def load_method(algorithm: Algorithm, name: str | None = None) -> Method:
         ConfigError: the file cannot be read or does not fit.
     """
     return read_preset(
-        name or algorithm.default_preset or algorithm.name, presets_in(algorithm.presets), algorithm.method
+        name or algorithm.default_preset or algorithm.name, list_presets(algorithm.presets), algorithm.method
     )
 
 

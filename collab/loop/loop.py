@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import collab
-from collab.config import Budget, Definition, RunConfig, without_secrets
+from collab.config import Budget, Definition, RunConfig, hide_secrets
 from collab.errors import RunFormatError, UsageError
-from collab.evaluation.report import runs_in
-from collab.library import Library, checkpoint
+from collab.evaluation.report import find_runs
+from collab.library import Library, resolve_checkpoint
 from collab.loop.checks import check_team
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.finetuning import clear_checkpoints
@@ -56,7 +56,7 @@ from collab.loop.record import (
     run_hash,
 )
 from collab.loop.state import Halted, LoopState, TrainingProgress
-from collab.models.checkpoint import played_digest
+from collab.models.checkpoint import hash_played_weights
 from collab.rollout.build import with_prompts
 from collab.store.manifest import now
 from collab.store.manifest import versions as installed
@@ -97,7 +97,7 @@ def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDi
     Args:
         algorithm: whose labels count, too; None where nothing is labelled.
     """
-    spent = paid_for([folder.rollout, *runs_in(folder.evaluation)])
+    spent = paid_for([folder.rollout, *find_runs(folder.evaluation)])
     if algorithm is not None:
         spent += algorithm.labeller.spent(folder.rollout)
     state.progress.tokens += spent.prompt_tokens + spent.completion_tokens
@@ -264,7 +264,7 @@ async def start(
             nothing was started.
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
-    config = without_secrets(config)
+    config = hide_secrets(config)
     limits = RunLimits(budget=budget or Budget(), device=device, reports=tuple(report_to))
     check_limits(limits, config.method)
     folder, base = TrainingDir(out), base_digests(config)
@@ -382,7 +382,7 @@ def _other_versions(head: Mapping[str, Any]) -> str | None:
 def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) -> None:
     """RunFormatError where a checkpoint that a training began with is gone, or has other weights now."""
     policy = first_policy(config.run, config.method)
-    for place in {*map(checkpoint, policy.weights.values()), *policy.adapters.values()}:
+    for place in {*map(resolve_checkpoint, policy.weights.values()), *policy.adapters.values()}:
         if not any(Path(place).glob("*.safetensors")):
             raise RunFormatError(f"{path}: the checkpoint that it began with, {place}, is not there; put it back")
     now = base_digests(config)
@@ -395,10 +395,13 @@ def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) ->
 
 
 def base_digests(config: TrainingConfig) -> dict[str, str]:
-    """Slot → digest of the weights that training starts from, see `played_digest`; raises as `first_policy` does."""
+    """Return per slot the digest of the weights that training starts from; raises as `first_policy` does."""
     policy = first_policy(config.run, config.method)
     begun = {slot: (path, policy.adapters.get(slot)) for slot, path in policy.weights.items()}
-    known = {(path, adapter): played_digest(Path(checkpoint(path)), adapter) for path, adapter in set(begun.values())}
+    known = {
+        (path, adapter): hash_played_weights(Path(resolve_checkpoint(path)), adapter)
+        for path, adapter in set(begun.values())
+    }
     return {slot: known[both] for slot, both in begun.items()}
 
 
@@ -411,7 +414,7 @@ def changed_prompt(run: RunConfig, library: Library) -> str | None:
 async def _run(
     config: TrainingConfig, folder: TrainingDir, limits: RunLimits, watch: Watch, stop: asyncio.Event | None
 ) -> TrainingResult:
-    library = Library.recorded(config.library)
+    library = Library.for_recorded_training(config.library)
     _check_prompts(config, folder, library)
     state = LoopState(
         config=config,

@@ -38,11 +38,11 @@ from collab.data.splits import EVALUATION_SEEDS, TrainingInstance, check_plan
 from collab.envs.base import Suite
 from collab.errors import OverlapError, RunError, RunFormatError
 from collab.evaluation.comparison import TOLERATED_FAILURES, is_spoilt
-from collab.evaluation.metrics import Report, pooled
-from collab.evaluation.report import EvaluatedRun, evaluation_of, recorded_run, runs_in
+from collab.evaluation.metrics import Report, pool
+from collab.evaluation.report import EvaluatedRun, find_runs, pool_runs, read_run
 from collab.graphs.dag import Dag
-from collab.graphs.edges import dag_of, sample
-from collab.library import checkpoint
+from collab.graphs.edges import build_dag, sample
+from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.interfaces import Algorithm, EpochPlan, Rollout
 from collab.loop.policy import Policy, playing
@@ -144,7 +144,7 @@ def lengths_of(policy: Policy) -> dict[str, float]:
     """Slot → length of the last norm's gain of its weights; ConfigError where a checkpoint cannot be read."""
     from collab.trainers.optim import length_of_gain
 
-    found = {path: length_of_gain(Path(checkpoint(path))) for path in set(policy.weights.values())}
+    found = {path: length_of_gain(Path(resolve_checkpoint(path))) for path in set(policy.weights.values())}
     return {slot: found[path] for slot, path in policy.weights.items()}
 
 
@@ -195,7 +195,7 @@ def draw(config: TrainingConfig, number: int) -> Dag:
     """A random graph for an epoch; without an edge update the declared one, or one draw of it, for all epochs."""
     edges, graph, seed = config.method.edges, config.run.graph, config.run.seed
     if edges is None:
-        return dag_of(graph, derive(seed, "edges", 0))
+        return build_dag(graph, derive(seed, "edges", 0))
     return sample(edges, graph.slots, derive(seed, "edges", number))
 
 
@@ -290,12 +290,12 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutRes
 def _read_measured(folder: Path) -> HeldOutResult:
     """Read each run of an evaluation once."""
     runs, hashes, spent = list[EvaluatedRun](), dict[int, str](), list[Usage]()
-    for path in runs_in(folder):
+    for path in find_runs(folder):
         with RunStore.open(path).reader() as reader:
-            runs.append(recorded_run(path, reader))
+            runs.append(read_run(path, reader))
             hashes[reader.manifest.seed] = played_hash(reader.trajectories())
             spent.append(paid(reader))
-    return HeldOutResult(report=evaluation_of(runs).report, hash=named_hash(hashes), spent=sum(spent, Usage()))
+    return HeldOutResult(report=pool_runs(runs).report, hash=named_hash(hashes), spent=sum(spent, Usage()))
 
 
 @contextlib.asynccontextmanager
@@ -337,7 +337,7 @@ class HeldOutResult:
 async def measure(state: LoopState, policy: Policy, folder: EpochDir) -> HeldOutResult:
     """Evaluate a policy on the held-out seeds; raises as `evaluate` and `require_measured`."""
     state.begin("evaluation")
-    with state.timed("evaluation", whole=not runs_in(folder.evaluation)):
+    with state.timed("evaluation", whole=not find_runs(folder.evaluation)):
         found = await evaluate(state, policy, folder.evaluation)
         require_measured(state, found.report, folder.evaluation)
         return found
@@ -406,7 +406,7 @@ def settled(runs: Sequence[Path]) -> set[Path]:
     if len(over) < len(runs):
         return over
     found = {path: rollout_report(path, None) for path in runs}
-    whole = pooled(list(found.values()))
+    whole = pool(list(found.values()))
     spoilt = is_spoilt(whole.broken, whole.planned.episodes)
     return {path for path, report in found.items() if not (spoilt and report.broken)}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from collab.config import AgentDefinition, RunConfig
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.library import checkpoint
+from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.record import TrainingDir, read_record
 from collab.models.tokenizer import ChatTokenizer
@@ -119,7 +119,7 @@ def template_of(agent: AgentDefinition) -> dict[str, Any]:
 def chat_of(agent: AgentDefinition, path: str) -> ChatTokenizer:
     """Return the tokenizer of a checkpoint, its template rendered as the agent reads it."""
     how = template_of(agent)
-    return ChatTokenizer(checkpoint(path), date=how["date"], template=how["chat_template_kwargs"])
+    return ChatTokenizer(resolve_checkpoint(path), date=how["date"], template=how["chat_template_kwargs"])
 
 
 def policy_after(folder: TrainingDir, config: TrainingConfig, number: int) -> Policy:
@@ -182,7 +182,7 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
 def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) -> None:
     """Refuse a server whose weights cannot be trained here, or that could not get what was trained."""
     model = str(agent.options.get("model"))
-    if "base_url" not in agent.options or not (Path(checkpoint(model)) / "config.json").is_file():
+    if "base_url" not in agent.options or not (Path(resolve_checkpoint(model)) / "config.json").is_file():
         raise UsageError(
             f"--agents: {slot} is agents/{name} of kind openai with model {model!r}; what is trained has to lie here: "
             "serve a checkpoint's directory (collab serve DIR --lora-rank …) and name it as model, or use kind: local"
@@ -205,5 +205,5 @@ def _inside(folder: Path, path: str) -> str:
 
 def _absolute(path: str) -> str:
     """Of a directory its absolute path, so that a training can be gone on with from anywhere; else the name."""
-    place = Path(checkpoint(path))
+    place = Path(resolve_checkpoint(path))
     return str(place.resolve()) if not path.startswith("built-in:") and place.is_dir() else path

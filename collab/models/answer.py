@@ -107,15 +107,15 @@ def read_answer(response: httpx2.Response, schema: type[AnswerModel]) -> AnswerM
         ErrorInAnswer: it holds an error and not what was asked for.
     """
     document = _parse(response)
-    failed = _failed_choice(document)
+    failed = _find_failed_choice(document)
     if failed is not None:
-        raise ErrorInAnswer(_status_in(failed), find_words(failed), response)
+        raise ErrorInAnswer(_read_status(failed), find_words(failed), response)
     try:
         return schema.model_validate(document)
     except ValidationError as error:
         words = find_words(document) if isinstance(document, dict) and document.get("error") else ""
         if words:
-            raise ErrorInAnswer(_status_in(document), words, response) from None
+            raise ErrorInAnswer(_read_status(document), words, response) from None
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "its whole"
         raise Broken(f"not the JSON of a chat-completions server ({place}: {first['msg']})") from None
@@ -135,13 +135,13 @@ def quote_error(response: httpx2.Response) -> str:
     try:
         words = find_words(json.loads(text))
     except (ValueError, RecursionError):
-        words = _words_of_page(text)
+        words = _read_page(text)
     place = response.headers.get("location")
     moved = f"it redirects to {place}; correct base_url" if response.is_redirect and place else ""
     return replace_halves(moved or words or response.reason_phrase)
 
 
-def _words_of_page(text: str) -> str:
+def _read_page(text: str) -> str:
     """Return what is read on an HTML page, or the text itself where it is none."""
     return " ".join(html.unescape(_TAG.sub(" ", text[:_READ_OF_A_PAGE])).split())
 
@@ -182,29 +182,29 @@ def _parse(response: httpx2.Response) -> Any:
     try:
         text = response.content.decode("utf-8-sig")
         document = json.loads(text)
-        return _whole(document) if _HALF.search(text) else document
+        return _join_halves(document) if _HALF.search(text) else document
     except UnicodeDecodeError:
         raise Broken("not UTF-8") from None
     except (ValueError, RecursionError):
         text = response.content.decode("utf-8", "replace").strip()
-        if text.startswith("<") and (words := _words_of_page(text)):
+        if text.startswith("<") and (words := _read_page(text)):
             raise Broken(f"a page, not JSON; it says: {words[:200]}") from None
         beginning = " ".join(text[:80].split())
         raise Broken(f"no JSON; it begins with {beginning!r}") from None
 
 
-def _whole(value: Any) -> Any:
+def _join_halves(value: Any) -> Any:
     """The same JSON without half characters."""
     if isinstance(value, str):
         return replace_halves(value)
     if isinstance(value, list):
-        return [_whole(one) for one in value]
+        return [_join_halves(one) for one in value]
     if isinstance(value, dict):
-        return {replace_halves(name): _whole(one) for name, one in value.items()}
+        return {replace_halves(name): _join_halves(one) for name, one in value.items()}
     return value
 
 
-def _failed_choice(document: Any) -> dict[str, Any] | None:
+def _find_failed_choice(document: Any) -> dict[str, Any] | None:
     """The first choice, where it holds an error in place of a text (OpenRouter); None where it does not."""
     choices = document.get("choices") if isinstance(document, dict) else None
     first = choices[0] if isinstance(choices, list) and choices else None
@@ -214,7 +214,7 @@ def _failed_choice(document: Any) -> dict[str, Any] | None:
     return None if isinstance(message, dict) and message.get("content") else first
 
 
-def _status_in(document: dict[str, Any]) -> int:
+def _read_status(document: dict[str, Any]) -> int:
     """The HTTP status that an error in an answer tells; 502 where it tells none."""
     error = document.get("error")
     code = error.get("code") if isinstance(error, dict) else document.get("code")

@@ -72,7 +72,7 @@ class CallClock:
         when = None if self._timeout is None else self._timeout.when()
         return None if when is None else when - asyncio.get_running_loop().time()
 
-    def failed(self, problem: str) -> None:
+    def note_failure(self, problem: str) -> None:
         """Keep why an attempt failed after which another follows."""
         self.problem = problem
 
@@ -261,7 +261,7 @@ class Meter:
     _reading: Reading = field(default_factory=Reading)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answered(
+    def count_answer(
         self,
         *,
         latency_s: float,
@@ -281,15 +281,15 @@ class Meter:
             cost_usd=cost_usd or 0.0,
         )
 
-    def failed(self, *, latency_s: float) -> None:
+    def count_failure(self, *, latency_s: float) -> None:
         """Count a call that failed for good."""
         self._add(calls=1, failures=1, latency_s=latency_s)
 
-    def queued(self, seconds: float) -> None:
+    def add_queue_time(self, seconds: float) -> None:
         """Add what one call stood in line."""
         self._add(queue_s=seconds)
 
-    def retried(self) -> None:
+    def count_retry(self) -> None:
         """Count one attempt beyond the first."""
         self._add(retries=1)
 
@@ -314,7 +314,7 @@ class Metered(Protocol):
     meter: Meter
 
 
-def lost_by(asker: object) -> int:
+def count_lost_calls(asker: object) -> int:
     """Return how many attempts of a critic, an adversary or a model are of unknown cost; 0 where it does not tell."""
     told = getattr(asker, "lost", None)
     if told is None:
@@ -328,7 +328,7 @@ def tell_lost(model: object, who: str) -> None:
     Args:
         who: asked the model, for the message: "the critic".
     """
-    lost = lost_by(model)
+    lost = count_lost_calls(model)
     if lost:
         calls = "1 call" if lost == 1 else f"{lost} calls"
         logger.warning("%s: %s sent and never answered whole; the cost is not known", who, calls)

@@ -25,9 +25,16 @@ from torch import Tensor
 from collab.errors import ConfigError
 from collab.models.engine.attention import IMPLEMENTATION, PackedPass, PassSegment, SharedKeys, install
 from collab.models.engine.kv_cache import CacheShape
-from collab.models.tokenizer import ChatTokenizer, first_line, quiet_transformers
+from collab.models.tokenizer import ChatTokenizer, silence_transformers, take_first_line
 from collab.models.vision import FAMILIES
-from collab.models.weights import check_vocabulary, context_of, load_model, readable, setting, text_config
+from collab.models.weights import (
+    check_vocabulary,
+    find_setting,
+    get_text_config,
+    load_model,
+    read_context_length,
+    readable,
+)
 from collab.prompts.render import LAYOUT
 from collab.utils.concurrency import doing
 
@@ -97,20 +104,20 @@ class Adapters:
             self._peft.base_model.disable_adapter_layers()
         else:
             self._peft.base_model.enable_adapter_layers()
-            self._peft.set_adapter(_module_name(name))
+            self._peft.set_adapter(_make_module_name(name))
         self._active, self._stale = name, False
 
-    def merged(self, name: str) -> Any:
+    def merge(self, name: str) -> Any:
         """The model with this one added to its weights; no adapter is left in it, and this object is done.
 
         Raises:
             ConfigError: the sum holds a weight that is no number.
         """
         self.use(name)
-        if not self._peft.peft_config[_module_name(name)].ensure_weight_tying:
-            _untie(self._model, _module_name(name))
+        if not self._peft.peft_config[_make_module_name(name)].ensure_weight_tying:
+            _untie(self._model, _make_module_name(name))
         with readable(f"{self._path} with adapter {name}"):
-            model = self._peft.merge_and_unload(safe_merge=True, adapter_names=[_module_name(name)])
+            model = self._peft.merge_and_unload(safe_merge=True, adapter_names=[_make_module_name(name)])
         vars(model).pop("peft_config", None)  # or transformers would save an adapter
         return model
 
@@ -123,7 +130,7 @@ class Adapters:
         self.use(None)
         embeddings = [self._model.get_input_embeddings(), self._model.get_output_embeddings()]
         kept = {weight for part in embeddings if part is not None for weight in part.parameters()}
-        everything = _begins_oddly(path)
+        everything = _changes_base_weights(path)
         return {
             weight: weight.detach().clone()
             for name, weight in self._model.named_parameters()
@@ -143,16 +150,16 @@ class Adapters:
             if getattr(config, "alora_invocation_tokens", None):  # which begins in the middle of a prompt
                 raise ConfigError(f"{path}: an activated LoRA (alora_invocation_tokens), which cannot be used here")
             if self._peft is None:
-                self._peft = PeftModel.from_pretrained(self._model, path, adapter_name=_module_name(name))
+                self._peft = PeftModel.from_pretrained(self._model, path, adapter_name=_make_module_name(name))
             else:
-                self._peft.load_adapter(path, adapter_name=_module_name(name))
+                self._peft.load_adapter(path, adapter_name=_make_module_name(name))
         self._model.eval()
 
     def _take_out(self, name: str) -> None:
         """Also where putting it in has failed on the way."""
         from peft.tuners.tuners_utils import BaseTunerLayer
 
-        module = _module_name(name)
+        module = _make_module_name(name)
         if self._peft is not None and module in self._peft.peft_config:
             self._peft.delete_adapter(module)
         for layer in self._model.modules():
@@ -163,7 +170,7 @@ class Adapters:
         self._stale = True
 
 
-def _module_name(adapter: str) -> str:
+def _make_module_name(adapter: str) -> str:
     """Adapter names become parts of module names, where dots separate and nothing may collide."""
     return f"adapter_{hashlib.sha256(adapter.encode()).hexdigest()[:16]}"
 
@@ -174,7 +181,7 @@ def _write_back(values: Mapping[Any, Tensor]) -> None:
             weight.copy_(value)
 
 
-def _begins_oddly(path: str) -> bool:
+def _changes_base_weights(path: str) -> bool:
     """Whether loading an adapter changes the weights that it is put over (PiSSA, OLoRA …)."""
     from peft import PeftConfig
 
@@ -188,7 +195,7 @@ def _untie(model: Any, module: str) -> None:
     embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
     if head is None or embeddings.weight is not head.weight:
         return
-    changed = [module in dict(part.named_modules()) or _holds(part, module) for part in (embeddings, head)]
+    changed = [module in dict(part.named_modules()) or _has_weights_in(part, module) for part in (embeddings, head)]
     if any(changed):
         own = getattr(head, "base_layer", getattr(head, "original_module", head))
         own.weight = torch.nn.Parameter(own.weight.detach().clone(), requires_grad=False)
@@ -196,7 +203,7 @@ def _untie(model: Any, module: str) -> None:
             config.tie_word_embeddings = False
 
 
-def _holds(part: Any, module: str) -> bool:
+def _has_weights_in(part: Any, module: str) -> bool:
     """Whether an adapter of that name has weights in a part of the model."""
     return any(module in name.split(".") for name in part.state_dict())
 
@@ -209,7 +216,7 @@ def _check_fits(model: Any, peft: Any, name: str, path: str, base: str) -> None:
     with readable(path), safe_open(Path(path) / "adapter_model.safetensors", "pt") as file:
         given = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}
     with readable(path):
-        own = get_peft_model_state_dict(peft, adapter_name=_module_name(name), save_embedding_layers=False)
+        own = get_peft_model_state_dict(peft, adapter_name=_make_module_name(name), save_embedding_layers=False)
     wanted = {key: list(weight.shape) for key, weight in own.items()}
     copied = {key for key in set(given) - set(wanted) if _is_embedding(model, key)}
     extra, missing = sorted(set(given) - set(wanted) - copied), sorted(set(wanted) - set(given))
@@ -261,8 +268,8 @@ class Checkpoint:
 
     def __init__(self, chat: ChatTokenizer, *, device: str, dtype: str) -> None:
         self.chat = chat
-        self.device = device_of(device)
-        self.dtype = dtype_of(dtype, self.device)
+        self.device = choose_device(device)
+        self.dtype = choose_dtype(dtype, self.device)
         self.model: Any = load_model(chat.path, dtype=self.dtype, local=not chat.download).to(self.device)
         """The transformers model, adapters injected into it."""
         kind = self.model.config.model_type
@@ -271,10 +278,10 @@ class Checkpoint:
         self.image_token: int | None = self.model.config.image_token_id if self.family else None
         """Id that stands for a piece of a picture; None for a checkpoint that reads text only."""
         self._adapters = Adapters(self.model, chat.path)
-        config = text_config(self.model.config, chat.path)
-        self.context: int = context_of(config)
+        config = get_text_config(self.model.config, chat.path)
+        self.context: int = read_context_length(config)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
-        self.ends: frozenset[int] = chat.turn_ends.union(_configured_ends(self.model))
+        self.ends: frozenset[int] = chat.turn_ends.union(_read_configured_ends(self.model))
         """Ids that end a reply."""
         check_vocabulary(chat, config)
         if max(self.ends, default=0) >= chat.size:
@@ -300,7 +307,7 @@ class Checkpoint:
         """Compute with this adapter from now on; None for the base weights alone."""
         self._adapters.use(adapter)
 
-    @quiet_transformers()
+    @silence_transformers()
     @torch.inference_mode()
     def share_prefixes(self) -> str | None:
         """Switch to attention over shared prefixes.
@@ -311,7 +318,7 @@ class Checkpoint:
         if self.family is not None:
             return f"the model sees ({self.family}), and its attention and positions are its own"
         config = self.model.config.get_text_config()
-        kinds = set(setting(config, "layer_types") or ["full_attention"])
+        kinds = set(find_setting(config, "layer_types") or ["full_attention"])
         if kinds != {"full_attention"}:
             return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
         if self.stretches:
@@ -333,7 +340,7 @@ class Checkpoint:
         except NotImplementedError as error:
             reason: str | None = str(error)
         except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
-            reason = f"its attention cannot be replaced ({type(error).__name__}: {first_line(error)[:120]})"
+            reason = f"its attention cannot be replaced ({type(error).__name__}: {take_first_line(error)[:120]})"
         else:
             apart = float((found - torch.cat([expected[0], expected[1, 8:]])).abs().max())
             fits = apart <= tolerance_of(self.model.dtype)
@@ -352,7 +359,7 @@ class Checkpoint:
     @property
     def stretches(self) -> bool:
         """Whether a token's position depends on the longest sequence that is computed with it."""
-        rope = setting(self.model.config.get_text_config(), "rope_parameters") or {}
+        rope = find_setting(self.model.config.get_text_config(), "rope_parameters") or {}
         kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
         return not kinds.isdisjoint(_STRETCHING)
 
@@ -409,28 +416,28 @@ _NO_MEMORY = ("not enough memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC
 """What errors say that have no class of their own, by platform and library."""
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether a pass failed for lack of memory; the processor's allocator has no error class of its own."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(one in str(error) for one in _NO_MEMORY)
 
 
 def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> CacheShape | None:
-    layers, heads = setting(config, "num_hidden_layers"), setting(config, "num_attention_heads")
+    layers, heads = find_setting(config, "num_hidden_layers"), find_setting(config, "num_attention_heads")
     if layers is None or not isinstance(heads, int):
         return None
-    groups, width = setting(config, "num_key_value_heads") or heads, setting(config, "hidden_size")
-    size = setting(config, "head_dim") or (width // heads if width else None)
+    groups, width = find_setting(config, "num_key_value_heads") or heads, find_setting(config, "hidden_size")
+    size = find_setting(config, "head_dim") or (width // heads if width else None)
     if not isinstance(groups, int) or size is None:
         return None
     return CacheShape(layers=layers, groups=groups, size=size, dtype=dtype, device=device)
 
 
-def _configured_ends(model: Any) -> list[int]:
+def _read_configured_ends(model: Any) -> list[int]:
     ends = model.generation_config.eos_token_id if model.generation_config else None
     return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
 
 
-def device_of(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
     """Where to compute: "auto" takes a GPU when there is one; ConfigError when there is no such device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -443,7 +450,7 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def dtype_of(name: str, device: torch.device) -> torch.dtype | str:
+def choose_dtype(name: str, device: torch.device) -> torch.dtype | str:
     """What to compute in: "auto" is the checkpoint's own, float32 on a CPU; ConfigError for an unknown name."""
     if name == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
@@ -459,7 +466,7 @@ CARD = "card.json"
 
 def write_layout(directory: Path) -> None:
     """Note that what lies in `directory` was trained on the present layout, and which weights these are."""
-    weights = {path.name: sha256(path) for path in sorted(directory.glob("*.safetensors"))}
+    weights = {path.name: hash_file(path) for path in sorted(directory.glob("*.safetensors"))}
     text = json.dumps({"prompt_layout": LAYOUT, "weights": weights}, indent=2)
     (directory / FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -509,7 +516,7 @@ def check_over(adapter: Path, base: Path, again: str) -> None:
         ConfigError: the two do not belong together, or the card cannot be read.
     """
     trained_on = (read_card(adapter).get("base") or {}).get("digest") if base.is_dir() else None
-    if trained_on is not None and trained_on != (found := weights_digest(base)):
+    if trained_on is not None and trained_on != (found := hash_weights(base)):
         raise ConfigError(
             f"{base}: not the base that {adapter} was trained on (digest {found[:12]}, expected {trained_on[:12]}); "
             f"{again}"
@@ -519,7 +526,7 @@ def check_over(adapter: Path, base: Path, again: str) -> None:
 def _check_weights(directory: Path, weights: Mapping[str, str]) -> None:
     for name, digest in weights.items():
         file = directory / name
-        found = sha256(file)[:12] if file.is_file() else "no file"
+        found = hash_file(file)[:12] if file.is_file() else "no file"
         if found != digest[:12]:
             raise ConfigError(
                 f"{file}: not the weights that this checkpoint was written with "
@@ -527,29 +534,29 @@ def _check_weights(directory: Path, weights: Mapping[str, str]) -> None:
             )
 
 
-def weights_digest(directory: Path) -> str:
+def hash_weights(directory: Path) -> str:
     """SHA-256 over the names and digests of a checkpoint's weights: the same wherever it lies."""
     digest = hashlib.sha256()
     for file in sorted(directory.glob("*.safetensors")):
-        digest.update(f"{file.name}\x1f{sha256(file)}\n".encode())
+        digest.update(f"{file.name}\x1f{hash_file(file)}\n".encode())
     return digest.hexdigest()
 
 
-def played_digest(base: Path, adapter: str | None) -> str:
+def hash_played_weights(base: Path, adapter: str | None) -> str:
     """Digest of the weights that speak: the base's, and behind a plus those of the adapter over it.
 
     Args:
         adapter: its directory; None for the base alone.
     """
-    return weights_digest(base) + ("" if adapter is None else f"+{weights_digest(Path(adapter))}")
+    return hash_weights(base) + ("" if adapter is None else f"+{hash_weights(Path(adapter))}")
 
 
-def sha256(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """SHA-256 of a file; a large one that is as it was is read once per process, for many adapters share a base."""
     there = path.stat()
     if there.st_size < _LARGE:
-        return _sha256(path)
-    return _remembered(path.resolve(), there.st_ino, there.st_size, there.st_mtime_ns)
+        return _hash_contents(path)
+    return _hash_cached(path.resolve(), there.st_ino, there.st_size, there.st_mtime_ns)
 
 
 _LARGE = 64 * 2**20
@@ -557,10 +564,10 @@ _LARGE = 64 * 2**20
 
 
 @functools.lru_cache(maxsize=256)
-def _remembered(path: Path, inode: int, size: int, changed: int) -> str:
-    return _sha256(path)
+def _hash_cached(path: Path, inode: int, size: int, changed: int) -> str:
+    return _hash_contents(path)
 
 
-def _sha256(path: Path) -> str:
+def _hash_contents(path: Path) -> str:
     with doing(f"hashing {path}"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

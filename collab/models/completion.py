@@ -48,7 +48,7 @@ SEEDS = 2**31
 """Servers take seeds below this; some refuse larger ones."""
 
 
-def _absent_if_odd(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+def _drop_if_odd(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     try:
         return check(value)
     except ValidationError:
@@ -61,21 +61,21 @@ def _count(value: Any) -> int | None:
     return int(value) if is_number and 0 <= value <= MOST_TOKENS and value == int(value) else None
 
 
-def _finite(value: float) -> float:
+def _drop_if_infinite(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError("is not finite")
     return value
 
 
-Maybe = Annotated[T | None, WrapValidator(_absent_if_odd)]
+Maybe = Annotated[T | None, WrapValidator(_drop_if_odd)]
 """An optional part of an answer; None where it is absent or odd."""
 Count = Annotated[int | None, BeforeValidator(_count)]
-Logprob = Annotated[float, AfterValidator(_finite)]
+Logprob = Annotated[float, AfterValidator(_drop_if_infinite)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Byte = Annotated[int, Field(ge=0, lt=256)]
 
 
-def _first(choices: Any) -> Any:
+def _keep_first(choices: Any) -> Any:
     """The first choice alone: others were not asked for."""
     return choices[:1] if isinstance(choices, list) else choices
 
@@ -146,7 +146,7 @@ class ChoiceMessage(BaseModel):
         content = message.get("content") if isinstance(message, dict) else None
         if not isinstance(content, list | dict):
             return message
-        parts = [part if isinstance(part, dict) else {"text": part} for part in _listed(content)]
+        parts = [part if isinstance(part, dict) else {"text": part} for part in _as_list(content)]
         thoughts = [part["thinking"] for part in parts if part.get("thinking")]
         refusals = [part["refusal"] for part in parts if part.get("refusal")]
         texts = [
@@ -160,7 +160,7 @@ class ChoiceMessage(BaseModel):
         return message | joined
 
 
-def _listed(content: Any) -> list[Any]:
+def _as_list(content: Any) -> list[Any]:
     return content if isinstance(content, list) else [content]
 
 
@@ -171,7 +171,7 @@ class TokenLogprob(BaseModel):
     logprob: Logprob
     utf8: Maybe[list[Byte]] = Field(default=None, alias="bytes")
 
-    def spells(self) -> bytes:
+    def decode(self) -> bytes:
         """The token's text in UTF-8; may be a part of a character."""
         return bytes(self.utf8) if self.utf8 else self.token.encode("utf-8", "surrogatepass")
 
@@ -195,7 +195,7 @@ class Choice(BaseModel):
 class Completion(CountedAnswer):
     """An answer; the first choice is the one."""
 
-    choices: Annotated[list[Choice], BeforeValidator(_first), Field(min_length=1)]
+    choices: Annotated[list[Choice], BeforeValidator(_keep_first), Field(min_length=1)]
     prompt_token_ids: Maybe[list[TokenId]] = None
     """The prompt as the model read it; told together with `Choice.token_ids`."""
 
@@ -231,7 +231,7 @@ class ScoredText(BaseModel):
 class Scoring(CountedAnswer):
     """vLLM's answer to a text completion that asks for the log-probabilities of its own prompt."""
 
-    choices: Annotated[list[ScoredText], BeforeValidator(_first), Field(min_length=1)]
+    choices: Annotated[list[ScoredText], BeforeValidator(_keep_first), Field(min_length=1)]
 
     def of(self, last: Sequence[int]) -> tuple[float, ...] | None:
         """Those of the last tokens, in nats; None when the server did not give them."""
@@ -267,13 +267,13 @@ class ModelList(BaseModel):
         return {"data": [card for card in listed if isinstance(card, dict) and isinstance(card.get("id"), str)]}
 
 
-def request_body(request: Request, able: Capabilities, *, explicit: bool) -> dict[str, Any]:
+def build_request_body(request: Request, able: Capabilities, *, explicit: bool) -> dict[str, Any]:
     """Build what is sent: no field that the server was not found to support.
 
     Args:
         explicit: whether to send a temperature and a top_p of 1, too, because the server has defaults of its own.
     """
-    body = {"messages": chat_messages(request), **sampling_fields(request.sampling, explicit=explicit)}
+    body = {"messages": build_chat_messages(request), **build_sampling_fields(request.sampling, explicit=explicit)}
     if able.seed:
         body["seed"] = request.seed % SEEDS
     if able.logprobs:
@@ -283,7 +283,7 @@ def request_body(request: Request, able: Capabilities, *, explicit: bool) -> dic
     return body
 
 
-def sampling_fields(sampling: Sampling, *, explicit: bool) -> dict[str, Any]:
+def build_sampling_fields(sampling: Sampling, *, explicit: bool) -> dict[str, Any]:
     """The fields of a request that say how to sample; what is the interface's default is left out unless `explicit`."""
     fields: dict[str, Any] = {"max_tokens": sampling.max_tokens}
     if explicit or sampling.temperature != 1:
@@ -295,19 +295,19 @@ def sampling_fields(sampling: Sampling, *, explicit: bool) -> dict[str, Any]:
     return fields
 
 
-def chat_messages(request: Request) -> list[dict[str, Any]]:
+def build_chat_messages(request: Request) -> list[dict[str, Any]]:
     """The prompt as messages: system (left out when empty), then one user turn, pictures before the text."""
     prompt = request.prompt
     user = replace_halves(prompt.user)  # half a character cannot be sent
     content: str | list[dict[str, Any]] = user
     if request.images:
-        pictures = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in request.images]
+        pictures = [{"type": "image_url", "image_url": {"url": encode_data_url(image)}} for image in request.images]
         content = [*pictures, {"type": "text", "text": user}]
     system = [{"role": "system", "content": replace_halves(prompt.system)}] if prompt.system else []
     return [*system, {"role": "user", "content": content}]
 
 
-def data_url(image: bytes) -> str:
+def encode_data_url(image: bytes) -> str:
     """A PNG, WebP or JPEG as a data URL."""
     kind = "webp" if image[8:12] == b"WEBP" else "jpeg" if image.startswith(b"\xff\xd8") else "png"
     return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
@@ -326,7 +326,7 @@ def read_completion(
             log-probabilities, so they are those of the behaviour, and the plain policy's are not known.
     """
     choice = completion.choices[0]
-    finish, aside = _ending(choice)
+    finish, aside = _read_finish(choice)
     scored, ids = completion.scored, choice.token_ids
     if scored and finish == "stop" and _is_end(scored[-1], completion.text):
         ids = ids[:-1] if ids is not None and len(ids) == len(scored) else ids
@@ -348,7 +348,7 @@ def read_completion(
     )
 
 
-def _ending(choice: Choice) -> tuple[str, str]:
+def _read_finish(choice: Choice) -> tuple[str, str]:
     """`Reply.finish` and `Reply.aside` of an answer; a text that is there is read, whatever else came with it."""
     message, why = choice.message, str(choice.finish_reason or "stop").lower()
     if any(word in why for word in _FILTERED):
@@ -372,7 +372,7 @@ def _quote(foreign: Any) -> str:
 
 def _is_end(entry: TokenLogprob, text: str) -> bool:
     """Whether a last token is an end-of-turn token: it has a probability, but the text does not show it."""
-    spelled = entry.spells()
+    spelled = entry.decode()
     return not spelled or not text.encode("utf-8", "surrogatepass").endswith(spelled)
 
 
@@ -402,13 +402,13 @@ _CALL_LINE = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)\(", re.MULTILINE)
 def reply_pattern(system: str) -> str | None:
     """The pattern of a reply to a prompt with this system text; None when the text lists no actions."""
     if types := _JSON_LINE.findall(system):
-        return rf"{_REASON}\nAction: {_json_action(types)}"
+        return rf"{_REASON}\nAction: {_json_action_schema(types)}"
     if types := _CALL_LINE.findall(system):
         return rf"{_REASON}\nAction: {_call(types)}"
     return None
 
 
-def _json_action(types: list[str]) -> str:
+def _json_action_schema(types: list[str]) -> str:
     field = rf'"{_NAME}": {_JSON_VALUE}'
     return rf'\{{"action_type": "({"|".join(types)})"(, {field}){{0,{_MOST_FIELDS}}}\}}'
 

@@ -38,7 +38,7 @@ class CallWindow:
         """The window of a server of which nothing is known."""
         return cls(limit=limit, size=min(limit, START))
 
-    def answered(self, era: int) -> CallWindow:
+    def note_answer(self, era: int) -> CallWindow:
         """After an answer to a call of that era, given while the window was full: an idle server proves nothing."""
         if era != self.era or self.size == self.limit:
             return self
@@ -47,7 +47,7 @@ class CallWindow:
             return replace(self, size=self.size + 1, streak=0)
         return replace(self, streak=streak)
 
-    def refused(self, era: int) -> CallWindow:
+    def note_refusal(self, era: int) -> CallWindow:
         """After a refusal of a call of that era."""
         if era != self.era:
             return self
@@ -80,15 +80,15 @@ class Slots:
             self.active -= 1
             self._wake()
 
-    def answered(self, era: int) -> None:
+    def note_answer(self, era: int) -> None:
         """Tell of an answer, while its slot is still held."""
         if self.active >= self.window.size:
-            self.window = self.window.answered(era)
+            self.window = self.window.note_answer(era)
             self._wake()
 
-    def refused(self, era: int) -> None:
+    def note_refusal(self, era: int) -> None:
         """Tell of a refusal."""
-        self.window = self.window.refused(era)
+        self.window = self.window.note_refusal(era)
 
     async def _take(self, again: bool) -> None:
         if self.active < self.window.size:  # nobody waits then

@@ -104,17 +104,17 @@ class CallObserver:
     """Returns what is left of the call's limit; None for no limit."""
 
 
-NOBODY = CallObserver()
+NO_OBSERVER = CallObserver()
 """A call that nobody listens to, without a limit."""
 
 
-async def with_retries(
+async def call_with_retries(
     attempt: Callable[[], Awaitable[T]],
     *,
     retries: int,
     rng: random.Random,
     wait: Callable[[float], Awaitable[object]],
-    caller: CallObserver = NOBODY,
+    caller: CallObserver = NO_OBSERVER,
 ) -> T:
     """Call `attempt` until it succeeds, at most `retries` more times than once.
 
@@ -129,7 +129,7 @@ async def with_retries(
         try:
             return await attempt()
         except TryAgain as problem:
-            pause, left = delay_s(number, problem.after_s, rng), caller.seconds_left()
+            pause, left = choose_delay_s(number, problem.after_s, rng), caller.seconds_left()
             if number < retries and (left is None or pause < left):
                 caller.failed(str(problem))
                 await wait(pause)
@@ -137,14 +137,14 @@ async def with_retries(
             tried = f"{number + 1} attempt{'s' if number else ''}"
             if number < retries:
                 tried += f"; the next after {pause:.0f} s, beyond the call's limit"
-            message = f"{problem} ({tried}){_asked(problem.after_s)}"
+            message = f"{problem} ({tried}){_format_asked_wait(problem.after_s)}"
             if problem.status is None:
                 raise ModelFailure(message) from None
             raise ServerRefusal(message, problem.status, problem.words) from None
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def delay_s(number: int, after_s: float | None, rng: random.Random) -> float:
+def choose_delay_s(number: int, after_s: float | None, rng: random.Random) -> float:
     """Return the seconds to wait after attempt `number` (from 0), at most `LONGEST_ASKED_S`."""
     if after_s is not None:
         return min(LONGEST_ASKED_S, after_s * (1 + 0.1 * rng.random()))
@@ -166,7 +166,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _asked(after_s: float | None) -> str:
+def _format_asked_wait(after_s: float | None) -> str:
     """Format a wait that is longer than what is waited for; empty for others."""
     if after_s is None or after_s <= LONGEST_ASKED_S:
         return ""
@@ -249,7 +249,7 @@ class Transport:
         self._on_retry = on_retry
         self._on_lost = on_lost
 
-    def sibling(
+    def make_sibling(
         self,
         *,
         wait: Callable[[float], Awaitable[object]],
@@ -272,7 +272,7 @@ class Transport:
         body: dict[str, Any],
         schema: type[AnswerModel],
         seed: int,
-        caller: CallObserver = NOBODY,
+        caller: CallObserver = NO_OBSERVER,
         *,
         retries: int | None = None,
     ) -> AnswerModel:
@@ -298,42 +298,42 @@ class Transport:
                     caller.begun()
                 again = True
                 try:
-                    async with self._translated():
+                    async with self._send_once():
                         response = await session.client.post(path, cast_to=httpx2.Response, body=body)
                         answer = read_answer(response, schema)
                 except TryAgain as problem:
                     if problem.unknown_cost:
                         self._on_lost()
                     if problem.congested:
-                        session.slots.refused(era)
+                        session.slots.note_refusal(era)
                     raise
                 except asyncio.CancelledError:
                     self._on_lost()
                     raise
-                session.slots.answered(era)
+                session.slots.note_answer(era)
                 return answer
 
-        return await self._retried(attempt, seed, retries, caller)
+        return await self._note_retry(attempt, seed, retries, caller)
 
     async def look(self, path: str, schema: type[AnswerModel], *, retries: int | None = None) -> AnswerModel:
         """GET a JSON document, outside the waiting line. Raises like `ask`."""
         client = self._open().client
 
         async def attempt() -> AnswerModel:
-            async with self._translated():
+            async with self._send_once():
                 return read_answer(await client.get(path, cast_to=httpx2.Response), schema)
 
-        return await self._retried(attempt, seed=0, retries=retries)
+        return await self._note_retry(attempt, seed=0, retries=retries)
 
     async def read(self, url: str) -> str:
         """GET the text at a whole address, in one attempt. Raises like `ask`."""
         client = self._open().client
 
         async def attempt() -> str:
-            async with self._translated():
+            async with self._send_once():
                 return read_text(await client.get(url, cast_to=httpx2.Response))
 
-        return await self._retried(attempt, seed=0, retries=0)
+        return await self._note_retry(attempt, seed=0, retries=0)
 
     async def command(self, path: str, body: dict[str, Any], *, retries: int | None = None) -> None:
         """POST something that changes the server, outside the waiting line. Raises like `ask`, without hints.
@@ -346,14 +346,14 @@ class Transport:
 
         async def attempt() -> None:
             try:
-                async with self._translated(hints=False):
+                async with self._send_once(hints=False):
                     await client.post(path, cast_to=httpx2.Response, body=body)
             except TryAgain as problem:
                 if problem.status == 500:
                     raise ServerRefusal(str(problem), 500, problem.words) from None
                 raise
 
-        await self._retried(attempt, seed=0, retries=retries)
+        await self._note_retry(attempt, seed=0, retries=retries)
 
     async def close(self) -> bool:
         """Close the connections, if no sibling needs them; the next request would open new ones.
@@ -373,14 +373,18 @@ class Transport:
 
     # ---------------------------------------------------------------------------------------------------- parts
 
-    async def _retried(
-        self, attempt: Callable[[], Awaitable[T]], seed: int, retries: int | None = None, caller: CallObserver = NOBODY
+    async def _note_retry(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        seed: int,
+        retries: int | None = None,
+        caller: CallObserver = NO_OBSERVER,
     ) -> T:
         def failed(problem: str) -> None:
             self._on_retry()
             caller.failed(problem)
 
-        return await with_retries(
+        return await call_with_retries(
             attempt,
             retries=self._retries if retries is None else retries,
             rng=random.Random(derive(seed, "retry")),
@@ -389,7 +393,7 @@ class Transport:
         )
 
     @contextlib.asynccontextmanager
-    async def _translated(self, *, hints: bool = True) -> AsyncIterator[None]:
+    async def _send_once(self, *, hints: bool = True) -> AsyncIterator[None]:
         """One request. TryAgain where another may succeed, ServerRefusal where not."""
         try:
             async with asyncio.timeout(self._timeout_s):  # the client's own limits one read, not the whole answer
@@ -398,16 +402,18 @@ class Transport:
             message = f"{self.who} gave no answer within {self._timeout_s:g} s"
             raise TryAgain(message, congested=True, unknown_cost=True) from None
         except openai.APIConnectionError as error:
-            raise self._lost(error) from None
+            raise self._note_lost(error) from None
         except openai.APIStatusError as error:
-            raise self._status(error.status_code, quote_error(error.response), error.response, hints) from None
+            raise self._translate_status(
+                error.status_code, quote_error(error.response), error.response, hints
+            ) from None
         except ErrorInAnswer as error:
-            raise self._status(error.status, error.words, error.response, hints) from None
+            raise self._translate_status(error.status, error.words, error.response, hints) from None
         except (Broken, TooLong, openai.APIResponseValidationError) as error:
             message = f"{self.who} sent a broken answer: {self._clean(str(error))}"
             raise TryAgain(message, unknown_cost=True) from None
 
-    def _lost(self, error: openai.APIConnectionError) -> TryAgain:
+    def _note_lost(self, error: openai.APIConnectionError) -> TryAgain:
         cause = error.__cause__ or error
         words = self._clean(str(cause) or type(cause).__name__)
         if isinstance(cause, httpx2.DecodingError):
@@ -417,7 +423,9 @@ class Transport:
             return TryAgain(f"{self.who} cannot be reached: {words}; {next_move}; vLLM's own: collab serve")
         return TryAgain(f"{self.who} broke off: {words}; see what the server says", unknown_cost=True)
 
-    def _status(self, status: int, words: str, response: httpx2.Response, hints: bool) -> TryAgain | ServerRefusal:
+    def _translate_status(
+        self, status: int, words: str, response: httpx2.Response, hints: bool
+    ) -> TryAgain | ServerRefusal:
         words = self._clean(words)
         message = f"{self.who} answered {status}: {words or 'nothing'}"
         if status in (408, 409, 425, 429) or status >= 500:

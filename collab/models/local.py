@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from collab.errors import CollabError, ConfigError, MissingExtra, ModelFailure, boundary
-from collab.library import checkpoint
+from collab.library import resolve_checkpoint
 from collab.models.base import Capabilities, Meter, Reply, Request
-from collab.models.checkpoint import check_layout, check_over, played_digest
+from collab.models.checkpoint import check_layout, check_over, hash_played_weights
 from collab.models.engine.sampling import DecodeRequest, SampledReply
 from collab.models.tokenizer import ChatTokenizer, PromptIds
 from collab.models.vision import Picture, PictureReader
@@ -99,7 +99,7 @@ class Worker:
         self._inbox.append(job)
         loop = future.get_loop()
         if self._turn is None or self._turn.done() or self._turn.get_loop() is not loop:
-            self._turn = loop.create_task(self._work())
+            self._turn = loop.create_task(self._run_thread())
 
     def join(self, adapter: str | None, directory: str | None) -> None:
         """One model more speaks through it, with an adapter of this name; None for the base weights."""
@@ -133,7 +133,7 @@ class Worker:
 
     def describe(self, adapter: str | None) -> tuple[str, ...]:
         """Runs in the thread; loads the weights, and this adapter, when that has not happened yet."""
-        checkpoint = self._loaded().checkpoint
+        checkpoint = self._load_engine().checkpoint
         if adapter is not None:
             checkpoint.add_adapter(adapter, self.adapters[adapter])
         context = "of any length" if checkpoint.context == sys.maxsize else f"{checkpoint.context} tokens"
@@ -144,7 +144,7 @@ class Worker:
             *((self.chat.doubt,) if self.chat.doubt else ()),
         )
 
-    async def _work(self) -> None:
+    async def _run_thread(self) -> None:
         """Have the thread compute until nobody waits."""
         loop = asyncio.get_running_loop()
         while self._inbox and not self._stopping:
@@ -155,20 +155,20 @@ class Worker:
         """Runs in the thread: passes until nothing is left to do."""
         try:
             with boundary(ModelFailure, f"local model {self.chat.path}"):
-                engine = self._loaded()
+                engine = self._load_engine()
                 while (self._inbox or engine.busy) and not self._stopping:
                     while self._inbox:
                         self._submit(engine, self._inbox.popleft())
                     for job, answer in engine.step():
                         self._settle(job, answer)
                     if self._retired:
-                        self._retire(engine)
+                        self._free_adapters(engine)
         except CollabError as error:  # of the weights or the machine, not of one job: everybody hears it
             if self.engine is not None:
                 self.engine.clear()
             self._fail_all(error)
 
-    def _retire(self, engine: Engine | PaddedEngine) -> None:
+    def _free_adapters(self, engine: Engine | PaddedEngine) -> None:
         """Free adapters that are done; one that was taken up again meanwhile stays."""
         for name in list(self._retired):
             if self._users[name]:
@@ -189,14 +189,14 @@ class Worker:
         """Hand an answer over to the event loop that waits for it; from any thread."""
         future = self._futures.pop(job, None)
         if future is not None:
-            post(future.get_loop(), functools.partial(_resolve, future, answer))
+            post_to_loop(future.get_loop(), functools.partial(_resolve, future, answer))
 
     def _fail_all(self, error: CollabError) -> None:
         self._inbox.clear()
         for job in list(self._futures):
             self._settle(job, error)
 
-    def _loaded(self) -> Engine | PaddedEngine:
+    def _load_engine(self) -> Engine | PaddedEngine:
         """The engine; made at the first use, in the thread."""
         if self.engine is None:
             with doing("loading torch"):
@@ -204,23 +204,23 @@ class Worker:
 
             device, dtype = self._place
             with doing(f"loading {self.chat.path}"):
-                self.engine = self._engine_of(Checkpoint(self.chat, device=device, dtype=dtype))
+                self.engine = self._make_engine(Checkpoint(self.chat, device=device, dtype=dtype))
         return self.engine
 
-    def _engine_of(self, checkpoint: Checkpoint) -> Engine | PaddedEngine:
-        from collab.models.engine.padded import PaddedEngine, trusted_width
+    def _make_engine(self, checkpoint: Checkpoint) -> Engine | PaddedEngine:
+        from collab.models.engine.padded import PaddedEngine, measure_trusted_width
         from collab.models.engine.scheduler import Engine
 
         reason = checkpoint.share_prefixes()
         if reason is not None:
             self._note = f"every prompt is computed by itself: {reason}"
-            return PaddedEngine(checkpoint, width=trusted_width(checkpoint, 1 if self._exact else self._width))
+            return PaddedEngine(checkpoint, width=measure_trusted_width(checkpoint, 1 if self._exact else self._width))
         return Engine(
             checkpoint, exact=self._exact, width=self._width, prefill=self._prefill, cache_bytes=self._cache_bytes
         )
 
 
-def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+def post_to_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
     """Have a loop call something; one that has ended has nobody left who waits."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(callback)
@@ -289,7 +289,7 @@ class LocalModel:
                 f"cache_mb {cache_mb} (from 0)"
             )
         MissingExtra.unless("torch", "transformers", extra="train", purpose="a local model")
-        folder = checkpoint(path)
+        folder = resolve_checkpoint(path)
         check_files(folder)
         self._base = path
         self._worker = Worker(
@@ -301,7 +301,7 @@ class LocalModel:
             prefill=prefill_tokens,
             cache_bytes=cache_mb << 20,
         )
-        self._become(adapter, version)
+        self._set_worker(adapter, version)
 
     def with_adapter(self, adapter: str | None, version: int) -> LocalModel:
         """The same weights in memory under another adapter, as a model of its own; None for the base.
@@ -312,10 +312,10 @@ class LocalModel:
         """
         other = object.__new__(LocalModel)
         other._base, other._worker = self._base, self._worker
-        other._become(adapter, version)
+        other._set_worker(adapter, version)
         return other
 
-    def _become(self, adapter: str | None, version: int) -> None:
+    def _set_worker(self, adapter: str | None, version: int) -> None:
         if adapter is not None:
             MissingExtra.unless("peft", extra="train", purpose="an adapter")
             _check_adapter(adapter, self._base)
@@ -341,7 +341,7 @@ class LocalModel:
         try:
             answer = await self._answer(request)
         except ModelFailure:
-            self.meter.failed(latency_s=time.perf_counter() - started)
+            self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise
         reply = Reply(
             text=answer.text,
@@ -358,13 +358,13 @@ class LocalModel:
             behaviour_logprobs=answer.behaviour_logprobs,
             cost_usd=_BILL,
         )
-        self.meter.answered(
+        self.meter.count_answer(
             latency_s=time.perf_counter() - started,
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
             computed_tokens=reply.computed_tokens,
         )
-        self.meter.queued(answer.queue_s)
+        self.meter.add_queue_time(answer.queue_s)
         return reply
 
     async def probe(self) -> Capabilities:
@@ -384,14 +384,14 @@ class LocalModel:
             adapters=True,
             counts_tokens=True,
             knows_price=True,
-            weights=self._weights(),
+            weights=self._hash_weights(),
             notes=notes,
         )
 
-    def _weights(self) -> str | None:
+    def _hash_weights(self) -> str | None:
         """Digest of the base's weights, and of the adapter's behind it; None for a base that lies on a model hub."""
-        folder = Path(checkpoint(self._base))
-        return played_digest(folder, self.policy.adapter) if folder.is_dir() else None
+        folder = Path(resolve_checkpoint(self._base))
+        return hash_played_weights(folder, self.policy.adapter) if folder.is_dir() else None
 
     @property
     def engine(self) -> Engine | PaddedEngine | None:
@@ -428,8 +428,8 @@ class LocalModel:
             seed=request.seed,
             adapter=self._adapter,
             abandoned=future.done,
-            started=(lambda: None) if clock is None else functools.partial(post, loop, clock.go),
-            put_back=(lambda: None) if clock is None else functools.partial(post, loop, clock.hold),
+            started=(lambda: None) if clock is None else functools.partial(post_to_loop, loop, clock.go),
+            put_back=(lambda: None) if clock is None else functools.partial(post_to_loop, loop, clock.hold),
         )
         self._open().submit(job, future)
         return await future
@@ -474,4 +474,4 @@ def _check_adapter(adapter: str, base: str) -> None:
         raise ConfigError(f"{adapter}: no adapter_model.safetensors in it; an adapter is a PEFT directory")
     check_fetched(Path(adapter))
     check_layout(Path(adapter))
-    check_over(Path(adapter), Path(checkpoint(base)), "give path the one that it was trained on")
+    check_over(Path(adapter), Path(resolve_checkpoint(base)), "give path the one that it was trained on")

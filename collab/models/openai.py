@@ -24,15 +24,23 @@ from collab.models.completion import (
     CountedAnswer,
     ModelList,
     Scoring,
+    build_request_body,
     cut_at_stop,
     read_completion,
     reply_pattern,
-    request_body,
 )
 from collab.models.concurrency import CallWindow, Once, SharedLock
-from collab.models.http import NOBODY, CallObserver, ServerRefusal, Transport, check_address, find_key
-from collab.models.probe import Body, Dialect, Findings, PrefixCacheCounts, metrics_url, probe_server, read_prefix_cache
-from collab.models.tokenizer import estimate_prompt, estimate_tokens, least_tokens
+from collab.models.http import NO_OBSERVER, CallObserver, ServerRefusal, Transport, check_address, find_key
+from collab.models.probe import (
+    Body,
+    Dialect,
+    Findings,
+    PrefixCacheCounts,
+    build_metrics_url,
+    probe_server,
+    read_prefix_cache,
+)
+from collab.models.tokenizer import estimate_least_tokens, estimate_prompt, estimate_tokens
 from collab.models.vllm import AdapterPlace
 from collab.types import PolicyRef, Sampling
 from collab.utils.redact import misplaced_key
@@ -120,7 +128,7 @@ class OpenAIModel:
             timeout_s=timeout_s,
             retries=retries,
             wait=lambda seconds: self.wait(seconds),
-            on_retry=self.meter.retried,
+            on_retry=self.meter.count_retry,
             on_lost=self.meter.lose,
         )
         self._place = AdapterPlace(self._transport, self.policy)
@@ -156,9 +164,9 @@ class OpenAIModel:
                 clock.go()
 
         def failed(problem: str) -> None:
-            self._failed(problem)
+            self._note_failure(problem)
             if clock is not None:
-                clock.failed(problem)
+                clock.note_failure(problem)
 
         try:
             if clock is not None:
@@ -167,14 +175,14 @@ class OpenAIModel:
                 caller = CallObserver(
                     begun=begun,
                     failed=failed,
-                    seconds_left=NOBODY.seconds_left if clock is None else clock.seconds_left,
+                    seconds_left=NO_OBSERVER.seconds_left if clock is None else clock.seconds_left,
                 )
                 reply = await self._answer(request, caller)
             waited = queue_s or 0.0
-            self.meter.queued(waited)
+            self.meter.add_queue_time(waited)
             return replace(reply, queue_s=waited, work_s=time.perf_counter() - started - waited)
         except ModelFailure:
-            self.meter.failed(latency_s=time.perf_counter() - started)
+            self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise
 
     async def probe(self) -> Capabilities:
@@ -183,7 +191,7 @@ class OpenAIModel:
         Raises:
             ModelFailure: it does not answer at all, or cannot load the adapter.
         """
-        found = (await self._findings()).capabilities
+        found = (await self._find_out()).capabilities
         notes = (*found.notes, f"concurrency: {self.window.size} of at most {self.window.limit}")
         return replace(found, knows_price=found.counts_tokens and None not in self._prices, notes=notes)
 
@@ -214,8 +222,8 @@ class OpenAIModel:
         other = copy.copy(self)
         other.policy = PolicyRef(base=self.policy.base, adapter=adapter, version=version)
         other.meter = Meter()
-        other._transport = self._transport.sibling(
-            wait=lambda s: other.wait(s), on_retry=other.meter.retried, on_lost=other.meter.lose
+        other._transport = self._transport.make_sibling(
+            wait=lambda s: other.wait(s), on_retry=other.meter.count_retry, on_lost=other.meter.lose
         )
         other._place = AdapterPlace(other._transport, other.policy)
         other._gate, other._prepared = SharedLock(), Once()
@@ -243,17 +251,17 @@ class OpenAIModel:
         """
         try:
             async with asyncio.timeout(_METRICS_S):
-                return read_prefix_cache(await self._transport.read(metrics_url(self._url)))
+                return read_prefix_cache(await self._transport.read(build_metrics_url(self._url)))
         except (ModelFailure, TimeoutError):
             return None
 
     # ---------------------------------------------------------------------------------------------------- parts
 
     async def _answer(self, request: Request, caller: CallObserver) -> Reply:
-        found = await self._findings()
+        found = await self._find_out()
         cell = bool(request.prompt.segments)  # what has none is no cell's: it need not hold an action
         pattern = reply_pattern(request.prompt.system) if self._structured and found.patterns and cell else None
-        body = self._body(request, found)
+        body = self._build_body(request, found)
         if pattern is not None:
             body["structured_outputs"] = {"regex": pattern}
 
@@ -263,11 +271,11 @@ class OpenAIModel:
         completion = await self._dialect.ask(send, body)
         masked = pattern is not None and "structured_outputs" not in self._dialect.steps
         tokenizer = f"{self._url}#{self.policy.base}"
-        reply = read_completion(completion, request, tokenizer, self._cost(completion), masked=masked)
+        reply = read_completion(completion, request, tokenizer, self._price(completion), masked=masked)
         prompt, ids = completion.prompt_token_ids, reply.tokens
         if masked and found.scores and not request.images and prompt and ids:
             scoring = await self._score([*prompt, *ids])
-            cost = None if reply.cost_usd is None else reply.cost_usd + (self._cost(scoring) or 0.0)
+            cost = None if reply.cost_usd is None else reply.cost_usd + (self._price(scoring) or 0.0)
             reply = replace(reply, logprobs=scoring.of(ids), cost_usd=cost)
         warning = self._note_length(request, completion) or self._note_sampling(request)
         return replace(cut_at_stop(reply, request.sampling.stop), warning=warning)
@@ -275,7 +283,9 @@ class OpenAIModel:
     def _note_length(self, request: Request, completion: Completion) -> str:
         """Return a warning where a server counts far fewer prompt tokens than were sent: it has cut the prompt."""
         counted = completion.prompt_tokens
-        if counted is None or counted >= _LEAST_SHARE * least_tokens(request.prompt.system, request.prompt.user):
+        if counted is None or counted >= _LEAST_SHARE * estimate_least_tokens(
+            request.prompt.system, request.prompt.user
+        ):
             return ""
         self._cut = self._cut or (
             f"{self._transport.who} cuts long prompts: of about {estimate_prompt(request.prompt)} tokens it read "
@@ -291,7 +301,7 @@ class OpenAIModel:
             return ""
         return f"{self._transport.who} takes no {' and no '.join(ignored)}: it samples at its own"
 
-    def _body(self, request: Request, found: Findings) -> dict[str, Any]:
+    def _build_body(self, request: Request, found: Findings) -> dict[str, Any]:
         """The request body: nothing in it that the probe did not find supported."""
         able = found.capabilities
         if request.images and not able.images:
@@ -303,9 +313,9 @@ class OpenAIModel:
                     f"{self._transport.who}: prompt and reply need about {needed} tokens, max_context is "
                     f"{self._max_context}; lower context_tokens or max_tokens"
                 )
-        return request_body(request, able, explicit=found.explicit)
+        return build_request_body(request, able, explicit=found.explicit)
 
-    async def _findings(self) -> Findings:
+    async def _find_out(self) -> Findings:
         return await self._prepared.get(self._prepare)
 
     async def _prepare(self) -> Findings:
@@ -316,7 +326,7 @@ class OpenAIModel:
             adapter = self.policy.adapter
             if refusal.status != 404 or adapter is None or not self._place.lasting:
                 raise
-            known = [card.id for card in (await self._offers()).data if card.parent]
+            known = [card.id for card in (await self._check_offers()).data if card.parent]
             raise ModelFailure(
                 f"{self._transport.who}: no directory and no adapter of the server is called {adapter!r}; "
                 f"the server has {', '.join(known) or 'none'}"
@@ -327,38 +337,38 @@ class OpenAIModel:
             self.policy.base,
             self._url,
             self._send,
-            self._offers,
+            self._check_offers,
             sampling=self.sampling,
             dialect=self._dialect,
             score=self._score if self._structured else None,
         )
 
-    async def _offers(self) -> ModelList:
+    async def _check_offers(self) -> ModelList:
         return await self._transport.look("/models", ModelList, retries=1)
 
-    async def _send(self, body: Body, seed: int = 0, caller: CallObserver = NOBODY) -> Completion:
+    async def _send(self, body: Body, seed: int = 0, caller: CallObserver = NO_OBSERVER) -> Completion:
         """Send a body as it is, with the user's own fields, which win over ours."""
         if "max_completion_tokens" in self._extra:
             body = {name: value for name, value in body.items() if name != "max_tokens"}
-        return await self._counted("/chat/completions", body | self._extra, Completion, seed, caller)
+        return await self._ask_counted("/chat/completions", body | self._extra, Completion, seed, caller)
 
-    def _failed(self, problem: str) -> None:
+    def _note_failure(self, problem: str) -> None:
         self.problem = problem
 
     async def _score(self, ids: Sequence[int]) -> Scoring:
         """Log-probabilities of token ids under the plain policy; the one token sampled on top is thrown away."""
         body = {"prompt": list(ids), "max_tokens": 1, "prompt_logprobs": 0}
-        return await self._counted("/completions", body, Scoring, seed=0)
+        return await self._ask_counted("/completions", body, Scoring, seed=0)
 
-    async def _counted(
-        self, path: str, body: dict[str, Any], schema: type[CountedT], seed: int, caller: CallObserver = NOBODY
+    async def _ask_counted(
+        self, path: str, body: dict[str, Any], schema: type[CountedT], seed: int, caller: CallObserver = NO_OBSERVER
     ) -> CountedT:
         """One call with its retries; its answer is counted, the probe's too, since they cost as much.
 
         A server that has started anew has lost its adapters: where the model is not found, it is loaded once more.
         """
-        if caller is NOBODY:
-            caller = replace(NOBODY, failed=self._failed)
+        if caller is NO_OBSERVER:
+            caller = replace(NO_OBSERVER, failed=self._note_failure)
         started = time.perf_counter()
         try:
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, caller)
@@ -368,16 +378,16 @@ class OpenAIModel:
             await self._place.load()
             again = replace(caller, begun=lambda: None)
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, again)
-        self.meter.answered(
+        self.meter.count_answer(
             latency_s=time.perf_counter() - started,
             prompt_tokens=answer.prompt_tokens,
             completion_tokens=answer.completion_tokens,
             computed_tokens=answer.computed_tokens,
-            cost_usd=self._cost(answer),
+            cost_usd=self._price(answer),
         )
         return answer
 
-    def _cost(self, answer: CountedAnswer) -> float | None:
+    def _price(self, answer: CountedAnswer) -> float | None:
         """In USD; None when a price or a count is not known."""
         per_prompt, per_completion = self._prices
         prompt, reply = answer.prompt_tokens, answer.completion_tokens

@@ -37,7 +37,7 @@ from urllib.parse import urlsplit
 
 from collab.errors import ModelFailure
 from collab.models.base import Capabilities
-from collab.models.completion import Completion, ModelList, Scoring, data_url, sampling_fields
+from collab.models.completion import Completion, ModelList, Scoring, build_sampling_fields, encode_data_url
 from collab.models.http import ServerRefusal
 from collab.types import Sampling
 
@@ -98,7 +98,7 @@ def _count(written: str) -> float:
     return value if math.isfinite(value) else 0.0
 
 
-def metrics_url(base_url: str) -> str:
+def build_metrics_url(base_url: str) -> str:
     """Where vLLM's metrics are: beside /v1, not below it."""
     return f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
 
@@ -121,11 +121,11 @@ _TOO_LONG = (
 """A prompt that does not fit is refused with the name of the reply's limit, which is not at fault."""
 
 
-def _renamed(old: str, new: str) -> Callable[[Body], Body]:
+def _rename_field(old: str, new: str) -> Callable[[Body], Body]:
     return lambda body: {new if name == old else name: value for name, value in body.items()}
 
 
-def _without(field: str) -> Callable[[Body], Body]:
+def _drop_field(field: str) -> Callable[[Body], Body]:
     return lambda body: {name: value for name, value in body.items() if name != field}
 
 
@@ -155,31 +155,31 @@ class DialectStep:
     """In a note: "{field}: {says} (the server's words)"."""
 
 
-def _left_out(field: str, named: str) -> DialectStep:
-    return DialectStep(field=field, change=_without(field), named=named, says="left out, refused")
+def _format_left_out(field: str, named: str) -> DialectStep:
+    return DialectStep(field=field, change=_drop_field(field), named=named, says="left out, refused")
 
 
-def _called(field: str, name: str, named: str) -> DialectStep:
-    return DialectStep(field=field, change=_renamed(field, name), named=named, says=f"called {name}")
+def _names_field(field: str, name: str, named: str) -> DialectStep:
+    return DialectStep(field=field, change=_rename_field(field, name), named=named, says=f"called {name}")
 
 
 STEPS = {
-    "max_completion_tokens": _called("max_tokens", "max_completion_tokens", r"max_(completion_)?tokens"),
-    "max_tokens": _called("max_completion_tokens", "max_tokens", r"max_completion_tokens"),
+    "max_completion_tokens": _names_field("max_tokens", "max_completion_tokens", r"max_(completion_)?tokens"),
+    "max_tokens": _names_field("max_completion_tokens", "max_tokens", r"max_completion_tokens"),
     "system": DialectStep(
         field="messages",
         change=merge_system,
         named=r"system|\broles?\b|alternate|developer instruction",
         says="the system text stands in the user's turn",
     ),
-    "random_seed": _called("seed", "random_seed", r"random_seed"),
-    "logprobs": _left_out("logprobs", r"log[ _-]?prob"),
-    "return_token_ids": _left_out("return_token_ids", r"token_ids"),
-    "seed": _left_out("seed", r"\bseed"),
-    "top_p": _left_out("top_p", r"top[_ -]?p\b"),
-    "temperature": _left_out("temperature", r"temperature"),
-    "stop": _left_out("stop", r"\bstop\b|stop[_ ]sequence"),
-    "structured_outputs": _left_out("structured_outputs", r"structured_outputs|guided|regex"),
+    "random_seed": _names_field("seed", "random_seed", r"random_seed"),
+    "logprobs": _format_left_out("logprobs", r"log[ _-]?prob"),
+    "return_token_ids": _format_left_out("return_token_ids", r"token_ids"),
+    "seed": _format_left_out("seed", r"\bseed"),
+    "top_p": _format_left_out("top_p", r"top[_ -]?p\b"),
+    "temperature": _format_left_out("temperature", r"temperature"),
+    "stop": _format_left_out("stop", r"\bstop\b|stop[_ ]sequence"),
+    "structured_outputs": _format_left_out("structured_outputs", r"structured_outputs|guided|regex"),
 }
 """The step that loses least comes first."""
 GUESSES = ("max_completion_tokens", "system", "top_p", "temperature", "stop")
@@ -230,7 +230,7 @@ class Dialect:
             try:
                 answer = await send(adapted)
             except ServerRefusal as refusal:
-                step = next_step(refusal, adapted, tried)
+                step = choose_next_step(refusal, adapted, tried)
                 if step is None:
                     first = first if first is not None and refusal.status in _TELLING else refusal
                     break
@@ -241,7 +241,7 @@ class Dialect:
                     self.learn(tried, first)
                 return answer
         if _is_about_fields(first):
-            possible = [step for step in guesses if step in possible_steps(self.adapt(body), tried)]
+            possible = [step for step in guesses if step in list_possible_steps(self.adapt(body), tried)]
             for steps in [[step] for step in possible] + ([possible] if len(possible) > 1 else []):
                 with contextlib.suppress(ServerRefusal):
                     answer = await send(self.adapt(body, steps))
@@ -250,7 +250,7 @@ class Dialect:
         raise first
 
 
-def next_step(refusal: ServerRefusal, body: Body, tried: Sequence[str] = ()) -> str | None:
+def choose_next_step(refusal: ServerRefusal, body: Body, tried: Sequence[str] = ()) -> str | None:
     """Return the step that a refusal asks for; None where it names nothing that can be left out.
 
     Args:
@@ -260,10 +260,10 @@ def next_step(refusal: ServerRefusal, body: Body, tried: Sequence[str] = ()) -> 
     words = refusal.words.lower()
     if refusal.status not in _TELLING or any(phrase in words for phrase in _TOO_LONG):
         return None
-    return next((name for name in possible_steps(body, tried) if re.search(STEPS[name].named, words)), None)
+    return next((name for name in list_possible_steps(body, tried) if re.search(STEPS[name].named, words)), None)
 
 
-def possible_steps(body: Body, tried: Sequence[str] = ()) -> list[str]:
+def list_possible_steps(body: Body, tried: Sequence[str] = ()) -> list[str]:
     """Return the steps that would change a body, but for those that were tried."""
     return [
         name for name, step in STEPS.items() if name not in tried and step.field in body and step.change(body) != body
@@ -358,7 +358,7 @@ async def probe_server(
     interview = _Interview(ask=ask, dialect=dialect, notes=[])
     offered = await interview.list_models(model, offers)
     explicit = _has_own_defaults(model, url, offered)
-    plain_body: Body = {"messages": _HELLO, **sampling_fields(sampling, explicit=explicit)}
+    plain_body: Body = {"messages": _HELLO, **build_sampling_fields(sampling, explicit=explicit)}
     plain = await dialect.ask(ask, plain_body, guesses=GUESSES)
     interview.plain = plain_body
     limit = "max_completion_tokens" if "max_completion_tokens" in dialect.adapt(plain_body) else "max_tokens"
@@ -368,7 +368,9 @@ async def probe_server(
         logprobs=await question("logprobs", {"logprobs": True}, lambda answer: bool(answer.scored)),
         structured=await question("response_format", {"response_format": _SCHEMA}, lambda answer: _fits(answer.text)),
         seed=await interview.seed(),
-        images=await question("images", {"messages": _picture_messages()}, lambda answer: _saw(answer, plain)),
+        images=await question(
+            "images", {"messages": _build_picture_messages()}, lambda answer: _check_picture_counted(answer, plain)
+        ),
         token_ids=await question("token ids", {"return_token_ids": True}, lambda answer: answer.has_ids),
         adapters=any(card.parent is not None for card in offered.data),
         counts_tokens=plain.prompt_tokens is not None and plain.completion_tokens is not None,
@@ -399,7 +401,7 @@ class _Interview:
         async def seen() -> bool:
             return judge(await self.ask(self.dialect.adapt(self.plain | fields)))
 
-        return await self._noted(name, seen)
+        return await self._note(name, seen)
 
     async def seed(self) -> bool:
         """Whether equal seeds draw equal replies, under either of the names that servers have for them."""
@@ -427,7 +429,7 @@ class _Interview:
         async def seen() -> bool:
             return (await score(_TWO_TOKENS)).of(_TWO_TOKENS[1:]) is not None
 
-        return await self._noted("scores", seen)
+        return await self._note("scores", seen)
 
     async def list_models(self, model: str, offers: Offers) -> ModelList:
         """What the server offers, for the notes; empty where it does not tell."""
@@ -438,7 +440,7 @@ class _Interview:
             self.notes.append(f"list of models: none within {_LIST_S:g} s")
             return ModelList()
         except ModelFailure as failure:
-            self.notes.append(f"list of models: {_why(failure)}")
+            self.notes.append(f"list of models: {_explain(failure)}")
             return ModelList()
         names = [card.id for card in offered.data if card.parent is not None]
         self.notes.append(f"adapters: {', '.join(names) or 'none listed'}")
@@ -448,20 +450,20 @@ class _Interview:
         self.notes.extend(f"context: {card.max_model_len} tokens" for card in cards if card.max_model_len is not None)
         return offered
 
-    async def _noted(self, name: str, seen: Callable[[], Awaitable[bool]]) -> bool:
+    async def _note(self, name: str, seen: Callable[[], Awaitable[bool]]) -> bool:
         try:
             found = await seen()
         except ModelFailure as failure:
             if not (isinstance(failure, ServerRefusal) and failure.status in _DEFINITE):
                 await self.ask(self.dialect.adapt(self.plain))  # if that is answered, the field was the trouble
             self.refused[name] = failure.words.lower() if isinstance(failure, ServerRefusal) else ""
-            self.notes.append(f"{name}: {_why(failure)}")
+            self.notes.append(f"{name}: {_explain(failure)}")
             return False
         self.notes.append(f"{name}: {'yes' if found else 'accepted and ignored'}")
         return found
 
 
-def _why(failure: ModelFailure) -> str:
+def _explain(failure: ModelFailure) -> str:
     return f"refused ({failure.status})" if isinstance(failure, ServerRefusal) else "no usable answer"
 
 
@@ -483,19 +485,19 @@ def _fits(text: str) -> bool:
     return isinstance(answer, dict) and isinstance(answer.get("ok"), bool)
 
 
-def _saw(answer: Completion, plain: Completion) -> bool:
+def _check_picture_counted(answer: Completion, plain: Completion) -> bool:
     """Whether a picture entered the prompt: some servers drop it and answer the rest. Without counts, believe them."""
     if answer.prompt_tokens is None or plain.prompt_tokens is None:
         return True
     return answer.prompt_tokens > plain.prompt_tokens
 
 
-def _picture_messages() -> list[dict[str, Any]]:
-    picture = {"type": "image_url", "image_url": {"url": data_url(small_picture())}}
+def _build_picture_messages() -> list[dict[str, Any]]:
+    picture = {"type": "image_url", "image_url": {"url": encode_data_url(make_small_picture())}}
     return [_SYSTEM, {"role": "user", "content": [picture, {"type": "text", "text": "Say hello."}]}]
 
 
-def small_picture() -> bytes:
+def make_small_picture() -> bytes:
     """A grey square as PNG, about a hundred bytes."""
     side = _PICTURE_SIDE
     header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)  # 8 bits per pixel, grey

@@ -72,9 +72,9 @@ class RehearsalModel:
         try:
             reply = Reply(text=self._speak(request))
         except ModelFailure:
-            self.meter.failed(latency_s=time.perf_counter() - started)
+            self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise
-        self.meter.answered(latency_s=time.perf_counter() - started, prompt_tokens=None, completion_tokens=None)
+        self.meter.count_answer(latency_s=time.perf_counter() - started, prompt_tokens=None, completion_tokens=None)
         return reply
 
     def _speak(self, request: Request) -> str:
@@ -84,11 +84,11 @@ class RehearsalModel:
             )
         privilege = request.privilege
         remaining = privilege.oracle()
-        right = _next_action(remaining, privilege.space)
+        right = _find_next_action(remaining, privilege.space)
         why = "the oracle's next action." if remaining is not None else "no way leads on from here."
         rng = random.Random(request.seed)
         if rng.random() < self.error_rate(request.sampling.temperature):
-            wrong = _mistake(right, privilege.space, privilege.observation, rng)
+            wrong = _draw_mistake(right, privilege.space, privilege.observation, rng)
             return write_reply("Rehearsal: a drawn mistake.", wrong, privilege.space)
         return write_reply(f"Rehearsal: {why}", right, privilege.space)
 
@@ -104,7 +104,7 @@ class RehearsalModel:
         """Nothing is held."""
 
 
-def success_ending(space: ActionSpace) -> Action:
+def make_success_action(space: ActionSpace) -> Action:
     """The action that says "done": status complete on a phone, finish on the web.
 
     Raises:
@@ -117,16 +117,16 @@ def success_ending(space: ActionSpace) -> Action:
     raise ModelFailure(f"rehearsal: the action space {space.name!r} has none of {', '.join(sorted(ENDINGS))}")
 
 
-def _next_action(remaining: tuple[Action, ...] | None, space: ActionSpace) -> Action:
+def _find_next_action(remaining: tuple[Action, ...] | None, space: ActionSpace) -> Action:
     """The solution's next action; the ending when nothing is left to do, or when no way leads on from here.
 
     An earlier mistake can be beyond repair (a deleted file, a sent message). That is a failed episode and not a broken
     one, so the rehearsal gives up as a person would: it ends the episode, and the environment judges.
     """
-    return remaining[0] if remaining else success_ending(space)
+    return remaining[0] if remaining else make_success_action(space)
 
 
-def _mistake(right: Action, space: ActionSpace, observation: Observation, rng: random.Random) -> Action:
+def _draw_mistake(right: Action, space: ActionSpace, observation: Observation, rng: random.Random) -> Action:
     """A random valid action other than `right`, compared in canonical form.
 
     Raises:

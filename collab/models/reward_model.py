@@ -30,12 +30,12 @@ import torch
 from torch import Tensor
 
 from collab.errors import ConfigError, MissingExtra, ModelFailure, boundary
-from collab.library import checkpoint
+from collab.library import resolve_checkpoint
 from collab.models.base import Capabilities
-from collab.models.checkpoint import device_of, dtype_of, out_of_memory, weights_digest
+from collab.models.checkpoint import choose_device, choose_dtype, hash_weights, is_out_of_memory
 from collab.models.local import check_files
 from collab.models.tokenizer import ChatTokenizer
-from collab.models.weights import check_vocabulary, context_of, load_model, read_config, text_config
+from collab.models.weights import check_vocabulary, get_text_config, load_model, read_config, read_context_length
 from collab.types import PolicyRef, Prompt
 
 LABELS = (1, 2)
@@ -74,12 +74,12 @@ class RewardModel:
         if max_batch < 1:
             raise ConfigError(f"reward model: max_batch {max_batch}; allowed: from 1")
         MissingExtra.unless("torch", "transformers", extra="train", purpose="a reward model")
-        self._folder = checkpoint(path)
+        self._folder = resolve_checkpoint(path)
         if not Path(self._folder).is_dir():
             raise ConfigError(f"{path}: no such model directory; name the one of a reward model")
         check_files(self._folder)
-        config = text_config(_checked(self._folder), path)
-        self.context = context_of(config)
+        config = get_text_config(_check_config(self._folder), path)
+        self.context = read_context_length(config)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
         self.chat = ChatTokenizer(self._folder)
         check_vocabulary(self.chat, config)
@@ -99,11 +99,13 @@ class RewardModel:
         if not endings:
             return []
         opening = self.chat.prompt_ids(prompt).ids
-        return await self._in_thread(functools.partial(self._compute, opening, [self._ids(one) for one in endings]))
+        return await self._run_in_thread(
+            functools.partial(self._compute, opening, [self._tokenize(one) for one in endings])
+        )
 
     def length(self, prompt: Prompt, endings: Sequence[str]) -> int:
         """Tokens of the longest sequence."""
-        return len(self.chat.prompt_ids(prompt)) + max((len(self._ids(one)) for one in endings), default=0)
+        return len(self.chat.prompt_ids(prompt)) + max((len(self._tokenize(one)) for one in endings), default=0)
 
     async def probe(self) -> Capabilities:
         """What it supports; loads the weights when that has not happened yet.
@@ -111,7 +113,7 @@ class RewardModel:
         Raises:
             ConfigError: they cannot be loaded, or lack the head.
         """
-        head = await self._in_thread(self._loaded)
+        head = await self._run_in_thread(self._load)
         kind = str(head.model.dtype).removeprefix("torch.")
         return Capabilities(
             seed=True,
@@ -123,8 +125,8 @@ class RewardModel:
 
     @functools.cached_property
     def weights(self) -> str:
-        """Digest of the weights, see `collab.models.checkpoint.weights_digest`."""
-        return weights_digest(Path(self._folder))
+        """Digest of the weights, see `collab.models.checkpoint.hash_weights`."""
+        return hash_weights(Path(self._folder))
 
     def count_tokens(self, text: str) -> int:
         """Exact length of a text as it stands in a prompt."""
@@ -140,11 +142,11 @@ class RewardModel:
 
     # ---------------------------------------------------------------------------------------------------- parts
 
-    def _ids(self, ending: str) -> tuple[int, ...]:
+    def _tokenize(self, ending: str) -> tuple[int, ...]:
         end = self.chat.turn_end
         return self.chat.encode_reply(ending) + (() if end is None else (end,))
 
-    async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+    async def _run_in_thread(self, work: Callable[[], ResultT]) -> ResultT:
         if self._closed:
             raise ModelFailure(f"{self.policy.base}: the model was closed")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -152,7 +154,7 @@ class RewardModel:
     def _compute(self, opening: tuple[int, ...], endings: list[tuple[int, ...]]) -> list[RewardScore]:
         """Runs in the thread."""
         with boundary(ModelFailure, f"reward model {self.policy.base}"):
-            head, started = self._loaded(), time.perf_counter()
+            head, started = self._load(), time.perf_counter()
             said = head.logits(opening, endings)
         seconds = (time.perf_counter() - started) / len(endings)
         return [
@@ -160,7 +162,7 @@ class RewardModel:
             for logits, ending in zip(said, endings, strict=True)
         ]
 
-    def _loaded(self) -> RewardHead:
+    def _load(self) -> RewardHead:
         """Runs in the thread; the weights are read at the first use."""
         if self._head is None:
             device, dtype, width = self._place
@@ -168,7 +170,7 @@ class RewardModel:
         return self._head
 
 
-def _checked(folder: str) -> Any:
+def _check_config(folder: str) -> Any:
     """The configuration of a reward model's directory; ConfigError where it is of something else."""
     config = read_config(folder)
     kinds = list(config.architectures or [])
@@ -199,8 +201,8 @@ class RewardHead:
     """
 
     def __init__(self, path: str, *, device: str, dtype: str, width: int) -> None:
-        self.device = device_of(device)
-        self.model: Any = _load(path, dtype_of(dtype, self.device)).to(self.device)
+        self.device = choose_device(device)
+        self.model: Any = _load(path, choose_dtype(dtype, self.device)).to(self.device)
         self._width = width
 
     @torch.inference_mode()
@@ -220,21 +222,21 @@ class RewardHead:
         while len(found) < len(endings):
             part = endings[len(found) : len(found) + self._width]
             try:
-                found += self._behind(keys, len(opening), part)
+                found += self._select_endings(keys, len(opening), part)
             except (RuntimeError, MemoryError) as error:
-                if self._width == 1 or not out_of_memory(error):
+                if self._width == 1 or not is_out_of_memory(error):
                     raise
                 self._width = (self._width + 1) // 2
         return found
 
-    def _behind(self, keys: Any, first: int, endings: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+    def _select_endings(self, keys: Any, first: int, endings: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         """The numbers of endings whose first token stands in place `first`."""
         rows, lengths = len(endings), torch.tensor([len(ending) for ending in endings], device=self.device)
         own = copy.deepcopy(keys)  # a pass adds its own keys
         own.batch_repeat_interleave(rows)
         every = torch.arange(rows, device=self.device)
         hidden: Tensor = self.model.base_model(
-            input_ids=_filled(endings, self.device),
+            input_ids=_pad(endings, self.device),
             position_ids=torch.arange(first, first + int(lengths.max()), device=self.device).expand(rows, -1),
             past_key_values=own,
             use_cache=True,
@@ -243,7 +245,7 @@ class RewardHead:
         return [tuple(row) for row in said]
 
 
-def _filled(endings: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+def _pad(endings: Sequence[Sequence[int]], device: torch.device) -> Tensor:
     """(rows, longest), filled up with token 0 behind each ending."""
     longest = max(map(len, endings))
     return torch.tensor([[*ending, *(0,) * (longest - len(ending))] for ending in endings], device=device)

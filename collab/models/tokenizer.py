@@ -42,7 +42,7 @@ from typing import Any
 import jinja2
 
 from collab.errors import ConfigError, MissingExtra
-from collab.prompts.sandbox import WRONG, Sandbox, one_line, render
+from collab.prompts.sandbox import WRONG, Sandbox, format_error, render
 from collab.types import Prompt, Segment
 from collab.utils.concurrency import doing
 
@@ -63,26 +63,26 @@ def estimate_prompt(prompt: Prompt) -> int:
 @lru_cache(maxsize=256)
 def estimate_tokens(text: str) -> int:
     """An estimate of the number of tokens; 0 for an empty text."""
-    return sum(_length(piece) for piece in _PIECES.findall(text))
+    return sum(_estimate_length(piece) for piece in _PIECES.findall(text))
 
 
-def _length(piece: str) -> int:
+def _estimate_length(piece: str) -> int:
     if piece.isascii():
         return -(-len(piece) // 4) if piece.isalpha() else 1
     size = len(piece.encode("utf-8", "surrogatepass"))
     return 1 if size == 2 else size - 1  # a three-byte character is two tokens at worst in most vocabularies
 
 
-def least_tokens(*texts: str) -> int:
+def estimate_least_tokens(*texts: str) -> int:
     """Return the fewest tokens that texts can have in a large vocabulary; an estimate that errs downwards.
 
     A word is at least a token, three digits are one, two characters of a dense script nearly one; a run of marks may
     half belong to its neighbours.
     """
-    return math.floor(sum(_least_length(piece) for text in texts for piece in _LEAST_PIECES.finditer(text)))
+    return math.floor(sum(_estimate_least_length(piece) for text in texts for piece in _LEAST_PIECES.finditer(text)))
 
 
-def _least_length(piece: re.Match[str]) -> float:
+def _estimate_least_length(piece: re.Match[str]) -> float:
     match piece.lastgroup:
         case "run":
             return 1 if piece[0].isalpha() else -(-len(piece[0]) // 3)
@@ -120,7 +120,7 @@ class InnerText:
         if not tokenizer.is_fast:
             return None
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
-        bare = {**rules, **{name: _without_space(rules.get(name)) for name in ("normalizer", "pre_tokenizer")}}
+        bare = {**rules, **{name: _strip_space_prefix(rules.get(name)) for name in ("normalizer", "pre_tokenizer")}}
         return None if bare == rules else cls(tokenizer, json.dumps(bare))
 
     def data(self, text: str) -> tuple[int, ...]:
@@ -134,10 +134,12 @@ class InnerText:
             head: of the template; its control tokens count.
             shared: data that follows it.
         """
-        last = self._last(head)
+        last = self._find_last_control(head)
         if last is None:
-            return self._template(head) + self.data(shared) if head else self._first(shared)
-        return self._template(head[: last.end()]) + self._behind_added(last.group(), head[last.end() :] + shared)
+            return self._render_template(head) + self.data(shared) if head else self._encode_first(shared)
+        return self._render_template(head[: last.end()]) + self._encode_behind_added(
+            last.group(), head[last.end() :] + shared
+        )
 
     def closing(self, tail: str) -> tuple[int, ...]:
         """Return the ids of what the template writes behind the user's text."""
@@ -147,7 +149,7 @@ class InnerText:
         plain = tail[: first.start()]
         if self._added[first.group()].lstrip:
             plain = plain.rstrip()
-        return self.data(plain) + self._template(tail[first.start() :])
+        return self.data(plain) + self._render_template(tail[first.start() :])
 
     def behind(self, tail: str, text: str) -> tuple[int, ...]:
         """Return the ids of a text as it follows the end of a prompt.
@@ -156,41 +158,41 @@ class InnerText:
             tail: what the template writes behind the user's text.
             text: data.
         """
-        last = self._last(tail)
+        last = self._find_last_control(tail)
         if last is None:
             return self.data(text)
         rest = tail[last.end() :]
         if rest and not (rest.isspace() and self._added[last.group()].rstrip):
             return self.data(text)
-        return self._behind_added(last.group(), text)
+        return self._encode_behind_added(last.group(), text)
 
-    def _last(self, text: str) -> re.Match[str] | None:
+    def _find_last_control(self, text: str) -> re.Match[str] | None:
         """The last control token in a text of the template."""
         return next(iter([*self._found.finditer(text)][-1:]), None)
 
-    def _behind_added(self, token: str, text: str) -> tuple[int, ...]:
+    def _encode_behind_added(self, token: str, text: str) -> tuple[int, ...]:
         if self._added[token].rstrip:
             text = text.lstrip()
-        return self._first(text) if self._spaced and text else self.data(text)
+        return self._encode_first(text) if self._spaced and text else self.data(text)
 
-    def _first(self, text: str) -> tuple[int, ...]:
+    def _encode_first(self, text: str) -> tuple[int, ...]:
         """Ids of data with the space before it."""
         ids = self._whole.encode(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
         return tuple(ids)
 
-    def _template(self, text: str) -> tuple[int, ...]:
+    def _render_template(self, text: str) -> tuple[int, ...]:
         return tuple(self._whole.encode(text, add_special_tokens=False, split_special_tokens=False))
 
     def _puts_space_behind_added(self) -> bool:
         """Whether a text behind a control token is read as one that begins; some do so at the very beginning only."""
         for content, token in self._added.items():
             if token.special and not token.rstrip:
-                behind = self._template(content + "a")[1:]
+                behind = self._render_template(content + "a")[1:]
                 return behind != self.data("a")
-        return bool(self._added) and self._template(next(iter(self._added)) + "a")[1:] != self.data("a")
+        return bool(self._added) and self._render_template(next(iter(self._added)) + "a")[1:] != self.data("a")
 
 
-def _without_space(rule: Any) -> Any:
+def _strip_space_prefix(rule: Any) -> Any:
     """A normalizer or pre-tokenizer without what it puts before a text; None where nothing is left."""
     if not isinstance(rule, dict):
         return rule
@@ -203,7 +205,7 @@ def _without_space(rule: Any) -> Any:
         return {**rule, "add_prefix_space": False}
     for name in ("normalizers", "pretokenizers"):
         if kind == "Sequence" and name in rule:
-            return {**rule, name: [part for part in map(_without_space, rule[name]) if part is not None]}
+            return {**rule, name: [part for part in map(_strip_space_prefix, rule[name]) if part is not None]}
     return rule
 
 
@@ -279,12 +281,12 @@ class ChatTokenizer:
             from transformers import AutoTokenizer
 
         try:
-            with quiet_transformers():
+            with silence_transformers():
                 self._tokenizer: Any = AutoTokenizer.from_pretrained(
                     path, local_files_only=not download, trust_remote_code=False
                 )
         except Exception as error:  # the libraries that read tokenizers have errors of their own
-            raise _unreadable(path, download, error) from error
+            raise _make_unreadable_error(path, download, error) from error
         if not self._tokenizer.chat_template:
             raise ConfigError(
                 f"{path}: the tokenizer has no chat template; use a checkpoint made for chat, "
@@ -292,10 +294,10 @@ class ChatTokenizer:
             )
         self.path = path
         self.download = download
-        self._noon = datetime.datetime.combine(date or today(), datetime.time(12))
-        self._template = dict(template or {})
+        self._noon = datetime.datetime.combine(date or get_prompt_date(), datetime.time(12))
+        self._render_template = dict(template or {})
         self._check_variables()
-        self.fingerprint = _fingerprint(self._tokenizer)
+        self.fingerprint = _hash_tokenizer(self._tokenizer)
         """Equal for tokenizers that give equal ids; stored with every id list."""
         added = self._tokenizer.added_tokens_decoder
         self.control = frozenset(id for id, token in added.items() if token.special)
@@ -328,14 +330,14 @@ class ChatTokenizer:
         head, tail = self._frame(prompt.system, 0 if places is None else len(places.counts))
         if places is not None:
             tail += places.closing
-            opening = self._spread(self._encode_template(head), places) + self._encode_data(prompt.shared)
+            opening = self._expand_pictures(self._encode_template(head), places) + self._encode_data(prompt.shared)
         elif self._inner is not None:
             opening = self._inner.opening(head, prompt.shared)
         else:
             opening = self._encode_template(head) + self._encode_data(prompt.shared)
-        return PromptIds(pieces=(opening, *map(self._segment, prompt.segments), self._encode_tail(tail)))
+        return PromptIds(pieces=(opening, *map(self._encode_segment, prompt.segments), self._encode_tail(tail)))
 
-    def tokens_from(self, id: int) -> list[tuple[int, str]]:
+    def list_tokens_from(self, id: int) -> list[tuple[int, str]]:
         """Return the tokens of this id and above, as (id, text), in order."""
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
         return sorted((number, token) for token, number in vocabulary.items() if number >= id)
@@ -357,14 +359,14 @@ class ChatTokenizer:
 
     # -------------------------------------------------------------------------------------------------- helpers
 
-    def _segment(self, segment: Segment) -> tuple[int, ...]:
+    def _encode_segment(self, segment: Segment) -> tuple[int, ...]:
         """A message stands in the tokens it was generated in, unless they are foreign or would act as control."""
         if segment.tokens is not None and segment.tokenizer == self.fingerprint:
             if self.control.isdisjoint(segment.tokens):
                 return segment.tokens
         return self._encode_data(segment.text)
 
-    def _spread(self, opening: tuple[int, ...], places: Places) -> tuple[int, ...]:
+    def _expand_pictures(self, opening: tuple[int, ...], places: Places) -> tuple[int, ...]:
         """The opening with as many tokens for each picture as it takes."""
         found = [index for index, token in enumerate(opening) if token == places.token]
         if len(found) != len(places.counts):
@@ -390,7 +392,7 @@ class ChatTokenizer:
 
     def _render_frame(self, system: str, pictures: int = 0) -> tuple[str, str]:
         """What stands before and after the user's text; the system text goes there when the template has no place."""
-        user = {"role": "user", "content": _content(_MARKER, pictures)}
+        user = {"role": "user", "content": _format_content(_MARKER, pictures)}
         if system:
             try:
                 text = self._render([{"role": "system", "content": system}, user])
@@ -398,19 +400,19 @@ class ChatTokenizer:
                     return self._split(text)
             except (jinja2.TemplateError, ValueError, TypeError):
                 pass  # the template refuses the role; if it refuses the other form too, that one says why
-            user = {"role": "user", "content": _content(f"{system}\n\n{_MARKER}", pictures)}
+            user = {"role": "user", "content": _format_content(f"{system}\n\n{_MARKER}", pictures)}
         try:
             return self._split(self._render([user]))
         except (jinja2.TemplateError, ValueError, TypeError) as error:
             use = "has no place for pictures" if pictures else "cannot be used"
-            raise ConfigError(f"{self.path}: the chat template {use}: {first_line(error)}") from None
+            raise ConfigError(f"{self.path}: the chat template {use}: {take_first_line(error)}") from None
 
     def _reply_closing(self) -> int | None:
         """The control token that the template closes a reply with; None when it uses none."""
-        closing = self._encode_template(self._after_reply())
+        closing = self._encode_template(self._encode_after_reply())
         return closing[0] if closing and closing[0] in self.control else None
 
-    def _after_reply(self) -> str:
+    def _encode_after_reply(self) -> str:
         user = {"role": "user", "content": "Hello."}
         try:
             text = self._render([user, {"role": "assistant", "content": _MARKER}], opening=False)
@@ -422,7 +424,7 @@ class ChatTokenizer:
         self, messages: list[dict[str, Any]], opening: bool = True, over: Mapping[str, Any] | None = None
     ) -> str:
         template = self._dated_template
-        variables = {**self._template, **(over or {})}
+        variables = {**self._render_template, **(over or {})}
         told = {"messages": messages, "add_generation_prompt": opening, **self._tokenizer.special_tokens_map}
         _check_template(template or self._tokenizer.get_chat_template(), told | variables)
         text: str = self._tokenizer.apply_chat_template(
@@ -438,11 +440,11 @@ class ChatTokenizer:
     def _dated_template(self) -> str | None:
         """The chat template with a clock of its own, as transformers' tells the moment; None where it asks for none."""
         own: str = self._tokenizer.get_chat_template()
-        return _clock(self._noon) + own if _CLOCK in own else None
+        return _make_clock(self._noon) + own if _CLOCK in own else None
 
     def _check_variables(self) -> None:
         taken = inspect.signature(self._tokenizer.apply_chat_template).parameters.keys() - {"kwargs"}
-        odd = sorted({str(name) for name in self._template} & (taken | {"messages", _CLOCK}))
+        odd = sorted({str(name) for name in self._render_template} & (taken | {"messages", _CLOCK}))
         if odd:
             raise ConfigError(
                 f"{self.path}: chat_template_kwargs: {odd[0]!r} is no variable of a chat template; name those that it "
@@ -455,17 +457,17 @@ class ChatTokenizer:
         Returns:
             Spaces that the template puts before a reply; and what else differs and what to do, None for nothing.
         """
-        opened, written = self._openings({})
+        opened, written = self._find_openings({})
         if not (opened + written).strip():
             return "" if opened else written, None
-        better = next((over for over in _NO_THOUGHT if not "".join(self._openings(over)).strip()), None)
+        better = next((over for over in _NO_THOUGHT if not "".join(self._find_openings(over)).strip()), None)
         advice = "" if better is None else f", e.g. {json.dumps(better)}"
         return "", (
             f"the chat template opens a reply with {opened!r} and writes a finished one with {written!r} before it: "
             f"replies are played and trained where the model does not expect them; set chat_template_kwargs{advice}"
         )
 
-    def _openings(self, over: Mapping[str, Any]) -> tuple[str, str]:
+    def _find_openings(self, over: Mapping[str, Any]) -> tuple[str, str]:
         """What stands before a reply that is opened, and before a finished one, from where the two differ.
 
         Both are empty for a template without replies.
@@ -495,23 +497,23 @@ class ChatTokenizer:
 
 
 @cache
-def today() -> datetime.date:
+def get_prompt_date() -> datetime.date:
     """Return the date that this process tells: one for all that it begins, also past midnight."""
     return datetime.date.today()
 
 
-def _clock(now: datetime.datetime) -> str:
+def _make_clock(now: datetime.datetime) -> str:
     """Return a piece of template that writes nothing and makes `strftime_now` tell this moment."""
     told = "".join(f"|replace({one!r}, {now.strftime(one)!r})" for one in _DIRECTIVES.split())
     return f"{{% macro {_CLOCK}(format) %}}{{{{ format{told}|replace('%%', '%') }}}}{{% endmacro %}}{{{{ '' }}}}"
 
 
-def tells_date(path: str) -> bool:
-    """Whether a checkpoint's chat template reads the date; arguments as of `stands_in_template`."""
-    return stands_in_template(path, _CLOCK.encode())
+def reads_date(path: str) -> bool:
+    """Whether a checkpoint's chat template reads the date; arguments as of `is_in_template`."""
+    return is_in_template(path, _CLOCK.encode())
 
 
-def stands_in_template(path: str, text: bytes) -> bool:
+def is_in_template(path: str, text: bytes) -> bool:
     """Whether a text stands in a file that may hold a checkpoint's chat template; nothing is loaded.
 
     Args:
@@ -536,29 +538,29 @@ def _check_template(template: str, told: dict[str, Any]) -> None:
     A checkpoint may come from anywhere, and the sandbox of transformers ends no loop.
     """
     try:
-        render(_bounded(template), **told)
+        render(_bound_template(template), **told)
     except jinja2.TemplateError:
         raise
     except WRONG as error:
-        raise jinja2.TemplateRuntimeError(one_line(error)) from None
+        raise jinja2.TemplateRuntimeError(format_error(error)) from None
 
 
 @lru_cache(maxsize=8)
-def _bounded(template: str) -> jinja2.Template:
+def _bound_template(template: str) -> jinja2.Template:
     """The template where the same filters and tags mean the same as in transformers."""
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     return Sandbox.like(_compile_jinja_template("").environment).from_string(template)
 
 
-def _content(text: str, pictures: int) -> str | list[dict[str, str]]:
+def _format_content(text: str, pictures: int) -> str | list[dict[str, str]]:
     """A turn as templates take it: plain text, or parts when it holds pictures."""
     if not pictures:
         return text
     return [*({"type": "image"} for _ in range(pictures)), {"type": "text", "text": text}]
 
 
-def _fingerprint(tokenizer: Any) -> str:
+def _hash_tokenizer(tokenizer: Any) -> str:
     """SHA-256 over everything that decides ids: vocabulary, merges and rules, without padding and truncation."""
     if tokenizer.is_fast:
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -568,7 +570,7 @@ def _fingerprint(tokenizer: Any) -> str:
     return hashlib.sha256(json.dumps(rules, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def first_line(error: BaseException) -> str:
+def take_first_line(error: BaseException) -> str:
     """Return the first line of what an error says; its type where it says nothing."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     if isinstance(error, KeyError):
@@ -579,7 +581,7 @@ def first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
+def silence_transformers() -> Iterator[None]:
     """Keep transformers from drawing progress bars and printing warnings: what matters is told in an error."""
     from transformers.utils import logging
 
@@ -594,7 +596,7 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def code_refusal(named: str, error: BaseException) -> ConfigError | None:
+def make_code_error(named: str, error: BaseException) -> ConfigError | None:
     """Return the error for a checkpoint that could only be read by running the Python beside it; None for another one.
 
     Args:
@@ -609,11 +611,13 @@ def code_refusal(named: str, error: BaseException) -> ConfigError | None:
     )
 
 
-def _unreadable(path: str, download: bool, error: Exception) -> ConfigError:
+def _make_unreadable_error(path: str, download: bool, error: Exception) -> ConfigError:
     """Return the error for a tokenizer that cannot be loaded."""
     if not download and not Path(path).is_dir():
         return ConfigError(
             f"{path}: no such directory, and no model of that name in this machine's cache; "
             "name yours with --set 'agents.*.options.path=DIR', or set download: true to fetch it from the model hub"
         )
-    return code_refusal(path, error) or ConfigError(f"{path}: the tokenizer cannot be loaded: {first_line(error)}")
+    return make_code_error(path, error) or ConfigError(
+        f"{path}: the tokenizer cannot be loaded: {take_first_line(error)}"
+    )

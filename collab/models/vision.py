@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.tokenizer import ChatTokenizer, Places, code_refusal, first_line
+from collab.models.tokenizer import ChatTokenizer, Places, make_code_error, take_first_line
 
 GRID_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
 """Model types that give each picture as many tokens as its size asks for, at positions in a plane (M-RoPE)."""
@@ -67,7 +67,7 @@ class PictureReader:
         """How pictures that were read stand in a prompt; None for none."""
         if not pictures:
             return None
-        config, _ = self._parts()
+        config, _ = self._split_tokens()
         counts = tuple(picture.tokens for picture in pictures)
         if config.model_type in PREFIX_FAMILIES:
             start = self._chat.start
@@ -78,15 +78,15 @@ class PictureReader:
     def _read(self, image: bytes) -> Picture:
         from PIL import Image, UnidentifiedImageError
 
-        config, processor = self._parts()
+        config, processor = self._split_tokens()
         try:
             with Image.open(io.BytesIO(image)) as opened:
                 inputs = dict(processor(images=[opened.convert("RGB")], return_tensors="pt"))
         except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
             raise ModelFailure(f"{self._chat.path}: a picture of {len(image)} bytes cannot be read: {error}") from None
-        return Picture(tokens=_tokens(config, inputs), inputs=inputs)
+        return Picture(tokens=_count_tokens(config, inputs), inputs=inputs)
 
-    def _parts(self) -> tuple[Any, Any]:
+    def _split_tokens(self) -> tuple[Any, Any]:
         if self._opened is None:
             self._opened = self._open()
         return self._opened
@@ -107,13 +107,13 @@ class PictureReader:
             options = {"local_files_only": local, "trust_remote_code": False, "backend": "pil"}
             return config, AutoImageProcessor.from_pretrained(path, **options)
         except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-            raise code_refusal(path, error) or ConfigError(
-                f"{path}: the image processor cannot be loaded: {first_line(error)}; a model that sees has a "
+            raise make_code_error(path, error) or ConfigError(
+                f"{path}: the image processor cannot be loaded: {take_first_line(error)}; a model that sees has a "
                 "preprocessor_config.json beside its weights"
             ) from None
 
 
-def _tokens(config: Any, inputs: Mapping[str, Any]) -> int:
+def _count_tokens(config: Any, inputs: Mapping[str, Any]) -> int:
     vision = config.vision_config
     if config.model_type in GRID_FAMILIES:
         return int(inputs["image_grid_thw"].prod()) // int(vision.spatial_merge_size) ** 2

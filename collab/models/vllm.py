@@ -95,7 +95,7 @@ def check_fit(folder: Path, base: str) -> None:
         config = json.loads((Path(base) / "config.json").read_text(encoding="utf-8"))
         config = config.get("text_config") or config
         width, layers = int(config["hidden_size"]), config.get("num_hidden_layers")
-        shapes = _shapes(folder / WEIGHTS[0])
+        shapes = _read_shapes(folder / WEIGHTS[0])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
         raise ConfigError(f"adapter {folder} or its base {base} cannot be read") from None
     found = {
@@ -111,14 +111,14 @@ def check_fit(folder: Path, base: str) -> None:
         raise ConfigError(f"adapter {folder} is for a model of at least {deepest + 1} layers, {base} has {layers}")
 
 
-def served_name(folder: Path, version: int) -> str:
+def build_served_name(folder: Path, version: int) -> str:
     """The name under which a server gets an adapter: whose it is, version of the policy and digest of the weights."""
     digest = hashlib.sha256()
     for name in (CONFIG, *WEIGHTS):
         if (folder / name).is_file():
             with (folder / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
-    return f"{_called(folder)}-v{version}-{digest.hexdigest()[:12]}"
+    return f"{_describe_adapter(folder)}-v{version}-{digest.hexdigest()[:12]}"
 
 
 class AdapterPlace:
@@ -161,12 +161,12 @@ class AdapterPlace:
         if self._folder is None:
             self._name = self._policy.adapter  # a name that the server does not know is refused with the first call
             return
-        name = await asyncio.to_thread(served_name, self._folder, self._policy.version)
+        name = await asyncio.to_thread(build_served_name, self._folder, self._policy.version)
         try:
             await self._transport.command("/load_lora_adapter", {"lora_name": name, "lora_path": str(self._folder)})
         except ServerRefusal as refusal:
             if "already been loaded" not in str(refusal):
-                raise ModelFailure(_explained(refusal, self._folder)) from None
+                raise ModelFailure(_explain_refusal(refusal, self._folder)) from None
         else:
             self._own = True
         self._name = name
@@ -181,7 +181,7 @@ class AdapterPlace:
                 await self._transport.command("/unload_lora_adapter", {"lora_name": self._name}, retries=0)
 
 
-def _called(folder: Path) -> str:
+def _describe_adapter(folder: Path) -> str:
     """Of what a training left run, epoch and agent, as `marl-epoch3-ada`; of other adapters their directory."""
     found = _TRAINED.search(folder.as_posix())
     if found is None:
@@ -189,7 +189,7 @@ def _called(folder: Path) -> str:
     return "-".join(filter(None, (found["run"], f"epoch{found['epoch']}", found["agent"])))
 
 
-def _shapes(file: Path) -> dict[str, list[int]]:
+def _read_shapes(file: Path) -> dict[str, list[int]]:
     """Name → shape of the tensors in a safetensors file: its head says, the weights are not read."""
     with file.open("rb") as opened:
         (length,) = struct.unpack("<Q", opened.read(8))
@@ -199,7 +199,7 @@ def _shapes(file: Path) -> dict[str, list[int]]:
     return {name: entry["shape"] for name, entry in head.items() if name != "__metadata__"}
 
 
-def _explained(refusal: ServerRefusal, folder: Path) -> str:
+def _explain_refusal(refusal: ServerRefusal, folder: Path) -> str:
     """What the server said about an adapter that it did not load, and what to do."""
     said = str(refusal)
     if refusal.status in (404, 405) and "No adapter found" not in said:
@@ -270,7 +270,7 @@ class Launch:
         if self.max_model_len is not None:
             words += ["--max-model-len", str(self.max_model_len)]
         if self.has_lora:
-            rank = largest_rank([folder for _, folder in self.adapters], self.lora_rank)
+            rank = choose_largest_rank([folder for _, folder in self.adapters], self.lora_rank)
             together = max(LEAST_ADAPTERS, len(self.adapters))
             words += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", str(together)]
         if self.adapters:
@@ -349,7 +349,7 @@ def read_adapters(values: Sequence[str]) -> tuple[tuple[str, Path], ...]:
     return tuple(adapters.items())
 
 
-def largest_rank(adapters: Sequence[Path], asked: int | None) -> int:
+def choose_largest_rank(adapters: Sequence[Path], asked: int | None) -> int:
     """The rank to start vLLM for: what was asked for or what the adapters need, rounded up to one it knows.
 
     Raises:
@@ -442,33 +442,35 @@ class ServerProcess:
     ) -> None:
         await self.stop()
 
-    async def healthy(self, url: str, limit_s: float) -> None:
+    async def wait_healthy(self, url: str, limit_s: float) -> None:
         """Wait until it answers there.
 
         Raises:
             ModelFailure: it ended first, or did not answer in time.
         """
         deadline = time.monotonic() + limit_s
-        while not await _answers(url):
+        while not await _is_answering(url):
             if self._running.returncode is not None:
-                raise await self.obituary()
+                raise await self.make_exit_error()
             if time.monotonic() > deadline:
-                raise ModelFailure(f"the server was not healthy within {limit_s:g} s; it said last: {self._said()}")
+                raise ModelFailure(
+                    f"the server was not healthy within {limit_s:g} s; it said last: {self._quote_log()}"
+                )
             await asyncio.sleep(_POLL_S)
 
-    async def ended(self) -> int:
+    async def wait_ended(self) -> int:
         """Wait until it ends by itself: its exit code, or minus the signal that killed it."""
         while (code := self._running.returncode) is None:  # wait() would also wait for whoever holds its output open
             await asyncio.sleep(_POLL_S)
         return code
 
-    async def obituary(self) -> ModelFailure:
+    async def make_exit_error(self) -> ModelFailure:
         """The error that tells how it ended."""
-        code = await self.ended()
+        code = await self.wait_ended()
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=1.0)  # its children may hold the pipe open
         how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-        return ModelFailure(f"the server ended with {how}; it said last: {self._said()}")
+        return ModelFailure(f"the server ended with {how}; it said last: {self._quote_log()}")
 
     async def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Ask it to end, and make it after half a minute. Nothing happens when it has ended."""
@@ -477,7 +479,7 @@ class ServerProcess:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(how)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.ended(), _PATIENCE_S)
+                await asyncio.wait_for(self.wait_ended(), _PATIENCE_S)
         self.kill()
         await process.wait()
         if self._reading is not None:
@@ -505,13 +507,13 @@ class ServerProcess:
                 self._errors.append(text)
             self._told(text)
 
-    def _said(self) -> str:
+    def _quote_log(self) -> str:
         """The last errors, or else the last lines."""
         lines = [line.strip()[:_LONGEST_QUOTE] for line in self._errors or self._last]
         return " | ".join(lines) or "nothing"
 
 
-async def _answers(url: str) -> bool:
+async def _is_answering(url: str) -> bool:
     """Whether something answers with 200 there; no thread is left waiting for an answer that never ends."""
     parts = urlsplit(url)
     question = f"GET {parts.path or '/'} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n"

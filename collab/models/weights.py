@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from collab.errors import CollabError, ConfigError
-from collab.models.tokenizer import ChatTokenizer, code_refusal, first_line, quiet_transformers
+from collab.models.tokenizer import ChatTokenizer, make_code_error, silence_transformers, take_first_line
 from collab.models.vision import FAMILIES
 
 OutputHead = Literal["words", "scores"]
@@ -57,13 +57,13 @@ class readable:
         self._what = what
 
     def __enter__(self) -> None:
-        self._quiet = quiet_transformers()
+        self._quiet = silence_transformers()
         self._quiet.__enter__()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._quiet.__exit__(None, None, None)
         if isinstance(error, Exception) and not isinstance(error, CollabError | MemoryError):
-            raise ConfigError(f"{self._what}: the weights cannot be loaded: {first_line(error)}") from None
+            raise ConfigError(f"{self._what}: the weights cannot be loaded: {take_first_line(error)}") from None
 
 
 def read_config(path: str | Path, *, local: bool = True, named: str | None = None) -> Any:
@@ -81,15 +81,15 @@ def read_config(path: str | Path, *, local: bool = True, named: str | None = Non
 
     named = str(path) if named is None else named
     try:
-        with quiet_transformers():
+        with silence_transformers():
             return AutoConfig.from_pretrained(path, local_files_only=local, trust_remote_code=False)
     except Exception as error:
-        raise code_refusal(named, error) or ConfigError(
-            f"{named}: config.json cannot be used: {first_line(error)}"
+        raise make_code_error(named, error) or ConfigError(
+            f"{named}: config.json cannot be used: {take_first_line(error)}"
         ) from error
 
 
-def text_config(config: Any, named: str) -> Any:
+def get_text_config(config: Any, named: str) -> Any:
     """Return the part of a configuration that is about text.
 
     Raises:
@@ -99,11 +99,11 @@ def text_config(config: Any, named: str) -> Any:
         return config.get_text_config()
     except Exception as error:
         raise ConfigError(
-            f"{named}: models of type {config.model_type} are no language models here: {first_line(error)}"
+            f"{named}: models of type {config.model_type} are no language models here: {take_first_line(error)}"
         ) from error
 
 
-def setting(config: Any, *names: str) -> Any:
+def find_setting(config: Any, *names: str) -> Any:
     """Return the first of these settings that has one value for the whole model; None where there is none."""
     for name in names:
         try:
@@ -115,9 +115,9 @@ def setting(config: Any, *names: str) -> Any:
     return None
 
 
-def context_of(config: Any) -> int:
+def read_context_length(config: Any) -> int:
     """Return the longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
-    found = setting(config, *_LENGTHS)
+    found = find_setting(config, *_LENGTHS)
     return int(found) if isinstance(found, int | float) and found > 0 else sys.maxsize
 
 
@@ -131,10 +131,10 @@ def check_vocabulary(chat: ChatTokenizer, config: Any, named: str | None = None)
     Raises:
         ConfigError: with both numbers, and the tokens that are too many.
     """
-    size = setting(config, "vocab_size")
+    size = find_setting(config, "vocab_size")
     if not isinstance(size, int) or chat.size <= size:
         return
-    beyond = chat.tokens_from(size)
+    beyond = chat.list_tokens_from(size)
     shown = ", ".join(f"{token!r} ({id})" for id, token in beyond[:3]) + (", …" if len(beyond) > 3 else "")
     raise ConfigError(
         f"{named or chat.path}: the tokenizer has {chat.size} tokens, the model {size}; the tokenizer belongs to "
@@ -168,13 +168,13 @@ def check_weights(path: str | Path, *, head: OutputHead = "words", named: str | 
     Raises:
         ConfigError: as `load_model`.
     """
-    if quantised(read_config(path, named=named)) is None:
+    if read_quantisation(read_config(path, named=named)) is None:
         _load(path, head, True, named, device_map="meta")
 
 
-def quantised(config: Any) -> str | None:
+def read_quantisation(config: Any) -> str | None:
     """Return how a checkpoint's weights are quantised ("gptq", "mxfp4" …); None for plain weights."""
-    found = setting(config, "quantization_config")
+    found = find_setting(config, "quantization_config")
     if found is None:
         return None
     method = found.get("quant_method") if isinstance(found, dict) else getattr(found, "quant_method", None)
@@ -205,7 +205,7 @@ def _load(path: str | Path, head: OutputHead, local: bool, named: str | None, **
                 **options,
             )
     except ConfigError as error:
-        how = quantised(config)
+        how = read_quantisation(config)
         if how is None:
             raise
         raise ConfigError(
@@ -244,7 +244,9 @@ def check_shards(folder: Path, named: str) -> None:
         files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         absent = [name for name in files if not (folder / name).is_file()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{index}: cannot be read: {first_line(error)}; copy the whole checkpoint again") from None
+        raise ConfigError(
+            f"{index}: cannot be read: {take_first_line(error)}; copy the whole checkpoint again"
+        ) from None
     if absent:
         raise ConfigError(
             f"{named}: {_INDEX} names {len(files)} files, of which {len(absent)} are not there: "
@@ -260,20 +262,20 @@ def _check_names(model: Any, found: dict[str, Any], named: str) -> None:
     wanted = set(model.state_dict())
     if missing:
         some = f"{len(missing)} of {len(wanted)} are missing, for example {missing[0]}"
-        raise ConfigError(f"{what} {some}; {_advice(missing, extra)}")
+        raise ConfigError(f"{what} {some}; {_advise(missing, extra)}")
     if odd:
         name, there, needed = odd[0]
         shapes = f"{len(odd)} have another shape, for example {name}: {list(there)}, config.json says {list(needed)}"
         raise ConfigError(f"{what} {shapes}; take the config.json that belongs to these weights")
-    own = [name for name in extra if _belongs(name, model, wanted)]
+    own = [name for name in extra if _is_own_weight(name, model, wanted)]
     if own:
         raise ConfigError(
             f"{named}: {len(own)} of its weights have no place in {type(model).__name__} as config.json describes it, "
-            f"for example {own[0]}; {_advice([], own)}"
+            f"for example {own[0]}; {_advise([], own)}"
         )
 
 
-def _belongs(name: str, model: Any, wanted: set[str]) -> bool:
+def _is_own_weight(name: str, model: Any, wanted: set[str]) -> bool:
     """Whether an unknown weight is one of the language model's own parts and not of a part beside it."""
     parts = name.split(".")
     if any(".".join(parts[start:]) in wanted for start in range(1, len(parts))):
@@ -291,7 +293,7 @@ def _belongs(name: str, model: Any, wanted: set[str]) -> bool:
     return ".".join(parts[:depth]) not in beside
 
 
-def _advice(missing: Iterable[str], extra: list[str]) -> str:
+def _advise(missing: Iterable[str], extra: list[str]) -> str:
     """What to do, by what the names that are there look like."""
     for wrapper, program in _WRAPPERS.items():
         wrapped = [name for name in extra if wrapper in name and (wrapper != "module." or name.startswith(wrapper))]

@@ -46,15 +46,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol, get_args
 
-from collab.agents.agent import prefix_limit
+from collab.agents.agent import compute_prefix_limit
 from collab.config import Budget
 from collab.errors import ConfigError, RunError, UnknownName
-from collab.models.base import Model, lost_by
+from collab.models.base import Model, count_lost_calls
 from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.render import Templates, read_texts
 from collab.rewards.base import CriticInput
-from collab.rewards.perturb import WEIGHTS, DecisionPoint, MistakeKind, mistakes, words_of
-from collab.rewards.query import ask, reason, spoken
+from collab.rewards.perturb import WEIGHTS, DecisionPoint, MistakeKind, draw_mistakes, list_task_words
+from collab.rewards.query import ask, format_reason, strip_thoughts
 from collab.rollout.collector import Progress as Meter
 from collab.seeds import derive, generator
 from collab.types import Action, Prompt, Sampling, Segment, Usage, Utterance
@@ -175,7 +175,7 @@ class BudgetedAdversary:
     @property
     def lost(self) -> int:
         """Calls that were sent and never answered whole: what they cost is not known."""
-        return lost_by(self.adversary)
+        return count_lost_calls(self.adversary)
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         """What the other says.
@@ -238,30 +238,30 @@ class SamplerAdversary:
     version = "1"
 
     def __init__(self, *, weights: Mapping[str, float] | None = None) -> None:
-        self._weights: Mapping[MistakeKind, float] = WEIGHTS if weights is None else _checked(weights)
+        self._weights: Mapping[MistakeKind, float] = WEIGHTS if weights is None else _check(weights)
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         """The first drawn mistake that no rewarded cell of the step made; None where none is possible."""
         case = occasion.case
         spot = DecisionPoint(
-            observation=case.observation, space=case.space, last=case.last, words=words_of(case.task.goal)
+            observation=case.observation, space=case.space, last=case.last, words=list_task_words(case.task.goal)
         )
-        drawn = mistakes(occasion.right, spot, generator(occasion.seed), weights=self._weights)
+        drawn = draw_mistakes(occasion.right, spot, generator(occasion.seed), weights=self._weights)
         for mistake in islice(drawn, _DRAWS):
             if mistake.action not in occasion.rewarded:
-                text = write_reply(_because(occasion, mistake.action), mistake.action, case.space)
+                text = write_reply(_format_because(occasion, mistake.action), mistake.action, case.space)
                 return AdversaryProposal(text=text, maker=f"{label_of(self)}: {mistake.kind}")
         return None
 
 
-def _because(occasion: Occasion, wrong: Action) -> str:
+def _format_because(occasion: Occasion, wrong: Action) -> str:
     """The mistaken reason, in the manner of the cell's own."""
     screen, space = occasion.case.observation, occasion.case.space
-    shows = occasion.cell.reason == reason(occasion.right, screen, space)
-    return reason(wrong, screen, space) if shows else occasion.cell.reason
+    shows = occasion.cell.reason == format_reason(occasion.right, screen, space)
+    return format_reason(wrong, screen, space) if shows else occasion.cell.reason
 
 
-def _checked(weights: Mapping[str, float]) -> dict[MistakeKind, float]:
+def _check(weights: Mapping[str, float]) -> dict[MistakeKind, float]:
     kinds: tuple[MistakeKind, ...] = get_args(MistakeKind)
     for kind in weights:
         if kind not in kinds:
@@ -304,7 +304,7 @@ class MixtureAdversary:
     @property
     def lost(self) -> int:
         """Calls that were sent and never answered whole: what they cost is not known."""
-        return sum(lost_by(adversary) for adversary, _ in self._parts)
+        return sum(count_lost_calls(adversary) for adversary, _ in self._parts)
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         """What the drawn one says; Refusal and ModelFailure as that one raises them."""
@@ -385,7 +385,7 @@ class LanguageAdversary:
             raise ConfigError(f"{model.policy.base} looks at solutions; an adversary needs a language model")
         if _ROLE not in texts:
             raise ConfigError(f"prompts/{FOLDER}: {_ROLE}.jinja missing")
-        self._room = prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
+        self._room = compute_prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
         if self._room < 1:
             raise ConfigError(
                 f"adversary llm: context_tokens {context_tokens} leave no room for a prompt beside a reply of "
@@ -397,7 +397,7 @@ class LanguageAdversary:
     @property
     def lost(self) -> int:
         """Calls that were sent and never answered whole: what they cost is not known."""
-        return lost_by(self._model)
+        return count_lost_calls(self._model)
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal:
         """Its reply, written as policies do where it can be read, and as it came where it cannot.
@@ -411,7 +411,7 @@ class LanguageAdversary:
             raise CannotPropose(TOO_LONG)
         who, seed = "the adversary", occasion.seed
         reply = await ask(self._model, prompt, sampling, seed=seed, call_s=self._call_s, who=who)
-        text = spoken(reply.text).strip()
+        text = strip_thoughts(reply.text).strip()
         parsed = read_reply(text, occasion.case.space, occasion.case.observation)
         if parsed.action is not None:
             text = write_reply(parsed.reason, parsed.action, occasion.case.space)

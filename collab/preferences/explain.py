@@ -28,12 +28,12 @@ from typing import Protocol
 
 from collab.envs.grammar import ActionSpace
 from collab.errors import UsageError
-from collab.preferences.pairs import heard_alike
-from collab.preferences.store import PairHead, critic_digest
+from collab.preferences.pairs import is_heard_alike
+from collab.preferences.store import PairHead, hash_critic
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
-from collab.rewards.base import CriticCall, CriticInput, Judgement, cases
-from collab.rewards.labels import LabelSet, labellings, read_labels
+from collab.rewards.base import CriticCall, CriticInput, Judgement, build_inputs
+from collab.rewards.labels import LabelSet, list_labellings, read_labels
 from collab.store.reader import RunReader
 from collab.types import Action, CellRef, Observation, PreferencePair, Prompt, ReplyRef, Utterance
 from collab.utils.text import amount, cause_lines
@@ -71,7 +71,7 @@ class PairExplanation:
     """Whether one of the sides was said after hearing other messages; False when the worse was synthesised."""
 
 
-def labels_of(run: Path, head: PairHead) -> LabelSet | None:
+def read_current_labels(run: Path, head: PairHead) -> LabelSet | None:
     """The labels by which stored pairs were made, as they are now.
 
     Returns:
@@ -81,15 +81,17 @@ def labels_of(run: Path, head: PairHead) -> LabelSet | None:
     Raises:
         RunFormatError: the labels cannot be read.
     """
-    if head.labels is None or head.labels not in labellings(run):
+    if head.labels is None or head.labels not in list_labellings(run):
         return None
     labels = read_labels(run, head.labels)
-    return labels if critic_digest(labels.head) == head.critic_digest else None
+    return labels if hash_critic(labels.head) == head.critic_digest else None
 
 
-def explained(pair: PreferencePair, reader: RunReader, labels: LabelSet | None, space: ActionSpace) -> PairExplanation:
+def explain_pair(
+    pair: PreferencePair, reader: RunReader, labels: LabelSet | None, space: ActionSpace
+) -> PairExplanation:
     """Look up what a pair rests on; see `PairExplainer` for arguments and errors."""
-    return PairExplainer(reader, labels, space).explained(pair)
+    return PairExplainer(reader, labels, space).explain(pair)
 
 
 class PairExplainer:
@@ -97,24 +99,24 @@ class PairExplainer:
 
     Args:
         reader: of the run that the pairs were made of.
-        labels: whose words to show, for stored pairs those of `labels_of`; None, or of another critic's name than a
-            pair's, shows none.
+        labels: whose scores to show, for stored pairs those of `read_current_labels`; None, or another critic's than
+            the pair's, shows none.
     """
 
     def __init__(self, reader: RunReader, labels: LabelSet | None, space: ActionSpace) -> None:
         self._reader, self._labels, self._space = reader, labels, space
         self._episode, self._cases = "", dict[int, CriticInput]()
 
-    def explained(self, pair: PreferencePair) -> PairExplanation:
+    def explain(self, pair: PreferencePair) -> PairExplanation:
         """All that a pair rests on.
 
         Raises:
             UnknownName: the run has no such episode, step or prompt.
             UsageError: the pair is one of whole trajectories, or the run holds something else in its place.
         """
-        case = self._case(pair)
-        chosen, rejected = self._sides(pair, case)
-        cell = case.matrix[_answered(pair).cell]
+        case = self._build_input(pair)
+        chosen, rejected = self._build_sides(pair, case)
+        cell = case.matrix[_find_answered(pair).cell]
         return PairExplanation(
             pair=pair,
             goal=case.task.goal,
@@ -122,26 +124,26 @@ class PairExplainer:
             prompt=rebuild(self._reader.prefix(cell.prompt.prefix), cell.prompt),
             chosen=chosen,
             rejected=rejected,
-            off_context=any(not heard_alike(cell, case.matrix[ref.cell]) for ref in (*pair.chosen, *pair.rejected)),
+            off_context=any(not is_heard_alike(cell, case.matrix[ref.cell]) for ref in (*pair.chosen, *pair.rejected)),
         )
 
     def sides(self, pair: PreferencePair) -> tuple[PairSide, PairSide]:
-        """The chosen and the rejected side; raises as `explained` does."""
-        return self._sides(pair, self._case(pair))
+        """The chosen and the rejected side; raises as `explain_pair` does."""
+        return self._build_sides(pair, self._build_input(pair))
 
-    def _sides(self, pair: PreferencePair, case: CriticInput) -> tuple[PairSide, PairSide]:
+    def _build_sides(self, pair: PreferencePair, case: CriticInput) -> tuple[PairSide, PairSide]:
         judgement = None if self._labels is None else self._labels.of(case)
         if judgement is not None and judgement.rewards.critic != pair.critic:
             judgement = None
-        said = [_said(case, case.matrix[ref.cell], judgement) for ref in (*pair.chosen, *pair.rejected)]
-        chosen, rejected = [*said, *([] if pair.synthetic is None else [_synthesised(case, pair.synthetic)])]
+        said = [_build_said_side(case, case.matrix[ref.cell], judgement) for ref in (*pair.chosen, *pair.rejected)]
+        chosen, rejected = [*said, *([] if pair.synthetic is None else [_build_synthesised_side(case, pair.synthetic)])]
         return chosen, rejected
 
-    def _case(self, pair: PreferencePair) -> CriticInput:
+    def _build_input(self, pair: PreferencePair) -> CriticInput:
         """The step that a pair is about, as it is recorded now."""
-        where = _answered(pair)
+        where = _find_answered(pair)
         if where.trajectory != self._episode:
-            found = cases(self._reader.trajectory(where.trajectory), self._space)
+            found = build_inputs(self._reader.trajectory(where.trajectory), self._space)
             self._episode, self._cases = where.trajectory, {case.step: case for case in found}
         if where.step not in self._cases:
             self._reader.step(where.trajectory, where.step)  # raises, and says which steps there are
@@ -151,13 +153,13 @@ class PairExplainer:
         return case
 
 
-def _answered(pair: PreferencePair) -> ReplyRef:
+def _find_answered(pair: PreferencePair) -> ReplyRef:
     if pair.answered is None:
         raise UsageError(f"pair {pair.id[:12]} is one of whole trajectories: it rests on their outcomes alone")
     return pair.answered
 
 
-def _said(case: CriticInput, cell: Utterance, judgement: Judgement | None) -> PairSide:
+def _build_said_side(case: CriticInput, cell: Utterance, judgement: Judgement | None) -> PairSide:
     words = _words(case, cell.action)
     if judgement is None:
         return PairSide(text=cell.text, action=words, cell=cell.cell)
@@ -165,7 +167,7 @@ def _said(case: CriticInput, cell: Utterance, judgement: Judgement | None) -> Pa
     return PairSide(text=cell.text, action=words, cell=cell.cell, score=word.score, because=word.reason, call=call)
 
 
-def _synthesised(case: CriticInput, text: str) -> PairSide:
+def _build_synthesised_side(case: CriticInput, text: str) -> PairSide:
     read = read_reply(text, case.space, case.observation)
     return PairSide(text=text, action=_words(case, read.action), cell=None)
 
@@ -200,7 +202,7 @@ class PairDifference:
         return not (self.added or self.dropped or self.flipped)
 
 
-def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]) -> PairDifference:
+def compare_pairs(before: Iterable[PreferencePair], after: Iterable[PreferencePair]) -> PairDifference:
     """Compare two sets of pairs of the same run by what they prefer to what; who judged it does not count.
 
     A synthesised reply was said in no cell, so a pair with one is never flipped: it is added or dropped.
@@ -208,7 +210,7 @@ def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]
     old, new = ({pair.id: pair for pair in pairs} for pairs in (before, after))
     gone = [pair for pair in old.values() if pair.id not in new]
     came = [pair for pair in new.values() if pair.id not in old]
-    turned = _turned(gone, came)
+    turned = _find_turned(gone, came)
     moved = {pair.id for pair in turned.values()}
     return PairDifference(
         added=tuple(pair for pair in came if pair.id not in turned),
@@ -218,7 +220,7 @@ def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]
     )
 
 
-def causes(
+def count_causes(
     missing: Iterable[PreferencePair], others: Iterable[PreferencePair], labels: LabelSet | None, threshold: float
 ) -> Counter[str]:
     """Why some pairs are not among others, by cause.
@@ -234,12 +236,14 @@ def causes(
     return Counter(
         (OTHER_BETTER if pair.answered in corrected else NOT_CORRECTED)
         if pair.source == "correction"
-        else _cause(pair, chosen, labels, threshold)
+        else _find_cause(pair, chosen, labels, threshold)
         for pair in missing
     )
 
 
-def _cause(pair: PreferencePair, chosen: set[tuple[ReplyRef, ...]], labels: LabelSet | None, threshold: float) -> str:
+def _find_cause(
+    pair: PreferencePair, chosen: set[tuple[ReplyRef, ...]], labels: LabelSet | None, threshold: float
+) -> str:
     if pair.chosen in chosen:
         return OTHER_WORSE
     if labels is None or len(pair.chosen) != 1:
@@ -252,7 +256,7 @@ def _cause(pair: PreferencePair, chosen: set[tuple[ReplyRef, ...]], labels: Labe
     return WITHOUT_PAIR if score > threshold else NOT_REWARDED
 
 
-def _turned(gone: Iterable[PreferencePair], came: Iterable[PreferencePair]) -> dict[str, PreferencePair]:
+def _find_turned(gone: Iterable[PreferencePair], came: Iterable[PreferencePair]) -> dict[str, PreferencePair]:
     """ID of a pair that came → the one that went and preferred its replies the other way round.
 
     Two sources may pair the same replies: what is of one source is matched first, and nothing twice.

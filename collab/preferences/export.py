@@ -20,11 +20,11 @@ from collab.data.example import LEVELS
 from collab.data.example import Example as Lesson
 from collab.data.parquet import read_rows
 from collab.errors import UsageError
-from collab.preferences.explain import labels_of
-from collab.preferences.pairs import heard_alike
-from collab.preferences.store import StoredPairs, last_name, pair_names, read_pairs
+from collab.preferences.explain import read_current_labels
+from collab.preferences.pairs import is_heard_alike
+from collab.preferences.store import StoredPairs, find_last_name, pair_names, read_pairs
 from collab.rewards.base import Judgement, input_digest
-from collab.rewards.labels import LabelSet, labellings, read_labels
+from collab.rewards.labels import LabelSet, list_labellings, read_labels
 from collab.store.parquet import COLUMNS, MESSAGES, Kinds, ParquetFolder, Row, add_episode, clean, prompt_of, split_of
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
@@ -109,7 +109,7 @@ def export_rows(data: Path, out: Path) -> ExportedPairs:
             for lesson in read_rows(path) if path.exists() else ():
                 name = "demonstrations" if lesson.rejected is None else "preferences"
                 rows[name] += 1
-                folder.add(name, _lesson(data, lesson))
+                folder.add(name, _build_example(data, lesson))
     _describe(out, folder.files)
     return ExportedPairs(files=tuple(folder.files), rows=rows, privileged=False, left_out={})
 
@@ -145,11 +145,11 @@ class _RunExport:
     def of(cls, folder: ParquetFolder, run: Path, reader: RunReader) -> _RunExport:
         """Read what lies beside a run; raises as `read_labels` and `read_pairs` do."""
         stored = [read_pairs(run, name) for name in pair_names(run)]
-        labels = {name: read_labels(run, name) for name in labellings(run)}
-        last = next((one.head.labels for one in stored if one.name == last_name(run)), None)
+        labels = {name: read_labels(run, name) for name in list_labellings(run)}
+        last = next((one.head.labels for one in stored if one.name == find_last_name(run)), None)
         pairs: dict[str, list[tuple[StoredPairs, LabelSet | None, PreferencePair]]] = {}
         for one in stored:
-            decided = labels_of(run, one.head)
+            decided = read_current_labels(run, one.head)
             for pair in one.pairs:
                 pairs.setdefault(pair.place.trajectory, []).append((one, decided, pair))
         deciding = labels.get(last or "") or next(iter(labels.values()), None)
@@ -160,7 +160,7 @@ class _RunExport:
         self.rows[table] += 1
         self.folder.add(table, {"run": self.name, "split": split_of(self.reader.manifest), **row})
 
-    def judged(self, labels: LabelSet | None, trajectory: Trajectory, step: Step) -> Judgement | None:
+    def find_judgement(self, labels: LabelSet | None, trajectory: Trajectory, step: Step) -> Judgement | None:
         """What was said of exactly this step; None where nothing was, or before its episode was played again."""
         found = None if labels is None else labels.judged.get((trajectory.id, step.index))
         if found is None:
@@ -173,7 +173,7 @@ class _RunExport:
 
 def _add_run(run: _RunExport) -> None:
     def score(trajectory: Trajectory, step: Step, cell: Utterance) -> Row:
-        return _score(run.judged(run.deciding, trajectory, step), cell)
+        return _score(run.find_judgement(run.deciding, trajectory, step), cell)
 
     for episode in run.reader.episodes():
         trajectory = add_episode(run.folder, run.name, run.reader, episode, score)
@@ -205,7 +205,7 @@ def _place(trajectory: Trajectory, step: Step, cell: Utterance) -> Row:
 def _add_rewards(run: _RunExport, trajectory: Trajectory, step: Step) -> None:
     """A line per labelling and judged cell."""
     for name, labels in run.labels.items():
-        judgement = run.judged(labels, trajectory, step)
+        judgement = run.find_judgement(labels, trajectory, step)
         for cell in step.matrix if judgement is not None else ():
             assert judgement is not None
             missing = judgement.of(cell.cell).missing
@@ -217,7 +217,7 @@ def _add_rewards(run: _RunExport, trajectory: Trajectory, step: Step) -> None:
 
 def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> None:
     """A line per reply worth learning: rewarded, or, of what nobody judged, with the winner in a solved episode."""
-    judgement = run.judged(run.deciding, trajectory, step)
+    judgement = run.find_judgement(run.deciding, trajectory, step)
     winners = set(step.vote.ballots[0].cells) if step.vote.ballots and trajectory.success else set()
     for cell in step.matrix:
         word = None if judgement is None else judgement.of(cell.cell)
@@ -228,8 +228,8 @@ def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> 
                 "demonstrations",
                 {
                     **_place(trajectory, step, cell),
-                    "prompt": _asked(system, user),
-                    "completion": _said(cell.text),
+                    "prompt": _format_prompt(system, user),
+                    "completion": _format_reply(cell.text),
                     "score": None if word is None else word.score,
                     "seed": trajectory.task.seed,
                 },
@@ -259,7 +259,7 @@ def _add_pair(
         run.left_out["whole trajectories" if pair.answered is None else "played again since"] += 1
         run.add("pairs", told)
         return
-    cell, judgement = step.matrix[pair.answered.cell], run.judged(labels, trajectory, step)
+    cell, judgement = step.matrix[pair.answered.cell], run.find_judgement(labels, trajectory, step)
     better, worse = pair.chosen[0], next(iter(pair.rejected), None)
     chosen = step.matrix[better.cell].text
     rejected = step.matrix[worse.cell].text if worse is not None else pair.synthetic or ""
@@ -271,9 +271,9 @@ def _add_pair(
         "user": user,
         "chosen": clean(chosen),
         "rejected": clean(rejected),
-        "chosen_score": _value(judgement, better),
-        "rejected_score": None if worse is None else _value(judgement, worse),
-        "off_context": any(not heard_alike(cell, other) for other in others),
+        "chosen_score": _to_value(judgement, better),
+        "rejected_score": None if worse is None else _to_value(judgement, worse),
+        "off_context": any(not is_heard_alike(cell, other) for other in others),
     }
     run.add("pairs", told)
     if user is None or pair.id in run.preferred:
@@ -281,42 +281,46 @@ def _add_pair(
         return
     run.preferred.add(pair.id)
     kept = {name: told[name] for name in ("id", "source", "trajectory", "task", "agent", "step", "round", "seed")}
-    sides = {"prompt": _asked(system, user), "chosen": _said(chosen), "rejected": _said(rejected)}
+    sides = {
+        "prompt": _format_prompt(system, user),
+        "chosen": _format_reply(chosen),
+        "rejected": _format_reply(rejected),
+    }
     run.add("preferences", kept | sides)
 
 
-def _value(judgement: Judgement | None, where: ReplyRef) -> float | None:
+def _to_value(judgement: Judgement | None, where: ReplyRef) -> float | None:
     return None if judgement is None else judgement.of(where.cell).score
 
 
 # ---------------------------------------------------------------------------------------------------- of made data
 
 
-def _lesson(data: Path, lesson: Lesson) -> Row:
-    origin, reply = lesson.provenance, _said(lesson.reply)
+def _build_example(data: Path, lesson: Lesson) -> Row:
+    origin, reply = lesson.provenance, _format_reply(lesson.reply)
     told: Row = {
         "run": str(data),
         "trajectory": None,
         "task": origin.task,
         "seed": origin.seed,
         "step": origin.step,
-        "prompt": _asked(lesson.prompt.system, lesson.prompt.user),
+        "prompt": _format_prompt(lesson.prompt.system, lesson.prompt.user),
     }
     if lesson.rejected is None:
         return told | {"completion": reply, "level": lesson.level}
-    return told | {"id": lesson.id, "source": lesson.kind, "chosen": reply, "rejected": _said(lesson.rejected)}
+    return told | {"id": lesson.id, "source": lesson.kind, "chosen": reply, "rejected": _format_reply(lesson.rejected)}
 
 
 # ---------------------------------------------------------------------------------------------------------- inside
 
 
-def _asked(system: str | None, user: str) -> list[dict[str, str | None]]:
+def _format_prompt(system: str | None, user: str) -> list[dict[str, str | None]]:
     """A prompt as turns; a model's own template reads no empty system turn."""
     first = [{"role": "system", "content": clean(system)}] if system else []
     return [*first, {"role": "user", "content": clean(user)}]
 
 
-def _said(text: str) -> list[dict[str, str | None]]:
+def _format_reply(text: str) -> list[dict[str, str | None]]:
     return [{"role": "assistant", "content": clean(text)}]
 
 

@@ -36,9 +36,9 @@ from collab.preferences.adversary import Adversary, AdversaryProposal, CannotPro
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
 from collab.rewards.base import CriticInput
-from collab.rewards.credit import JudgedStep, Negative, rewarded_actions
-from collab.rewards.oracle import Reach, reaching
-from collab.rewards.query import first_failure
+from collab.rewards.credit import JudgedStep, Negative, list_rewarded_actions
+from collab.rewards.oracle import Reach, open_reach
+from collab.rewards.query import find_first_failure
 from collab.types import Action, CellRef, Observation, Usage
 
 EQUALS_CHOSEN = "equals the chosen action"
@@ -47,7 +47,7 @@ SAME_STATE = "leads to the same state"
 REWARDED_STATE = "leads where a rewarded action does"
 
 
-def refusal(action: Action, chosen: Action, rewarded: Collection[Action]) -> str | None:
+def explain_refusal(action: Action, chosen: Action, rewarded: Collection[Action]) -> str | None:
     """Why a canonical action cannot stand against the chosen one; None when it can, as far as words tell."""
     if action == chosen:
         return EQUALS_CHOSEN
@@ -79,13 +79,13 @@ async def lint(
     if parsed.action is None:
         kind = "empty" if parsed.failure is None else parsed.failure.kind
         return f"does not parse: {kind}"
-    why = refusal(parsed.action, chosen, rewarded)
+    why = explain_refusal(parsed.action, chosen, rewarded)
     if why is None and reach is not None:
-        why = await _same(reach, parsed.action, chosen, rewarded)
+        why = await _find_same(reach, parsed.action, chosen, rewarded)
     return why or parsed.action
 
 
-async def _same(reach: Reach, action: Action, chosen: Action, rewarded: Collection[Action]) -> str | None:
+async def _find_same(reach: Reach, action: Action, chosen: Action, rewarded: Collection[Action]) -> str | None:
     """Whether it leads where it must not, as a cause; each action is tried once."""
     found = await reach(action)
     if found == await reach(chosen):
@@ -110,10 +110,10 @@ class Negatives:
     spent: Usage = Usage()
     """What asking cost, dropped replies included."""
     untried: int = 0
-    """Of `negatives`: those that nobody could try, for the state cannot be brought back."""
+    """Of `collect_negatives`: those that nobody could try, for the state cannot be brought back."""
 
 
-async def negatives(
+async def collect_negatives(
     case: CriticInput,
     step: JudgedStep,
     cells: Iterable[CellRef],
@@ -147,16 +147,18 @@ async def negatives(
     spent = list[Usage]() if paid is None else paid
     if not asked:
         return Negatives(negatives={})
-    async with _reach(case) as reach:
+    async with _open_reach(case) as reach:
         for attempt in range(attempts):
             left = {cell: step.seed(seed, "adversary", cell, attempt) for cell in asked if cell not in found}
-            occasions = [_occasion(case, step, cell, prefix, own) for cell, own in left.items()]
-            for occasion, proposal in zip(occasions, await _proposals(adversary, occasions, spent), strict=True):
+            occasions = [_build_occasion(case, step, cell, prefix, own) for cell, own in left.items()]
+            for occasion, proposal in zip(
+                occasions, await _collect_proposals(adversary, occasions, spent), strict=True
+            ):
                 cell = occasion.cell.cell
                 if isinstance(proposal, str):
                     never[cell, proposal] = None  # asked again all the same: of several, another may be drawn
                     continue
-                checked = await _checked(occasion, proposal, reach)
+                checked = await _check(occasion, proposal, reach)
                 if isinstance(checked, Negative):
                     found[cell] = checked
                 else:
@@ -166,35 +168,37 @@ async def negatives(
     return Negatives(negatives=found, refused=refused, spent=sum(spent, Usage()), untried=untried)
 
 
-def _occasion(case: CriticInput, step: JudgedStep, cell: CellRef, prefix: Callable[[str], str], seed: int) -> Occasion:
+def _build_occasion(
+    case: CriticInput, step: JudgedStep, cell: CellRef, prefix: Callable[[str], str], seed: int
+) -> Occasion:
     said = step.matrix[cell]
     read = rebuild(prefix(said.prompt.prefix), said.prompt)
-    return Occasion(case=case, cell=said, prompt=read, rewarded=rewarded_actions(step), seed=seed)
+    return Occasion(case=case, cell=said, prompt=read, rewarded=list_rewarded_actions(step), seed=seed)
 
 
 @contextlib.asynccontextmanager
-async def _reach(case: CriticInput) -> AsyncIterator[Reach | None]:
+async def _open_reach(case: CriticInput) -> AsyncIterator[Reach | None]:
     if case.state is None:
         yield None
         return
-    async with reaching(case.state) as reach:
+    async with open_reach(case.state) as reach:
         yield reach
 
 
-async def _proposals(
+async def _collect_proposals(
     adversary: Adversary, occasions: Sequence[Occasion], spent: list[Usage]
 ) -> list[AdversaryProposal | str | None]:
     """All at once and each to its end; what was answered is paid before a failure is raised."""
-    asking = [_proposal(adversary, occasion) for occasion in occasions]
+    asking = [_ask_proposal(adversary, occasion) for occasion in occasions]
     found = await asyncio.gather(*asking, return_exceptions=True)
     spent += [one.spent for one in found if isinstance(one, AdversaryProposal)]
-    failure = first_failure(found)
+    failure = find_first_failure(found)
     if failure is not None:
         raise failure
     return [one for one in found if not isinstance(one, BaseException)]
 
 
-async def _proposal(adversary: Adversary, occasion: Occasion) -> AdversaryProposal | str | None:
+async def _ask_proposal(adversary: Adversary, occasion: Occasion) -> AdversaryProposal | str | None:
     """What it says, or the cause for which it cannot be asked."""
     where = f"step {occasion.case.step} of {occasion.case.trajectory}"
     with boundary(ModelFailure, f"adversary {adversary.name} on {where}"):
@@ -204,7 +208,7 @@ async def _proposal(adversary: Adversary, occasion: Occasion) -> AdversaryPropos
             return str(refusal)
 
 
-async def _checked(occasion: Occasion, proposal: AdversaryProposal | None, reach: Reach | None) -> Negative | str:
+async def _check(occasion: Occasion, proposal: AdversaryProposal | None, reach: Reach | None) -> Negative | str:
     """A negative, or why there is none."""
     if proposal is None:
         return NOTHING_WORSE

@@ -43,18 +43,18 @@ from typing import Literal, TypeAlias
 
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure, RunError
-from collab.models.base import lost_by
+from collab.models.base import count_lost_calls
 from collab.preferences.adversary import Adversary
-from collab.preferences.negatives import Negatives, negatives, refusal
-from collab.rewards.base import CriticInput, States, cases
+from collab.preferences.negatives import Negatives, collect_negatives, explain_refusal
+from collab.rewards.base import CriticInput, States, build_inputs
 from collab.rewards.credit import (
     BEHIND_ERROR,
     JudgedStep,
     Negative,
-    behind_errors,
-    rewarded,
-    rewarded_actions,
-    with_reward,
+    find_behind_errors,
+    list_rewarded,
+    list_rewarded_actions,
+    list_with_reward,
 )
 from collab.rewards.labels import LabelSet
 from collab.seeds import generator
@@ -122,65 +122,68 @@ class Pairing:
     """Pairs of two cells that heard other messages than each other."""
 
 
-def most_pairs(step: JudgedStep, sources: Sources, seed: int) -> int:
+def count_most_pairs(step: JudgedStep, sources: Sources, seed: int) -> int:
     """How many pairs a step has at most: one per rewarded cell if those are set against something, and corrections."""
-    said = rewarded(step) if sources.adversary or sources.contrast else ()
-    return len(said) + sum(1 for _ in _corrected(step, sources.correction, seed))
+    said = list_rewarded(step) if sources.adversary or sources.contrast else ()
+    return len(said) + sum(1 for _ in _correct_cells(step, sources.correction, seed))
 
 
-def contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]:
+def list_contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]:
     """Cells that a rewarded one can be set against, by agent and round.
 
     Their action parsed, their reward is exactly 0 (a missing one is none), and no rewarded cell proposed the same.
     Where there are any, those that heard the same; or else those that the rewarded one heard, for saying once more what
     one was told is the mistake that lies nearest under its prompt.
     """
-    good = rewarded_actions(step)
-    worse = tuple(cell for cell in with_reward(step, 0) if cell.action not in good)
-    alike = tuple(cell for cell in worse if heard_alike(chosen, cell))
+    good = list_rewarded_actions(step)
+    worse = tuple(cell for cell in list_with_reward(step, 0) if cell.action not in good)
+    alike = tuple(cell for cell in worse if is_heard_alike(chosen, cell))
     heard = tuple(cell for cell in worse if cell.cell in chosen.heard)
     return alike or heard or worse
 
 
-def correction(step: JudgedStep, wrong: Utterance) -> Utterance | None:
+def find_correction(step: JudgedStep, wrong: Utterance) -> Utterance | None:
     """What a cell that erred should have said; None where no cell is rewarded, or its own action is.
 
     Of the rewarded cells, one that heard the same; or else one whose action most of them propose. Of several that one
     whose policy was surest of its words (the largest sum of `logprobs`), for of a hot policy those are the clearest; of
     equally sure ones the first by agent and round.
     """
-    good = rewarded(step)
+    good = list_rewarded(step)
     proposed = Counter(cell.action for cell in good)
     if wrong.action in proposed:
         return None
-    alike = [cell for cell in good if heard_alike(wrong, cell)]
+    alike = [cell for cell in good if is_heard_alike(wrong, cell)]
     most = max(proposed.values(), default=0)
-    return max(alike or [cell for cell in good if proposed[cell.action] == most], key=sureness, default=None)
+    return max(alike or [cell for cell in good if proposed[cell.action] == most], key=sum_logprobs, default=None)
 
 
-def sureness(cell: Utterance) -> float:
+def sum_logprobs(cell: Utterance) -> float:
     """How likely a reply was to its policy, the sum of its `logprobs`; lower than any where they are not known."""
     return float("-inf") if cell.logprobs is None else sum(cell.logprobs)
 
 
-def heard_alike(one: Utterance, other: Utterance) -> bool:
+def is_heard_alike(one: Utterance, other: Utterance) -> bool:
     """Whether two cells of a step read the same but for their own names."""
     return one.prompt.prefix == other.prompt.prefix and one.heard == other.heard
 
 
-def wanted(step: JudgedStep, sources: Sources, seed: int) -> tuple[CellRef, ...]:
+def list_wanted(step: JudgedStep, sources: Sources, seed: int) -> tuple[CellRef, ...]:
     """Rewarded cells whose pair needs an adversary, by agent and round: the others need not be paid for.
 
     Args:
         seed: of the run, the same that `pair` is given.
     """
-    return tuple(cell.cell for cell in rewarded(step) if _first_source(step, cell, sources, seed) == "adversary")
+    return tuple(
+        cell.cell for cell in list_rewarded(step) if _choose_first_source(step, cell, sources, seed) == "adversary"
+    )
 
 
 def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
     """The pairs of one state: at most one per rewarded cell, and one correction per cell that erred.
 
-    Negatives are checked again (`collab.preferences.negatives.refusal`): another critic may have rewarded their action.
+    Negatives are checked again (`collab.preferences.negatives.explain_refusal`): another critic may have rewarded
+    their action.
 
     Args:
         seed: of the run.
@@ -192,16 +195,16 @@ def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = Non
     if cap is not None and cap < 1:
         raise ConfigError(f"at most {cap} pairs per state; allowed: 1 or more, or no limit")
     counts, made = Counter[str](), list[tuple[PreferencePair, bool]]()
-    for cell in rewarded(step) if sources.adversary or sources.contrast else ():
-        found = _paired(step, cell, sources, seed, counts)
+    for cell in list_rewarded(step) if sources.adversary or sources.contrast else ():
+        found = _pair_cell(step, cell, sources, seed, counts)
         if found is None:
             counts[NOTHING] += 1
         else:
             made.append(found)
     if sources.correction:
-        counts += _uncorrected(step, alone=not (sources.adversary or sources.contrast))
-    made = sorted([*made, *_corrected(step, sources.correction, seed)], key=lambda one: _answered(one[0]))
-    kept = made if cap is None else _capped(made, step, seed, cap)
+        counts += _explain_uncorrected(step, alone=not (sources.adversary or sources.contrast))
+    made = sorted([*made, *_correct_cells(step, sources.correction, seed)], key=lambda one: _find_answered(one[0]))
+    kept = made if cap is None else _cap(made, step, seed, cap)
     counts.update(one.source for one, _ in kept)
     counts[BEYOND_CAP] += len(made) - len(kept)
     off = sum(off_context for _, off_context in kept)
@@ -224,70 +227,70 @@ def pair_id(source: str, chosen: Sequence[PairReply], rejected: Sequence[PairRep
     Args:
         rejected: a text when it was synthesised.
     """
-    sides = [side if isinstance(side, str) else [_told(*reply) for reply in side] for side in (chosen, rejected)]
+    sides = [side if isinstance(side, str) else [_format(*reply) for reply in side] for side in (chosen, rejected)]
     return hashlib.sha256(json.dumps([source, *sides]).encode("ascii")).hexdigest()
 
 
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _told(ref: ReplyRef, cell: Utterance) -> list[str | int]:
+def _format(ref: ReplyRef, cell: Utterance) -> list[str | int]:
     return [ref.trajectory, ref.step, *ref.cell, cell.prompt.hash, cell.text]
 
 
-def _first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> PairSource | None:
+def _choose_first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> PairSource | None:
     """Who provides the worse side, as far as that is known before an adversary is asked."""
     order = sources.order(step.seed(seed, "pair source", cell.cell))
-    return next((name for name in order if name == "adversary" or contrasts(step, cell)), None)
+    return next((name for name in order if name == "adversary" or list_contrasts(step, cell)), None)
 
 
-def _paired(
+def _pair_cell(
     step: JudgedStep, cell: Utterance, sources: Sources, seed: int, counts: Counter[str]
 ) -> tuple[PreferencePair, bool] | None:
     """The pair of a rewarded cell, and whether it is off-context."""
     for source in sources.order(step.seed(seed, "pair source", cell.cell)):
-        if source == "contrast" and (worse := contrasts(step, cell)):
+        if source == "contrast" and (worse := list_contrasts(step, cell)):
             other = generator(step.seed(seed, "contrast", cell.cell)).choice(worse)
-            return _said(step, "contrast", cell, other), not heard_alike(cell, other)
+            return _pair_said(step, "contrast", cell, other), not is_heard_alike(cell, other)
         negative = step.negatives.get(cell.cell) if source == "adversary" else None
         if negative is None or cell.action is None:
             continue
-        why = refusal(negative.action, cell.action, rewarded_actions(step))
+        why = explain_refusal(negative.action, cell.action, list_rewarded_actions(step))
         if why is None:
-            return _adversary(step, cell, negative), False
+            return _pair_with_adversary(step, cell, negative), False
         counts[why] += 1
     return None
 
 
-def _corrected(step: JudgedStep, chance: float, seed: int) -> Iterator[tuple[PreferencePair, bool]]:
+def _correct_cells(step: JudgedStep, chance: float, seed: int) -> Iterator[tuple[PreferencePair, bool]]:
     """Corrections of cells that erred, and whether each is off-context."""
-    for wrong in with_reward(step, 0) if chance else ():
-        better = correction(step, wrong)
+    for wrong in list_with_reward(step, 0) if chance else ():
+        better = find_correction(step, wrong)
         if better is not None and generator(step.seed(seed, "correction", wrong.cell)).random() < chance:
-            yield _said(step, "correction", better, wrong), not heard_alike(wrong, better)
+            yield _pair_said(step, "correction", better, wrong), not is_heard_alike(wrong, better)
 
 
-def _uncorrected(step: JudgedStep, *, alone: bool) -> Counter[str]:
+def _explain_uncorrected(step: JudgedStep, *, alone: bool) -> Counter[str]:
     """Why a step has nothing to correct, by the cells that are concerned.
 
     Args:
         alone: whether corrections are all that rewarded cells may have a part in.
     """
-    wrong, good = list(with_reward(step, 0)), rewarded(step)
+    wrong, good = list(list_with_reward(step, 0)), list_rewarded(step)
     if wrong and not good:
         return Counter({NOBODY_RIGHT: len(wrong)})
     return Counter({ALL_RIGHT: len(good)} if alone and not wrong else {})
 
 
-def _answered(pair: PreferencePair) -> CellRef:
+def _find_answered(pair: PreferencePair) -> CellRef:
     """The cell under whose input it is trained."""
     assert pair.answered is not None, "pairs of one state answer one input"
     return pair.answered.cell
 
 
-def _said(step: JudgedStep, source: PairSource, better: Utterance, worse: Utterance) -> PreferencePair:
+def _pair_said(step: JudgedStep, source: PairSource, better: Utterance, worse: Utterance) -> PreferencePair:
     """A pair of what two cells said, under the input of the better one unless it is a correction."""
-    chosen, rejected = step.ref(better.cell), step.ref(worse.cell)
+    chosen, rejected = step.make_ref(better.cell), step.make_ref(worse.cell)
     return PreferencePair(
         id=pair_id(source, [(chosen, better)], [(rejected, worse)]),
         source=source,
@@ -296,12 +299,12 @@ def _said(step: JudgedStep, source: PairSource, better: Utterance, worse: Uttera
         policy=better.policy,
         prompt=(worse if source == "correction" else better).prompt.hash,
         critic=step.judgement.rewards.critic,
-        calls=_calls(step, better, worse),
+        calls=_list_calls(step, better, worse),
     )
 
 
-def _adversary(step: JudgedStep, cell: Utterance, negative: Negative) -> PreferencePair:
-    chosen = step.ref(cell.cell)
+def _pair_with_adversary(step: JudgedStep, cell: Utterance, negative: Negative) -> PreferencePair:
+    chosen = step.make_ref(cell.cell)
     return PreferencePair(
         id=pair_id("adversary", [(chosen, cell)], negative.text),
         source="adversary",
@@ -312,20 +315,20 @@ def _adversary(step: JudgedStep, cell: Utterance, negative: Negative) -> Prefere
         policy=cell.policy,
         prompt=cell.prompt.hash,
         critic=step.judgement.rewards.critic,
-        calls=_calls(step, cell),
+        calls=_list_calls(step, cell),
     )
 
 
-def _calls(step: JudgedStep, *cells: Utterance) -> tuple[str, ...]:
+def _list_calls(step: JudgedStep, *cells: Utterance) -> tuple[str, ...]:
     calls = (step.judgement.call_of(cell.cell) for cell in cells)
     return tuple(dict.fromkeys(call.prompt for call in calls if call is not None))
 
 
-def _capped(
+def _cap(
     made: list[tuple[PreferencePair, bool]], step: JudgedStep, seed: int, cap: int
 ) -> list[tuple[PreferencePair, bool]]:
     """Those that the seed ranks first, in their old order."""
-    ranked = sorted(made, key=lambda one: (step.seed(seed, "pair cap", _answered(one[0])), one[0].id))
+    ranked = sorted(made, key=lambda one: (step.seed(seed, "pair cap", _find_answered(one[0])), one[0].id))
     kept = {one.id for one, _ in ranked[:cap]}
     return [one for one in made if one[0].id in kept]
 
@@ -346,7 +349,7 @@ class PairRecipe:
     attempts: int = 3
     """How often the adversary is asked about a cell."""
     stop_at_first_error: bool = False
-    """Whether an episode's steps behind its first error are left out; see `collab.rewards.credit.behind_errors`."""
+    """Leave out an episode's steps behind its first error; see `collab.rewards.credit.find_behind_errors`."""
     seed: int = 0
     """Of the run."""
 
@@ -401,9 +404,9 @@ async def pair_up(
         TooManyFailures: asking, or trying the answers, failed for ten steps in a row.
         RunFormatError: the run was recorded in another version of the environment.
     """
-    judged, unjudged = _judged(trajectories, labels, recipe, space, states)
+    judged, unjudged = _list_judged(trajectories, labels, recipe, space, states)
     judged, beyond = _stop_at_first_error(judged, recipe) if recipe.stop_at_first_error else (judged, 0)
-    lost = lost_by(adversary)
+    lost = count_lost_calls(adversary)
     pool = WorkerPool(enumerate(judged), exceeded=lambda: None, failing="steps in a row", finishes=True)
     asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, pool=pool)
     await pool.run(concurrency, asking.work)
@@ -421,18 +424,18 @@ async def pair_up(
         asked=asking.steps,
         unjudged=unjudged,
         untried=sum(one.untried for one in found),
-        spent=sum((one.spent for one in found), Usage(lost=lost_by(adversary) - lost)),
+        spent=sum((one.spent for one in found), Usage(lost=count_lost_calls(adversary) - lost)),
     )
 
 
-def _judged(
+def _list_judged(
     trajectories: Iterable[Trajectory], labels: LabelSet, recipe: PairRecipe, space: ActionSpace, states: States | None
 ) -> tuple[list[tuple[CriticInput, JudgedStep]], int]:
     """The judged steps, and how many are not judged."""
     judged: list[tuple[CriticInput, JudgedStep]] = []
     unjudged = 0
     for trajectory in trajectories:
-        for case in cases(trajectory, space, states):
+        for case in build_inputs(trajectory, space, states):
             judgement = labels.of(case)
             if judgement is None:
                 unjudged += 1
@@ -445,9 +448,9 @@ def _stop_at_first_error(
     judged: list[tuple[CriticInput, JudgedStep]], recipe: PairRecipe
 ) -> tuple[list[tuple[CriticInput, JudgedStep]], int]:
     """The steps up to the first error of their episode, and how many pairs the others could have had."""
-    behind = behind_errors(step for _, step in judged)
+    behind = find_behind_errors(step for _, step in judged)
     kept = [(case, step) for case, step in judged if case.key not in behind]
-    lost = (most_pairs(step, recipe.sources, recipe.seed) for case, step in judged if case.key in behind)
+    lost = (count_most_pairs(step, recipe.sources, recipe.seed) for case, step in judged if case.key in behind)
     return kept, sum(lost)
 
 
@@ -471,10 +474,10 @@ class _Asking:
     async def work(self) -> None:
         """Ask about steps until none is left or too many failed in a row."""
         for number, (case, step) in self.pool.take():
-            cells, paid = wanted(step, self.recipe.sources, self.recipe.seed), list[Usage]()
+            cells, paid = list_wanted(step, self.recipe.sources, self.recipe.seed), list[Usage]()
             self.steps += bool(cells)
             try:
-                self.found[number] = await negatives(
+                self.found[number] = await collect_negatives(
                     case,
                     step,
                     cells,

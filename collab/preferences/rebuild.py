@@ -16,33 +16,40 @@ from collab.config import Budget, RunConfig
 from collab.envs.base import Suite
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
-from collab.models.base import lost_by
+from collab.models.base import count_lost_calls
 from collab.preferences.adversary import Adversary, AdversaryBudgetSpent, BudgetedAdversary, SamplerAdversary, label_of
-from collab.preferences.explain import PairDifference, causes, difference, labels_of
+from collab.preferences.explain import PairDifference, compare_pairs, count_causes, read_current_labels
 from collab.preferences.pairs import Paired, PairRecipe, Sources, TooManyFailures, pair_up
 from collab.preferences.registry import (
     SAMPLER,
     AdversaryChoice,
-    adversary_named,
-    adversary_of,
-    deciding,
-    opened_adversary,
+    open_adversary,
+    parse_adversary,
+    read_adversary,
+    select_deciding,
 )
 from collab.preferences.replies import ProposalMemory, RememberingAdversary
 from collab.preferences.store import (
     StoredPairs,
     check_name,
-    critic_digest,
-    last_name,
+    find_last_name,
+    hash_critic,
     pair_names,
     read_head,
     read_pairs,
     write_pairs,
 )
-from collab.rewards.base import CriticInput, cases
+from collab.rewards.base import CriticInput, build_inputs
 from collab.rewards.labelling import Labelling, label
-from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, labellings, read_labels
-from collab.rewards.registry import CriticChoice, critic_named, free_name, labelled, opened_critic, other_than
+from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, list_labellings, read_labels
+from collab.rewards.registry import (
+    CriticChoice,
+    explain_difference,
+    find_critic,
+    find_labelling,
+    free_name,
+    open_critic,
+)
 from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
 from collab.rollout.collector import Progress as Meter
@@ -105,7 +112,7 @@ class RebuildPlan:
     """The pairs to compare with; None when the run has none."""
 
 
-def sources_of(text: str) -> Sources:
+def parse_sources(text: str) -> Sources:
     """Read a source, "mix" or weights like "adversary=3,contrast=1"; ConfigError when it is none."""
     if text in _SOURCES:
         return _SOURCES[text]
@@ -138,24 +145,27 @@ def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: 
     if wish.name is not None:
         check_name(wish.name)
         _check_free(wish, "--name", wish.name)
-    against = wish.against or last_name(wish.run)
+    against = wish.against or find_last_name(wish.run)
     before = None if against is None else read_pairs(wish.run, against)
-    recipe = _recipe(wish, PairRecipe(seed=seed) if before is None else before.head.recipe)
-    adversary = _adversary(wish, library, before) if recipe.sources.adversary else None
+    recipe = _build_recipe(wish, PairRecipe(seed=seed) if before is None else before.head.recipe)
+    adversary = _choose_adversary(wish, library, before) if recipe.sources.adversary else None
     if adversary is None and wish.adversary is not None:
         raise UsageError("--adversary: pairs of what was said ask nobody; leave it out, or say --source mix")
     plan = RebuildPlan(
-        critic=_critic(wish, library, before, seed, capabilities), adversary=adversary, recipe=recipe, before=before
+        critic=_choose_critic(wish, library, before, seed, capabilities),
+        adversary=adversary,
+        recipe=recipe,
+        before=before,
     )
     _check_budget(wish, plan)
-    if plan.critic.labels not in labellings(wish.run):
+    if plan.critic.labels not in list_labellings(wish.run):
         _check_free(wish, "--critic" if wish.labels is None else "--labels", plan.critic.labels)
     if wish.name is not None and wish.name in pair_names(wish.run):
         _check_same(wish.run, wish.name, plan)
     return plan
 
 
-def _recipe(wish: RebuildRequest, before: PairRecipe) -> PairRecipe:
+def _build_recipe(wish: RebuildRequest, before: PairRecipe) -> PairRecipe:
     cap = before.cap if wish.cap is None else (wish.cap or None)
     return PairRecipe(
         sources=wish.sources or before.sources,
@@ -169,20 +179,20 @@ def _recipe(wish: RebuildRequest, before: PairRecipe) -> PairRecipe:
     )
 
 
-def _adversary(wish: RebuildRequest, library: Library, before: StoredPairs | None) -> AdversaryChoice:
+def _choose_adversary(wish: RebuildRequest, library: Library, before: StoredPairs | None) -> AdversaryChoice:
     if wish.adversary is not None:
-        return adversary_named(library, wish.adversary)
-    return adversary_named(library, SAMPLER) if before is None else adversary_of(before.head)
+        return parse_adversary(library, wish.adversary)
+    return parse_adversary(library, SAMPLER) if before is None else read_adversary(before.head)
 
 
-def _critic(
+def _choose_critic(
     wish: RebuildRequest, library: Library, before: StoredPairs | None, seed: int, capabilities: Collection[str]
 ) -> CriticChoice:
     if wish.critic is not None:
-        return critic_named(library, wish.critic, wish.run, seed, wish.labels)
+        return find_critic(library, wish.critic, wish.run, seed, wish.labels)
     if wish.labels is not None:
-        return labelled(wish.run, wish.labels)
-    there = labellings(wish.run)
+        return find_labelling(wish.run, wish.labels)
+    there = list_labellings(wish.run)
     name = None if before is None else before.head.labels
     if name is None and len(there) > 1:
         raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; say whose decide: --critic NAME")
@@ -192,7 +202,7 @@ def _critic(
             "critic-replay"
         )
     name = name or next(iter(there), ORACLE)
-    return labelled(wish.run, name) if name in there else critic_named(library, name, wish.run, seed)
+    return find_labelling(wish.run, name) if name in there else find_critic(library, name, wish.run, seed)
 
 
 def _check_budget(wish: RebuildRequest, plan: RebuildPlan) -> None:
@@ -216,9 +226,9 @@ def _check_free(wish: RebuildRequest, option: str, name: str) -> None:
 
 def _check_same(run: Path, name: str, plan: RebuildPlan) -> None:
     """Refuse a name that pairs of another origin have, before anybody is asked for what could not be stored."""
-    head, told = read_head(run, name), {} if plan.adversary is None else plan.adversary.told
-    made_so = (head.recipe, head.labels, deciding(head.adversary_options))
-    if made_so != (plan.recipe, plan.critic.labels, deciding(told)):
+    head, told = read_head(run, name), {} if plan.adversary is None else plan.adversary.as_json
+    made_so = (head.recipe, head.labels, select_deciding(head.adversary_options))
+    if made_so != (plan.recipe, plan.critic.labels, select_deciding(told)):
         raise UsageError(f"--name {name}: {run} has other pairs of that name; choose another, or leave it out")
     if left := (head.unjudged if plan.critic.known else 0) + sum(head.failed.values()):
         raise UsageError(
@@ -287,7 +297,7 @@ class RebuiltPairs:
 
 
 @contextlib.asynccontextmanager
-async def stored_suite(run: Path) -> AsyncIterator[Suite]:
+async def build_stored_suite(run: Path) -> AsyncIterator[Suite]:
     """The environments that a run was played in; see `collab.rollout.build.build_suite` for the errors."""
     suite = build_suite(stored_config(run))
     try:
@@ -318,7 +328,7 @@ async def rebuild(
         StoreFailure: something cannot be written; what was written stays.
     """
     config = stored_config(wish.run)
-    async with stored_suite(wish.run) as suite:
+    async with build_stored_suite(wish.run) as suite:
         plan = plan_of(wish, library, seed=config.seed, capabilities=suite.capabilities)
         _check_seen(config, plan)
         with RunReader(wish.run) as reader:
@@ -333,7 +343,7 @@ async def rebuild(
                 stop=stop or asyncio.Event(),
             )
             watch(work.progress)
-            return await work.done()
+            return await work.run()
 
 
 def _check_seen(config: RunConfig, plan: RebuildPlan) -> None:
@@ -364,40 +374,40 @@ class _Rebuild:
     progress: RebuildProgress = field(default_factory=RebuildProgress)
     meter: Meter = field(default_factory=lambda: Meter(planned=0))
 
-    async def done(self) -> RebuiltPairs:
+    async def run(self) -> RebuiltPairs:
         """All of it."""
         stopped = await self._judge()
         if stopped is not None:
-            return self._result(stopped=stopped)
+            return self._build_result(stopped=stopped)
         labels = read_labels(self.wish.run, self.plan.critic.labels)
         try:
             made, who = await self._pair(labels)
         except (AdversaryBudgetSpent, TooManyFailures) as reached:
-            return self._result(stopped=str(reached))
+            return self._build_result(stopped=str(reached))
         name, new = self._store(made, labels, who)
         stored, before = read_pairs(self.wish.run, name), self.plan.before
-        changes = None if before is None else changes_of(self.wish.run, before, stored)
-        return self._result(stored=stored, new=new, changes=changes, missing=labels.missing)
+        changes = None if before is None else compare_with_earlier(self.wish.run, before, stored)
+        return self._build_result(stored=stored, new=new, changes=changes, missing=labels.missing)
 
     async def _judge(self) -> str | None:
         """Judge every step that is not; says why it ended early."""
         run, choice, limits = self.wish.run, self.plan.critic, self.wish.budget
-        known = read_labels(run, choice.labels) if choice.labels in labellings(run) else None
-        self.progress.steps = sum(known is None or known.of(case) is None for case in self._cases())
+        known = read_labels(run, choice.labels) if choice.labels in list_labellings(run) else None
+        self.progress.steps = sum(known is None or known.of(case) is None for case in self._build_inputs())
         if known is not None and (not self.progress.steps or (known.judged and not choice.known)):
             return None  # what whoever is not known here left out is counted among the pairs
-        async with opened_critic(choice, limits, self.call_s, self.stop) as (critic, head):
+        async with open_critic(choice, limits, self.call_s, self.stop) as (critic, head):
             if known is not None:
                 self._check_same(known, head)
             with LabelWriter(run, choice.labels, head) as writer:
                 found = await label(
-                    self._cases(StateRebuilder(self.suite)),
+                    self._build_inputs(StateRebuilder(self.suite)),
                     critic,
                     writer,
                     concurrency=self.concurrency,
                     budget=limits,
                     stop=self.stop,
-                    watch=self._watched,
+                    watch=self._watch,
                 )
         self.meter.calls, self.meter.cost_usd = found.calls, found.cost_usd
         self.meter.prompt_tokens, self.meter.completion_tokens = found.prompt_tokens, found.completion_tokens
@@ -406,44 +416,48 @@ class _Rebuild:
 
     def _check_same(self, known: LabelSet, head: LabelHead) -> None:
         """Refuse to have steps judged by another critic than the one that judged the others; UsageError."""
-        run, other = self.wish.run, other_than(known.name, known.head, head)
+        run, other = self.wish.run, explain_difference(known.name, known.head, head)
         if other is not None:
             raise UsageError(
                 f"{run}: labels {known.name!r}, which lack {amount(self.progress.steps, 'step')}, "
                 f"were made with {other}; "
                 f"have all steps judged under another name: --critic NAME --labels "
-                f"{free_name(known.name, labellings(run))}"
+                f"{free_name(known.name, list_labellings(run))}"
             )
 
-    def _watched(self, labelling: Labelling) -> None:
+    def _watch(self, labelling: Labelling) -> None:
         self.progress.labelling = labelling
 
-    def _cases(self, states: StateRebuilder | None = None) -> Iterator[CriticInput]:
-        return (case for trajectory in self.played(self.reader) for case in cases(trajectory, self.suite.space, states))
+    def _build_inputs(self, states: StateRebuilder | None = None) -> Iterator[CriticInput]:
+        return (
+            case
+            for trajectory in self.played(self.reader)
+            for case in build_inputs(trajectory, self.suite.space, states)
+        )
 
     async def _pair(self, labels: LabelSet) -> tuple[Paired, str | None]:
         """The pairs, and who was asked for worse sides."""
         choice, limits = self.plan.adversary, self.wish.budget
         if choice is None:
-            return await self._paired(labels, SamplerAdversary()), None  # no source needs it, so it is never asked
-        async with opened_adversary(choice, limits, self.call_s, self.stop) as adversary:
+            return await self._pair_from(labels, SamplerAdversary()), None  # no source needs it, so it is never asked
+        async with open_adversary(choice, limits, self.call_s, self.stop) as adversary:
             asked = BudgetedAdversary(
                 adversary=adversary, budget=limits, meter=self.meter, stop=self.stop, at_once=self.concurrency
             )
             self.progress.adversary = asked
             with ProposalMemory(self.wish.run) as memory:
-                remembering = RememberingAdversary(asked, memory, options=deciding(choice.told))
-                begun = lost_by(adversary)
+                remembering = RememberingAdversary(asked, memory, options=select_deciding(choice.as_json))
+                begun = count_lost_calls(adversary)
                 try:
-                    made = await self._paired(labels, remembering)
+                    made = await self._pair_from(labels, remembering)
                 finally:
-                    self.meter.lost += lost_by(adversary) - begun
+                    self.meter.lost += count_lost_calls(adversary) - begun
                 # What earlier processes asked in vain is part of what these pairs cost.
                 return replace(made, spent=made.spent + remembering.before), label_of(adversary)
 
-    async def _paired(self, labels: LabelSet, adversary: Adversary) -> Paired:
+    async def _pair_from(self, labels: LabelSet, adversary: Adversary) -> Paired:
         return await pair_up(
-            self._counted(),
+            self._count(),
             labels,
             self.plan.recipe,
             space=self.suite.space,
@@ -453,7 +467,7 @@ class _Rebuild:
             concurrency=self.concurrency,
         )
 
-    def _counted(self) -> Iterator[Trajectory]:
+    def _count(self) -> Iterator[Trajectory]:
         self.counted = 0
         for one in self.played(self.reader):
             self.counted += 1
@@ -462,20 +476,20 @@ class _Rebuild:
     def _store(self, made: Paired, labels: LabelSet, who: str | None) -> tuple[str, bool]:
         """The name under which the pairs are stored, and whether they were not there before."""
         run, recipe = self.wish.run, self.plan.recipe
-        told = {} if self.plan.adversary is None else self.plan.adversary.told
-        made_so = (recipe, labels.name, critic_digest(labels.head), who, deciding(told))
+        told = {} if self.plan.adversary is None else self.plan.adversary.as_json
+        made_so = (recipe, labels.name, hash_critic(labels.head), who, select_deciding(told))
         names = pair_names(run)
         for name in names[::-1] if self.wish.name is None else ():
             with contextlib.suppress(RunFormatError):  # what is spoilt is not the same
                 head = read_head(run, name)
-                same = (*head.origin[:-1], deciding(head.adversary_options)) == made_so
+                same = (*head.origin[:-1], select_deciding(head.adversary_options)) == made_so
                 if same and read_pairs(run, name).pairs == made.pairing.pairs:
                     return name, False
         name = self.wish.name or free_name(labels.name, {*names, *self.wish.kept})
         write_pairs(run, name, made, recipe=recipe, labels=labels, adversary=who, options=told)
         return name, name not in names
 
-    def _result(
+    def _build_result(
         self,
         *,
         stored: StoredPairs | None = None,
@@ -501,12 +515,12 @@ class _Rebuild:
         )
 
 
-def changes_of(run: Path, before: StoredPairs, after: StoredPairs) -> PairChanges:
+def compare_with_earlier(run: Path, before: StoredPairs, after: StoredPairs) -> PairChanges:
     """What came and went between two sets of pairs of a run, and why; RunFormatError when labels cannot be read."""
-    found = difference(before.pairs, after.pairs)
+    found = compare_pairs(before.pairs, after.pairs)
 
     def why(missing: Iterable[PreferencePair], others: StoredPairs) -> Counter[str]:
-        return causes(missing, others.pairs, labels_of(run, others.head), others.head.recipe.threshold)
+        return count_causes(missing, others.pairs, read_current_labels(run, others.head), others.head.recipe.threshold)
 
     return PairChanges(
         against=before.name, difference=found, added=why(found.added, before), dropped=why(found.dropped, after)

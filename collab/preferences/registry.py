@@ -50,12 +50,12 @@ class AdversarySpec(PartDefinition):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, data: Any) -> Any:
-        return _written_out(data) if isinstance(data, str) else data
+        return _parse_written(data) if isinstance(data, str) else data
 
     @model_validator(mode="after")
-    def _fits(self) -> AdversarySpec:
+    def _check_kind(self) -> AdversarySpec:
         if self.kind == MIXTURE:
-            self._fits_as_mixture()
+            self._check_mixture()
         elif self.parts:
             raise ValueError(f"kind {self.kind} has no parts; write kind: mixture")
         if self.kind == ASKS_A_MODEL and self.agent is None:
@@ -66,7 +66,7 @@ class AdversarySpec(PartDefinition):
             raise ValueError(f"kind {self.kind} has sampling and asks no model: name its agents file, or leave it out")
         return self
 
-    def _fits_as_mixture(self) -> None:
+    def _check_mixture(self) -> None:
         if not any(one.weight for one in self.parts):
             raise ValueError("kind mixture needs parts, one at least with a weight above 0")
         if self.options or self.agent is not None or self.sampling is not None:
@@ -96,10 +96,10 @@ class AdversaryChoice:
     """Of kind mixture: who takes turns, with their weights; empty for all others."""
 
     @property
-    def told(self) -> dict[str, Any]:
-        """As JSON data, from which `choice_told` makes the same choice again."""
+    def as_json(self) -> dict[str, Any]:
+        """As JSON data, from which `choice_from_json` makes the same choice again."""
         if self.turns:
-            return {"kind": self.part.kind, "parts": [{**one.told, "weight": weight} for one, weight in self.turns]}
+            return {"kind": self.part.kind, "parts": [{**one.as_json, "weight": weight} for one, weight in self.turns]}
         told: dict[str, Any] = {"kind": self.part.kind, "options": self.part.options}
         if self.agent is not None:
             told |= {"agent": self.agent.model_dump(mode="json"), "texts": dict(self.texts)}
@@ -120,11 +120,11 @@ _DECIDING = ("kind", "options", "sampling", "context_tokens")
 """Of an agents file: what an adversary's answers depend on; the rest is words, or says how that model plays."""
 
 
-def deciding(told: Mapping[str, Any]) -> dict[str, Any]:
-    """`AdversaryChoice.told` without what decides no answer: words for people, how a model plays or is reached."""
+def select_deciding(told: Mapping[str, Any]) -> dict[str, Any]:
+    """`AdversaryChoice.as_json` without what decides no answer: words for people, how a model plays or is reached."""
     found = dict(told)
     if "parts" in found:
-        found["parts"] = [deciding(one) for one in found["parts"]]
+        found["parts"] = [select_deciding(one) for one in found["parts"]]
     if found.get("agent") is not None:
         found["agent"] = {name: found["agent"][name] for name in _DECIDING if name in found["agent"]}
         options = found["agent"].get("options") or {}
@@ -132,14 +132,14 @@ def deciding(told: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def adversary_named(library: Library, text: str) -> AdversaryChoice:
-    """The adversary that a text of the command line stands for; see `adversary_asked` for the errors."""
-    data = _written_out(text)
+def parse_adversary(library: Library, text: str) -> AdversaryChoice:
+    """The adversary that a text of the command line stands for; see `resolve_adversary` for the errors."""
+    data = _parse_written(text)
     vouch(data)
-    return adversary_asked(library, validate(AdversarySpec, data, f"adversary {text!r}"))
+    return resolve_adversary(library, validate(AdversarySpec, data, f"adversary {text!r}"))
 
 
-def adversary_asked(library: Library, asked: AdversarySpec) -> AdversaryChoice:
+def resolve_adversary(library: Library, asked: AdversarySpec) -> AdversaryChoice:
     """The adversary that is asked for, with all that stands in files.
 
     Raises:
@@ -147,7 +147,7 @@ def adversary_asked(library: Library, asked: AdversarySpec) -> AdversaryChoice:
         ConfigError: the agents file does not fit or is a critic's, or the options do not fit the kind.
     """
     if asked.parts:
-        turns = tuple((adversary_asked(library, one), one.weight) for one in asked.parts)
+        turns = tuple((resolve_adversary(library, one), one.weight) for one in asked.parts)
         return AdversaryChoice(part=PartDefinition(kind=MIXTURE), turns=turns)
     part = PartDefinition(kind=asked.kind, options=asked.options)
     if asked.agent is None:
@@ -156,25 +156,25 @@ def adversary_asked(library: Library, asked: AdversarySpec) -> AdversaryChoice:
     try:
         agent = library.load("agents", asked.agent, AgentDefinition)
     except UnknownName:
-        raise UnknownName.of("adversary", asked.agent, {*_asking_nobody(), *library.names("agents")}) from None
+        raise UnknownName.of("adversary", asked.agent, {*_build_silent(), *library.names("agents")}) from None
     refuse_critic(agent.kind, f"agents/{asked.agent}")
     usual = SamplingDefinition(temperature=SAMPLING.temperature, max_tokens=SAMPLING.max_tokens)
     sampled = agent.model_copy(update={"sampling": asked.sampling or usual})
     return AdversaryChoice(part=part, agent=sampled, texts=read_adversary_prompts(library.path("prompts", FOLDER)))
 
 
-def choice_told(told: Mapping[str, Any]) -> AdversaryChoice:
-    """The choice that `AdversaryChoice.told` tells; ConfigError, TypeError or LookupError where it tells none."""
+def choice_from_json(told: Mapping[str, Any]) -> AdversaryChoice:
+    """The choice that `AdversaryChoice.as_json` tells; ConfigError, TypeError or LookupError where it tells none."""
     told = dict(told)
     if "parts" in told:
-        turns = tuple((choice_told(_without_weight(one)), float(one["weight"])) for one in told["parts"])
+        turns = tuple((choice_from_json(_drop_weight(one)), float(one["weight"])) for one in told["parts"])
         return AdversaryChoice(part=PartDefinition(kind=MIXTURE), turns=turns)
     agent, texts = told.pop("agent", None), dict(told.pop("texts", {}))
     made = None if agent is None else validate(AgentDefinition, agent, "agent")
     return AdversaryChoice(part=validate(PartDefinition, told, "adversary"), agent=made, texts=texts)
 
 
-def adversary_of(head: PairHead) -> AdversaryChoice:
+def read_adversary(head: PairHead) -> AdversaryChoice:
     """The adversary that stored pairs were made with; `sampler` where they needed none.
 
     Raises:
@@ -184,7 +184,7 @@ def adversary_of(head: PairHead) -> AdversaryChoice:
         return AdversaryChoice(part=PartDefinition(kind=SAMPLER))
     check_trusted(head.adversary_options or {}, "the earlier pairs")
     try:
-        return choice_told(head.adversary_options or {"kind": head.adversary.rpartition("-")[0]})
+        return choice_from_json(head.adversary_options or {"kind": head.adversary.rpartition("-")[0]})
     except (ConfigError, TypeError, ValueError, LookupError):
         raise UsageError(
             f"the earlier pairs do not say how {head.adversary} was made; say who is asked: --adversary NAME"
@@ -192,7 +192,7 @@ def adversary_of(head: PairHead) -> AdversaryChoice:
 
 
 @contextlib.asynccontextmanager
-async def opened_adversary(
+async def open_adversary(
     choice: AdversaryChoice, budget: Budget, call_s: float, stop: asyncio.Event | None = None
 ) -> AsyncIterator[Adversary]:
     """The adversary; its models are closed in the end.
@@ -206,10 +206,10 @@ async def opened_adversary(
         ModelFailure: its server does not answer.
     """
     async with contextlib.AsyncExitStack() as stack:
-        yield await _opened(choice, budget, call_s, stack, stop)
+        yield await _open(choice, budget, call_s, stack, stop)
 
 
-async def _opened(
+async def _open(
     choice: AdversaryChoice,
     budget: Budget,
     call_s: float,
@@ -218,7 +218,7 @@ async def _opened(
 ) -> Adversary:
     if choice.turns:
         taking = [(one, weight) for one, weight in choice.turns if weight]
-        return MixtureAdversary([(await _opened(one, budget, call_s, stack, stop), weight) for one, weight in taking])
+        return MixtureAdversary([(await _open(one, budget, call_s, stack, stop), weight) for one, weight in taking])
     where, given = f"adversary {choice.part.kind}", dict[str, Any]()
     if choice.agent is not None:
         where = "agents file of the adversary"
@@ -238,19 +238,19 @@ async def _opened(
     return made
 
 
-def _written_out(text: str) -> dict[str, Any]:
+def _parse_written(text: str) -> dict[str, Any]:
     """A name, names with weights or YAML as data of an `AdversarySpec`; ConfigError where it is none of them."""
     if text.lstrip().startswith("{"):
-        return _mapping(text)
+        return _parse_mapping(text)
     if "=" not in text and "," not in text:
-        return _one(text.strip())
+        return _parse_one(text.strip())
     parts: dict[str, dict[str, Any]] = {}
     for item in text.split(","):
         name, _, weight = (part.strip() for part in item.partition("="))
         try:
             if not name or name in parts:
                 raise ValueError
-            parts[name] = {**_one(name), "weight": float(weight)}
+            parts[name] = {**_parse_one(name), "weight": float(weight)}
         except ValueError:
             raise ConfigError(
                 f"adversary {text!r}: write one name, or each name once with its weight: sampler=3,openai=1"
@@ -258,7 +258,7 @@ def _written_out(text: str) -> dict[str, Any]:
     return {"kind": MIXTURE, "parts": list(parts.values())}
 
 
-def _mapping(text: str) -> dict[str, Any]:
+def _parse_mapping(text: str) -> dict[str, Any]:
     try:
         found, _ = load_yaml(text)
     except yaml.YAMLError:
@@ -268,15 +268,15 @@ def _mapping(text: str) -> dict[str, Any]:
     return found
 
 
-def _one(name: str) -> dict[str, Any]:
-    if ":" in name or name in _asking_nobody():
+def _parse_one(name: str) -> dict[str, Any]:
+    if ":" in name or name in _build_silent():
         return {"kind": name}
     return {"kind": ASKS_A_MODEL, "agent": name}
 
 
-def _asking_nobody() -> list[str]:
+def _build_silent() -> list[str]:
     return [kind for kind in kinds("adversaries") if kind != ASKS_A_MODEL]
 
 
-def _without_weight(told: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_weight(told: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name != "weight"}

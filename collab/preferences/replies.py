@@ -23,9 +23,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from collab.errors import CollabError, RunFormatError
-from collab.models.base import lost_by
+from collab.models.base import count_lost_calls
 from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, label_of, reads_rewarded
-from collab.rewards.query import prompt_hash, text_hash
+from collab.rewards.query import hash_prompt, hash_text
 from collab.store import log
 from collab.store.manifest import find_manifest
 from collab.store.run_dir import RunLock
@@ -147,8 +147,8 @@ class RememberingAdversary:
     def __init__(self, adversary: Adversary, memory: ProposalMemory, *, options: Mapping[str, Any]) -> None:
         self._adversary, self._memory = adversary, memory
         self._options = json.dumps(options, sort_keys=True)
-        begun = lost_by(adversary)
-        memory.watch(lambda: lost_by(adversary) - begun)
+        begun = count_lost_calls(adversary)
+        memory.watch(lambda: count_lost_calls(adversary) - begun)
         self.before = Usage(lost=memory.lost)
         """What earlier processes asked in vain."""
         self.recalled: list[Usage] = [self.before] if memory.lost else []
@@ -167,7 +167,7 @@ class RememberingAdversary:
     @property
     def lost(self) -> int:
         """Calls that were sent and never answered whole: what they cost is not known."""
-        return lost_by(self._adversary)
+        return count_lost_calls(self._adversary)
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
         """What was said before, which costs nothing any more, or what is said now.
@@ -190,8 +190,8 @@ class RememberingAdversary:
         space = occasion.case.space
         read = occasion.rewarded if reads_rewarded(self._adversary) else ()
         rewarded = sorted(space.format(action) for action in read)
-        asked = [label_of(self._adversary), self._options, prompt_hash(occasion.prompt), occasion.case.digest]
-        return text_hash(json.dumps([*asked, space.format(occasion.right), rewarded, occasion.seed]))
+        asked = [label_of(self._adversary), self._options, hash_prompt(occasion.prompt), occasion.case.digest]
+        return hash_text(json.dumps([*asked, space.format(occasion.right), rewarded, occasion.seed]))
 
 
 def _read(directory: Path) -> tuple[dict[str, Answered], int]:

@@ -60,7 +60,7 @@ class PairHead:
     critic: str | None
     """Who judged, as in `LabelHead.critic`."""
     critic_digest: str | None
-    """`critic_digest` of that labelling's head: equal where critic, options and seed are."""
+    """`hash_critic` of that labelling's head: equal where critic, options and seed are."""
     adversary: str | None
     """Name and version (`collab.preferences.adversary.label_of`); None when none was there to be asked."""
     adversary_options: Mapping[str, Any]
@@ -94,7 +94,7 @@ class PairHead:
         """All that decides what the pairs are, beside the run: two sets of one origin are made the same way."""
         return self.recipe, self.labels, self.critic_digest, self.adversary, dict(self.adversary_options)
 
-    def same_as(self, other: PairHead) -> bool:
+    def is_same_as(self, other: PairHead) -> bool:
         """Whether both tell of the same pairs, made in the same way; when, and at what cost, does not count."""
         return (self.origin, self.sha256) == (other.origin, other.sha256)
 
@@ -113,7 +113,7 @@ _PAIR: TypeAdapter[PreferencePair] = TypeAdapter(PreferencePair)
 _HEAD: TypeAdapter[PairHead] = TypeAdapter(PairHead)
 
 
-def critic_digest(head: LabelHead) -> str:
+def hash_critic(head: LabelHead) -> str:
     """SHA-256 of all that decides what a labelling says, beside the run: critic, options and seed."""
     said = json.dumps([head.critic, head.options, head.seed], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(said.encode("ascii")).hexdigest()
@@ -123,10 +123,10 @@ def pair_names(run: Path) -> list[str]:
     """Names of all sets of pairs of a run, the oldest first, before them those that do not tell when they were made."""
     folder = run / FOLDER
     names = [path.parent.name for path in folder.glob(f"*/{HEAD}") if NAME.fullmatch(path.parent.name)]
-    return sorted(names, key=lambda name: (_created(run, name), name))
+    return sorted(names, key=lambda name: (_read_created(run, name), name))
 
 
-def last_name(run: Path) -> str | None:
+def find_last_name(run: Path) -> str | None:
     """The set that was stored last; None where there is none.
 
     Raises:
@@ -139,7 +139,7 @@ def last_name(run: Path) -> str | None:
     return names[-1]
 
 
-def _created(run: Path, name: str) -> str:
+def _read_created(run: Path, name: str) -> str:
     """When a set was made; "" where that cannot be read."""
     try:
         return read_head(run, name).created
@@ -154,16 +154,16 @@ def read_head(run: Path, name: str) -> PairHead:
         UnknownName: the run has no pairs of that name.
         RunFormatError: they cannot be read by this version.
     """
-    path = _directory(run, name) / HEAD
+    path = _pairs_directory(run, name) / HEAD
     if not path.exists():
         known = sorted(path.parent.name for path in (run / FOLDER).glob(f"*/{HEAD}"))
         raise UnknownName.of(f"pairs of {run}", name, known, f"make them with: collab pairs rebuild {run}")
     try:
         return read_versioned(path, _HEAD, readable=FORMAT)
     except ConfigError as error:
-        raise RunFormatError(f"{path}: recipe: {error}; {_again(path)}") from None
+        raise RunFormatError(f"{path}: recipe: {error}; {_format_hint(path)}") from None
     except RunFormatError as error:
-        raise RunFormatError(f"{error}; {_again(path)}") from None
+        raise RunFormatError(f"{error}; {_format_hint(path)}") from None
 
 
 def read_pairs(run: Path, name: str) -> StoredPairs:
@@ -173,15 +173,15 @@ def read_pairs(run: Path, name: str) -> StoredPairs:
         UnknownName: the run has no pairs of that name.
         RunFormatError: they cannot be read by this version, or are not what was written.
     """
-    head, path = read_head(run, name), _directory(run, name) / FILE
+    head, path = read_head(run, name), _pairs_directory(run, name) / FILE
     try:
         content = read_plain(path, within=run)
     except OSError as error:
-        raise RunFormatError(f"{path}: cannot be read: {error.strerror or error}; {_again(path)}") from None
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror or error}; {_format_hint(path)}") from None
     pairs = tuple(_read_lines(path, content))
     if len(pairs) != head.pairs or hashlib.sha256(content).hexdigest() != head.sha256:
         raise RunFormatError(
-            f"{path}: holds {len(pairs)} pairs that are not the {head.pairs} that {HEAD} tells of; {_again(path)}"
+            f"{path}: holds {len(pairs)} pairs that are not the {head.pairs} that {HEAD} tells of; {_format_hint(path)}"
         )
     return StoredPairs(name=name, head=head, pairs=pairs)
 
@@ -213,9 +213,9 @@ def write_pairs(
         StoreFailure: the disk is full or the rights are missing; nothing half-written counts.
     """
     find_manifest(run)
-    directory = _directory(run, name)
-    content = b"".join(map(_line, made.pairing.pairs))
-    head = _head_of(made, hashlib.sha256(content).hexdigest(), recipe, labels, adversary, options or {})
+    directory = _pairs_directory(run, name)
+    content = b"".join(map(_write_line, made.pairing.pairs))
+    head = _read_head(made, hashlib.sha256(content).hexdigest(), recipe, labels, adversary, options or {})
     text = json.dumps(hide_values(_HEAD.dump_python(head, mode="json")), indent=2, ensure_ascii=True).encode()
     head = _HEAD.validate_json(text)
     with writing(directory, _NEXT_MOVE):
@@ -223,7 +223,7 @@ def write_pairs(
         with RunLock(directory.parent, "wait for it or stop it, then: make the pairs again"):
             if not (directory / HEAD).exists():
                 _place(directory, {FILE: content, HEAD: text + b"\n"})
-            elif not read_head(run, name).same_as(head):
+            elif not read_head(run, name).is_same_as(head):
                 raise UsageError(f"{directory}: holds other pairs, or pairs made in another way; choose another name")
     return directory
 
@@ -238,12 +238,12 @@ def check_name(name: str) -> None:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _directory(run: Path, name: str) -> Path:
+def _pairs_directory(run: Path, name: str) -> Path:
     check_name(name)
     return run / FOLDER / name
 
 
-def _head_of(
+def _read_head(
     made: Paired,
     sha256: str,
     recipe: PairRecipe,
@@ -255,7 +255,7 @@ def _head_of(
         recipe=recipe,
         labels=None if labels is None else labels.name,
         critic=None if labels is None else labels.head.critic,
-        critic_digest=None if labels is None else critic_digest(labels.head),
+        critic_digest=None if labels is None else hash_critic(labels.head),
         adversary=adversary,
         adversary_options=options,
         pairs=len(made.pairing.pairs),
@@ -270,7 +270,7 @@ def _head_of(
     )
 
 
-def _line(pair: PreferencePair) -> bytes:
+def _write_line(pair: PreferencePair) -> bytes:
     content = hide_values(_PAIR.dump_python(pair, mode="json"))
     return json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
@@ -281,10 +281,10 @@ def _read_lines(path: Path, content: bytes) -> Iterator[PreferencePair]:
             yield _PAIR.validate_python(json.loads(line))
         except ValueError as error:
             reason = str(error.errors()[0]["msg"] if isinstance(error, ValidationError) else error)
-            raise RunFormatError(f"{path}:{number}: is spoilt ({reason}); {_again(path)}") from None
+            raise RunFormatError(f"{path}:{number}: is spoilt ({reason}); {_format_hint(path)}") from None
 
 
-def _again(path: Path) -> str:
+def _format_hint(path: Path) -> str:
     """What to do about a file of a set of pairs that cannot be read."""
     folder = path.parent
     return f"put {folder} somewhere else and make its pairs again: collab pairs rebuild {folder.parent.parent}"
@@ -311,20 +311,20 @@ LETTERS = 8
 """An ID is not told in fewer."""
 
 
-def short_ids(ids: Iterable[str]) -> dict[str, str]:
+def shorten_ids(ids: Iterable[str]) -> dict[str, str]:
     """ID → its shortest beginning of at least `LETTERS` letters that no other of them has; all in equal length."""
     distinct = set(ids)
     letters = next(count for count in itertools.count(LETTERS) if len({id[:count] for id in distinct}) == len(distinct))
     return {id: id[:letters] for id in distinct}
 
 
-def letters_of(run: Path) -> dict[str, str]:
+def read_short_ids(run: Path) -> dict[str, str]:
     """ID → short ID, over all pairs of a run; a set that cannot be read is left out."""
     ids: list[str] = []
     for name in pair_names(run):
         with contextlib.suppress(RunFormatError):
             ids += [pair.id for pair in read_pairs(run, name).pairs]
-    return short_ids(ids)
+    return shorten_ids(ids)
 
 
 def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[StoredPairs, PreferencePair]:
@@ -357,7 +357,7 @@ def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[Store
         where = f"among {', '.join(names)}" if names else f"for there are none: collab pairs rebuild {run}"
         raise UnknownName(f"{run}: no pair {beginning[:64]!r} {where}; see them with: collab pairs list {run}")
     if len(found) > 1:
-        shown = ", ".join(list(short_ids(found).values())[:4])
+        shown = ", ".join(list(shorten_ids(found).values())[:4])
         raise UsageError(
             f"{run}: {len(found)} pairs begin with {beginning!r} ({shown}{' …' if len(found) > 4 else ''}); "
             "give more letters"

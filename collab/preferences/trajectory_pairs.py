@@ -34,7 +34,7 @@ class TrajectoryPair:
     """… and not."""
 
 
-def looked_up(pair: PreferencePair, reader: RunReader) -> TrajectoryPair:
+def look_up_pair(pair: PreferencePair, reader: RunReader) -> TrajectoryPair:
     """The episodes that a pair compares.
 
     Raises:
@@ -49,7 +49,7 @@ def looked_up(pair: PreferencePair, reader: RunReader) -> TrajectoryPair:
     return TrajectoryPair(pair=pair, chosen=solved, rejected=unsolved)
 
 
-def trajectory_pairs(
+def build_trajectory_pairs(
     trajectories: Iterable[Trajectory], seed: int, *, per_task: int | None = None
 ) -> tuple[PreferencePair, ...]:
     """Match solved with unsolved episodes, at random but by name; sorted by epoch, task and the solved episode.
@@ -71,12 +71,12 @@ def trajectory_pairs(
             tasks[one.epoch, one.task.name].append(one)
     made: list[PreferencePair] = []
     for (epoch, task), played in sorted(tasks.items()):
-        matched = _matched(played, derive(seed, "trajectory pairs", epoch, task))[:per_task]
+        matched = _match(played, derive(seed, "trajectory pairs", epoch, task))[:per_task]
         made += [_pair(solved, unsolved) for solved, unsolved in sorted(matched, key=lambda both: _place(both[0]))]
     return tuple(made)
 
 
-def _matched(played: list[Trajectory], seed: int) -> list[tuple[Trajectory, Trajectory]]:
+def _match(played: list[Trajectory], seed: int) -> list[tuple[Trajectory, Trajectory]]:
     rng, ordered = generator(seed), sorted(played, key=_place)
     solved = [one for one in ordered if one.success]
     unsolved = [one for one in ordered if not one.success]
@@ -90,7 +90,7 @@ def _place(trajectory: Trajectory) -> tuple[int, str]:
 
 
 def _pair(solved: Trajectory, unsolved: Trajectory) -> PreferencePair:
-    chosen, rejected = _replies(solved), _replies(unsolved)
+    chosen, rejected = _list_replies(solved), _list_replies(unsolved)
     policies = {cell.policy for _, cell in chosen}
     policy: PolicyRef | None = policies.pop() if len(policies) == 1 else None
     return PreferencePair(
@@ -102,7 +102,7 @@ def _pair(solved: Trajectory, unsolved: Trajectory) -> PreferencePair:
     )
 
 
-def _replies(trajectory: Trajectory) -> list[PairReply]:
+def _list_replies(trajectory: Trajectory) -> list[PairReply]:
     """All that was said, in the order in which it was."""
     return [
         (ReplyRef(trajectory=trajectory.id, step=step.index, cell=cell.cell), cell)

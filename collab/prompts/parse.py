@@ -87,7 +87,7 @@ def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, 
             return ParseFailure(kind="reasoning", detail=f"the reply is all reasoning: {where}{ended}")
     if cut and failure.kind in ("empty", "no_action", "malformed"):
         return ParseFailure(kind="cut", detail=f"max_tokens cut the reply before its action ({failure.detail})")
-    return _of_other_space(text, space) or failure
+    return _find_other_space(text, space) or failure
 
 
 def read_withheld(finish: str, aside: str) -> ParseFailure | None:
@@ -98,42 +98,44 @@ def read_withheld(finish: str, aside: str) -> ParseFailure | None:
     return ParseFailure(kind=words[0], detail=f"{words[1]}: {aside}" if aside else words[1])
 
 
-def _of_other_space(text: str, space: ActionSpace) -> ParseFailure | None:
+def _find_other_space(text: str, space: ActionSpace) -> ParseFailure | None:
     """The failure of a reply that gives an action in the form of another built-in space; None for all others."""
     for other in SPACES.values():
         if other.name == space.name or other.syntax == space.syntax or len(text) > _LONGEST:
             continue
-        marker = _last_marker(text)
-        for begin, end in list(_candidates(text, marker.end() if marker else 0, other))[:_ATTEMPTS]:
+        marker = _find_last_marker(text)
+        for begin, end in list(_find_candidates(text, marker.end() if marker else 0, other))[:_ATTEMPTS]:
             if not isinstance(other.parse(text[begin:end]), ParseFailure):
-                detail = f"an action of the space {other.name}, and this environment takes {_form(space)}"
+                detail = f"an action of the space {other.name}, and this environment takes {_describe_form(space)}"
                 return ParseFailure(kind="other_space", detail=detail)
     return None
 
 
-def _form(space: ActionSpace) -> str:
+def _describe_form(space: ActionSpace) -> str:
     return "a JSON object" if space.syntax == "json" else "a call such as click(id=7)"
 
 
 def _read(text: str, space: ActionSpace, observation: Observation) -> ParsedReply:
     if not text.strip():
-        return _failed("", ParseFailure(kind="empty", detail="the reply is empty"))
+        return _make_failure("", ParseFailure(kind="empty", detail="the reply is empty"))
     if len(text) > _LONGEST:
         detail = f"the reply has {len(text)} characters, at most {_LONGEST} are read"
-        return _failed("", ParseFailure(kind="malformed", detail=detail))
-    marker = _last_marker(text)
+        return _make_failure("", ParseFailure(kind="malformed", detail=detail))
+    marker = _find_last_marker(text)
     start = marker.end() if marker else 0
-    found = list(_candidates(text, start, space))
+    found = list(_find_candidates(text, start, space))
     if not found:
-        return _failed(text, ParseFailure(kind="no_action", detail=f"no action found, expected {_form(space)}"))
+        return _make_failure(
+            text, ParseFailure(kind="no_action", detail=f"no action found, expected {_describe_form(space)}")
+        )
     begin, end = found[0] if marker else found[-1]
     reason = text[: marker.start() if marker else begin]
     parsed = space.parse(text[begin:end])
     if isinstance(parsed, ParseFailure):
-        return _failed(reason, parsed)
+        return _make_failure(reason, parsed)
     failure = space.check(parsed, observation)
     if failure is not None:
-        return _failed(reason, failure)
+        return _make_failure(reason, failure)
     return ParsedReply(reason=_clean(reason), action=space.canonical(parsed, observation), failure=None)
 
 
@@ -142,7 +144,7 @@ def write_reply(reason: str, action: Action, space: ActionSpace) -> str:
     return f"Reason: {reason}\nAction: {space.format(action)}"
 
 
-def _failed(reason: str, failure: ParseFailure) -> ParsedReply:
+def _make_failure(reason: str, failure: ParseFailure) -> ParsedReply:
     return ParsedReply(reason=_clean(reason), action=None, failure=failure)
 
 
@@ -152,25 +154,25 @@ def _clean(reason: str) -> str:
     return without_fence[label.end() if label else 0 :].strip().strip("*`").strip()
 
 
-def _last_marker(text: str) -> re.Match[str] | None:
+def _find_last_marker(text: str) -> re.Match[str] | None:
     matches = list(_MARKER.finditer(text))
     return matches[-1] if matches else None
 
 
-def _candidates(text: str, start: int, space: ActionSpace) -> Iterator[tuple[int, int]]:
+def _find_candidates(text: str, start: int, space: ActionSpace) -> Iterator[tuple[int, int]]:
     """Spans from `start` on that look like an action, first to last; at most `_ATTEMPTS` from either end."""
     if space.syntax == "json":
         opens = [match.start() for match in re.finditer(r"\{", text[start:])]
         opens = opens if len(opens) <= 2 * _ATTEMPTS else opens[:_ATTEMPTS] + opens[-_ATTEMPTS:]
-        yield from _json_spans(text, [start + position for position in opens])
+        yield from _find_json_spans(text, [start + position for position in opens])
     else:
         calls = [(match.start(), match.end()) for match in _CALL.finditer(text, start)]
         calls = [(start_, end) for start_, end in calls if text[start_ : end - 1].strip() in space.types] or calls
         calls = calls if len(calls) <= 2 * _ATTEMPTS else calls[:_ATTEMPTS] + calls[-_ATTEMPTS:]
-        yield from ((begin, _closing(text, end)) for begin, end in calls)
+        yield from ((begin, _find_closing(text, end)) for begin, end in calls)
 
 
-def _json_spans(text: str, opens: list[int]) -> Iterator[tuple[int, int]]:
+def _find_json_spans(text: str, opens: list[int]) -> Iterator[tuple[int, int]]:
     decoder = json.JSONDecoder()
     last_end = -1
     broken: tuple[int, int] | None = None
@@ -181,7 +183,7 @@ def _json_spans(text: str, opens: list[int]) -> Iterator[tuple[int, int]]:
         try:
             _, last_end = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError):
-            broken = broken or (begin, _closing(text, begin + 1))
+            broken = broken or (begin, _find_closing(text, begin + 1))
             continue
         found = True
         yield begin, last_end
@@ -189,7 +191,7 @@ def _json_spans(text: str, opens: list[int]) -> Iterator[tuple[int, int]]:
         yield broken  # so that the failure can say what stood there
 
 
-def _closing(text: str, position: int) -> int:
+def _find_closing(text: str, position: int) -> int:
     """Index after the parenthesis that closes a call opened just before `position`; end of text when none does."""
     depth, quote, escaped = 1, "", False
     for index in range(position, len(text)):

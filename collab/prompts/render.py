@@ -40,8 +40,8 @@ import jinja2.meta
 
 from collab.envs.grammar import SPACES, ActionSpace
 from collab.errors import ConfigError, ModelFailure, UnknownName
-from collab.library import read_text, root
-from collab.prompts.sandbox import WRONG, Sandbox, one_line, render
+from collab.library import find_builtin_root, read_text
+from collab.prompts.sandbox import WRONG, Sandbox, format_error, render
 from collab.types import HistoryEntry, Observation, Prompt, PromptRef, Segment
 
 SUFFIX = ".jinja"
@@ -67,7 +67,7 @@ def read_texts(folder: Path, names: Iterable[str], needs: str, default: str) -> 
         raise ConfigError(f"{folder}: {UnknownName.of('template', odd + SUFFIX, known)}; {needs} {missing}")
     if not own:
         raise ConfigError(f"{folder}: {needs} {missing}; those that it does not hold are read from prompts/{default}")
-    homes = (folder, folder.parent / default, root() / "prompts" / default)
+    homes = (folder, folder.parent / default, find_builtin_root() / "prompts" / default)
     return {name: _read(name, homes) for name in names}
 
 
@@ -75,7 +75,7 @@ def _read(name: str, homes: Sequence[Path]) -> str:
     path = next((found for home in homes if os.path.lexists(found := home / f"{name}{SUFFIX}")), None)
     if path is None:
         raise ConfigError(f"{homes[0]}: {name}{SUFFIX} is missing, and the built-in prompts have none")
-    return read_text(path, within=None if path.is_relative_to(root()) else path.parent.parent)
+    return read_text(path, within=None if path.is_relative_to(find_builtin_root()) else path.parent.parent)
 
 
 @functools.lru_cache(maxsize=32)
@@ -126,12 +126,12 @@ class Templates:
             known = {} if told is None else told
             for name in (name for name in names if name in known):
                 for odd in sorted(_asked(environment, name, texts[name]) - set(known[name])):
-                    raise ConfigError(self._says(name, f"'{odd}' is undefined", known[name]))
+                    raise ConfigError(self._format_missing(name, f"'{odd}' is undefined", known[name]))
             self._templates = {name: environment.get_template(f"{name}.jinja") for name in names}
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"prompts/{folder}/{error.name}:{error.lineno}: {error.message}") from None
         except (SyntaxError, RecursionError, MemoryError) as error:  # of what Jinja makes of it
-            raise ConfigError(f"prompts/{folder}: a template cannot be used: {one_line(error)}") from None
+            raise ConfigError(f"prompts/{folder}: a template cannot be used: {format_error(error)}") from None
 
     def __contains__(self, name: str) -> bool:
         return name in self._templates
@@ -141,11 +141,13 @@ class Templates:
         try:
             return render(self._templates[name], **values)
         except jinja2.UndefinedError as error:
-            raise ConfigError(self._says(name, str(error.message), values)) from None
+            raise ConfigError(self._format_missing(name, str(error.message), values)) from None
         except WRONG as error:
-            raise ConfigError(f"prompts/{self._folder}/{name}.jinja: cannot be filled in: {one_line(error)}") from None
+            raise ConfigError(
+                f"prompts/{self._folder}/{name}.jinja: cannot be filled in: {format_error(error)}"
+            ) from None
 
-    def _says(self, name: str, what: str, told: Iterable[str]) -> str:
+    def _format_missing(self, name: str, what: str, told: Iterable[str]) -> str:
         """One line for a name that a template is not told."""
         where = f"prompts/{self._folder}/{name}{SUFFIX}"
         return (
@@ -224,17 +226,17 @@ class SharedPrompt:
     """SHA-256 of system and text: the key under which they are stored."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prefix", prefix_hash(self.system, self.text))
+        object.__setattr__(self, "prefix", hash_prefix(self.system, self.text))
 
 
-def prefix_text(system: str, shared: str) -> str:
+def build_prefix(system: str, shared: str) -> str:
     """How a prefix is stored: both parts in one text, told apart by a form feed."""
     return f"{system}\f{shared}"
 
 
-def prefix_hash(system: str, shared: str) -> str:
+def hash_prefix(system: str, shared: str) -> str:
     """SHA-256 of the stored prefix."""
-    return hashlib.sha256(prefix_text(system, shared).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(build_prefix(system, shared).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def rebuild(prefix: str, reference: PromptRef) -> Prompt:
@@ -248,7 +250,7 @@ def read_templates(folder: Path) -> dict[str, str]:
     return read_texts(folder, _FILES, "a prompt needs", "default")
 
 
-def spaces_of(texts: Mapping[str, str]) -> frozenset[str]:
+def find_spaces(texts: Mapping[str, str]) -> frozenset[str]:
     """Names of the action spaces that a prompt speaks of its own; empty for one that tells the environment's actions.
 
     A prompt that lists no actions says in a comment which ones its policy knows: `{# actions: mobile #}`. One that
@@ -261,10 +263,10 @@ def spaces_of(texts: Mapping[str, str]) -> frozenset[str]:
     declared = frozenset(name for found in _DECLARED.findall(whole) for name in re.split(r"[,\s]+", found) if name)
     if declared or _LISTED.search(whole):
         return declared
-    return frozenset(space.name for space in SPACES.values() if _writes_out(whole, space))
+    return frozenset(space.name for space in SPACES.values() if _renders(whole, space))
 
 
-def _writes_out(text: str, space: ActionSpace) -> bool:
+def _renders(text: str, space: ActionSpace) -> bool:
     if space.syntax == "json":
         return "action_type" in text
     return any(re.search(rf"(?<!\w){re.escape(name)}\(", text) for name in space.types)
@@ -366,7 +368,7 @@ def _cut(text: str, lines: int | None) -> str:
     return text if left <= 0 else "\n".join([*kept[:lines], f"... {left} more lines are not shown"])
 
 
-def fit(
+def fit_shared(
     template: Template,
     context: PromptContext,
     *,

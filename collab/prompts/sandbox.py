@@ -82,7 +82,7 @@ def render(template: jinja2.Template, **values: object) -> str:
         _allowance.reset(token)
 
 
-def one_line(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Type and message of an error, on one line and not too long."""
     said = " ".join(str(error).split())
     return f"{type(error).__name__}: {said:.200}" if said else type(error).__name__
@@ -94,9 +94,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "**", "%"))
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(finalize=_counted, **options)
+        super().__init__(finalize=_count_turns, **options)
         self.globals.pop("lipsum")
-        self.adopt(self.filters)
+        self.add_filters(self.filters)
 
     @classmethod
     def like(cls, other: jinja2.Environment) -> Sandbox:
@@ -107,15 +107,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
             extensions=[type(extension) for extension in other.extensions.values()],
             undefined=other.undefined,
         )
-        made.adopt(other.filters)
+        made.add_filters(other.filters)
         made.globals.update({name: value for name, value in other.globals.items() if name != "lipsum"})
         return made
 
-    def adopt(self, filters: Mapping[str, Callable[..., Any]]) -> None:
+    def add_filters(self, filters: Mapping[str, Callable[..., Any]]) -> None:
         """Take filters in, each behind a check of what it is asked."""
-        self.filters.update({name: _checked(name, function) for name, function in dict(filters).items()})
+        self.filters.update({name: _guard_filter(name, function) for name, function in dict(filters).items()})
 
-    def tick(self, size: int) -> None:
+    def count_turn(self, size: int) -> None:
         """Count one turn of a loop, or one call of a macro, that shows `size` characters of the template's own."""
         _take(size)
 
@@ -128,7 +128,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute left operator right, if what comes of it has a size that can be borne."""
         _check_operation(operator, left, right)
-        return _counted(super().call_binop(context, operator, left, right))
+        return _count_turns(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call what a template calls, if what comes of it has a size that can be borne."""
@@ -137,14 +137,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if args and getattr(__obj, "__name__", "") == "join" and isinstance(getattr(__obj, "__self__", None), str):
             args = (list(args[0]), *args[1:])
         _check_call(__obj, args, kwargs)
-        return _counted(super().call(__context, __obj, *args, **kwargs))
+        return _count_turns(super().call(__context, __obj, *args, **kwargs))
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree: nodes.Template = _Counting().visit(super()._parse(source, name, filename))
         return tree
 
 
-_OWN = (Sandbox.tick, Sandbox.join)
+_OWN = (Sandbox.count_turn, Sandbox.join)
 
 
 _NESTING = (nodes.For, nodes.If, nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.With, nodes.AssignBlock)
@@ -164,17 +164,17 @@ class _Counting(NodeTransformer):
         self._depth -= isinstance(node, _NESTING)
         if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block | nodes.Template):
             shown = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
-            tick = nodes.ExprStmt(_own_call("tick", [nodes.Const(shown)], node.lineno), lineno=node.lineno)
+            tick = nodes.ExprStmt(_make_call("count_turn", [nodes.Const(shown)], node.lineno), lineno=node.lineno)
             first = 0
             if isinstance(node, nodes.Template):  # what stands before `extends` is left where it is
                 first = next((at + 1 for at, one in enumerate(node.body) if isinstance(one, nodes.Extends)), 0)
             node.body.insert(first, tick)
         if isinstance(node, nodes.Concat):
-            return _own_call("join", node.nodes, node.lineno)
+            return _make_call("join", node.nodes, node.lineno)
         return node
 
 
-def _own_call(name: str, arguments: list[nodes.Expr], line: int) -> nodes.Call:
+def _make_call(name: str, arguments: list[nodes.Expr], line: int) -> nodes.Call:
     own = nodes.EnvironmentAttribute(name, lineno=line)
     return nodes.Call(own, arguments, [], None, None, lineno=line)
 
@@ -195,12 +195,12 @@ def _take(size: int) -> None:
         raise TemplateLimitExceeded(f"more than {_SECONDS:g} s of work")
 
 
-def _counted(value: Any) -> Any:
-    _take(_size(value))
+def _count_turns(value: Any) -> Any:
+    _take(_measure(value))
     return value
 
 
-def _size(value: Any) -> int:
+def _measure(value: Any) -> int:
     if isinstance(value, str | bytes):
         return len(value)
     return 8 * len(value) if isinstance(value, list | tuple | dict | set) else 1
@@ -211,7 +211,7 @@ def _check_operation(operator: str, left: Any, right: Any) -> None:
     if operator == "*":
         for many, times in ((left, right), (right, left)):
             if isinstance(many, str | bytes | list | tuple) and isinstance(times, int):
-                _take(_size(many) * max(times, 0))
+                _take(_measure(many) * max(times, 0))
     if isinstance(left, int) and isinstance(right, int):
         grown = left.bit_length() * max(right, 1) if operator == "**" else left.bit_length() + right.bit_length()
         if operator in ("*", "**", "+", "-") and grown > _BITS:
@@ -227,14 +227,14 @@ def _check_format(pattern: str, given: Iterable[Any], mark: str) -> None:
     shown = max((len(one) for one in given if isinstance(one, str | bytes)), default=0)
     widest = 0
     if "*" in pattern or "{" in pattern:  # a width may stand among what is shown
-        numbers = [number for one in given for number in _numbers_in(one)]
+        numbers = [number for one in given for number in _find_numbers(one)]
         widest = max(numbers, default=0) if mark == "%" or re.search(r"\{[^{}]*\{", pattern) else 0
     written = sum(int(digits[:12]) for digits in _CHOPS.findall(pattern))
     if places * (shown + widest) + written > LARGEST:
         raise TemplateLimitExceeded(f"a text of more than {LARGEST:,} characters")
 
 
-def _numbers_in(value: Any) -> list[int]:
+def _find_numbers(value: Any) -> list[int]:
     if isinstance(value, int):
         return [abs(value)]
     return [int(digits[:12]) for digits in _CHOPS.findall(value)] if isinstance(value, str) else []
@@ -260,7 +260,7 @@ def _check_text(name: str, owner: Any, given: list[Any]) -> None:
         case "join", [list(items), *_]:
             _take(sum(len(str(item)) for item in items) + len(owner) * len(items))
         case "translate", [table, *_] if isinstance(table, Mapping):
-            _take(len(owner) * max((_size(one) for one in table.values()), default=1))
+            _take(len(owner) * max((_measure(one) for one in table.values()), default=1))
         case "expandtabs", [width, *_] if isinstance(width, int):
             _take(len(owner) + owner.count("\t" if isinstance(owner, str) else b"\t") * max(width, 0))
         case "format" | "format_map", _:
@@ -270,7 +270,7 @@ def _check_text(name: str, owner: Any, given: list[Any]) -> None:
             pass
 
 
-def _checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _guard_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The filter, behind a check of what it is asked."""
     if hasattr(function, "is_checked"):
         return function
@@ -282,7 +282,7 @@ def _checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if name == "join" and said and not isinstance(said[0], list | StrictUndefined):
             said[0] = list(said[0])
         _check_filter(name, said, kwargs)
-        return _counted(function(*context, *said, **kwargs))
+        return _count_turns(function(*context, *said, **kwargs))
 
     checked.is_checked = True  # type: ignore[attr-defined]
     return checked

@@ -11,7 +11,7 @@
 
 A critic never guesses: a cell that it cannot judge is *missing*, with the cause in words, and earns neither a reward
 nor a place in a pair. ⌈score − 0.5⌉ is `CellReward.reward`: 1 iff score > 0.5, so exactly one half earns nothing.
-A training counts with its own threshold instead (`collab.rewards.credit.with_reward`; 0.5 by default).
+A training counts with its own threshold instead (`collab.rewards.credit.list_with_reward`; 0.5 by default).
 
 A `CriticInput` is a recorded step as a critic sees it:
 
@@ -61,7 +61,7 @@ class RestorableState(Protocol):
         result = await environment.step(action)
     """
 
-    def opened(self) -> AbstractAsyncContextManager[Environment]:
+    def open(self) -> AbstractAsyncContextManager[Environment]:
         """An environment of the caller's own in this state, closed at the end of the block; as often as one likes.
 
         Not within one another: who is in a state has room for copies of its environment, and for no second one.
@@ -119,7 +119,7 @@ class CriticInput:
         """SHA-256 of goal, screen, edges and all replies: an episode that was played again gives other cases."""
         return input_digest(self.task.goal, self.observation, self.matrix)
 
-    def heard(self, cell: CellRef) -> tuple[Utterance, ...]:
+    def list_heard(self, cell: CellRef) -> tuple[Utterance, ...]:
         """What stood in a cell's prompt, in conversation order; KeyError when there is no such cell."""
         return tuple(self.matrix[other] for other in self.matrix[cell].heard)
 
@@ -139,7 +139,7 @@ def input_digest(goal: str, observation: Observation, matrix: ActionMatrix) -> s
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
-def cases(trajectory: Trajectory, space: ActionSpace, states: States | None = None) -> Iterator[CriticInput]:
+def build_inputs(trajectory: Trajectory, space: ActionSpace, states: States | None = None) -> Iterator[CriticInput]:
     """The steps of an episode, first to last. A broken or unfinished episode gives those that were recorded.
 
     Args:
@@ -291,7 +291,7 @@ class CellScore:
         return cls(score=number, reason=reason) if 0 <= number <= 1 else cls.none(OUT_OF_RANGE)
 
 
-def judgement_of(
+def build_judgement(
     case: CriticInput, critic: Critic, words: Mapping[CellRef, CellScore], calls: Iterable[CriticCall] = ()
 ) -> Judgement:
     """Put words on cells together; cells whose reply did not parse need none, every other one must have one."""
@@ -303,13 +303,15 @@ def judgement_of(
     return Judgement(case=case.digest, rewards=matrix, calls=tuple(calls))
 
 
-def sound(judgement: Judgement) -> Judgement:
+def drop_invalid_scores(judgement: Judgement) -> Judgement:
     """The same, and what is no score in [0, 1] is missing, whoever made it."""
-    rewards = tuple(one if one.missing and one.score is None else _sound(one) for one in judgement.rewards.rewards)
+    rewards = tuple(
+        one if one.missing and one.score is None else _drop_invalid_score(one) for one in judgement.rewards.rewards
+    )
     return replace(judgement, rewards=replace(judgement.rewards, rewards=rewards))
 
 
-def _sound(one: CellReward) -> CellReward:
+def _drop_invalid_score(one: CellReward) -> CellReward:
     word = CellScore.of(one.score, one.reason)
     return replace(one, score=word.score, reason=word.reason, missing=word.missing)
 
@@ -319,7 +321,7 @@ def to_all_equal(case: CriticInput, words: Mapping[Action, CellScore]) -> dict[C
     return {cell.cell: words[action] for action, cells in case.proposals().items() for cell in cells}
 
 
-def spent_on(calls: Iterable[CriticCall]) -> Usage:
+def sum_spent(calls: Iterable[CriticCall]) -> Usage:
     """What calls cost, as far as it was counted and the price is known."""
     each = tuple(calls)
     return Usage(

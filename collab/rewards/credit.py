@@ -83,13 +83,13 @@ class JudgedStep:
         """Seed of something that is done for one cell, by name."""
         return derive(run, purpose, *self.place, *cell, *more)
 
-    def ref(self, cell: CellRef) -> ReplyRef:
+    def make_ref(self, cell: CellRef) -> ReplyRef:
         """How a pair names what a cell said."""
         trajectory, step = self.judgement.key
         return ReplyRef(trajectory=trajectory, step=step, cell=cell)
 
 
-def with_reward(step: JudgedStep, reward: Literal[0, 1]) -> tuple[Utterance, ...]:
+def list_with_reward(step: JudgedStep, reward: Literal[0, 1]) -> tuple[Utterance, ...]:
     """Cells whose action parsed and whose reward is that, by agent and round; a missing score is neither."""
     scores = {one.cell: one.score for one in step.judgement.rewards.rewards if one.score is not None}
     given = {cell: int(score > step.threshold) for cell, score in scores.items()}
@@ -97,17 +97,17 @@ def with_reward(step: JudgedStep, reward: Literal[0, 1]) -> tuple[Utterance, ...
     return tuple(cell for cell in cells if cell.action is not None and given.get(cell.cell) == reward)
 
 
-def rewarded(step: JudgedStep) -> tuple[Utterance, ...]:
+def list_rewarded(step: JudgedStep) -> tuple[Utterance, ...]:
     """Cells with reward 1, by agent and round; one that did not parse is never among them."""
-    return with_reward(step, 1)
+    return list_with_reward(step, 1)
 
 
-def rewarded_actions(step: JudgedStep) -> frozenset[Action]:
+def list_rewarded_actions(step: JudgedStep) -> frozenset[Action]:
     """What no worse side may be."""
-    return frozenset(cell.action for cell in rewarded(step) if cell.action is not None)
+    return frozenset(cell.action for cell in list_rewarded(step) if cell.action is not None)
 
 
-def behind_errors(steps: Iterable[JudgedStep]) -> frozenset[tuple[str, int]]:
+def find_behind_errors(steps: Iterable[JudgedStep]) -> frozenset[tuple[str, int]]:
     """Which steps (trajectory, step) come behind the first one of their episode at which the team erred.
 
     Of the steps given alone: at one that nobody judged no error is known.

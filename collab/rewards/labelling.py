@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 from collab.config import Budget
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
-from collab.models.base import lost_by
-from collab.rewards.base import UNREAD, Critic, CriticInput, Judgement, sound, spent_on
+from collab.models.base import count_lost_calls
+from collab.rewards.base import UNREAD, Critic, CriticInput, Judgement, drop_invalid_scores, sum_spent
 from collab.rewards.labels import LabelWriter
 from collab.rewards.query import PartlyAnswered
 from collab.rollout.collector import USED_UP
@@ -83,7 +83,7 @@ class Labelling:
         scores = [one.score for one in judgement.rewards.rewards if one.score is not None]
         self.cells += len(scores)
         self.rewarded += sum(score > self.threshold for score in scores)
-        self.pay(spent_on(judgement.calls))
+        self.pay(sum_spent(judgement.calls))
 
     def pay(self, spent: Usage) -> None:
         """Add what answers cost."""
@@ -139,14 +139,14 @@ async def label(
     pool.failed_in_a_row = labelling.failed_in_a_row
     worker = _Worker(critic=critic, writer=writer, pool=pool, labelling=labelling, most_silent=most_silent)
     watch(labelling)
-    before = lost_by(critic)
+    before = count_lost_calls(critic)
     try:
         await pool.run(concurrency, worker.work)
     finally:
         labelling.stopped = labelling.stopped or pool.stopped
-        lost = lost_by(critic) - before
+        lost = count_lost_calls(critic) - before
         labelling.lost += lost
-        writer.lose(lost)
+        writer.record_lost(lost)
     return labelling
 
 
@@ -163,7 +163,7 @@ class _Worker:
     async def work(self) -> None:
         """Judge cases until none is left or something says stop."""
         for case in self.pool.take():
-            if self.writer.knows(case):
+            if self.writer.has_label(case):
                 self.labelling.known += 1
             elif self.pool.may_go_on():
                 await self._judge(case)
@@ -172,7 +172,7 @@ class _Worker:
     async def _judge(self, case: CriticInput) -> None:
         try:
             with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
-                judgement = sound(await self.critic.judge(case))
+                judgement = drop_invalid_scores(await self.critic.judge(case))
                 _require_whole(case, judgement)
         except PartlyAnswered as failure:
             self._failed(case, failure.failure, failure.spent)

@@ -127,7 +127,7 @@ def check_called(what: str, name: str) -> None:
         raise UsageError(f"{what} called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
 
 
-def labellings(run: Path) -> list[str]:
+def list_labellings(run: Path) -> list[str]:
     """Names of all labellings of a run, sorted."""
     folder = run / FOLDER
     return sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder.is_dir() else []
@@ -135,7 +135,7 @@ def labellings(run: Path) -> list[str]:
 
 def read_label_head(run: Path, name: str) -> LabelHead:
     """What a labelling tells of itself; RunFormatError when it cannot be read."""
-    return _head_in(_directory(run, name))
+    return _read_head_in(_labels_directory(run, name))
 
 
 def read_labels(run: Path, name: str) -> LabelSet:
@@ -145,13 +145,13 @@ def read_labels(run: Path, name: str) -> LabelSet:
         UnknownName: the run has no labelling of that name.
         RunFormatError: it cannot be read by this version, or a whole line is not what was written.
     """
-    directory = _directory(run, name)
+    directory = _labels_directory(run, name)
     if not (directory / FILE).exists():
-        raise UnknownName.of(f"labelling of {run}", name, labellings(run))
+        raise UnknownName.of(f"labelling of {run}", name, list_labellings(run))
     judged: dict[tuple[str, int], Judgement] = {}
     failed: dict[tuple[str, int], FailedLabel] = {}
     lost: list[Usage] = []
-    for record in _records(directory):
+    for record in _iterate_records(directory):
         if isinstance(record, Judgement):
             judged[record.key] = record
             failed.pop(record.key, None)
@@ -160,7 +160,7 @@ def read_labels(run: Path, name: str) -> LabelSet:
         else:
             failed[record.trajectory, record.step] = record
             lost.append(record.spent)
-    return LabelSet(name=name, head=_head_in(directory), judged=judged, failed=failed, lost=lost)
+    return LabelSet(name=name, head=_read_head_in(directory), judged=judged, failed=failed, lost=lost)
 
 
 class LabelWriter:
@@ -181,7 +181,7 @@ class LabelWriter:
         self, run: Path, name: str, head: LabelHead, *, home: Callable[[Path], object] = find_manifest
     ) -> None:
         home(run)
-        self.directory = directory = _directory(run, name)
+        self.directory = directory = _labels_directory(run, name)
         self._secrets = known_secrets()
         self._open = True
         with writing(directory, _NEXT_MOVE):
@@ -195,7 +195,7 @@ class LabelWriter:
             self._lock.release()
             raise
 
-    def knows(self, case: CriticInput) -> bool:
+    def has_label(self, case: CriticInput) -> bool:
         """Whether exactly this case is judged."""
         return self._known.get(case.key) == case.digest
 
@@ -220,7 +220,7 @@ class LabelWriter:
         )
         self._append("failed", told)
 
-    def lose(self, calls: int) -> None:
+    def record_lost(self, calls: int) -> None:
         """Append how many calls were sent and never answered whole; nothing where there is none."""
         if calls:
             self._append("unanswered", UnansweredCalls(lost=calls))
@@ -249,10 +249,10 @@ class LabelWriter:
             with writing(self.directory, _NEXT_MOVE):
                 write_json(self.directory / FILE, _HEAD.dump_python(head, mode="json"))
             return
-        old = _head_in(self.directory)
+        old = _read_head_in(self.directory)
         new = _HEAD.validate_python(hide_values(_HEAD.dump_python(head, mode="json"), self._secrets))
         told = {"critic": (old.critic, new.critic), "seed": (old.seed, new.seed)}
-        told |= {f"option {name}": both for name, both in _differing(old.options, new.options).items()}
+        told |= {f"option {name}": both for name, both in _list_differing(old.options, new.options).items()}
         for what, (before, after) in told.items():
             if before != after:
                 raise UsageError(
@@ -270,22 +270,22 @@ class LabelWriter:
 _NEXT_MOVE = "label the run again: what is judged is not asked again"
 
 
-def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _list_differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Options that are not the same, by name; None where one is not said."""
     names = sorted({*old, *new})
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
-def _directory(run: Path, name: str) -> Path:
+def _labels_directory(run: Path, name: str) -> Path:
     check_name(name)
     return run / FOLDER / name
 
 
-def _head_in(directory: Path) -> LabelHead:
+def _read_head_in(directory: Path) -> LabelHead:
     return read_versioned(directory / FILE, _HEAD, readable=FORMAT)
 
 
-def _records(directory: Path) -> Iterator[LabelRecord]:
+def _iterate_records(directory: Path) -> Iterator[LabelRecord]:
     """All records, oldest first."""
     for segment in log.segments(directory):
         for line in log.scan(directory, segment):

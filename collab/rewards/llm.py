@@ -41,13 +41,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, StrictInt
 
-from collab.agents.agent import prefix_limit
+from collab.agents.agent import compute_prefix_limit
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, ModelFailure
-from collab.models.base import Model, lost_by
+from collab.models.base import Model, count_lost_calls
 from collab.prompts.parse import read_withheld
 from collab.prompts.render import Templates, read_texts
-from collab.rewards.base import ABSENT, CellScore, CriticCall, CriticInput, Judgement, judgement_of, spent_on
+from collab.rewards.base import ABSENT, CellScore, CriticCall, CriticInput, Judgement, build_judgement, sum_spent
 from collab.rewards.query import (
     NO_ITEM,
     ContradictoryKey,
@@ -55,8 +55,8 @@ from collab.rewards.query import (
     ReplyItem,
     ReplyItems,
     ask,
-    first_failure,
-    prompt_hash,
+    find_first_failure,
+    hash_prompt,
     read_items,
     read_objects,
 )
@@ -95,14 +95,14 @@ class ScoredProposal:
         return json.dumps(told, ensure_ascii=False)
 
 
-def permuted(agents: Sequence[str], seed: int) -> dict[str, str]:
+def permute_names(agents: Sequence[str], seed: int) -> dict[str, str]:
     """Slot → name shown: the team's own names, given out anew."""
     names = sorted(agents)
     generator(seed).shuffle(names)
     return dict(zip(sorted(agents), names, strict=True))
 
 
-def questions(
+def build_questions(
     case: CriticInput, names: Mapping[str, str], per: Per, scored: ScoredScope
 ) -> list[tuple[ScoredProposal, ...]]:
     """What is asked, one tuple per call; nothing where no cell of the step, or of a round, parsed.
@@ -115,22 +115,22 @@ def questions(
     rounds = [case.matrix.utterances]
     if per == "round":
         rounds = [tuple(cell for cell in case.matrix if cell.round == round) for round in range(case.matrix.rounds)]
-    asked = [_proposals(case, cells, names, scored) for cells in rounds]
+    asked = [_list_proposals(case, cells, names, scored) for cells in rounds]
     return [proposals for proposals in asked if proposals]
 
 
-def _proposals(
+def _list_proposals(
     case: CriticInput, cells: Sequence[Utterance], names: Mapping[str, str], scored: ScoredScope
 ) -> tuple[ScoredProposal, ...]:
     groups: dict[object, list[Utterance]] = {}
     for cell in cells:
         if cell.action is not None:
             groups.setdefault(cell.action if scored == "distinct" else cell.cell, []).append(cell)
-    found = [_proposal(case, group, names) for group in groups.values()]
+    found = [_build_proposal(case, group, names) for group in groups.values()]
     return tuple(sorted(found, key=lambda one: (one.round, one.agent)))
 
 
-def _proposal(case: CriticInput, cells: Sequence[Utterance], names: Mapping[str, str]) -> ScoredProposal:
+def _build_proposal(case: CriticInput, cells: Sequence[Utterance], names: Mapping[str, str]) -> ScoredProposal:
     latest = cells[-1]
     return ScoredProposal(
         agent=names[latest.agent],
@@ -175,13 +175,13 @@ class CriticPrompts:
             screen=case.observation.text,
             proposals=[proposal.line for proposal in proposals],
         )
-        return Prompt(system=self._system(case.space), shared=sendable(text), segments=())
+        return Prompt(system=self._system(case.space), shared=clean_for_sending(text), segments=())
 
     def _render_system(self, space: ActionSpace) -> str:
         return self._templates.render("system", world=WORLDS.get(space.name, space.name), actions=space.listing())
 
 
-def sendable(text: str) -> str:
+def clean_for_sending(text: str) -> str:
     """The text without half characters, which pages and broken tokenizers produce and no server takes."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -227,21 +227,21 @@ def read_scores(text: str, proposals: Sequence[ScoredProposal], *, cut: bool = F
     said: dict[tuple[str, int], list[ScoredItem]] = {}
     for item in found.good:
         said.setdefault((name(item.agent), item.round), []).append(item)
-    absent = CellScore.none(_why_absent(found, cut))
-    plain = _by_agent(text, {name(agent) for agent in agents}, name)
+    absent = CellScore.none(_explain_absent(found, cut))
+    plain = _group_by_agent(text, {name(agent) for agent in agents}, name)
     many = Counter(name(proposal.agent) for proposal in proposals)
     words = []
     for proposal in proposals:
-        own = [_word(item) for item in said.get((name(proposal.agent), proposal.round), [])]
+        own = [_build_score(item) for item in said.get((name(proposal.agent), proposal.round), [])]
         alone = plain.get(name(proposal.agent), [])
         if own or not alone:
-            words.append(_one(own) or absent)
+            words.append(_choose_one(own) or absent)
         else:
-            words.append(_one(alone) or absent if many[name(proposal.agent)] == 1 else CellScore.none(ROUNDLESS))
+            words.append(_choose_one(alone) or absent if many[name(proposal.agent)] == 1 else CellScore.none(ROUNDLESS))
     return words
 
 
-def _by_agent(text: str, agents: Container[str], name: Callable[[str], str]) -> dict[str, list[CellScore]]:
+def _group_by_agent(text: str, agents: Container[str], name: Callable[[str], str]) -> dict[str, list[CellScore]]:
     """What objects say that have agents as their keys: agent → its words, of a score or of {score, reason}."""
     found: dict[str, list[CellScore]] = {}
     for one in read_objects(text):
@@ -249,17 +249,17 @@ def _by_agent(text: str, agents: Container[str], name: Callable[[str], str]) -> 
             continue
         for key, given in one.items():
             if name(key.strip()) in agents and not isinstance(given, list):
-                words = map(_plain_word, given if isinstance(given, ContradictoryKey) else (given,))
+                words = map(_read_plain_score, given if isinstance(given, ContradictoryKey) else (given,))
                 found.setdefault(name(key.strip()), []).extend(words)
     return found
 
 
-def _plain_word(given: Any) -> CellScore:
+def _read_plain_score(given: Any) -> CellScore:
     score, reason = (given.get("score"), given.get("reason")) if isinstance(given, dict) else (given, "")
     return CellScore.of(score, " ".join(reason.split()) if isinstance(reason, str) else "")
 
 
-def _one(words: Sequence[CellScore]) -> CellScore | None:
+def _choose_one(words: Sequence[CellScore]) -> CellScore | None:
     """The only word, or the first of equal scores; None without any."""
     if not words:
         return None
@@ -267,7 +267,7 @@ def _one(words: Sequence[CellScore]) -> CellScore | None:
     return words[0] if alike else CellScore.none(TWICE)
 
 
-def _why_absent(found: ReplyItems[ScoredItem], cut: bool) -> str:
+def _explain_absent(found: ReplyItems[ScoredItem], cut: bool) -> str:
     """Why a proposal has no item: what became of the reply, or of items that nobody can tell whose they are."""
     if cut:
         return CUT
@@ -276,7 +276,7 @@ def _why_absent(found: ReplyItems[ScoredItem], cut: bool) -> str:
     return f"the critic: {next(iter(found.refused))}" if found.refused else ABSENT
 
 
-def _word(item: ScoredItem) -> CellScore:
+def _build_score(item: ScoredItem) -> CellScore:
     return CellScore.of(item.score, " ".join(item.reason.split()) if isinstance(item.reason, str) else "")
 
 
@@ -323,7 +323,7 @@ class LanguageCritic:
     ) -> None:
         if model.privileged:
             raise ConfigError(f"{model.policy.base} looks at solutions; a critic that is asked is a language model")
-        room = prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
+        room = compute_prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
         if room < 1 or history < 0:
             raise ConfigError(
                 f"critic llm: context_tokens {context_tokens} must be above {context_tokens - room}, which a reply of "
@@ -337,7 +337,7 @@ class LanguageCritic:
     @property
     def lost(self) -> int:
         """Calls that were sent and never answered whole: what they cost is not known."""
-        return lost_by(self._model)
+        return count_lost_calls(self._model)
 
     async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step, all its calls at once; where one fails, the others are still waited for.
@@ -346,35 +346,35 @@ class LanguageCritic:
             PartlyAnswered: a call failed for good, and others were answered and paid.
             ModelFailure: a call failed for good, and none was answered.
         """
-        names = self._names(case)
-        asked = questions(case, names, self._per, self._scored)
+        names = self._choose_names(case)
+        asked = build_questions(case, names, self._per, self._scored)
         asking = [self._ask(case, proposals, names, number) for number, proposals in enumerate(asked)]
         found = await asyncio.gather(*asking, return_exceptions=True)
         answers = [one for one in found if not isinstance(one, BaseException)]
         calls = [call for call, _ in answers if call is not None]
-        failure = first_failure(found)
+        failure = find_first_failure(found)
         if isinstance(failure, ModelFailure) and calls:
-            raise PartlyAnswered(failure, spent_on(calls)) from failure
+            raise PartlyAnswered(failure, sum_spent(calls)) from failure
         if failure is not None:
             raise failure
         words: dict[CellRef, CellScore] = {}
         for proposals, (_, told) in zip(asked, answers, strict=True):
             words |= {cell: word for one, word in zip(proposals, told, strict=True) for cell in one.cells}
-        return judgement_of(case, self, words, calls)
+        return build_judgement(case, self, words, calls)
 
     def prompts(self, case: CriticInput) -> list[Prompt]:
         """What is asked about a step, call by call, without asking: to show what a recorded call answered."""
-        asked = questions(case, self._names(case), self._per, self._scored)
-        return [prompt for proposals in asked if (prompt := self._fitting(case, proposals)) is not None]
+        asked = build_questions(case, self._choose_names(case), self._per, self._scored)
+        return [prompt for proposals in asked if (prompt := self._fit_prompt(case, proposals)) is not None]
 
-    def _names(self, case: CriticInput) -> dict[str, str]:
+    def _choose_names(self, case: CriticInput) -> dict[str, str]:
         agents = case.matrix.agents
-        return permuted(agents, self._seed_of(case, "names")) if self._permute else {name: name for name in agents}
+        return permute_names(agents, self._seed_of(case, "names")) if self._permute else {name: name for name in agents}
 
     def _seed_of(self, case: CriticInput, *names: str | int) -> int:
         return derive(self._seed, "critic", *case.key, *names)
 
-    def _fitting(self, case: CriticInput, proposals: Sequence[ScoredProposal]) -> Prompt | None:
+    def _fit_prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal]) -> Prompt | None:
         """The question with as much of the history as fits; None when it does not fit without any."""
         for history in range(min(self._history, len(case.history)), -1, -1):
             prompt = self._prompts.prompt(case, proposals, history)
@@ -386,14 +386,14 @@ class LanguageCritic:
         self, case: CriticInput, proposals: Sequence[ScoredProposal], names: Mapping[str, str], number: int
     ) -> tuple[CriticCall | None, list[CellScore]]:
         """The call and a word on each proposal; no call where the question does not fit."""
-        prompt = self._fitting(case, proposals)
+        prompt = self._fit_prompt(case, proposals)
         if prompt is None:
             return None, [CellScore.none(TOO_LONG)] * len(proposals)
         seed, started = self._seed_of(case, "call", number, self._attempt), time.perf_counter()
         reply = await ask(self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic")
         policy = self._model.policy
         call = CriticCall(
-            prompt=prompt_hash(prompt),
+            prompt=hash_prompt(prompt),
             model=policy.base if policy.adapter is None else f"{policy.base} + {policy.adapter}",
             seed=seed,
             reply=reply.text,

@@ -13,7 +13,7 @@ It stands where CollabUIAgents asks a language model (eq. 6): ⌈score − 0.5�
 what the present screen shows (a tab to open, and not yet the link behind it), it is followed to its end on the fork,
 and its steps are counted: so its own next action is good wherever the step budget lets it end.
 
-`reaching` tells what an action leads to, so that two actions with the same effect are recognised:
+`open_reach` tells what an action leads to, so that two actions with the same effect are recognised:
 
     async with reaching(case.state) as reach:
         same = await reach(one) == await reach(other)
@@ -45,7 +45,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from collab.envs.base import Environment, Forkable, HasOracle, SolvesByScreen
 from collab.errors import EnvironmentFailure, boundary
-from collab.rewards.base import CellScore, CriticInput, Judgement, RestorableState, judgement_of, to_all_equal
+from collab.rewards.base import CellScore, CriticInput, Judgement, RestorableState, build_judgement, to_all_equal
 from collab.types import Action, StepResult
 
 GOOD, NEUTRAL, BAD = 1.0, 0.5, 0.0
@@ -97,25 +97,25 @@ class OracleCritic:
             EnvironmentFailure: the environment broke.
         """
         if action not in self._known:
-            self._known[action] = await self._judged(action)
+            self._known[action] = await self._judge_cell(action)
         return self._known[action]
 
-    async def _judged(self, action: Action | None) -> OracleVerdict:
+    async def _judge_cell(self, action: Action | None) -> OracleVerdict:
         if self._before is None:
-            self._before = (await self._left(),)
+            self._before = (await self._count_left(),)
         fork = await self._environment.fork()
         try:
             result, after = await execute_action(fork, action)
         finally:
             await fork.close()
-        return verdict(*self._before, result, after)
+        return score_step(*self._before, result, after)
 
-    async def _left(self) -> int | None:
+    async def _count_left(self) -> int | None:
         if not isinstance(self._environment, SolvesByScreen):
-            return named(self._environment)
+            return count_named(self._environment)
         fork = await self._environment.fork()
         try:
-            return await left(fork)
+            return await count_left(fork)
         finally:
             await fork.close()
 
@@ -123,17 +123,17 @@ class OracleCritic:
 async def execute_action(environment: Environment, action: Action | None) -> tuple[StepResult, int | None]:
     """Do an action, and count what is left behind it; None where no way is known, or the episode is over."""
     result = await environment.step(action)
-    return result, None if result.done else await left(environment)
+    return result, None if result.done else await count_left(environment)
 
 
-async def left(environment: Environment) -> int | None:
+async def count_left(environment: Environment) -> int | None:
     """How many actions of its solution are left; None where no way is known.
 
     A solution by screens is followed to its end, in the environment itself; one that the step budget cuts off is no
     way.
     """
     if not isinstance(environment, SolvesByScreen):
-        return named(environment)
+        return count_named(environment)
     for taken in range(_FARTHEST):
         ahead = environment.oracle()
         if not ahead:
@@ -144,13 +144,13 @@ async def left(environment: Environment) -> int | None:
     return None
 
 
-def named(environment: Environment) -> int | None:
+def count_named(environment: Environment) -> int | None:
     """How many actions its solution names; None where it has none."""
     ahead = environment.oracle() if isinstance(environment, HasOracle) else None
     return None if ahead is None else len(ahead)
 
 
-def verdict(before: int | None, result: StepResult, after: int | None) -> OracleVerdict:
+def score_step(before: int | None, result: StepResult, after: int | None) -> OracleVerdict:
     """Score a step by how many actions of the solution were left before and after it; None where no way was known."""
     if result.outcome is not None:
         if result.outcome.success:
@@ -164,8 +164,8 @@ def verdict(before: int | None, result: StepResult, after: int | None) -> Oracle
             return OracleVerdict(score=NEUTRAL, reason=NO_WAY, left=None, known=False)
         return OracleVerdict(score=BAD, reason="no way leads on from there", left=None)
     if before is None:
-        return OracleVerdict(score=GOOD, reason=f"it finds a way: {_actions(after)} left", left=after)
-    told = f"{_actions(before)} left before, {after} after"
+        return OracleVerdict(score=GOOD, reason=f"it finds a way: {_list_actions(after)} left", left=after)
+    told = f"{_list_actions(before)} left before, {after} after"
     if after < before:
         return OracleVerdict(score=GOOD, reason=f"it leads on: {told}", left=after)
     if after == before:
@@ -173,7 +173,7 @@ def verdict(before: int | None, result: StepResult, after: int | None) -> Oracle
     return OracleVerdict(score=BAD, reason=f"it leads away: {told}", left=after)
 
 
-def _actions(count: int) -> str:
+def _list_actions(count: int) -> str:
     return "1 action" if count == 1 else f"{count} actions"
 
 
@@ -185,7 +185,7 @@ Reach: TypeAlias = Callable[[Action], Awaitable[Seen]]
 
 
 @contextlib.asynccontextmanager
-async def reaching(state: RestorableState) -> AsyncIterator[Reach]:
+async def open_reach(state: RestorableState) -> AsyncIterator[Reach]:
     """A way to do actions in one state: on copies where its environment can fork, else each in the state made anew.
 
     Equal actions are done once.
@@ -195,7 +195,7 @@ async def reaching(state: RestorableState) -> AsyncIterator[Reach]:
     """
     known: dict[Action, Seen] = {}
     async with contextlib.AsyncExitStack() as stack:
-        environment = await stack.enter_async_context(state.opened())
+        environment = await stack.enter_async_context(state.open())
         if not isinstance(environment, Forkable):
             await stack.aclose()
 
@@ -208,7 +208,7 @@ async def reaching(state: RestorableState) -> AsyncIterator[Reach]:
         yield reach
 
 
-async def reached(environment: Forkable, action: Action) -> Seen:
+async def reach(environment: Forkable, action: Action) -> Seen:
     """What an action leads to on a copy of an environment."""
     fork = await environment.fork()
     try:
@@ -227,8 +227,8 @@ async def _see_result(environment: Environment, action: Action) -> Seen:
 
 async def _try_on_fork(environment: Environment, state: RestorableState, action: Action) -> Seen:
     if isinstance(environment, Forkable):
-        return await reached(environment, action)
-    async with state.opened() as fresh:
+        return await reach(environment, action)
+    async with state.open() as fresh:
         return await _see_result(fresh, action)
 
 
@@ -250,26 +250,26 @@ class SolutionCritic:
         else:
             with boundary(EnvironmentFailure, f"{case.trajectory}: judging step {case.step}"):
                 tried = await _try_actions(case.state, actions)
-            words = {action: _word(found) for action, found in tried.items()}
-        return judgement_of(case, self, to_all_equal(case, words))
+            words = {action: _build_score(found) for action, found in tried.items()}
+        return build_judgement(case, self, to_all_equal(case, words))
 
 
 async def _try_actions(state: RestorableState, actions: list[Action]) -> dict[Action, OracleVerdict | None]:
     """What comes of each action: on forks of one state where it can be copied, else in one state each."""
     found: dict[Action, OracleVerdict | None] = {}
     for action in actions:
-        async with state.opened() as environment:
+        async with state.open() as environment:
             if isinstance(environment, SolutionEnvironment):
                 critic = OracleCritic(environment)
                 return {each: await critic(each) for each in actions}
             if not isinstance(environment, HasOracle):
                 return dict.fromkeys(actions)
-            before = named(environment)
-            found[action] = verdict(before, *await execute_action(environment, action))
+            before = count_named(environment)
+            found[action] = score_step(before, *await execute_action(environment, action))
     return found
 
 
-def _word(found: OracleVerdict | None) -> CellScore:
+def _build_score(found: OracleVerdict | None) -> CellScore:
     if found is None:
         return CellScore.none(NO_SOLUTION)
     if not found.known:

@@ -16,7 +16,7 @@ Replay is for worlds that can be rebuilt and know no solution; where one is know
 from __future__ import annotations
 
 from collab.errors import EnvironmentFailure, boundary
-from collab.rewards.base import CellScore, CriticInput, Judgement, RestorableState, judgement_of, to_all_equal
+from collab.rewards.base import CellScore, CriticInput, Judgement, RestorableState, build_judgement, to_all_equal
 from collab.rewards.oracle import NO_STATE
 from collab.types import Action, Outcome
 
@@ -40,25 +40,25 @@ class OutcomeCritic:
 
     async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step; EnvironmentFailure when the world broke during a replay."""
-        words = {action: await self._word(case, action) for action in case.proposals()}
-        return judgement_of(case, self, to_all_equal(case, words))
+        words = {action: await self._build_score(case, action) for action in case.proposals()}
+        return build_judgement(case, self, to_all_equal(case, words))
 
-    async def _word(self, case: CriticInput, action: Action) -> CellScore:
+    async def _build_score(self, case: CriticInput, action: Action) -> CellScore:
         if case.outcome is None:
             return CellScore.none(NO_OUTCOME)
         if action == case.executed:
-            return _told("the episode", case.outcome)
+            return _format("the episode", case.outcome)
         if not self._replay:
             return CellScore.none(NOT_EXECUTED)
         if case.state is None:
             return CellScore.none(NO_STATE)
-        ended = await _replayed(case.state, (action, *case.later))
-        return CellScore.none(NO_END) if ended is None else _told("the episode, replayed with this action,", ended)
+        ended = await _replay(case.state, (action, *case.later))
+        return CellScore.none(NO_END) if ended is None else _format("the episode, replayed with this action,", ended)
 
 
-async def _replayed(state: RestorableState, actions: tuple[Action | None, ...]) -> Outcome | None:
+async def _replay(state: RestorableState, actions: tuple[Action | None, ...]) -> Outcome | None:
     """How an episode ends that goes on with these actions; None when it does not end with them."""
-    async with state.opened() as environment:
+    async with state.open() as environment:
         for action in actions:
             with boundary(EnvironmentFailure, "replay with another action"):
                 result = await environment.step(action)
@@ -67,6 +67,6 @@ async def _replayed(state: RestorableState, actions: tuple[Action | None, ...]) 
     return None
 
 
-def _told(what: str, outcome: Outcome) -> CellScore:
+def _format(what: str, outcome: Outcome) -> CellScore:
     ended = f"{what} {'succeeded' if outcome.success else 'did not succeed'}"
     return CellScore(score=float(outcome.success), reason=f"{ended}: {outcome.reason}" if outcome.reason else ended)

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from collab.envs.base import Environment, Forkable
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import ENDINGS, WORDS, draw_action
-from collab.rewards.oracle import GOOD, OracleCritic, reached
+from collab.rewards.oracle import GOOD, OracleCritic, reach
 from collab.types import Action, ElementTarget, Observation, ParseFailure
 
 MistakeKind: TypeAlias = Literal[
@@ -65,7 +65,7 @@ class DecisionPoint:
         return not isinstance(self.space.parse(self.space.format(action)), ParseFailure)
 
 
-def words_of(goal: str) -> tuple[str, ...]:
+def list_task_words(goal: str) -> tuple[str, ...]:
     """The words of a task that are worth typing in the wrong place."""
     words = (raw.strip(".,;:!?\"'()") for raw in goal.split())
     return tuple(word for word in words if len(word) > 2)
@@ -80,7 +80,7 @@ class Mistake:
     kind: MistakeKind
 
 
-def mistakes(
+def draw_mistakes(
     right: Action, spot: DecisionPoint, rng: random.Random, *, weights: Mapping[MistakeKind, float] = WEIGHTS
 ) -> Iterator[Mistake]:
     """Draw wrong actions without end, with repetitions; ends early only where nothing else is possible here.
@@ -102,12 +102,12 @@ def mistakes(
         barren += 1
 
 
-def mistake(right: Action, spot: DecisionPoint, rng: random.Random) -> Mistake | None:
+def draw_mistake(right: Action, spot: DecisionPoint, rng: random.Random) -> Mistake | None:
     """One wrong action, whatever it leads to; None where nothing but the right one is possible."""
-    return next(mistakes(right, spot, rng), None)
+    return next(draw_mistakes(right, spot, rng), None)
 
 
-async def worse(
+async def draw_worse(
     environment: Environment,
     right: Action,
     spot: DecisionPoint,
@@ -117,7 +117,7 @@ async def worse(
 ) -> Mistake | None:
     """One wrong action that leads elsewhere than the right one, as far as the environment lets that be seen.
 
-    Where the environment cannot fork this is `mistake`.
+    Where the environment cannot fork this is `draw_mistake`.
 
     Args:
         environment: in the state that `spot` shows; it is not stepped.
@@ -130,12 +130,12 @@ async def worse(
         EnvironmentFailure: the environment broke.
     """
     if not isinstance(environment, Forkable):
-        return mistake(right, spot, rng)
-    avoided = await reached(environment, spot.space.canonical(right, spot.observation))
-    for drawn, _ in zip(mistakes(right, spot, rng), range(_DRAWS), strict=False):
+        return draw_mistake(right, spot, rng)
+    avoided = await reach(environment, spot.space.canonical(right, spot.observation))
+    for drawn, _ in zip(draw_mistakes(right, spot, rng), range(_DRAWS), strict=False):
         if critic is not None and (await critic(drawn.action)).score >= GOOD:
             continue
-        if await reached(environment, drawn.action) != avoided:
+        if await reach(environment, drawn.action) != avoided:
             return drawn
     return None
 
@@ -143,7 +143,7 @@ async def worse(
 # ------------------------------------------------------------------------------------------------------- kinds
 
 
-def _other_element(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
+def _change_element(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     """The same on another element, more often than not one of the same role."""
     if not isinstance(right.target, ElementTarget):
         return None
@@ -155,7 +155,7 @@ def _other_element(right: Action, spot: DecisionPoint, rng: random.Random) -> Ac
     return replace(right, target=ElementTarget(index=rng.choice(chosen).index)) if chosen else None
 
 
-def _other_text(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
+def _change_text(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     """The same with one argument changed: another choice, another text of the task or the screen, a slip."""
     spec = spot.space.spec(right.type)
     given = [field for field in spec.fields if field.kind == "text" and right.get(field.name) is not None]
@@ -165,7 +165,7 @@ def _other_text(right: Action, spot: DecisionPoint, rng: random.Random) -> Actio
     value = str(right[changed.name])
     others = [text for text in changed.choices or spot.texts if text != value]
     if not changed.choices and value and rng.random() < 0.5:
-        others = [_slip(value, rng)]
+        others = [_misspell(value, rng)]
     if not others:
         return None
     drawn = rng.choice(others)
@@ -173,7 +173,7 @@ def _other_text(right: Action, spot: DecisionPoint, rng: random.Random) -> Actio
     return replace(right, arguments=arguments)
 
 
-def _slip(text: str, rng: random.Random) -> str:
+def _misspell(text: str, rng: random.Random) -> str:
     """A text with one mistake in it: a character left out or said twice, a word left out, cut short."""
     words, place = text.split(), rng.randrange(len(text))
     slips = [text[:place] + text[place + 1 :], text[: place + 1] + text[place:], text[: max(1, len(text) // 2)]]
@@ -183,7 +183,7 @@ def _slip(text: str, rng: random.Random) -> str:
     return rng.choice(slips)
 
 
-def _other_type(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
+def _change_type(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     """Another thing done to the right element."""
     if not isinstance(right.target, ElementTarget):
         return None
@@ -194,12 +194,12 @@ def _other_type(right: Action, spot: DecisionPoint, rng: random.Random) -> Actio
     return replace(drawn, target=right.target)
 
 
-def _premature_end(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
+def _end_early(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     specs = tuple(spec for spec in spot.space.specs if spec.name in ENDINGS)
     return draw_action(replace(spot.space, specs=specs), spot.observation, rng) if specs else None
 
 
-def _repetition(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
+def _repeat(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     return spot.last
 
 
@@ -208,7 +208,7 @@ def _undo(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | No
     return draw_action(replace(spot.space, specs=specs), spot.observation, rng) if specs else None
 
 
-def _random(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
+def _draw_random(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     aimless = any(spec.target != "required" and spec.name not in ENDINGS for spec in spot.space.specs)
     if not aimless and not spot.observation.elements:
         return None
@@ -216,11 +216,11 @@ def _random(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | 
 
 
 _DRAW: dict[MistakeKind, Callable[[Action, DecisionPoint, random.Random], Action | None]] = {
-    "other element": _other_element,
-    "other text": _other_text,
-    "other type": _other_type,
-    "premature end": _premature_end,
-    "repetition": _repetition,
+    "other element": _change_element,
+    "other text": _change_text,
+    "other type": _change_type,
+    "premature end": _end_early,
+    "repetition": _repeat,
     "undo": _undo,
-    "random": _random,
+    "random": _draw_random,
 }

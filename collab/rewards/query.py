@@ -45,13 +45,13 @@ _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """Half characters cannot be stored or sent; other control characters have no business in a sentence."""
 
 
-def _sentence(text: str) -> str:
+def _check_sentence(text: str) -> str:
     if _UNFIT.search(text):
         raise ValueError("holds characters that cannot be shown")
     return " ".join(text.split())
 
 
-Words = Annotated[str, AfterValidator(_sentence), Field(min_length=1, max_length=2000)]
+Words = Annotated[str, AfterValidator(_check_sentence), Field(min_length=1, max_length=2000)]
 """Words on one line."""
 
 
@@ -109,7 +109,7 @@ class ReplyItems(Generic[ItemT]):
     """Items or whole replies that did not fit, by cause."""
 
 
-def spoken(text: str) -> str:
+def strip_thoughts(text: str) -> str:
     """What a reply says behind the thoughts that it begins with (`<think>`); nothing where they never end."""
     said = text.rpartition("</think>")[2]
     return "" if said.lstrip().startswith("<think>") else said
@@ -119,17 +119,17 @@ def read_items(text: str, kind: type[ItemT]) -> ReplyItems[ItemT]:
     """Read all items of one kind from a reply; never raises.
 
     Causes: the reply is empty, too long, not JSON, or JSON without an item; an item does not fit the schema, once for
-    each object that is not an item of this kind. What a model thinks aloud first is left unread, see `spoken`.
+    each object that is not an item of this kind. What a model thinks aloud first is left unread, see `strip_thoughts`.
     """
-    text = spoken(text)
+    text = strip_thoughts(text)
     if not text.strip():
         return ReplyItems(good=(), refused=Counter({"the reply is empty": 1}))
     if len(text) > _LONGEST:
         return ReplyItems(good=(), refused=Counter({"the reply is too long": 1}))
     good: list[ItemT] = []
     refused: Counter[str] = Counter()
-    values = list(_values(text))
-    found = [item for value in values for item in _objects(value, kind)]
+    values = list(_iterate_values(text))
+    found = [item for value in values for item in _iterate_objects(value, kind)]
     for item in found:
         try:
             good.append(kind.model_validate(item))
@@ -148,16 +148,16 @@ def read_objects(text: str) -> list[dict[str, Any]]:
     """All JSON objects of a reply, those of its lists, and those right inside of them; never raises."""
     found = [
         one
-        for value in _values(spoken(text)[:_LONGEST])
+        for value in _iterate_values(strip_thoughts(text)[:_LONGEST])
         for one in (value if isinstance(value, list) else [value])
         if isinstance(one, dict)
     ]
     return [*found, *(inner for value in found for inner in value.values() if isinstance(inner, dict))]
 
 
-def _values(text: str) -> Iterator[Any]:
+def _iterate_values(text: str) -> Iterator[Any]:
     """All JSON values that begin with a brace or bracket, first to last; those inside of one that is broken, too."""
-    decoder = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_object)
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_build_object)
     position, failures = 0, 0
     while failures < _ATTEMPTS and (opening := _OPENING.search(text, position)) is not None:
         try:
@@ -169,7 +169,7 @@ def _values(text: str) -> Iterator[Any]:
             yield value
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object; what is said twice and differently under one key is neither score nor reason."""
     made: dict[str, Any] = {}
     for key, value in pairs:
@@ -177,11 +177,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _objects(value: Any, kind: type[ReplyItem]) -> Iterator[dict[str, Any]]:
+def _iterate_objects(value: Any, kind: type[ReplyItem]) -> Iterator[dict[str, Any]]:
     """The objects that are items: those of a list, of the one list that an object wraps, or the object itself.
 
     Beside the list the object may hold other things, an analysis for example, as a list, too.
@@ -195,7 +195,7 @@ def _objects(value: Any, kind: type[ReplyItem]) -> Iterator[dict[str, Any]]:
         if len(value) == 1 and [] in value.values():
             return
         if len(lists) == 1 and not _fits(value, kind):
-            yield from _objects(lists[0], kind)
+            yield from _iterate_objects(lists[0], kind)
         elif value:
             yield value
 
@@ -225,7 +225,7 @@ class PartlyAnswered(ModelFailure):
         self.failure, self.spent = failure, spent
 
 
-def first_failure(found: Iterable[object]) -> BaseException | None:
+def find_first_failure(found: Iterable[object]) -> BaseException | None:
     """What is to be raised of what `asyncio.gather` returned; None where nothing failed.
 
     The first in order; but whatever is no ModelFailure ends more than this one thing and comes before any that is.
@@ -252,17 +252,17 @@ async def ask(model: Model, prompt: Prompt, sampling: Sampling, *, seed: int, ca
             return await model.generate(request)
 
 
-def text_hash(text: str) -> str:
+def hash_text(text: str) -> str:
     """SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def prompt_hash(prompt: Prompt) -> str:
+def hash_prompt(prompt: Prompt) -> str:
     """SHA-256 of a prompt as it was asked."""
-    return text_hash("\f".join([prompt.system, prompt.user]))
+    return hash_text("\f".join([prompt.system, prompt.user]))
 
 
-def reason(action: Action, observation: Observation, space: ActionSpace) -> str:
+def format_reason(action: Action, observation: Observation, space: ActionSpace) -> str:
     """The line of the element that the action aims at, or the action in words where it aims at none on the screen."""
     target = action.target
     if isinstance(target, ElementTarget) and target.index < len(observation.elements):
@@ -272,9 +272,9 @@ def reason(action: Action, observation: Observation, space: ActionSpace) -> str:
 
 def reply(action: Action, observation: Observation, space: ActionSpace, because: str | None = None) -> str:
     """The whole reply; `because` stands in for the reason where something else is worth naming."""
-    return write_reply(reason(action, observation, space) if because is None else because, action, space)
+    return write_reply(format_reason(action, observation, space) if because is None else because, action, space)
 
 
-def said_reason(text: str, observation: Observation, space: ActionSpace) -> str:
+def format_said_reason(text: str, observation: Observation, space: ActionSpace) -> str:
     """The reason of a reply as it will be read from it, and so stand in the history."""
     return read_reply(text, space, observation).reason

@@ -11,17 +11,17 @@ A critic's file names a kind among the critics (`oracle`, `outcome`, `llm`, `mod
 package.module:Class). The option `model` of a kind that asks one is a part of its own, {kind, options}, so any engine
 can be asked. The options of a kind that takes a scorer (`model`) are those of the scorer of the same name.
 
-`critic_named` finds the critic of a name that a user gives: a kind that asks no model (oracle, outcome,
+`find_critic` finds the critic of a name that a user gives: a kind that asks no model (oracle, outcome,
 package.module:Class), the agents file of a critic, or a labelling of the run. A labelling is one critic's: another one
 of the same name is refused, and never taken for it.
 
-`other_than` tells whether labels were made by the critic that is named now:
+`explain_difference` tells whether labels were made by the critic that is named now:
 
     head = head_now(definition, texts, stored)         # what it would write beside its words
     told = other_than("mine", stored, head)            # "critic 'outcome-1', now it is 'oracle-2'", or None
 
 What decides scores is compared: critic, options, prompt texts, weights. How a model is reached and paid is not, and
-neither is the place of a reward model whose weights are known, as for calibrations (`deciding`).
+neither is the place of a reward model whose weights are known, as for calibrations (`select_deciding`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from pydantic import Field
 
 from collab.config import AgentDefinition, Budget, Keyless, PartDefinition, SamplingDefinition, validate
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.library import Library, checkpoint
+from collab.library import Library, resolve_checkpoint
 from collab.models.base import AskedAlike, Model, check_counted, tell_lost
-from collab.models.checkpoint import played_digest
+from collab.models.checkpoint import hash_played_weights
 from collab.models.reward_model import RewardModel
 from collab.rewards.base import Critic, label_of
-from collab.rewards.labels import LabelHead, check_name, labellings, read_label_head
+from collab.rewards.labels import LabelHead, check_name, list_labellings, read_label_head
 from collab.rewards.llm import FOLDER, read_critic_prompts
 from collab.rewards.reward_model import read_scoring_prompts
 from collab.rollout.build import build, class_of, kinds, takes
@@ -103,7 +103,7 @@ def load_critic(library: Library, name: str) -> CriticDefinition:
     return library.load("agents", name, CriticDefinition)
 
 
-def critic_texts(library: Library, definition: CriticDefinition) -> dict[str, str]:
+def read_critic_texts(library: Library, definition: CriticDefinition) -> dict[str, str]:
     """Template → text of what a critic asks; empty for a kind that asks nothing.
 
     Raises:
@@ -116,7 +116,7 @@ def critic_texts(library: Library, definition: CriticDefinition) -> dict[str, st
     return read(library.path("prompts", definition.prompt))
 
 
-def deciding(definition: CriticDefinition, *, placeless: bool) -> dict[str, Any]:
+def select_deciding(definition: CriticDefinition, *, placeless: bool) -> dict[str, Any]:
     """A definition as JSON, without what decides no score: words for people, and how a model is reached (`REACHING`).
 
     Texts are compared instead of `prompt`, which names their folder.
@@ -127,17 +127,17 @@ def deciding(definition: CriticDefinition, *, placeless: bool) -> dict[str, Any]
     told = definition.model_dump(mode="json", exclude={"description", "prompt"})
     engine = told["options"].get(MODEL)
     if definition.kind in kinds("scorers"):
-        told["options"] = _without(told["options"], REACHING | {"path"} if placeless else REACHING)
+        told["options"] = _drop_keys(told["options"], REACHING | {"path"} if placeless else REACHING)
     elif isinstance(engine, dict):
-        told["options"][MODEL] = engine | {"options": _without(engine.get("options", {}), REACHING)}
+        told["options"][MODEL] = engine | {"options": _drop_keys(engine.get("options", {}), REACHING)}
     return told
 
 
-def _without(options: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
+def _drop_keys(options: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in names}
 
 
-def unasked(engine: PartDefinition) -> PartDefinition:
+def make_token_counter(engine: PartDefinition) -> PartDefinition:
     """The same engine to count tokens with and to ask nothing, which needs no key.
 
     OpenAI's own server is the only one that insists on a key; it is exchanged for an address where nobody answers.
@@ -165,7 +165,7 @@ class CriticResources:
         """Build the model that is asked or scores, where there is one; it asks nobody yet.
 
         Args:
-            asks: whether it ever will; a plan only counts what would be asked, see `unasked`.
+            asks: whether it ever will; a plan only counts what would be asked, see `make_token_counter`.
 
         Raises:
             ConfigError: no engine is named, or its options do not fit; and all of `collab.rollout.build.build`.
@@ -182,7 +182,7 @@ class CriticResources:
                     "{kind: openai, options: {model: …}}"
                 )
             part = validate(PartDefinition, definition.options[MODEL], where)
-            model = build("models", part if asks else unasked(part), where)
+            model = build("models", part if asks else make_token_counter(part), where)
             if isinstance(model, AskedAlike):
                 model.sampling = definition.sampling.of(0, 1, f"agents/{name}")
         return cls(name=name, definition=definition, texts=texts, model=model)
@@ -229,7 +229,7 @@ class CriticResources:
         How a model is reached and paid does not count (`REACHING`): the same model name at another address is the same
         critic. A checkpoint that is asked is told by its path and version, a reward model by its weights.
         """
-        told = deciding(self.definition, placeless=True)
+        told = select_deciding(self.definition, placeless=True)
         if isinstance(self.model, RewardModel):
             told["options"]["weights"] = self.model.weights
         whole = json.dumps({"critic": self.label, **told, "texts": dict(self.texts)}, sort_keys=True, default=str)
@@ -248,7 +248,7 @@ _SHOWN = 40
 """Values are shown up to so many characters."""
 
 
-def definition_of(name: str, head: LabelHead) -> CriticDefinition:
+def read_definition(name: str, head: LabelHead) -> CriticDefinition:
     """The critic that made a labelling, as far as its head tells; ConfigError when what it tells does not fit."""
     told = head.options
     if "critic" in told:
@@ -257,7 +257,7 @@ def definition_of(name: str, head: LabelHead) -> CriticDefinition:
     return CriticDefinition(kind=kind, options=dict(told.get("options", {})))
 
 
-def head_now(definition: CriticDefinition, texts: Mapping[str, str], stored: LabelHead) -> LabelHead:
+def build_head(definition: CriticDefinition, texts: Mapping[str, str], stored: LabelHead) -> LabelHead:
     """What a critic would write as the head of labels that are there; nothing is loaded, and nobody is asked.
 
     What cannot be known so is as in the stored head: name and version that only a made critic tells, weights that no
@@ -272,55 +272,57 @@ def head_now(definition: CriticDefinition, texts: Mapping[str, str], stored: Lab
     critic = f"{said}-{version}" if isinstance(said, str) and isinstance(version, str) else stored.critic
     options: dict[str, Any] = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
     if WEIGHTS in stored.options:
-        known = stored.options[WEIGHTS] if _places(definition) == _places(definition_of("", stored)) else None
-        found = _weights(definition) or known
+        known = (
+            stored.options[WEIGHTS] if _list_places(definition) == _list_places(read_definition("", stored)) else None
+        )
+        found = _hash_weights(definition) or known
         options |= {} if found is None else {WEIGHTS: found}
     return replace(stored, critic=critic, options=options)
 
 
-def other_than(name: str, old: LabelHead, new: LabelHead) -> str | None:
+def explain_difference(name: str, old: LabelHead, new: LabelHead) -> str | None:
     """In what the critic of one head is another than that of the other, in words; None where they are the same.
 
     Args:
         name: of the labels, for messages.
     """
     weighed = WEIGHTS in old.options and WEIGHTS in new.options
-    first, second = (_deciding(name, head, placeless=weighed) for head in (old, new))
-    for what, before, after in _differing(first, second):
+    first, second = (_select_deciding(name, head, placeless=weighed) for head in (old, new))
+    for what, before, after in _list_differing(first, second):
         shown = repr(before), repr(after)
         return f"other {what}" if max(map(len, shown)) > _SHOWN else f"{what} {shown[0]}, now it is {shown[1]}"
     return None
 
 
-def _deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str, Any]:
+def _select_deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str, Any]:
     """All of a head that decides scores, as it is stored: without secrets."""
-    told = deciding(definition_of(name, head), placeless=placeless)
+    told = select_deciding(read_definition(name, head), placeless=placeless)
     whole = {"critic": head.critic, **told, "texts": head.options.get("texts", {})}
     whole[WEIGHTS] = head.options.get(WEIGHTS)
     stored: dict[str, Any] = hide_values(json.loads(json.dumps(whole, default=str)))
     return stored
 
 
-def _weights(definition: CriticDefinition) -> str | None:
+def _hash_weights(definition: CriticDefinition) -> str | None:
     """Digest of the weights that a definition names by a path; None where none lie there."""
-    path, adapter = _places(definition)
-    folders = [Path(checkpoint(str(path))), *([] if adapter is None else [Path(str(adapter))])]
+    path, adapter = _list_places(definition)
+    folders = [Path(resolve_checkpoint(str(path))), *([] if adapter is None else [Path(str(adapter))])]
     there = path is not None and all(folder.is_dir() for folder in folders)
-    return played_digest(folders[0], adapter) if there else None
+    return hash_played_weights(folders[0], adapter) if there else None
 
 
-def _places(definition: CriticDefinition) -> tuple[Any, Any]:
+def _list_places(definition: CriticDefinition) -> tuple[Any, Any]:
     """Where a definition says that the checkpoint and its adapter lie; None for what it does not say."""
     engine = definition.options.get(MODEL)
     options = engine.get("options", {}) if isinstance(engine, dict) else definition.options
     return options.get("path"), options.get("adapter")
 
 
-def _differing(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+def _list_differing(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Places at which two values of JSON are not the same, with both values; None where one is not said."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in {**old, **new}:
-            yield from _differing(old.get(key), new.get(key), f"{where}.{key}" if where else key)
+            yield from _list_differing(old.get(key), new.get(key), f"{where}.{key}" if where else key)
     elif old != new:
         yield where, old, new
 
@@ -356,7 +358,7 @@ class CriticChoice:
         return "critic" in self.options or ":" in kind or (kind in kinds("critics") and kind not in NEEDS_OPTIONS)
 
 
-def critic_named(library: Library, name: str, run: Path, seed: int, labels: str | None = None) -> CriticChoice:
+def find_critic(library: Library, name: str, run: Path, seed: int, labels: str | None = None) -> CriticChoice:
     """Who judges, and the labelling that it goes on with or makes.
 
     Args:
@@ -369,15 +371,15 @@ def critic_named(library: Library, name: str, run: Path, seed: int, labels: str 
         ConfigError: the agents file does not fit, or is of somebody who speaks.
         UsageError: another critic made the labelling of that name, or it can have no such name.
     """
-    there, known = labellings(run), [kind for kind in kinds("critics") if kind not in NEEDS_OPTIONS]
+    there, known = list_labellings(run), [kind for kind in kinds("critics") if kind not in NEEDS_OPTIONS]
     bare = name in known or ":" in name
-    if name in there and not bare and not _judges(library, name, run):
+    if name in there and not bare and not _is_critic(library, name, run):
         if labels not in (None, name):
             raise UsageError(
                 f"--labels {labels}: --critic {name} names labels that are there already, and no critic; "
                 "leave one of the two out"
             )
-        return labelled(run, name)
+        return find_labelling(run, name)
     if bare:
         vouch({"kind": name})
         definition, texts = CriticDefinition(kind=name), dict[str, str]()
@@ -389,13 +391,13 @@ def critic_named(library: Library, name: str, run: Path, seed: int, labels: str 
             every = {*there, *known, *library.names("agents")}
             raise UnknownName.of("labelling, critic or agents file", name, every) from None
         definition = load_critic(library, name)
-        texts = critic_texts(library, definition)
+        texts = read_critic_texts(library, definition)
         told = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
     labels = labels or (name.replace(":", "-") if bare else Path(name).stem)
     check_name(labels)
     if labels in there:
         stored = read_label_head(run, labels)
-        other = other_than(labels, stored, head_now(definition, texts, stored))
+        other = explain_difference(labels, stored, build_head(definition, texts, stored))
         if other is not None:
             raise UsageError(
                 f"--critic {name}: labels {labels!r} of {run} were made with {other}; keep both with "
@@ -405,13 +407,13 @@ def critic_named(library: Library, name: str, run: Path, seed: int, labels: str 
     return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 
 
-def labelled(run: Path, name: str) -> CriticChoice:
+def find_labelling(run: Path, name: str) -> CriticChoice:
     """A labelling that is there, and the critic that made it, as far as its head tells; UnknownName when it is not."""
-    there = labellings(run)
+    there = list_labellings(run)
     if name not in there:
         raise UnknownName.of(f"labelling of {run}", name, there, "or say who judges: --critic NAME")
     head = read_label_head(run, name)
-    definition, texts = definition_of(name, head), head.options.get("texts", {})
+    definition, texts = read_definition(name, head), head.options.get("texts", {})
     options = dict(head.options)
     return CriticChoice(labels=name, name=name, seed=head.seed, options=options, definition=definition, texts=texts)
 
@@ -422,7 +424,7 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return next(each for each in numbered if each not in taken)
 
 
-def _judges(library: Library, name: str, run: Path) -> bool:
+def _is_critic(library: Library, name: str, run: Path) -> bool:
     """Whether an agents file of that name is a critic's; False where there is none, or it is of somebody who speaks.
 
     One that cannot be read is taken for the critic's where the labels of that name were made by an agents file: what
@@ -438,7 +440,7 @@ def _judges(library: Library, name: str, run: Path) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def opened_critic(
+async def open_critic(
     choice: CriticChoice, budget: Budget, call_s: float, stop: asyncio.Event | None = None
 ) -> AsyncIterator[tuple[Critic, LabelHead]]:
     """The critic, and the head of its labels, with the digest of its weights; its model is closed in the end.

@@ -36,7 +36,7 @@ class EnvironmentSlots:
         object.__setattr__(self, "places", places)  # a frozen dataclass leaves no other way
 
     @contextlib.asynccontextmanager
-    async def opened(self) -> AsyncIterator[Environment]:
+    async def open(self) -> AsyncIterator[Environment]:
         """A fresh environment, once there is room for it; closed at the end of the block."""
         async with self.places:
             with boundary(EnvironmentFailure, f"opening {self.suite.label}"):
@@ -79,14 +79,14 @@ class RebuiltState:
     trajectory: Trajectory
     step: int
 
-    def opened(self) -> AbstractAsyncContextManager[Environment]:
+    def open(self) -> AbstractAsyncContextManager[Environment]:
         """An environment of the caller's own in this state."""
-        return self._opened()
+        return self._open()
 
     @contextlib.asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Environment]:
+    async def _open(self) -> AsyncIterator[Environment]:
         check_version(self.trajectory, self.room.suite)
-        async with self.room.opened() as environment:
+        async with self.room.open() as environment:
             await self._rebuild(environment)
             yield environment
 

@@ -30,9 +30,9 @@ from pathlib import Path
 from collab.errors import ConfigError
 from collab.models.reward_model import RewardModel, RewardScore
 from collab.prompts.render import Templates, read_texts
-from collab.rewards.base import NO_NUMBER, CellScore, CriticCall, CriticInput, Judgement, judgement_of, to_all_equal
-from collab.rewards.llm import TOO_LONG, WORLDS, sendable
-from collab.rewards.query import prompt_hash
+from collab.rewards.base import NO_NUMBER, CellScore, CriticCall, CriticInput, Judgement, build_judgement, to_all_equal
+from collab.rewards.llm import TOO_LONG, WORLDS, clean_for_sending
+from collab.rewards.query import hash_prompt
 from collab.types import Action, Prompt, Segment, Utterance
 
 FOLDER = "critic-model"
@@ -69,12 +69,12 @@ class ScoringPrompts:
         text = self._templates.render(
             "state", goal=case.task.goal, summary=case.summary, history=entries, screen=case.observation.text
         )
-        return Prompt(system=self._templates.render("system", world=world), shared=sendable(text), segments=())
+        return Prompt(system=self._templates.render("system", world=world), shared=clean_for_sending(text), segments=())
 
     def action(self, case: CriticInput, action: Action) -> str:
         """The assistant's turn; ConfigError also where it says nothing."""
         words, written = case.space.describe(action, case.observation), case.space.format(action)
-        text = sendable(self._templates.render("action", words=words, written=written)).strip()
+        text = clean_for_sending(self._templates.render("action", words=words, written=written)).strip()
         if not text:
             raise ConfigError(f"prompts/{FOLDER}/action.jinja: says nothing of an action; use words, written or both")
         return text
@@ -124,21 +124,23 @@ class ModelCritic:
         """Judge a step; ModelFailure when the model could not compute."""
         proposed = case.proposals()
         endings = [self._prompts.action(case, action) for action in proposed]
-        state = self._fitting(case, endings)
+        state = self._fit_state(case, endings)
         if state is None:
-            return judgement_of(case, self, to_all_equal(case, dict.fromkeys(proposed, CellScore.none(TOO_LONG))))
+            return build_judgement(case, self, to_all_equal(case, dict.fromkeys(proposed, CellScore.none(TOO_LONG))))
         found = await self._scorer.score(state, endings)
-        words = {action: _word(one) for action, one in zip(proposed, found, strict=True)}
-        calls = [self._call(*each) for each in zip(_asked(state, endings), proposed.values(), found, strict=True)]
-        return judgement_of(case, self, to_all_equal(case, words), calls)
+        words = {action: _build_score(one) for action, one in zip(proposed, found, strict=True)}
+        calls = [
+            self._call(*each) for each in zip(_collect_asked(state, endings), proposed.values(), found, strict=True)
+        ]
+        return build_judgement(case, self, to_all_equal(case, words), calls)
 
     def prompts(self, case: CriticInput) -> list[Prompt]:
         """What is read about a step, action by action, the assistant's turn as the last segment; nothing is scored."""
         endings = [self._prompts.action(case, action) for action in case.proposals()]
-        state = self._fitting(case, endings)
-        return [] if state is None else _asked(state, endings)
+        state = self._fit_state(case, endings)
+        return [] if state is None else _collect_asked(state, endings)
 
-    def _fitting(self, case: CriticInput, endings: Sequence[str]) -> Prompt | None:
+    def _fit_state(self, case: CriticInput, endings: Sequence[str]) -> Prompt | None:
         """The state with as much of the history as fits; None when it does not fit without any."""
         for history in range(min(self._history, len(case.history)), -1, -1):
             prompt = self._prompts.state(case, history)
@@ -148,10 +150,10 @@ class ModelCritic:
 
     def _call(self, asked: Prompt, cells: Sequence[Utterance], found: RewardScore) -> CriticCall:
         return CriticCall(
-            prompt=prompt_hash(asked),
+            prompt=hash_prompt(asked),
             model=self._scorer.policy.base,
             seed=0,
-            reply=_told(found.logits),
+            reply=_format(found.logits),
             cells=tuple(cell.cell for cell in cells),
             prompt_tokens=found.tokens,
             completion_tokens=0,
@@ -160,14 +162,14 @@ class ModelCritic:
         )
 
 
-def _asked(state: Prompt, endings: Sequence[str]) -> list[Prompt]:
+def _collect_asked(state: Prompt, endings: Sequence[str]) -> list[Prompt]:
     return [replace(state, segments=(Segment(text=ending),)) for ending in endings]
 
 
-def _word(found: RewardScore) -> CellScore:
+def _build_score(found: RewardScore) -> CellScore:
     score = score_of(found.logits)
-    return CellScore.none(NO_NUMBER) if score is None else CellScore(score=score, reason=_told(found.logits))
+    return CellScore.none(NO_NUMBER) if score is None else CellScore(score=score, reason=_format(found.logits))
 
 
-def _told(logits: Sequence[float]) -> str:
+def _format(logits: Sequence[float]) -> str:
     return ("logit " if len(logits) == 1 else "logits ") + ", ".join(f"{logit:.6g}" for logit in logits)

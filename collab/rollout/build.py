@@ -29,18 +29,18 @@ from collab.config import (
     GraphDefinition,
     PartDefinition,
     RunConfig,
-    bare,
-    short_name,
+    shorten_name,
+    strip_run_prefix,
 )
-from collab.data.splits import Split, TrainingInstance, check_plan, named, splits_of, whole, within
+from collab.data.splits import Split, TrainingInstance, check_plan, find_split, read_splits, restore_apps, restrict_run
 from collab.envs.base import Suite, TaskInfo
 from collab.errors import CollabError, ConfigError, UnknownName, UsageError, describe_error, note_outside, outside_place
 from collab.graphs.dag import Dag
 from collab.graphs.deliberation import Network
-from collab.graphs.edges import dag_of
-from collab.library import Library, checkpoint, explain
+from collab.graphs.edges import build_dag
+from collab.library import Library, explain, resolve_checkpoint
 from collab.models.base import Adaptable, AskedAlike, Capabilities, Model
-from collab.models.tokenizer import ChatTokenizer, stands_in_template, tells_date, today
+from collab.models.tokenizer import ChatTokenizer, get_prompt_date, is_in_template, reads_date
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
 from collab.seeds import Seeds, derive, generator
@@ -244,7 +244,7 @@ class Team:
         if not isinstance(self.graph.edges, EdgeSampler) or self.graph.rewire == "never":
             return self.network
         seed = self.seeds.task_edges(episode.task) if self.per_task else self.seeds.edges(episode.epoch)
-        return self.network.rewired(dag_of(self.graph, seed))
+        return self.network.rewire(build_dag(self.graph, seed))
 
     async def probe(self) -> dict[str, Capabilities]:
         """What the model of each slot supports."""
@@ -271,7 +271,7 @@ def build_environment(name: str, definition: EnvironmentDefinition) -> Suite:
     suite: Suite = build("environments", definition.part, f"{_place(name, definition)} (backend {definition.backend})")
     take_name = getattr(suite, "take_name", None)
     if take_name is not None:
-        take_name(short_name(name))
+        take_name(shorten_name(name))
     return suite
 
 
@@ -312,9 +312,9 @@ def _dated(agent: AgentDefinition) -> AgentDefinition:
     path = agent.options.get("path")
     if agent.kind != "local" or agent.options.get(DATE) is not None or not isinstance(path, str):
         return agent
-    if not tells_date(checkpoint(path)):
+    if not reads_date(resolve_checkpoint(path)):
         return agent
-    return agent.model_copy(update={"options": {**agent.options, DATE: today().isoformat()}})
+    return agent.model_copy(update={"options": {**agent.options, DATE: get_prompt_date().isoformat()}})
 
 
 def template_doubts(config: RunConfig) -> list[str]:
@@ -327,8 +327,8 @@ def template_doubts(config: RunConfig) -> list[str]:
         path = agent.options.get("path")
         if agent.kind != "local" or not isinstance(path, str) or _key(agent) in found:
             continue
-        if stands_in_template(checkpoint(path), b"think"):
-            chat = ChatTokenizer(checkpoint(path), template=agent.options.get("chat_template_kwargs"))
+        if is_in_template(resolve_checkpoint(path), b"think"):
+            chat = ChatTokenizer(resolve_checkpoint(path), template=agent.options.get("chat_template_kwargs"))
             if chat.doubt is not None:
                 found[_key(agent)] = f"warning: {path}: {chat.doubt}"
     return list(dict.fromkeys(found.values()))
@@ -361,7 +361,7 @@ def build_team(config: RunConfig) -> Team:
         GraphError: the graph is no DAG over its slots.
     """
     seeds = config.seeds
-    dag = dag_of(config.graph, seeds.edges(0))
+    dag = build_dag(config.graph, seeds.edges(0))
     models = _Models()
     agents: dict[str, Agent] = {}
     for position, slot in enumerate(config.graph.slots):
@@ -446,9 +446,9 @@ def _group(definition: AgentDefinition, name: str) -> str:
     return f"{name} {json.dumps([*shape, definition.kind, definition.options], sort_keys=True, default=str)}"
 
 
-def build_dag(graph: GraphDefinition, seed: int = 0) -> Dag:
+def build_first_dag(graph: GraphDefinition, seed: int = 0) -> Dag:
     """The graph of a definition; a sampled one is drawn with the edges seed of epoch 0 of that run seed."""
-    return dag_of(graph, Seeds(seed).edges(0))
+    return build_dag(graph, Seeds(seed).edges(0))
 
 
 # -------------------------------------------------------------------------------------------------------- plan
@@ -554,15 +554,15 @@ def _spread(groups: Sequence[Sequence[TaskInfo]], rng: random.Random) -> list[Ta
 
 
 async def splits_in(name: str, environment: EnvironmentDefinition, built: Suite | None = None) -> dict[str, Split]:
-    """The splits of an environment, whatever a run has left out of it; see `build` and `splits_of` for the errors.
+    """The splits of an environment, whatever a run has left out of it; see `build` and `read_splits` for the errors.
 
     Args:
         built: of this environment, looked at where nothing was left out; None builds one.
     """
-    given = built if whole(environment) == environment else None
-    suite = given or build_environment(name, whole(environment))
+    given = built if restore_apps(environment) == environment else None
+    suite = given or build_environment(name, restore_apps(environment))
     try:
-        return splits_of(suite.name, suite.tasks(), environment.unseen, _place(name, environment))
+        return read_splits(suite.name, suite.tasks(), environment.unseen, _place(name, environment))
     finally:
         if given is None:
             await suite.close()
@@ -579,7 +579,7 @@ def plan_episodes(config: RunConfig) -> list[Episode]:
 
 def counted(episodes: int | None, settings: Sequence[str]) -> bool:
     """Whether a number of episodes was asked for; every task is played once where none was."""
-    return episodes is not None or any(bare(setting).startswith("episodes=") for setting in settings)
+    return episodes is not None or any(strip_run_prefix(setting).startswith("episodes=") for setting in settings)
 
 
 async def resolved(
@@ -606,7 +606,7 @@ async def resolved(
             update={"tasks": task_names(suite, wanted, config.environment_name, config.environment)}
         )
         if split is not None:
-            config = within(config, named(splits, split))
+            config = restrict_run(config, find_split(splits, split))
         config = config.model_copy(
             update={"tasks": order_tasks(suite, () if redraw else wanted, config.tasks, config.seed)}
         )

@@ -26,7 +26,7 @@ from collab.envs.text import cut_middle
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.graphs.deliberation import Network, vote
 from collab.models.base import Oracle, Reply
-from collab.prompts.render import PromptContext, SharedPrompt, prefix_text
+from collab.prompts.render import PromptContext, SharedPrompt, build_prefix
 from collab.seeds import Seeds
 from collab.store.run import Recorder
 from collab.types import (
@@ -285,7 +285,7 @@ class _Player:
 
     def _store(self, shared: tuple[SharedPrompt, ...]) -> None:
         for part in shared:
-            self.recorder.text(part.prefix, prefix_text(part.system, part.text))
+            self.recorder.text(part.prefix, build_prefix(part.system, part.text))
 
     async def _summarise(self, index: int) -> None:
         """Let the first agent that keeps a summary write it anew (an option; off by default)."""

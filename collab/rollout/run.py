@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import overload
 
-from collab.config import Budget, RunConfig, validate, without_secrets
+from collab.config import Budget, RunConfig, hide_secrets, validate
 from collab.envs.android.device_adb import log_to
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
@@ -29,7 +29,7 @@ from collab.evaluation.metrics import Report, describe_sampling
 from collab.evaluation.report import report_of
 from collab.library import Library
 from collab.models.base import Capabilities, Metered
-from collab.prompts.render import spaces_of
+from collab.prompts.render import find_spaces
 from collab.rollout.build import (
     Team,
     build_suite,
@@ -145,7 +145,7 @@ async def start(
         UsageError: something does not fit, or `out` already holds something; nothing was started.
         StoreFailure: the run cannot be written; what was recorded stays.
     """
-    config = without_secrets(config if config.prompts else with_prompts(config, library))
+    config = hide_secrets(config if config.prompts else with_prompts(config, library))
     async with _stage_set(config, suite) as (suite, team):
         config, capabilities = await unless_stopped(_fitting(config, suite, team), stop, _PROBING)
         for line in foresee(config, suite):
@@ -180,7 +180,7 @@ def foresee(config: RunConfig, suite: Suite) -> list[str]:
     """
     found: dict[str, str] = {}
     for slot, agent in config.agents.items():
-        spaces, name = spaces_of(config.prompts[agent.prompt]), config.agent_names[slot]
+        spaces, name = find_spaces(config.prompts[agent.prompt]), config.agent_names[slot]
         if spaces and suite.space.name not in spaces and agent.kind != "rehearsal":
             found[name] = (
                 f"warning: agents/{name} speaks the actions of {', '.join(sorted(spaces))} (prompts/{agent.prompt}), "

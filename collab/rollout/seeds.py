@@ -20,7 +20,7 @@ from collab.config import Budget, RunConfig
 from collab.envs.base import Suite
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.metrics import Report
-from collab.evaluation.report import Evaluation, evaluation_of, recorded_run, runs_in
+from collab.evaluation.report import Evaluation, find_runs, pool_runs, read_run
 from collab.library import Library
 from collab.rollout.build import build_suite, resolved, with_dates_of, with_prompts
 from collab.rollout.collector import USED_UP, Progress
@@ -105,7 +105,7 @@ async def stored_series(folder: Path) -> tuple[SeedRun, ...]:
         UsageError: a run in it is being played now, or was recorded with another version of its environment.
     """
     recorded = {
-        config.seed: config for path in runs_in(folder) if path.parent == folder and (config := stored_config(path))
+        config.seed: config for path in find_runs(folder) if path.parent == folder and (config := stored_config(path))
     }
     if not recorded:
         raise RunFormatError(f"{folder}: no run of several seeds lies in it")
@@ -155,8 +155,8 @@ async def play_missing(
 
 def result_of(folder: Path, runs: Sequence[SeedRun], stopped: str | None) -> SeriesResult:
     """Return what is recorded of a series; at least one of its runs must have begun."""
-    recorded = [recorded_run(run.path) for run in runs if (run.path / FILE).exists()]
-    return SeriesResult(path=folder, evaluation=evaluation_of(recorded), stopped=stopped)
+    recorded = [read_run(run.path) for run in runs if (run.path / FILE).exists()]
+    return SeriesResult(path=folder, evaluation=pool_runs(recorded), stopped=stopped)
 
 
 async def play(

@@ -28,10 +28,10 @@ from typing import TypeAlias
 
 from collab.config import load_environment
 from collab.data.example import LEVELS, Example
-from collab.data.splits import Overlap, Split, kept_by, refuse_overlap
+from collab.data.splits import Overlap, Split, list_kept_by, refuse_overlap
 from collab.errors import UsageError
 from collab.library import Library
-from collab.rewards.query import text_hash
+from collab.rewards.query import hash_text
 from collab.rollout.build import splits_in
 from collab.seeds import derive
 from collab.synthesis.config import SynthConfig, Unit
@@ -100,7 +100,7 @@ def refuse_leaks(rows: Iterable[Example], splits: Iterable[Split], *, allow_over
         OverlapError: one does; the message has counts and the first offenders.
         UsageError: there are no rows to check.
     """
-    found = refuse_overlap((row.instance for row in rows), kept_by(splits), allow_overlap=allow_overlap)
+    found = refuse_overlap((row.instance for row in rows), list_kept_by(splits), allow_overlap=allow_overlap)
     if found.checked == 0:
         raise UsageError("there are no rows to check for what is kept for evaluation; an empty set cannot be used")
     return found
@@ -287,7 +287,7 @@ def _teacher(head: Head, config: SynthConfig) -> str:
 
 
 def _hashes(texts: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} `{text_hash(text)[:12]}`" for name, text in sorted(texts.items()))
+    return ", ".join(f"{name} `{hash_text(text)[:12]}`" for name, text in sorted(texts.items()))
 
 
 def _contents(report: SynthesisReport) -> list[tuple[str, Mapping[str, int]]]:
@@ -361,7 +361,7 @@ async def check_rows(rows: Sequence[Example], library: Library, *, allow_overlap
     for name in sorted(_environments(rows) & set(library.names("envs"))):
         splits = await splits_in(name, load_environment(library, name))
         mine = (row.instance for row in rows if _environment(row) == name)
-        found = refuse_overlap(mine, kept_by(splits.values()), allow_overlap=allow_overlap)
+        found = refuse_overlap(mine, list_kept_by(splits.values()), allow_overlap=allow_overlap)
         overlaps += [found] if found.offenders else []
     return overlaps
 

@@ -29,7 +29,7 @@ from collab.config import (
     validate,
 )
 from collab.data.example import LEVELS, Level
-from collab.data.splits import TRAIN, TrainingInstance, check_plan, named, within
+from collab.data.splits import TRAIN, TrainingInstance, check_plan, find_split, restrict_run
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
@@ -296,7 +296,7 @@ async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfi
         tasks = task_names(suite, wanted, config.environment_name, config.environment)
         config = config.model_copy(update={"tasks": tasks})
         splits = await splits_in(config.environment_name, config.environment)
-        config = _teachable(within(config, named(splits, TRAIN)), suite)
+        config = _teachable(restrict_run(config, find_split(splits, TRAIN)), suite)
         config = config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
     finally:
         await suite.close()

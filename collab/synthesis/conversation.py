@@ -19,15 +19,15 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from collab.agents.agent import prefix_limit
+from collab.agents.agent import compute_prefix_limit
 from collab.config import EdgeSampler
 from collab.graphs.dag import Dag
 from collab.graphs.edges import sample
 from collab.models.tokenizer import estimate_tokens
 from collab.prompts.parse import write_reply
-from collab.prompts.render import LAYOUT, PromptContext, PromptMessage, SharedPrompt, Template, fit
-from collab.rewards.perturb import DecisionPoint, mistakes
-from collab.rewards.query import reason, reply
+from collab.prompts.render import LAYOUT, PromptContext, PromptMessage, SharedPrompt, Template, fit_shared
+from collab.rewards.perturb import DecisionPoint, draw_mistakes
+from collab.rewards.query import format_reason, reply
 from collab.synthesis.renaming import as_told, as_told_beside
 from collab.synthesis.screens import spot_of
 from collab.synthesis.teacher import Scene
@@ -62,7 +62,7 @@ class Seat:
     @property
     def hears(self) -> tuple[CellRef, ...]:
         """Whom it hears, in conversation order."""
-        return self.dag.dependencies(self.cell)
+        return self.dag.list_dependencies(self.cell)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +109,9 @@ class Reader:
         Raises:
             ModelFailure: not even the task alone fits into the context.
         """
-        most = 1 + max(len(seat.dag.predecessors(slot)) for slot in seat.dag.slots)
-        limit = prefix_limit(self.context_tokens, messages=most, max_tokens=self.max_tokens)
-        return fit(self.template, context, history=self.history, limit=limit, count=self.count_tokens)
+        most = 1 + max(len(seat.dag.list_predecessors(slot)) for slot in seat.dag.slots)
+        limit = compute_prefix_limit(self.context_tokens, messages=most, max_tokens=self.max_tokens)
+        return fit_shared(self.template, context, history=self.history, limit=limit, count=self.count_tokens)
 
     def question(self, observation: Observation, question: str) -> Prompt:
         """A question about a screen: no goal, no rules of acting, no messages."""
@@ -158,7 +158,7 @@ class Talk:
         if rng.random() >= self.share:
             return self._quiet(rng)
         seat = self.reader.seat(rng)
-        talking = [cell for cell in seat.dag.conversation(seat.rounds) if seat.dag.dependencies(cell)]
+        talking = [cell for cell in seat.dag.list_cells(seat.rounds) if seat.dag.list_dependencies(cell)]
         if not talking:
             return self._quiet(rng)
         return Seat(dag=seat.dag, rounds=seat.rounds, cell=rng.choice(talking))
@@ -187,14 +187,14 @@ def _word(right: Action, spot: DecisionPoint, told: str, quality: float, rng: ra
     """One peer's reply, spelled as the right one is: by all that is told, so that capitals tell nobody who is right."""
     if rng.random() < BROKEN:
         return _broken(as_told(right, told), spot, rng)
-    drawn = None if rng.random() < quality else next(mistakes(right, spot, rng), None)
+    drawn = None if rng.random() < quality else next(draw_mistakes(right, spot, rng), None)
     said = as_told(right, told) if drawn is None else as_told_beside(drawn.action, right, told)
     return reply(said, spot.observation, spot.space)
 
 
 def _broken(right: Action, spot: DecisionPoint, rng: random.Random) -> str:
     """A reply without an action: cut off, left out, or nothing that exists."""
-    why = reason(right, spot.observation, spot.space)
+    why = format_reason(right, spot.observation, spot.space)
     whole = write_reply(why, right, spot.space)
     cut = whole[: len(whole) - rng.randrange(2, 12)]
     return rng.choice((cut, f"Reason: {why}", "", f"Reason: {why}\nAction: none"))

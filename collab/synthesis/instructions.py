@@ -29,7 +29,7 @@ from typing import Literal, TypeAlias
 
 from collab.envs.base import Forkable
 from collab.envs.text import flatten, format_element
-from collab.rewards.query import reason
+from collab.rewards.query import format_reason
 from collab.rollout.episode import told
 from collab.synthesis import facts
 from collab.synthesis.facts import Hands
@@ -315,7 +315,7 @@ async def _follows(scene: Scene, rng: random.Random) -> tuple[Instruction, StepR
 def _after(scene: Scene, action: Action, result: StepResult) -> Scene:
     """The screen that an action led to; its environment is still that of the scene."""
     space, before = scene.suite.space, scene.observation
-    entry: HistoryEntry = told(space, before, action, reason(action, before, space), result)
+    entry: HistoryEntry = told(space, before, action, format_reason(action, before, space), result)
     return replace(
         scene,
         step=scene.step + 1,

@@ -51,16 +51,16 @@ from collab.envs.grammar import ActionSpace
 from collab.errors import EnvironmentFailure, ModelFailure
 from collab.models.base import Model, Reply
 from collab.prompts.render import PromptContext
-from collab.rewards.oracle import reached
+from collab.rewards.oracle import reach
 from collab.rewards.query import (
     AnswerItem,
     InstructionItem,
     ProposalItem,
     ScoreItem,
     ask,
-    prompt_hash,
+    hash_prompt,
+    hash_text,
     read_items,
-    text_hash,
 )
 from collab.rollout.episode import told
 from collab.seeds import derive, generator
@@ -209,7 +209,7 @@ class Caller:
         Raises:
             ModelFailure: the call failed after its retries or took longer than its limit.
         """
-        call = text_hash("\x1f".join([prompt_hash(prompt), str(seed), role]))
+        call = hash_text("\x1f".join([hash_prompt(prompt), str(seed), role]))
         known = None if self.memory is None else self.memory.recall(call)
         if known is not None:
             return known
@@ -322,7 +322,7 @@ def step_row(desk: Desk, scene: Scene, level: Level, good: Decided, bad: Decided
         reply=good.reply,
         rejected=None if bad is None else bad.reply,
         action_type=good.action.type,
-        provenance=scene.provenance(desk.name, prompt_hash(_act(desk, prompt))),
+        provenance=scene.provenance(desk.name, hash_prompt(_act(desk, prompt))),
     )
     return Lesson(rows=(row,))
 
@@ -346,7 +346,7 @@ def _missing(why: str) -> CellReward:
 async def _same_state(scene: Scene, one: Action, other: Action) -> bool:
     """Whether two actions cannot be told apart by what they lead to; False where the environment cannot fork."""
     world = scene.environment
-    return isinstance(world, Forkable) and await reached(world, one) == await reached(world, other)
+    return isinstance(world, Forkable) and await reach(world, one) == await reach(world, other)
 
 
 MOST_COMPLETIONS, MOST_ANSWERS = 2, 1
@@ -360,7 +360,7 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
     """
     prompt = desk.prompts.instructions(scene.observation.text, count)
     found = read_items(await desk.caller.ask(prompt, scene.seed, "instructions"), InstructionItem)
-    refused, asked, taken = Counter(found.refused), prompt_hash(prompt), _Taken()
+    refused, asked, taken = Counter(found.refused), hash_prompt(prompt), _Taken()
     rows: list[Example] = []
     for item in found.good:
         decided = _checked(item, scene, taken)
@@ -463,7 +463,7 @@ async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
     unanswered = sum(number not in {one.question for one in found.good} for number in range(1, len(questions) + 1))
     if found.good and unanswered:
         refused["a question without an answer"] += unanswered
-    asked = prompt_hash(prompt)
+    asked = hash_prompt(prompt)
     rows = [_basic_row(desk, scene, questions[number - 1], answers[number], asked) for number in sorted(answers)]
     return Lesson(rows=tuple(rows), refused=refused)
 

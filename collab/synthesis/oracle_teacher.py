@@ -28,8 +28,8 @@ from collab.envs.text import flatten, format_element
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
 from collab.rewards.oracle import OracleCritic
-from collab.rewards.perturb import worse
-from collab.rewards.query import reason, reply
+from collab.rewards.perturb import draw_worse
+from collab.rewards.query import format_reason, reply
 from collab.seeds import derive, generator
 from collab.synthesis import facts
 from collab.synthesis.conversation import Talk
@@ -84,7 +84,7 @@ class Book:
         """
         space, screen = self.scene.suite.space, (self.shown or self.scene).observation
         aimed = isinstance(action.target, ElementTarget) or because is not None
-        if aimed and (because or reason(action, screen, space)) not in prompt.shared:
+        if aimed and (because or format_reason(action, screen, space)) not in prompt.shared:
             raise Refusal("its element is not in the prompt")
         if not _typed_words(action) <= _words(prompt.shared):
             raise Refusal(UNTOLD)
@@ -273,7 +273,7 @@ class OracleTeacher:
         environment = scene.environment
         able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
         critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
-        found = await worse(environment, right, spot_of(scene), rng, critic=critic)
+        found = await draw_worse(environment, right, spot_of(scene), rng, critic=critic)
         if found is None:
             raise Refusal("no worse action was found")
         return found.action

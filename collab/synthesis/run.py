@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from collab.config import AgentDefinition, Budget, validate_recorded, without_secrets
-from collab.data.splits import TRAIN, Split, kept_by
+from collab.config import AgentDefinition, Budget, hide_secrets, validate_recorded
+from collab.data.splits import TRAIN, Split, list_kept_by
 from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
-from collab.models.base import AskedAlike, Capabilities, Model, lost_by, tell_lost
+from collab.models.base import AskedAlike, Capabilities, Model, count_lost_calls, tell_lost
 from collab.prompts.render import Template
 from collab.rollout.build import build, splits_in
 from collab.rollout.collector import Progress as Calls
@@ -81,7 +81,7 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
             model = _model(config, config.teacher)
             about = _about(config, model, await model.probe()) if ask else {}
             teacher = _language_teacher(config, model, reader, suite, ledger)
-        shop = Workshop(suite=suite, teacher=teacher, kept=kept_by(splits.values()))
+        shop = Workshop(suite=suite, teacher=teacher, kept=list_kept_by(splits.values()))
         yield Opened(workshop=shop, splits=splits, model=about, teacher=model)
     finally:
         if model is not None:
@@ -153,7 +153,7 @@ async def start(
         OverlapError: a row holds what is kept for evaluation; no table is written.
         StoreFailure: the directory cannot be written; what was recorded stays.
     """
-    config = without_secrets(config)
+    config = hide_secrets(config)
     _check_budget(config)
     SynthesisDir(out).check_free()
     ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(units_of(config)))))
@@ -233,11 +233,11 @@ async def _make(
     with Journal(path) as journal:
         left = _left(path, units, ledger, journal)
         watch(progress)
-        before = lost_by(workplace.teacher)
+        before = count_lost_calls(workplace.teacher)
         try:
             stopped = await work(config, workplace.workshop, journal, left, ledger, stop) if left else None
         finally:
-            lost = progress.calls.lost = lost_by(workplace.teacher) - before
+            lost = progress.calls.lost = count_lost_calls(workplace.teacher) - before
             if lost:
                 journal.record(UnansweredQuestion(lost=lost))
         report = None if stopped else finish(path, head, config, units, workplace.splits)

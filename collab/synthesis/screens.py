@@ -21,8 +21,8 @@ from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, Suite
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import draw_action
 from collab.rewards.oracle import OracleCritic
-from collab.rewards.perturb import DecisionPoint, mistakes, words_of
-from collab.rewards.query import reply, said_reason
+from collab.rewards.perturb import DecisionPoint, draw_mistakes, list_task_words
+from collab.rewards.query import format_said_reason, reply
 from collab.rollout.episode import told
 from collab.seeds import derive, generator
 from collab.synthesis import facts
@@ -81,7 +81,7 @@ class _Walk:
         space, before = self.suite.space, self.observation
         action = space.canonical(action, before)
         result = await self.environment.step(action)
-        why = said_reason(reply(action, before, space), before, space)
+        why = format_said_reason(reply(action, before, space), before, space)
         self.history.append(told(space, before, action, why, result))
         self.last, self.observation = action, result.observation
         return result
@@ -152,7 +152,7 @@ async def _mistake(walk: _Walk, right: Action, rng: random.Random) -> Action | N
     environment = walk.environment
     able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
     critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
-    for drawn, _ in zip(mistakes(right, spot, rng), range(_TRIES), strict=False):
+    for drawn, _ in zip(draw_mistakes(right, spot, rng), range(_TRIES), strict=False):
         if drawn.kind == "premature end":
             continue
         if critic is None:
@@ -165,7 +165,7 @@ async def _mistake(walk: _Walk, right: Action, rng: random.Random) -> Action | N
 
 def spot_of(scene: Scene) -> DecisionPoint:
     """What the sampling adversary looks at in a scene."""
-    words = words_of(scene.task.goal)
+    words = list_task_words(scene.task.goal)
     return DecisionPoint(observation=scene.observation, space=scene.suite.space, last=scene.last, words=words)
 
 

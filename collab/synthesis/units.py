@@ -31,7 +31,7 @@ from pydantic import TypeAdapter
 
 from collab.data.example import LEVELS, Example, Level
 from collab.data.parquet import ExampleWriter
-from collab.data.splits import HeldOutInstances, Split, words_of
+from collab.data.splits import HeldOutInstances, Split, split_words
 from collab.envs.base import Environment, Suite, limit_forking
 from collab.errors import EnvironmentFailure, ModelFailure, RunError, boundary
 from collab.models.base import Reply
@@ -139,8 +139,8 @@ def _without_kept_words(lesson: Lesson, scene: Scene, kept: Sequence[HeldOutInst
     A word that the screen or the task says is a leak of the split and left for the check at the end to refuse.
     """
     words = frozenset(word for one in kept for word in one.words)
-    own = words - words_of(scene.observation.text) - words_of(scene.task.goal)
-    rows = [row for row in lesson.rows if not own & {word for text in row.instance.texts for word in words_of(text)}]
+    own = words - split_words(scene.observation.text) - split_words(scene.task.goal)
+    rows = [row for row in lesson.rows if not own & {word for text in row.instance.texts for word in split_words(text)}]
     return rows, len(lesson.rows) - len(rows)
 
 

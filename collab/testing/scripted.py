@@ -82,7 +82,7 @@ class ScriptedModel:
             await asyncio.Event().wait()
         await asyncio.sleep(self._delay_s)
         if position in self._fail:
-            self.meter.failed(latency_s=time.perf_counter() - started)
+            self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise ModelFailure(f"{self.policy.base}: call {position} was told to fail")
         text = self._text(request, position)
         reply = Reply(
@@ -90,7 +90,7 @@ class ScriptedModel:
             prompt_tokens=estimate_prompt(request.prompt),
             completion_tokens=self.count_tokens(text),
         )
-        self.meter.answered(
+        self.meter.count_answer(
             latency_s=time.perf_counter() - started,
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collab.errors import ConfigError, MissingExtra
-from collab.models.tokenizer import quiet_transformers
+from collab.models.tokenizer import silence_transformers
 
 END_OF_TEXT = "<|endoftext|>"
 TURN_START = "<|im_start|>"
@@ -114,7 +114,7 @@ def make_tiny_checkpoint(
     if labels is None:
         ends = [turn_end, padding]
         model.generation_config = GenerationConfig(do_sample=True, eos_token_id=ends, pad_token_id=padding)
-    with quiet_transformers():
+    with silence_transformers():
         model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory

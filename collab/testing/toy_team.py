@@ -14,7 +14,7 @@ from typing import Any
 
 from collab.config import RUN, override
 from collab.data.example import Example, Provenance
-from collab.library import Library, root
+from collab.library import Library, find_builtin_root
 from collab.loop.config import TrainingConfig
 from collab.loop.configure import configure
 from collab.loop.interfaces import algorithm_named, load_method
@@ -100,7 +100,9 @@ def teach(base: Path, out: Path) -> Path:
 async def lessons() -> list[Example]:
     """Screens of the corridor with a button to press, any of the four: a taught policy errs three times of four."""
     suite = CorridorSuite()
-    reader = Reader(template=Template("pocket", read_templates(root() / "prompts" / "pocket")), max_tokens=40)
+    reader = Reader(
+        template=Template("pocket", read_templates(find_builtin_root() / "prompts" / "pocket")), max_tokens=40
+    )
     rows: list[Example] = []
     for seed in range(8):
         environment = await suite.open()

@@ -19,9 +19,16 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-from collab.data.tokenize import EncodedExample, EncodedPair, at, collate_examples, collate_pairs, positions
+from collab.data.tokenize import (
+    EncodedExample,
+    EncodedPair,
+    collate_examples,
+    collate_pairs,
+    make_position_dataset,
+    select,
+)
 from collab.errors import ConfigError
-from collab.models.tokenizer import first_line
+from collab.models.tokenizer import take_first_line
 from collab.seeds import derive
 from collab.trainers.callbacks import PairMeans, check_weights
 from collab.trainers.checkpoint import load_tokenizer, load_weights, take_up
@@ -140,7 +147,7 @@ class WrittenSharedDpo(PairMeans, WholeSteps, SharedPrefixDPOTrainer):
     def collate(self, found: Sequence[Sequence[tuple[int, ...]]]) -> dict[str, Any]:
         """The forward passes of a step."""
         (parts,) = found
-        return {PASSES: [self.data_collator(at(part)) for part in parts]}
+        return {PASSES: [self.data_collator(select(part)) for part in parts]}
 
 
 class WrittenTrajectoryDpo(WholeSteps, TrajectoryDPOTrainer):
@@ -220,7 +227,7 @@ def sft_trainer(
         model=model,
         args=config,
         data_collator=collate_examples(examples, _padding(tokenizer), prompts=weight > 0),
-        train_dataset=positions(examples),
+        train_dataset=make_position_dataset(examples),
         processing_class=tokenizer,
         peft_config=adapter_of(model, recipe),
     )
@@ -252,7 +259,7 @@ def dpo_trainer(
         ref_model=reference,
         args=config,
         data_collator=collate_pairs(pairs, _padding(tokenizer)),
-        train_dataset=positions(pairs),
+        train_dataset=make_position_dataset(pairs),
         processing_class=tokenizer,
         peft_config=adapter_of(model, recipe),
     )
@@ -275,7 +282,7 @@ def trajectory_trainer(
         model=model,
         ref_model=reference,
         args=_dpo_config(recipe, options),
-        train_dataset=positions(items),
+        train_dataset=make_position_dataset(items),
         processing_class=tokenizer,
         peft_config=adapter_of(model, recipe),
     )
@@ -385,5 +392,5 @@ def _check_peft(model: Any, config: Any) -> None:
         get_peft_model(skeleton, copy.deepcopy(config))
     except ValueError as error:
         raise ConfigError(
-            f"lora.targets: {first_line(error)}; name others, or train all weights (lora=null)"
+            f"lora.targets: {take_first_line(error)}; name others, or train all weights (lora=null)"
         ) from error

@@ -27,19 +27,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from collab.errors import ConfigError, UsageError
-from collab.library import checkpoint
-from collab.models.checkpoint import FILE, PLAIN, check_layout, check_over, read_card, weights_digest, write_layout
+from collab.library import resolve_checkpoint
+from collab.models.checkpoint import FILE, PLAIN, check_layout, check_over, hash_weights, read_card, write_layout
 from collab.models.local import check_files
-from collab.models.tokenizer import ChatTokenizer, first_line, quiet_transformers
+from collab.models.tokenizer import ChatTokenizer, silence_transformers, take_first_line
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.models.weights import (
     check_vocabulary,
     check_weights,
-    context_of,
+    get_text_config,
     load_model,
-    quantised,
     read_config,
-    text_config,
+    read_context_length,
+    read_quantisation,
 )
 from collab.trainers.recipe import Lora, Recipe
 
@@ -95,7 +95,7 @@ def open_source(path: str, base: str | None = None) -> WeightSource:
     from collab.models.local import check_files
     from collab.models.weights import check_weights
 
-    folder = Path(checkpoint(path))
+    folder = Path(resolve_checkpoint(path))
     if not folder.is_dir():
         raise ConfigError(
             f"{path}: no such directory; name RUN@best, a fine-tuning run, a checkpoint or an adapter; trainings are "
@@ -153,10 +153,10 @@ def write(source: WeightSource, weights: Weights, target: Path) -> None:
     for folder in weights.homes:
         _copy(folder, target, copied)
     if weights.model is not None:
-        from collab.models.tokenizer import quiet_transformers
+        from collab.models.tokenizer import silence_transformers
 
         (target / CONFIG).unlink(missing_ok=True)
-        with quiet_transformers():
+        with silence_transformers():
             weights.model.save_pretrained(target)
     if (target / CONFIG).is_file():
         _name_base(source, target / CONFIG)
@@ -168,7 +168,7 @@ def write(source: WeightSource, weights: Weights, target: Path) -> None:
 
 def reads(source: WeightSource) -> int | None:
     """The longest sequence, in tokens, that a checkpoint or an adapter's base reads; None where nothing says."""
-    path = Path(checkpoint(source.base or str(source.path))) / "config.json"
+    path = Path(resolve_checkpoint(source.base or str(source.path))) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         return int((config.get("text_config") or config)["max_position_embeddings"])
@@ -189,11 +189,11 @@ def _sum(source: WeightSource, base: Path, dtype: Precision | None) -> Any:
     adapters = Adapters(model.float(), str(base))
     with quiet():
         adapters.add("merged", str(source.path))
-        return adapters.merged("merged").to(kept if dtype is None else getattr(torch, dtype))
+        return adapters.merge("merged").to(kept if dtype is None else getattr(torch, dtype))
 
 
 def _base_directory(source: WeightSource) -> Path:
-    folder = Path(checkpoint(str(source.base)))
+    folder = Path(resolve_checkpoint(str(source.base)))
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{source.path}: its base {source.base} is no directory here; name it: --base DIR")
     check_over(source.path, folder, "name that one: --base DIR")
@@ -217,10 +217,10 @@ def _copy(folder: Path, target: Path, patterns: Iterable[str]) -> None:
 def _complete(target: Path) -> None:
     """See that a whole checkpoint can be talked with, and that whoever generates with it knows where replies end."""
     from collab.models.tokenizer import ChatTokenizer
-    from collab.models.weights import check_vocabulary, read_config, text_config
+    from collab.models.weights import check_vocabulary, get_text_config, read_config
 
     chat = ChatTokenizer(str(target))
-    config = text_config(read_config(target), str(target))
+    config = get_text_config(read_config(target), str(target))
     check_vocabulary(chat, config)
     path = target / "generation_config.json"
     if path.is_file():
@@ -242,7 +242,7 @@ def _with_ends(known: int | list[int] | None, chat: ChatTokenizer) -> int | list
 
 def _name_base(source: WeightSource, path: Path) -> None:
     """Let an adapter name its base so that it is found from anywhere, where the base is a directory here."""
-    folder = Path(checkpoint(str(source.base)))
+    folder = Path(resolve_checkpoint(str(source.base)))
     config = _adapter_config(path.parent)
     if folder.is_dir() and config.get("base_model_name_or_path") != str(folder.resolve()):
         text = json.dumps({**config, "base_model_name_or_path": str(folder.resolve())}, indent=2, sort_keys=True)
@@ -277,8 +277,8 @@ class Base:
 def open_base(path: str, recipe: Recipe) -> Base:
     """Check a checkpoint before anything is loaded; arguments and errors as of `check_base`."""
     chat, config = check_base(path, recipe)
-    folder = Path(checkpoint(path))
-    return Base(path=str(folder), digest=weights_digest(folder), chat=chat, config=config)
+    folder = Path(resolve_checkpoint(path))
+    return Base(path=str(folder), digest=hash_weights(folder), chat=chat, config=config)
 
 
 def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatTokenizer, Any]:
@@ -297,7 +297,7 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
         ConfigError: something of it is missing or does not fit; says what.
         MissingExtra: transformers is not installed.
     """
-    folder, named = Path(checkpoint(path)), path if settings else f"--base {path}"
+    folder, named = Path(resolve_checkpoint(path)), path if settings else f"--base {path}"
     if not folder.is_dir():
         raise ConfigError(
             f"{named}: no such model directory; one of the model hub is fetched with: hf download ID --local-dir DIR"
@@ -307,13 +307,13 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
     check_files(str(folder))
     chat = ChatTokenizer(str(folder), date=recipe.date, template=recipe.chat_template_kwargs)
     whole = read_config(folder, named=named)
-    how = quantised(whole)
+    how = read_quantisation(whole)
     if how is not None:
         raise ConfigError(
             f"{named}: its weights are quantised ({how}), and only plain weights are trained; name the checkpoint that "
             "it was made from"
         )
-    config, most = text_config(whole, named), context_of(text_config(whole, named))
+    config, most = get_text_config(whole, named), read_context_length(get_text_config(whole, named))
     if recipe.context > most:
         raise ConfigError(
             f"{named}: reads {most} tokens, the recipe has context {recipe.context}; --set {settings}context={most}"
@@ -326,7 +326,7 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without progress bars and warnings of transformers, and without what it and TRL say to each other."""
-    with quiet_transformers(), warnings.catch_warnings():
+    with silence_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
 
@@ -363,7 +363,7 @@ def _check_forward(model: Any, named: str) -> None:
                 for some in (ids, ids[:, :13])
             )
     except Exception as error:  # each family has its own ways of failing
-        raise ConfigError(f"{refused}: its forward pass fails ({first_line(error)[:200]})") from error
+        raise ConfigError(f"{refused}: its forward pass fails ({take_first_line(error)[:200]})") from error
     apart = float((whole - part).abs().max())
     if apart > tolerance_of(model.dtype):
         raise ConfigError(f"{refused}: its tokens see those that follow them (log-probabilities differ by {apart:.2g})")
@@ -411,9 +411,9 @@ def open_adapter(path: str | None, recipe: Recipe, base: str) -> Adapter | None:
     if not (folder / CONFIG).is_file() or not (folder / WEIGHTS[0]).is_file():
         raise ConfigError(f"adapter {path}: no PEFT adapter; {CONFIG} and {WEIGHTS[0]} have to be there")
     check_layout(folder)
-    check_over(folder, Path(checkpoint(base)), "name that one")
+    check_over(folder, Path(resolve_checkpoint(base)), "name that one")
     _check_kind(folder, recipe.lora)
-    return Adapter(path=str(folder), digest=weights_digest(folder))
+    return Adapter(path=str(folder), digest=hash_weights(folder))
 
 
 def check_modules(adapter: Adapter, model: Any, fresh: Any) -> None:

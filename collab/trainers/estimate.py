@@ -32,7 +32,7 @@ from transformers import TrainerCallback
 
 from collab.data.tokenize import Encoded, EncodedExample, EncodedPair, Ids
 from collab.errors import ConfigError
-from collab.models.weights import readable, setting
+from collab.models.weights import find_setting, readable
 from collab.trainers.base import trainer_of
 from collab.trainers.batching import BatchStep, of_process
 from collab.trainers.checkpoint import open_base, quiet
@@ -188,10 +188,10 @@ def memory(prepared: Prepared) -> MemoryEstimate:
     reference = 2 if is_dpo and (recipe.lora is None or prepared.reference is not None) else 1
     held = 4 if recipe.weights == "float32" else 2
     computed = 4 if recipe.precision == "float32" else 2
-    width, depth = setting(config, "hidden_size") or 0, setting(config, "num_hidden_layers") or 1
-    layer = 8 * width + 2 * _key_width(config, width) + 4 * (setting(config, "intermediate_size") or 4 * width)
+    width, depth = find_setting(config, "hidden_size") or 0, find_setting(config, "num_hidden_layers") or 1
+    layer = 8 * width + 2 * _key_width(config, width) + 4 * (find_setting(config, "intermediate_size") or 4 * width)
     kept = depth * width + layer if recipe.checkpointing else depth * layer
-    items, vocabulary = prepared.encoded.items, setting(config, "vocab_size") or prepared.base.chat.size
+    items, vocabulary = prepared.encoded.items, find_setting(config, "vocab_size") or prepared.base.chat.size
     activations = max(
         computed * kept * prepared.computed(part) + 12 * vocabulary * sum(items[row].scored for row in part)
         for step in prepared.steps
@@ -208,11 +208,11 @@ def memory(prepared: Prepared) -> MemoryEstimate:
 
 def _key_width(config: Any, width: int) -> int:
     """Numbers that a token's keys have in one layer; the model's width where layers differ in it, or have no keys."""
-    heads = setting(config, "num_attention_heads")
+    heads = find_setting(config, "num_attention_heads")
     if not isinstance(heads, int):
         return width
-    groups = setting(config, "num_key_value_heads") or heads
-    return int(groups * (setting(config, "head_dim") or width // heads))
+    groups = find_setting(config, "num_key_value_heads") or heads
+    return int(groups * (find_setting(config, "head_dim") or width // heads))
 
 
 def told(plan: FinetunePlan) -> str:
@@ -420,7 +420,7 @@ def _flops_per_token(prepared: Prepared) -> float:
     recipe, config = prepared.task.recipe, prepared.base.config
     parameters = sizes(prepared).parameters
     mean = sum(prepared.lengths) / len(prepared.lengths)
-    depth, width = setting(config, "num_hidden_layers") or 1, setting(config, "hidden_size") or 0
+    depth, width = find_setting(config, "num_hidden_layers") or 1, find_setting(config, "hidden_size") or 0
     forward = 2 * parameters + 2 * depth * width * mean
     times = (2 if recipe.lora is not None else 3) + recipe.checkpointing + isinstance(recipe, DpoRecipe)
     return float(times * forward)

@@ -32,8 +32,8 @@ from trl.trainer.utils import FusedCausalLMOutput
 
 from collab.errors import ConfigError
 from collab.models.checkpoint import tolerance_of
-from collab.models.tokenizer import first_line, quiet_transformers
-from collab.models.weights import setting
+from collab.models.tokenizer import silence_transformers, take_first_line
+from collab.models.weights import find_setting
 from collab.trainers.batching import SHORTEST, pack, scored
 from collab.trainers.packed_attention import IMPLEMENTATION, AttentionPlan, Passed, install, plan_of
 
@@ -270,10 +270,10 @@ def _score_packed(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Te
 def obstacle(model: Any) -> str | None:
     """Why it cannot be, as far as its configuration tells."""
     config = model.config.get_text_config()
-    kinds = set(setting(config, "layer_types") or ["full_attention"])
+    kinds = set(find_setting(config, "layer_types") or ["full_attention"])
     if kinds != {"full_attention"}:
         return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
-    rope = setting(config, "rope_parameters") or {}
+    rope = find_setting(config, "rope_parameters") or {}
     if any(isinstance(part, dict) and part.get("rope_type") in _STRETCHING for part in (rope, *rope.values())):
         return "its positions depend on the longest sequence beside them"
     if not is_plain(model):
@@ -285,7 +285,7 @@ def obstacle(model: Any) -> str | None:
     return None
 
 
-@quiet_transformers()
+@silence_transformers()
 @torch.no_grad()
 def structural_obstacle(model: Any) -> str | None:
     """Return why its attention cannot be replaced, as far as a model without weights tells.
@@ -304,13 +304,13 @@ def structural_obstacle(model: Any) -> str | None:
     except NotImplementedError as error:
         return None if "meta" in str(error) else str(error)  # what depends on numbers shows when it is trained
     except ValueError as error:
-        return f"its attention cannot be replaced ({first_line(error)[:120]})"
+        return f"its attention cannot be replaced ({take_first_line(error)[:120]})"
     except (TypeError, RuntimeError, KeyError, AttributeError, IndexError):
         return None
     return None if len(passed.layers) == _depth(model) else _OWN
 
 
-@quiet_transformers()
+@silence_transformers()
 @torch.no_grad()
 def _probe(model: Any, context: Context) -> str | None:
     """Switch its attention and try it on rows that begin alike; where it fails, say why and switch back."""
@@ -327,7 +327,7 @@ def _probe(model: Any, context: Context) -> str | None:
     except NotImplementedError as error:
         reason = str(error)
     except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
-        reason = f"its attention cannot be replaced ({type(error).__name__}: {first_line(error)[:120]})"
+        reason = f"its attention cannot be replaced ({type(error).__name__}: {take_first_line(error)[:120]})"
     model.train(training)
     if reason is not None:
         with contextlib.suppress(ValueError):
@@ -336,7 +336,7 @@ def _probe(model: Any, context: Context) -> str | None:
 
 
 def _depth(model: Any) -> int | None:
-    depth: int | None = setting(model.config.get_text_config(), "num_hidden_layers")
+    depth: int | None = find_setting(model.config.get_text_config(), "num_hidden_layers")
     return depth
 
 

@@ -26,12 +26,12 @@ from collab.data.tokenize import (
     TrajectoryPart,
     encode_pairs,
     encode_replies,
-    items_digest,
-    rows_digest,
+    hash_encoded,
+    hash_examples,
 )
 from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
-from collab.library import checkpoint
-from collab.models.tokenizer import tells_date, today
+from collab.library import resolve_checkpoint
+from collab.models.tokenizer import get_prompt_date, reads_date
 from collab.trainers.batching import BatchStep, fitted, padded, passes_of, shared_tokens, shares, steps_of
 from collab.trainers.checkpoint import Adapter, Base, open_adapter, open_base, quiet
 from collab.trainers.pretrain import copy_sequences
@@ -144,7 +144,7 @@ class Prepared:
             "data": {
                 "paths": list(task.data),
                 "digest": self.rows,
-                "tokens": items_digest(self.encoded.items),
+                "tokens": hash_encoded(self.encoded.items),
                 "max_broken": task.max_broken,
                 "dropped": dict(self.encoded.dropped),
             },
@@ -202,14 +202,14 @@ def prepare(
         MissingExtra: a package is not installed.
     """
     check_installed()
-    if task.recipe.date is None and tells_date(checkpoint(task.base)):
-        task = replace(task, recipe=task.recipe.model_copy(update={"date": today()}))
+    if task.recipe.date is None and reads_date(resolve_checkpoint(task.base)):
+        task = replace(task, recipe=task.recipe.model_copy(update={"date": get_prompt_date()}))
     base = open_base(task.base, task.recipe)
     with quiet():  # a row that is too long is counted here
         encoded = _encode(task, rows, base)
     if not encoded.items:
         raise ConfigError(f"--stage {task.stage}: there is nothing to train; {_advice(task)}")
-    digest, processes = rows_digest(rows) if task.stage != "copy" else None, processes or world()[1]
+    digest, processes = hash_examples(rows) if task.stage != "copy" else None, processes or world()[1]
     if fits:
         recipe, processes = fitted(task.recipe, len(encoded.items), processes)
         task = replace(task, recipe=recipe)

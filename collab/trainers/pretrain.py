@@ -56,10 +56,10 @@ from torch import Tensor
 from trl.trainer.utils import FusedCausalLMOutput
 
 from collab.data.example import Example
-from collab.data.tokenize import EncodedExample, rows_digest
+from collab.data.tokenize import EncodedExample, hash_examples
 from collab.errors import ConfigError, MissingExtra, UsageError
 from collab.models.checkpoint import CARD, write_layout
-from collab.models.tokenizer import quiet_transformers
+from collab.models.tokenizer import silence_transformers
 from collab.seeds import derive, generator
 from collab.trainers.recipe import Architecture, CopyRecipe
 from collab.trainers.run_dir import saving
@@ -117,12 +117,12 @@ def new_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[E
         "architecture": architecture.model_dump(mode="json"),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "tokens": len(tokenizer),
-        "data": {"digest": rows_digest(rows)},
+        "data": {"digest": hash_examples(rows)},
         "seed": seed,
     }
     partial = directory.with_name(f".{directory.name}.partial")
     try:
-        with saving(directory, "try again"), quiet_transformers():
+        with saving(directory, "try again"), silence_transformers():
             shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
             model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)

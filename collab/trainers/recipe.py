@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, model_validator
 from collab.config import Definition
 from collab.data.example import LEVELS, Level
 from collab.errors import ConfigError
-from collab.library import presets_in, read_preset
+from collab.library import list_presets, read_preset
 
 Stage: TypeAlias = Literal["copy", "sft", "dpo"]
 STAGES: tuple[Stage, ...] = ("copy", "sft", "dpo")
@@ -258,7 +258,7 @@ class Preset(Definition):
 
 def presets() -> dict[str, Path]:
     """The presets that come with the package, by name."""
-    return presets_in(Path(__file__).parent / "presets")
+    return list_presets(Path(__file__).parent / "presets")
 
 
 def load_preset(name: str) -> Preset:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab.errors import TrainingFailure, UsageError
-from collab.models.checkpoint import CARD, weights_digest, write_layout
-from collab.models.tokenizer import quiet_transformers
+from collab.models.checkpoint import CARD, hash_weights, write_layout
+from collab.models.tokenizer import silence_transformers
 from collab.trainers.batching import of_process
 from collab.trainers.checkpoint import drop_reference, quiet
 from collab.trainers.distributed import as_begun, check_checkpoint, check_sharded, threads_head, whole_model
@@ -138,12 +138,12 @@ def train(
 @contextmanager
 def _enough_memory(folder: FinetuneDir) -> Iterator[None]:
     """TrainingFailure where memory runs out within; it is named, for a machine and a recipe can be too small."""
-    from collab.models.checkpoint import out_of_memory
+    from collab.models.checkpoint import is_out_of_memory
 
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         said = (str(error).splitlines() or [type(error).__name__])[0]
         raise TrainingFailure(f"{folder.path}: memory does not suffice to train: {said}; {SMALLER}") from None
@@ -237,11 +237,11 @@ def write_result(trainer: Any, prepared: Prepared, folder: FinetuneDir) -> None:
         if merged or weight.requires_grad:  # the base of an adapter is not written
             weight.data = weight.data.to(getattr(torch, recipe.saved))
     target = folder.path / ".final"
-    with saving(folder.path, folder.resume), quiet_transformers():
+    with saving(folder.path, folder.resume), silence_transformers():
         model.save_pretrained(target)
         trainer.processing_class.save_pretrained(target)
         write_layout(target)
-        write_json(target / CARD, {**prepared.manifest(), "digest": weights_digest(target)})
+        write_json(target / CARD, {**prepared.manifest(), "digest": hash_weights(target)})
         sync_files(target)
         target.rename(folder.final)
         sync_directory(folder.path)

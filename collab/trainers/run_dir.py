@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from collab.errors import CollabError, RunFormatError, StoreFailure
-from collab.models.checkpoint import sha256
+from collab.models.checkpoint import hash_file
 from collab.store.run_dir import LOCK, RunDir
 from collab.utils.files import sync_directory, sync_files, write_atomic, write_json, writing
 
@@ -76,7 +76,7 @@ class FinetuneDir(RunDir):
         written = self.partial / f"checkpoint-{step}"
         target = self.path / "checkpoints" / f"step-{step}"
         files = sorted(file for file in written.rglob("*") if file.is_file())
-        write_json(written / _DIGESTS, {str(file.relative_to(written)): sha256(file) for file in files})
+        write_json(written / _DIGESTS, {str(file.relative_to(written)): hash_file(file) for file in files})
         sync_files(written)
         shutil.rmtree(target, ignore_errors=True)
         written.rename(target)
@@ -89,7 +89,7 @@ class FinetuneDir(RunDir):
         path = checkpoint / _DIGESTS
         try:
             digests = json.loads(path.read_text(encoding="utf-8"))
-            changed = [name for name, digest in digests.items() if sha256(checkpoint / name) != digest]
+            changed = [name for name, digest in digests.items() if hash_file(checkpoint / name) != digest]
         except (OSError, ValueError, AttributeError) as error:
             changed = [str(error)]
         if changed:

@@ -43,10 +43,10 @@ from collab.data.tokenize import (
     NothingFits,
     TrajectoryPart,
     encode_replies,
-    rows_digest,
+    hash_examples,
 )
 from collab.errors import ConfigError, UsageError
-from collab.prompts.render import prefix_hash
+from collab.prompts.render import hash_prefix
 from collab.seeds import derive, generator
 from collab.trainers.batching import BatchStep
 from collab.trainers.checkpoint import REFERENCE, Base, open_adapter, open_base, quiet
@@ -289,7 +289,7 @@ def pairs_digest(pairs: Sequence[TrajectoryRows]) -> str:
     """SHA-256 over what pairs teach, in their order."""
     digest = hashlib.sha256()
     for pair in pairs:
-        digest.update(f"{rows_digest(pair.chosen)} {rows_digest(pair.rejected)}\n".encode())
+        digest.update(f"{hash_examples(pair.chosen)} {hash_examples(pair.rejected)}\n".encode())
     return digest.hexdigest()
 
 
@@ -329,4 +329,4 @@ def _step(pairs: Sequence[TrajectoryRows], places: Sequence[range], taken: Seque
 
 
 def _state(row: Example) -> str:
-    return prefix_hash(row.prompt.system, row.prompt.shared)
+    return hash_prefix(row.prompt.system, row.prompt.shared)

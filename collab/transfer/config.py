@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from collab.config import RUN, Definition, RunConfig, bare, run_config
-from collab.data.splits import EVALUATION_SEEDS, NEW_SEEDS, TRAIN, whole
+from collab.config import RUN, Definition, RunConfig, run_config, strip_run_prefix
+from collab.data.splits import EVALUATION_SEEDS, NEW_SEEDS, TRAIN, restore_apps
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.comparison import check_same_sampling
 from collab.library import Library
@@ -199,7 +199,7 @@ def _source(wish: TransferRequest) -> TransferSource | None:
         raise RunFormatError(
             f"{name.run}: the checkpoint that it began with is not what it was; name what to compare with: --base"
         )
-    return TransferSource(name=name, config=config, library=Library.recorded(config.library))
+    return TransferSource(name=name, config=config, library=Library.for_recorded_training(config.library))
 
 
 def _base(wish: TransferRequest, source: TransferSource | None) -> str:
@@ -228,7 +228,7 @@ async def _second(library: Library, wish: TransferRequest, agents: str) -> list[
         episodes=wish.episodes,
         seed=wish.seeds[0],
         concurrency=wish.concurrency,
-        settings=[bare(one) for one in wish.settings if one.startswith(RUN)],
+        settings=[strip_run_prefix(one) for one in wish.settings if one.startswith(RUN)],
     )
     shows = [slot for slot, agent in run.agents.items() if agent.kind == "rehearsal"]
     if shows:
@@ -337,7 +337,7 @@ def _check_elsewhere(source: TransferSource, runs: Sequence[RunConfig]) -> None:
     known = source.config.run
     for run in runs:
         common = sorted(set(run.tasks) & set(known.tasks))
-        if whole(run.environment).part == whole(known.environment).part and common:
+        if restore_apps(run.environment).part == restore_apps(known.environment).part and common:
             raise UsageError(
                 f"--env {run.environment_name}: {source.name.run} was trained there, on {len(common)} of these tasks "
                 f"({common[0]} …); name another environment or other --tasks; for its own: collab eval --agents"

@@ -17,7 +17,7 @@ from collab.config import Definition, RunConfig, validate
 from collab.errors import RunFormatError
 from collab.evaluation.comparison import RunComparison, compare
 from collab.evaluation.metrics import FEW, FEW_TOLD, Report
-from collab.evaluation.report import EvaluatedRun, ReportTable, markdown, tabulate
+from collab.evaluation.report import EvaluatedRun, ReportTable, format_markdown, tabulate
 from collab.loop.phases import is_over
 from collab.loop.record import Success, TrainingDir
 from collab.store.manifest import FILE as RUN_FILE
@@ -172,7 +172,7 @@ def _told(outcome: TransferOutcome, tables: Mapping[Place, ReportTable]) -> str:
     how = f" Trained in the second environment by {outcome.method}." if outcome.method else ""
     lines = [f"# Transfer, {outcome.mode}", "", f"Team {outcome.agents}, base {outcome.base}.{how}", ""]
     for place, table in tables.items():
-        lines += [f"## The {place} environment", "", markdown(table), ""]
+        lines += [f"## The {place} environment", "", format_markdown(table), ""]
     for arm, difference in outcome.generalization.items():
         lines.append(f"- Δ_generalization of the {arm} team: {difference}")
     if outcome.gained is not None:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collab.config import AgentDefinition, Budget, RunConfig, validate_recorded, without_secrets
+from collab.config import AgentDefinition, Budget, RunConfig, hide_secrets, validate_recorded
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.comparison import is_spoilt
-from collab.evaluation.report import EvaluatedRun, recorded_evaluation, recorded_run
-from collab.library import Library, checkpoint
+from collab.evaluation.report import EvaluatedRun, read_evaluation, read_run
+from collab.library import Library, resolve_checkpoint
 from collab.loop import estimate
 from collab.loop.interfaces import algorithm_named, options_of
 from collab.loop.loop import (
@@ -32,7 +32,7 @@ from collab.loop.loop import resume as resume_training
 from collab.loop.loop import start as start_training
 from collab.loop.policy import WHERE, playing, policy_after
 from collab.loop.record import records_until
-from collab.models.checkpoint import played_digest
+from collab.models.checkpoint import hash_played_weights
 from collab.rollout.collector import Progress as Collecting
 from collab.rollout.run import check
 from collab.rollout.seeds import left_of, plan_series, play
@@ -137,7 +137,7 @@ async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> 
         work.spend(result.progress.tokens, result.progress.cost_usd)
         if result.stopped is not None:
             return result.stopped
-    report = recorded_evaluation(folder).report
+    report = read_evaluation(folder).report
     if is_spoilt(report.broken, report.planned.episodes):
         return (
             f"{part.name}: {report.broken} of {amount(report.planned.episodes, 'episode')} broke, too many to compare"
@@ -219,7 +219,7 @@ def untrained(folder: TransferDir, epochs: int) -> list[str]:
 
 def library_of(own: str | None) -> Library:
     """Where definitions are looked up; None for the built-in ones alone."""
-    return Library.recorded(own)
+    return Library.for_recorded_training(own)
 
 
 Watch = Callable[[TransferProgress], None]
@@ -257,7 +257,7 @@ async def start(
         ModelFailure, EnvironmentFailure: a server does not answer, or an environment does not open; nor was anything.
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
-    config = without_secrets(config)
+    config = hide_secrets(config)
     method = None if config.training is None else config.training.method
     folder, limits = TransferDir(out), RunLimits(budget=budget or Budget(), device=device, reports=tuple(report_to))
     check_limits(limits, method)
@@ -334,19 +334,20 @@ def stored_config(folder: TransferDir) -> TransferConfig:
 def weights_of(config: TransferConfig) -> dict[str, str]:
     """Digests of the checkpoints and adapters here that the base and the team play with, by "arm/slot".
 
-    Of a team on a server it is what lies here of what the server plays; see `collab.models.checkpoint.played_digest`.
+    Of a team on a server it is what lies here of what the server plays; see
+    `collab.models.checkpoint.hash_played_weights`.
     """
     played: dict[Arm, Mapping[str, AgentDefinition]] = {
         "base": config.base[0].agents,
         "transferred": config.transferred[0].agents,
     }
     places = {
-        f"{arm}/{slot}": (Path(checkpoint(str(agent.options[WHERE[agent.kind]]))), _adapter_of(agent))
+        f"{arm}/{slot}": (Path(resolve_checkpoint(str(agent.options[WHERE[agent.kind]]))), _adapter_of(agent))
         for arm, agents in played.items()
         for slot, agent in agents.items()
         if agent.kind in WHERE and WHERE[agent.kind] in agent.options
     }
-    known = {both: played_digest(*both) for both in set(places.values()) if both[0].is_dir()}
+    known = {both: hash_played_weights(*both) for both in set(places.values()) if both[0].is_dir()}
     return {name: known[both] for name, both in places.items() if both in known}
 
 
@@ -415,7 +416,7 @@ async def _all(work: Work) -> str | None:
 def _compared(config: TransferConfig, folder: TransferDir) -> OutcomeReport:
     played: dict[Place, dict[Arm, list[EvaluatedRun]]] = {}
     for part in [*parts_before(config), *parts_after(config)]:
-        runs = [recorded_run(folder.part(part) / f"seed-{run.seed}") for run in part.runs]
+        runs = [read_run(folder.part(part) / f"seed-{run.seed}") for run in part.runs]
         played.setdefault(part.place, {})[part.arm] = runs
     return outcome_of(
         played,

@@ -30,7 +30,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from collab.view.common import encoded
+from collab.view.common import to_json
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -158,7 +158,7 @@ class Guard:
 
 def refused(status: int, why: str) -> Response:
     """An error as it is answered."""
-    return Response(encoded({"error": why}), status_code=status, media_type="application/json")
+    return Response(to_json({"error": why}), status_code=status, media_type="application/json")
 
 
 def is_local(host: str) -> bool:

@@ -2,7 +2,7 @@
 
 Answers as JSON bytes: ASCII, so that whatever was recorded arrives as it was, and no number that JSON lacks.
 
-What was recorded may be of any length: what names something is answered `short`, what is read as `text`.
+What was recorded may be of any length: what names something is answered `shorten`, what is read as `to_text`.
 
 Lines of a file that name an episode, found without taking the other lines apart.
 
@@ -35,7 +35,7 @@ _TRAINING = (
 )
 
 
-def trouble(directory: Path, path: Path) -> str | None:
+def explain_unreadable(directory: Path, path: Path) -> str | None:
     """Why a path in a directory is not read: it leads out of it, or is a pipe or a device; None where it may be."""
     try:
         real = os.path.realpath(path)
@@ -48,43 +48,43 @@ def trouble(directory: Path, path: Path) -> str | None:
     return None if S_ISREG(mode) or S_ISDIR(mode) else ODD
 
 
-def first_trouble(directory: Path, paths: Iterable[Path]) -> tuple[Path, str] | None:
+def find_unreadable(directory: Path, paths: Iterable[Path]) -> tuple[Path, str] | None:
     """The first of some paths that is not read, and why; None where all may be."""
-    return next(((path, why) for path in paths if (why := trouble(directory, path))), None)
+    return next(((path, why) for path in paths if (why := explain_unreadable(directory, path))), None)
 
 
 def check(directory: Path) -> None:
     """Check that head, log and index of a run lie in it; RunFormatError where one does not."""
-    found = first_trouble(directory, _parts(directory))
+    found = find_unreadable(directory, _path_parts(directory))
     if found is not None:
         raise RunFormatError(f"{found[0]}: {found[1]}")
 
 
 def stamp_folders(directory: Path) -> tuple[int, ...]:
     """Return when a run's folders were changed last: as long as that is equal, no file in them was exchanged."""
-    return tuple(_changed_ns(folder) for folder in (directory, directory / log.FOLDER))
+    return tuple(_read_changed_ns(folder) for folder in (directory, directory / log.FOLDER))
 
 
-def _changed_ns(folder: Path) -> int:
+def _read_changed_ns(folder: Path) -> int:
     try:
         return folder.stat().st_mtime_ns
     except OSError:
         return -1
 
 
-def troubles(training: Path) -> list[tuple[Path, str]]:
+def list_unreadable(training: Path) -> list[tuple[Path, str]]:
     """All that is not read of a training, beside what is in its runs."""
     paths = sorted(path for pattern in _TRAINING for path in training.glob(pattern))
-    return [(path, why) for path in paths if (why := trouble(training, path)) is not None]
+    return [(path, why) for path in paths if (why := explain_unreadable(training, path)) is not None]
 
 
-def _parts(directory: Path) -> Iterator[Path]:
+def _path_parts(directory: Path) -> Iterator[Path]:
     yield from (directory / name for name in (manifest.FILE, index.FILE, run_dir.LOCK, log.FOLDER))
-    if trouble(directory, directory / log.FOLDER) is None:
-        yield from _odd_segments(directory / log.FOLDER)
+    if explain_unreadable(directory, directory / log.FOLDER) is None:
+        yield from _find_odd_segments(directory / log.FOLDER)
 
 
-def _odd_segments(folder: Path) -> Iterator[Path]:
+def _find_odd_segments(folder: Path) -> Iterator[Path]:
     """Segments that are no plain files: only those can lead anywhere. A run of many writers has thousands."""
     try:
         with os.scandir(folder) as entries:
@@ -98,44 +98,44 @@ SHORT = 300
 """Characters of a text in a table, a label or an argument."""
 
 
-def encoded(value: Any) -> bytes:
+def to_json(value: Any) -> bytes:
     """A value of dataclasses, mappings, sequences and scalars as JSON."""
-    plain = _plain(value)
+    plain = _to_plain(value)
     return json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def text(whole: str) -> LongTextView:
+def to_text(whole: str) -> LongTextView:
     """A text, cut where it is long."""
     return LongTextView(text=whole[:CUT], cut=max(0, len(whole) - CUT))
 
 
-def short(whole: str) -> str:
+def shorten(whole: str) -> str:
     """The beginning of a text."""
     return whole if len(whole) <= SHORT else f"{whole[: SHORT - 1]}…"
 
 
-def key(cell: CellRef) -> CellKey:
+def build_cell_key(cell: CellRef) -> CellKey:
     """Which cell of the matrix, by the name that is shown."""
-    return CellKey(agent=short(cell.agent), round=cell.round)
+    return CellKey(agent=shorten(cell.agent), round=cell.round)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _to_plain(one) for key, one in value.items()}
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    return [_plain(one) for one in value]
+        return {field.name: _to_plain(getattr(value, field.name)) for field in fields(value)}
+    return [_to_plain(one) for one in value]
 
 
 _BLOCK = 1 << 22
 """Bytes that are looked through at a time."""
 
 
-def lines_about(path: Path, trajectory: str) -> Iterator[tuple[int, bytes]]:
+def find_lines_about(path: Path, trajectory: str) -> Iterator[tuple[int, bytes]]:
     """Offset and content of every whole line in which a trajectory is named, as our writers name it: in ASCII.
 
     Raises:
@@ -147,12 +147,12 @@ def lines_about(path: Path, trajectory: str) -> Iterator[tuple[int, bytes]]:
         while block := file.read(_BLOCK):
             content = left + block
             end = content.rfind(b"\n") + 1
-            for begin, line in _lines_with(named, content, end):
+            for begin, line in _find_lines(named, content, end):
                 yield offset + begin, line
             offset, left = offset + end, content[end:]
 
 
-def _lines_with(words: bytes, content: bytes, end: int) -> Iterator[tuple[int, bytes]]:
+def _find_lines(words: bytes, content: bytes, end: int) -> Iterator[tuple[int, bytes]]:
     """Lines of the whole lines before `end`."""
     at = content.find(words, 0, end)
     while at >= 0:

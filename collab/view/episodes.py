@@ -2,7 +2,8 @@
 
 Two runs on equal instances, and two episodes of one instance step by step.
 
-Both tell where two episodes part by one rule (`parting`): by digests of what was seen and done, which the index knows.
+Both find where two episodes part by one rule (`find_parting`): by digests of what was seen and done, which the index
+knows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collab.evaluation.metrics import FEW
 from collab.evaluation.metrics import Rate as Counted
 from collab.view import common
 from collab.view.readers import OpenRun
-from collab.view.runs import ListedRun, rate
+from collab.view.runs import ListedRun, build_rate
 from collab.view.schema.episodes import (
     ComparisonView,
     DifferenceView,
@@ -35,7 +36,7 @@ from collab.view.schema.episodes import (
     StepRow,
 )
 from collab.view.schema.runs import RateView, RunRow
-from collab.view.search import StepWorth, worths
+from collab.view.search import StepWorth, list_step_worths
 
 _ROWS = """
 SELECT trajectory, task, goal, difficulty, apps, epoch, episode, seed, state, success, score, reason,
@@ -74,54 +75,54 @@ _OUTCOMES: dict[str, Callable[[EpisodeRow], bool]] = {
 }
 
 
-def rows_of(root: ListedRun, run: OpenRun) -> list[EpisodeRow]:
+def list_episode_rows(root: ListedRun, run: OpenRun) -> list[EpisodeRow]:
     """All episodes of a run, by epoch, task and number; those of a part are of the epoch of its training."""
-    rows = run.kept("episodes", lambda: [_row(root.id, row) for row in run.reader.query(_ALL)])
+    rows = run.get_cached("episodes", lambda: [_build_row(root.id, row) for row in run.reader.query(_ALL)])
     return rows if root.training is None else [replace(row, epoch=root.epoch) for row in rows]
 
 
-def row_of(root: ListedRun, run: OpenRun, episode: str) -> EpisodeRow:
+def get_episode_row(root: ListedRun, run: OpenRun, episode: str) -> EpisodeRow:
     """One of them; UnknownName when the run has no such episode."""
     found = run.reader.query(_ONE, episode)
     if not found:
         raise UnknownName(f"{root.path}: no episode {episode[:80]!r}")
-    row = _row(root.id, found[0])
+    row = _build_row(root.id, found[0])
     return row if root.training is None else replace(row, epoch=root.epoch)
 
 
-def page(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> EpisodesView:
+def filter_episodes(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> EpisodesView:
     """The episodes that pass, in order, and what all could be filtered by."""
-    passing = _ordered([one for one in rows if _passes(one, wanted)], wanted.sort, descending=wanted.descending)
+    passing = _order([one for one in rows if _passes(one, wanted)], wanted.sort, descending=wanted.descending)
     limit = max(1, min(wanted.limit, 1000))
     return EpisodesView(
         total=len(passing),
         offset=wanted.offset,
         rows=passing[max(0, wanted.offset) :][:limit],
-        tasks=_facets(one.task for one in rows),
-        apps=_facets(app for one in rows for app in one.apps),
-        difficulties=_facets(one.difficulty for one in rows),
-        errors=_facets(one.error for one in rows),
-        epochs=sorted(_facets(str(one.epoch) for one in rows), key=lambda facet: int(facet.value)),
+        tasks=_count_facets(one.task for one in rows),
+        apps=_count_facets(app for one in rows for app in one.apps),
+        difficulties=_count_facets(one.difficulty for one in rows),
+        errors=_count_facets(one.error for one in rows),
+        epochs=sorted(_count_facets(str(one.epoch) for one in rows), key=lambda facet: int(facet.value)),
     )
 
 
-def episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str | None) -> EpisodeView:
+def build_episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str | None) -> EpisodeView:
     """An episode with its steps.
 
     Args:
         labels: whose scores to show; None for none.
     """
-    row = row_of(root, run, episode)
-    before, behind = (_neighbour(run, episode, *way) for way in (("<", "DESC"), (">", "ASC")))
+    row = get_episode_row(root, run, episode)
+    before, behind = (_find_neighbour(run, episode, *way) for way in (("<", "DESC"), (">", "ASC")))
     head = run.reader.head(episode)
     steps = step_rows(run, episode, labels)
     return EpisodeView(
         row=row,
-        goal=common.text(head.task.goal),
-        params=common.text(json.dumps(head.task.params, ensure_ascii=False, indent=1, default=str)),
+        goal=common.to_text(head.task.goal),
+        params=common.to_text(json.dumps(head.task.params, ensure_ascii=False, indent=1, default=str)),
         labels=labels,
         steps=steps,
-        missing=_missing(run, episode, [one.step for one in steps]),
+        missing=_list_missing_steps(run, episode, [one.step for one in steps]),
         final=head.final is not None,
         previous=None if before is None else EpisodeKey(run=root.id, episode=before),
         next=None if behind is None else EpisodeKey(run=root.id, episode=behind),
@@ -129,9 +130,9 @@ def episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str | None
 
 
 def step_rows(run: OpenRun, episode: str, labels: str | None) -> list[StepRow]:
-    """The steps of an episode in one line each; `labels` as in `episode_view`."""
-    judged = {} if labels is None else {one.step: one for one in worths(run, labels, episode)}
-    pairs = run.beside.last_pairs(episode)
+    """The steps of an episode in one line each; `labels` as in `build_episode_view`."""
+    judged = {} if labels is None else {one.step: one for one in list_step_worths(run, labels, episode)}
+    pairs = run.beside.read_last_pairs(episode)
     return [
         _step(row, judged.get(row[0]), 0 if pairs is None else pairs.count(episode, row[0]))
         for row in run.reader.query(_STEPS, episode)
@@ -141,7 +142,7 @@ def step_rows(run: OpenRun, episode: str, labels: str | None) -> list[StepRow]:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _row(run: str, row: tuple[Any, ...]) -> EpisodeRow:
+def _build_row(run: str, row: tuple[Any, ...]) -> EpisodeRow:
     (id, task, goal, difficulty, apps, epoch, episode, seed, state, success, score, reason), rest = row[:12], row[12:]
     error, message, steps, max_steps, seconds, agreement, entropy, ties, failures, privileged = rest
     finished = state == "finished"
@@ -160,7 +161,7 @@ def _row(run: str, row: tuple[Any, ...]) -> EpisodeRow:
         score=score if finished else None,
         reason=reason if finished else None,
         error=error if state == "failed" else None,
-        error_message=common.short(message or "") if state == "failed" else None,
+        error_message=common.shorten(message or "") if state == "failed" else None,
         steps=steps,
         max_steps=int(max_steps),
         seconds=seconds,
@@ -190,13 +191,13 @@ def _step(row: tuple[Any, ...], worth: StepWorth | None, pairs: int) -> StepRow:
     )
 
 
-def _neighbour(run: OpenRun, episode: str, side: str, way: str) -> str | None:
+def _find_neighbour(run: OpenRun, episode: str, side: str, way: str) -> str | None:
     """The episode before ("<", "DESC") or behind (">", "ASC") one, in the order of the run; None at its ends."""
     found = run.reader.query(_NEIGHBOUR.format(side=side, way=way), episode)
     return found[0][0] if found else None
 
 
-def _missing(run: OpenRun, episode: str, present: Sequence[int]) -> list[int]:
+def _list_missing_steps(run: OpenRun, episode: str, present: Sequence[int]) -> list[int]:
     """Steps that were recorded and are not among those."""
     (recorded,) = run.reader.query("SELECT steps FROM episodes WHERE trajectory = ?", episode)[0]
     expected = recorded if recorded is not None else max(present, default=-1) + 1
@@ -219,7 +220,7 @@ def _passes(one: EpisodeRow, wanted: EpisodeFilter) -> bool:
     )
 
 
-def _ordered(rows: list[EpisodeRow], sort: str, *, descending: bool) -> list[EpisodeRow]:
+def _order(rows: list[EpisodeRow], sort: str, *, descending: bool) -> list[EpisodeRow]:
     """By one value; what is not known comes last either way round."""
     if sort == "order":
         return rows[::-1] if descending else rows
@@ -227,7 +228,7 @@ def _ordered(rows: list[EpisodeRow], sort: str, *, descending: bool) -> list[Epi
     return [*(reversed(known) if descending else known), *(one for one in rows if getattr(one, sort) is None)]
 
 
-def _facets(values: Iterable[str | None]) -> list[FacetView]:
+def _count_facets(values: Iterable[str | None]) -> list[FacetView]:
     counts = Counter(value for value in values if value is not None)
     return [FacetView(value=value, episodes=count) for value, count in sorted(counts.items())]
 
@@ -242,12 +243,12 @@ EpisodeId: TypeAlias = tuple[str, str, str]
 _TRACES = "SELECT trajectory, step, seen, done FROM steps JOIN episodes USING (key)"
 
 
-def traces_of(run: OpenRun) -> Mapping[str, ActionTrace]:
+def read_traces(run: OpenRun) -> Mapping[str, ActionTrace]:
     """Of all episodes of a run."""
-    return run.kept("traces", lambda: _read(run, _TRACES))
+    return run.get_cached("traces", lambda: _read(run, _TRACES))
 
 
-def comparison(
+def compare_runs(
     a: tuple[RunRow, Sequence[EpisodeRow], Mapping[tuple[str, str], ActionTrace]],
     b: tuple[RunRow, Sequence[EpisodeRow], Mapping[tuple[str, str], ActionTrace]],
 ) -> ComparisonView:
@@ -256,9 +257,9 @@ def comparison(
     Args:
         a, b: the run, its episodes, and their traces by (run, episode).
     """
-    first, second = ({_key(one): one for one in rows} for _, rows, _ in (a, b))
+    first, second = ({_episode_id(one): one for one in rows} for _, rows, _ in (a, b))
     both = [
-        InstanceView(task=one.task, seed=one.seed, a=one, b=other, diverged=_diverged(a[2], b[2], one, other))
+        InstanceView(task=one.task, seed=one.seed, a=one, b=other, diverged=_find_divergence(a[2], b[2], one, other))
         for key, one in first.items()
         if (other := second.get(key)) is not None
     ]
@@ -269,14 +270,14 @@ def comparison(
         both=both,
         only_a=[one for key, one in first.items() if key not in second],
         only_b=[one for key, one in second.items() if key not in first],
-        success_a=_rate([one.a for one in over]),
-        success_b=_rate([one.b for one in over]),
-        difference=_difference(over) if over else None,
+        success_a=_compute_rate([one.a for one in over]),
+        success_b=_compute_rate([one.b for one in over]),
+        difference=_compute_difference(over) if over else None,
         sampled_alike=a[0].sampling == b[0].sampling,
     )
 
 
-def episode_pair(
+def pair_episodes(
     a: tuple[ListedRun, OpenRun, str, str | None], b: tuple[ListedRun, OpenRun, str, str | None]
 ) -> EpisodePairView:
     """Two episodes step by step.
@@ -286,17 +287,17 @@ def episode_pair(
     """
     rows = [{one.step: one for one in step_rows(run, id, labels)} for _, run, id, labels in (a, b)]
     first, second = (_read(run, f"{_TRACES} WHERE trajectory = ?", id).get(id, {}) for _, run, id, _ in (a, b))
-    parted = parting(first, second)
+    parted = find_parting(first, second)
     return EpisodePairView(
-        a=row_of(*a[:3]),
-        b=row_of(*b[:3]),
+        a=get_episode_row(*a[:3]),
+        b=get_episode_row(*b[:3]),
         steps=[_pair(number, first, second, rows[0], rows[1]) for number in sorted({*first, *second})],
         diverged=parted and parted[0],
         why=parted and parted[1],
     )
 
 
-def parting(a: ActionTrace, b: ActionTrace) -> tuple[int, Why] | None:
+def find_parting(a: ActionTrace, b: ActionTrace) -> tuple[int, Why] | None:
     """The first step at which two episodes differ, and in what; None where they are alike.
 
     A step that one of them lost is passed over: nobody knows whether it was alike.
@@ -321,21 +322,21 @@ def _read(run: OpenRun, sql: str, *values: str) -> dict[str, ActionTrace]:
     return dict(found)
 
 
-def _key(one: EpisodeRow) -> EpisodeId:
+def _episode_id(one: EpisodeRow) -> EpisodeId:
     return one.task, one.seed, one.goal
 
 
-def _diverged(
+def _find_divergence(
     of_a: Mapping[tuple[str, str], ActionTrace],
     of_b: Mapping[tuple[str, str], ActionTrace],
     a: EpisodeRow,
     b: EpisodeRow,
 ) -> int | None:
-    parted = parting(of_a.get((a.run, a.id), {}), of_b.get((b.run, b.id), {}))
+    parted = find_parting(of_a.get((a.run, a.id), {}), of_b.get((b.run, b.id), {}))
     return parted and parted[0]
 
 
-def _difference(over: Sequence[InstanceView]) -> DifferenceView:
+def _compute_difference(over: Sequence[InstanceView]) -> DifferenceView:
     """Return the paired difference over instances that are over in both; at least one."""
     by_task: defaultdict[str, list[float]] = defaultdict(list)
     for one in over:
@@ -352,8 +353,8 @@ def _difference(over: Sequence[InstanceView]) -> DifferenceView:
     )
 
 
-def _rate(episodes: Sequence[EpisodeRow]) -> RateView:
-    return rate(Counted(successes=sum(one.success is True for one in episodes), episodes=len(episodes)))
+def _compute_rate(episodes: Sequence[EpisodeRow]) -> RateView:
+    return build_rate(Counted(successes=sum(one.success is True for one in episodes), episodes=len(episodes)))
 
 
 def _pair(

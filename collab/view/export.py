@@ -61,13 +61,13 @@ from collab.errors import (
 )
 from collab.types import Observation
 from collab.utils.files import write_atomic
-from collab.view.common import encoded
-from collab.view.episodes import page
+from collab.view.common import to_json
+from collab.view.episodes import filter_episodes
 from collab.view.inspector import Inspector
 from collab.view.schema.episodes import EpisodeFilter, EpisodeKey, EpisodeRow, FoundStepsView
 from collab.view.schema.runs import ProblemsView, RunOverview, RunRow, RunView
 from collab.view.schema.step import ScreenView, StepView, WholeScreenView
-from collab.view.step import PIXELS, image_of
+from collab.view.step import PIXELS, draw_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -95,7 +95,7 @@ class _Module:
     """With what it imports taken from the other modules, and what it exports given back."""
 
 
-def bundled(folder: Path, entry: str) -> str:
+def bundle(folder: Path, entry: str) -> str:
     """One script that does what the module `entry` in a folder does.
 
     Raises:
@@ -103,14 +103,14 @@ def bundled(folder: Path, entry: str) -> str:
         OSError: a module cannot be read.
     """
     parts = ['"use strict";', "(() => {", "const modules = Object.create(null);"]
-    parts += [f'modules["{one.name}"] = (() => {{\n{one.body}\n}})();' for one in _ordered(folder, entry)]
+    parts += [f'modules["{one.name}"] = (() => {{\n{one.body}\n}})();' for one in _order_modules(folder, entry)]
     script = "\n".join([*parts, "})();"]) + "\n"
     if "</script" in script.lower() or "<!--" in script:
         raise NotBundled("a module holds </script or <!--, which would end the script early; write it in two pieces")
     return script
 
 
-def _ordered(folder: Path, entry: str) -> Iterator[_Module]:
+def _order_modules(folder: Path, entry: str) -> Iterator[_Module]:
     """The modules, each behind those that it needs."""
     done: set[str] = set()
 
@@ -134,15 +134,15 @@ def _read(path: Path) -> _Module:
     exports = [(found["name"], found["name"]) for found in _EXPORT.finditer(source)]
     for found in _LIST.finditer(source):
         exports += [(own, other or own) for own, other in _NAMED.findall(found["names"])]
-    body = _IMPORT.sub(_taken, source)
+    body = _IMPORT.sub(_translate_import, source)
     body = _LIST.sub("", _EXPORT.sub(lambda found: f"{found['kind']} {found['name']}", body))
     left = _LEFT.search(_TYPED.sub("", body))
     if left is not None:
         raise NotBundled(f"{path.name}: {left[0].strip()[:80]!r} is no static import or export by name")
-    return _Module(name=path.name, needs=tuple(needs), body=f"{body.rstrip()}\n{_given(exports)}")
+    return _Module(name=path.name, needs=tuple(needs), body=f"{body.rstrip()}\n{_translate_export(exports)}")
 
 
-def _taken(found: re.Match[str]) -> str:
+def _translate_import(found: re.Match[str]) -> str:
     """An import, as what another module gave back."""
     what, source = found["what"], f'modules["{found["from"]}"]'
     if what is None:
@@ -153,7 +153,7 @@ def _taken(found: re.Match[str]) -> str:
     return f"const {{ {names} }} = {source};"
 
 
-def _given(exports: Sequence[tuple[str, str]]) -> str:
+def _translate_export(exports: Sequence[tuple[str, str]]) -> str:
     return f"return {{ {', '.join(f'{name}: {own}' if name != own else own for own, name in exports)} }};"
 
 
@@ -165,7 +165,7 @@ _QUALITY = 40
 """Of what WebP calls quality: words on screens stay sharp, and 50 episodes are a file that can be sent."""
 
 
-def thumbnail(observation: Observation, recorded: bytes | None) -> bytes:
+def make_thumbnail(observation: Observation, recorded: bytes | None) -> bytes:
     """A screen as a small WebP.
 
     Args:
@@ -178,15 +178,15 @@ def thumbnail(observation: Observation, recorded: bytes | None) -> bytes:
     from PIL import Image
 
     if recorded is None:
-        return _small(image_of(observation))
+        return _shrink(draw_image(observation))
     with boundary(EnvironmentFailure, "its picture cannot be read"):  # what is recorded decides what it meets
         with Image.open(io.BytesIO(recorded), formats=("WEBP",)) as image:
             if image.width * image.height > PIXELS:
                 raise RunFormatError(f"a picture of {image.width} × {image.height} pixels is not shown")
-            return recorded if image.width <= WIDTH else _small(image.convert("RGB"))
+            return recorded if image.width <= WIDTH else _shrink(image.convert("RGB"))
 
 
-def looks(observation: Observation) -> str:
+def hash_looks(observation: Observation) -> str:
     """Equal for screens of which one picture is enough."""
     if observation.screenshot is not None:
         return observation.screenshot
@@ -194,7 +194,7 @@ def looks(observation: Observation) -> str:
     return hashlib.sha256(drawn.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _small(image: Image.Image) -> bytes:
+def _shrink(image: Image.Image) -> bytes:
     from PIL import Image
 
     buffer = io.BytesIO()
@@ -241,7 +241,7 @@ class ReportPacker:
         """Why episodes and steps that the run has are not in the report."""
         self._inspector, self._id, self._asked = inspector, id, labels
         self._known, self._place = tuple(known), Path(inspector.row(id).path)
-        self._chosen = [one for one in chosen if self._opens(one)]
+        self._chosen = [one for one in chosen if self._needs_part(one)]
         self._places: dict[str, int] = {}
         self._named: dict[str, str] = {}
         self._whose: dict[str, str | None] = {}
@@ -253,24 +253,24 @@ class ReportPacker:
 
     def add(self, row: EpisodeRow) -> None:
         """Pack one of them."""
-        answers = dict(self._episode(row))
-        self._places[f"{_piece(row.run)}?episode={_piece(row.id)}"] = len(self.parts)
-        self.parts.append(gzip.compress(encoded(answers), compresslevel=9, mtime=0))
+        answers = dict(self._pack_episode(row))
+        self._places[f"{_encode_piece(row.run)}?episode={_encode_piece(row.id)}"] = len(self.parts)
+        self.parts.append(gzip.compress(to_json(answers), compresslevel=9, mtime=0))
 
     def data(self) -> dict[str, Any]:
         """Everything but the parts; ask when all episodes are packed."""
         known = dict.fromkeys([self._id, *(one.run for one in self._chosen)])
         first = self._inspector.runs()
-        answers: dict[str, Any] = {"runs": replace(first, runs=[_without_place(self._inspector.row(self._id))])}
+        answers: dict[str, Any] = {"runs": replace(first, runs=[_hide_run_place(self._inspector.row(self._id))])}
         for run in known:
             answers |= dict(self._run(run, set(known)))
-        counts = {run: [len(self._of(rows, run)) for rows in (self._chosen, self._known)] for run in known}
+        counts = {run: [len(self._select(rows, run)) for rows in (self._chosen, self._known)] for run in known}
         held = {run: {"episodes": few, "of": of} for run, (few, of) in counts.items()}
         return {"answers": answers, "parts": self._places, "pictures": self.pictures, "held": held}
 
     # -------------------------------------------------------------------------------------------------- inside
 
-    def _opens(self, row: EpisodeRow) -> bool:
+    def _needs_part(self, row: EpisodeRow) -> bool:
         """Whether an episode is more than its line in the index: that outlives a start that cannot be read any more."""
         try:
             self._inspector.episode(row.run, row.id, "")
@@ -279,109 +279,109 @@ class ReportPacker:
             return False
         return True
 
-    def _labels(self, run: str) -> str | None:
+    def _choose_labels(self, run: str) -> str | None:
         """Whose scores to show of a run: none where it lacks the labelling that was asked for."""
         if run not in self._whose:
             has = not self._asked or self._asked in self._inspector.run(run).labellings
             self._whose[run] = self._asked if has else ""
         return self._whose[run]
 
-    def _of(self, rows: Sequence[EpisodeRow], run: str) -> list[EpisodeRow]:
+    def _select(self, rows: Sequence[EpisodeRow], run: str) -> list[EpisodeRow]:
         """Those of a run; of the training whose report this is, all."""
         return [one for one in rows if run in (self._id, one.run)]
 
     def _run(self, run: str, known: set[str]) -> Iterator[PathAnswer]:
         """What is asked about a run or a training, as far as it is about what the report holds."""
-        at, ask = f"run/{_piece(run)}", self._inspector
-        rows = self._of(self._chosen, run)
-        labels = self._labels(run)
+        at, ask = f"run/{_encode_piece(run)}", self._inspector
+        rows = self._select(self._chosen, run)
+        labels = self._choose_labels(run)
         overview = ask.overview(run, labels)
         yield at, _view(ask.run(run), overview, known)
         yield f"{at}/overview", _numbers(overview, known)
-        problems = [replace(one, reason=self._placeless(one.reason)) for one in ask.problems(run).problems]
+        problems = [replace(one, reason=self._hide_place(one.reason)) for one in ask.problems(run).problems]
         yield f"{at}/problems", ProblemsView(problems=problems)
-        yield f"{at}/episodes", replace(page(rows, EpisodeFilter()), rows=rows, total=len(rows))
+        yield f"{at}/episodes", replace(filter_episodes(rows, EpisodeFilter()), rows=rows, total=len(rows))
         places = {(one.run, one.id) for one in rows}
         for kind in _KINDS:
-            found: FoundStepsView = ask.finds(run, kind, labels)
+            found: FoundStepsView = ask.find_steps(run, kind, labels)
             yield (
                 f"{at}/finds?kind={kind}",
                 replace(found, rows=[o for o in found.rows if (o.run, o.episode) in places]),
             )
 
-    def _episode(self, row: EpisodeRow) -> Iterator[PathAnswer]:
+    def _pack_episode(self, row: EpisodeRow) -> Iterator[PathAnswer]:
         """Steps first, then the words of all cells: what is alike stands close together, which packs well."""
-        view = self._inspector.episode(row.run, row.id, self._labels(row.run))
-        before, behind = self._around(row)
-        final = list(self._readable(row, "last screen", self._final(row))) if view.final else []
-        yield _at(row, "episode"), replace(view, previous=before, next=behind, final=bool(final))
+        view = self._inspector.episode(row.run, row.id, self._choose_labels(row.run))
+        before, behind = self._find_neighbours(row)
+        final = list(self._pack_readable(row, "last screen", self._pack_final(row))) if view.final else []
+        yield _build_address(row, "episode"), replace(view, previous=before, next=behind, final=bool(final))
         steps = [one.step for one in view.steps]
         for step in steps:
-            yield from self._readable(row, f"step {step}", self._step(row, step))
+            yield from self._pack_readable(row, f"step {step}", self._step(row, step))
         yield from final
         for step in steps:
-            yield from self._readable(row, f"step {step}", self._cells(row, step))
+            yield from self._pack_readable(row, f"step {step}", self._pack_cells(row, step))
 
-    def _readable(self, row: EpisodeRow, what: str, answers: Iterator[PathAnswer]) -> Iterator[PathAnswer]:
+    def _pack_readable(self, row: EpisodeRow, what: str, answers: Iterator[PathAnswer]) -> Iterator[PathAnswer]:
         try:
             yield from answers
         except CollabError as error:
             self.unread.append(f"{row.id}, {what}: {error}")
 
     def _step(self, row: EpisodeRow, step: int) -> Iterator[PathAnswer]:
-        found: StepView = self._inspector.step(row.run, row.id, step, self._labels(row.run))
+        found: StepView = self._inspector.step(row.run, row.id, step, self._choose_labels(row.run))
         self.steps += 1
         labellings = [] if found.labels is None else [found.labels]
-        screen = self._shown(found.screen, row, str(step))
-        yield _at(row, "step", step=step), replace(found, screen=screen, labellings=labellings)
+        screen = self._pack_screen(found.screen, row, str(step))
+        yield _build_address(row, "step", step=step), replace(found, screen=screen, labellings=labellings)
         if found.screen.text.cut:
-            yield _at(row, "screen", step=step), self._words(row, str(step))
+            yield _build_address(row, "screen", step=step), self._pack_words(row, str(step))
 
-    def _final(self, row: EpisodeRow) -> Iterator[PathAnswer]:
+    def _pack_final(self, row: EpisodeRow) -> Iterator[PathAnswer]:
         found = self._inspector.final(row.run, row.id)
-        yield _at(row, "final"), self._shown(found, row, _FINAL)
+        yield _build_address(row, "final"), self._pack_screen(found, row, _FINAL)
         if found.text.cut:
-            yield _at(row, "screen", step=_FINAL), self._words(row, _FINAL)
+            yield _build_address(row, "screen", step=_FINAL), self._pack_words(row, _FINAL)
 
-    def _words(self, row: EpisodeRow, step: str) -> WholeScreenView:
+    def _pack_words(self, row: EpisodeRow, step: str) -> WholeScreenView:
         """What agents read of a screen, whole; its elements stay in the run, for they may be of any size and number."""
         return replace(self._inspector.screen(row.run, row.id, step), elements=())
 
-    def _cells(self, row: EpisodeRow, step: int) -> Iterator[PathAnswer]:
-        for cell in self._inspector.cells(row.run, row.id, step, self._labels(row.run)):
-            at = _at(row, "cell", step=step, agent=cell.agent, round=cell.round)
-            unread = None if cell.unread is None else self._placeless(cell.unread)
+    def _pack_cells(self, row: EpisodeRow, step: int) -> Iterator[PathAnswer]:
+        for cell in self._inspector.cells(row.run, row.id, step, self._choose_labels(row.run)):
+            at = _build_address(row, "cell", step=step, agent=cell.agent, round=cell.round)
+            unread = None if cell.unread is None else self._hide_place(cell.unread)
             yield at, replace(cell, tokens=None, logprobs=None, unread=unread)
 
-    def _shown(self, screen: ScreenView, row: EpisodeRow, step: str) -> ScreenView:
+    def _pack_screen(self, screen: ScreenView, row: EpisodeRow, step: str) -> ScreenView:
         """The screen with the address of its small picture; where there is none, with the reason."""
         if screen.picture is None:
             why = screen.unpictured
-            return screen if why is None else replace(screen, unpictured=self._placeless(why))
+            return screen if why is None else replace(screen, unpictured=self._hide_place(why))
         try:
-            return replace(screen, picture=f"/api/{self._picture(row, step)}")
+            return replace(screen, picture=f"/api/{self._pack_picture(row, step)}")
         except CollabError as error:
-            return replace(screen, picture=None, unpictured=self._placeless(str(error)))
+            return replace(screen, picture=None, unpictured=self._hide_place(str(error)))
 
-    def _placeless(self, words: str) -> str:
+    def _hide_place(self, words: str) -> str:
         """A message with the run's name in place of where it lies on this machine."""
         for place in (self._place.resolve(), self._place.absolute(), self._place):
             words = words.replace(f"{place}", self._place.resolve().name) if len(place.parts) > 1 else words
         return words
 
-    def _picture(self, row: EpisodeRow, step: str) -> str:
+    def _pack_picture(self, row: EpisodeRow, step: str) -> str:
         """Where in the report the picture of a screen is."""
         observation = self._inspector.observation(row.run, row.id, step)
-        known = looks(observation)
+        known = hash_looks(observation)
         if known not in self._named:
             hash = observation.screenshot
-            content = thumbnail(observation, None if hash is None else self._inspector.picture(row.run, hash))
+            content = make_thumbnail(observation, None if hash is None else self._inspector.picture(row.run, hash))
             name = f"picture/{hashlib.sha256(content).hexdigest()[:16]}"
             self.pictures[name] = f"data:image/webp;base64,{base64.b64encode(content).decode('ascii')}"
             self._named[known] = name
         return self._named[known]
 
-    def _around(self, row: EpisodeRow) -> tuple[EpisodeKey | None, EpisodeKey | None]:
+    def _find_neighbours(self, row: EpisodeRow) -> tuple[EpisodeKey | None, EpisodeKey | None]:
         """The chosen episodes before and behind one of them."""
         order = [(one.run, one.id) for one in self._chosen]
         place = order.index((row.run, row.id))
@@ -389,19 +389,19 @@ class ReportPacker:
         return keys[place - 1] if place else None, keys[place + 1] if place + 1 < len(keys) else None
 
 
-def _at(row: EpisodeRow, what: str, **values: str | int) -> str:
+def _build_address(row: EpisodeRow, what: str, **values: str | int) -> str:
     """An address about an episode, as `static/data.js` writes it."""
-    given = "".join(f"&{name}={_piece(str(value))}" for name, value in values.items())
-    return f"run/{_piece(row.run)}/{what}?episode={_piece(row.id)}{given}"
+    given = "".join(f"&{name}={_encode_piece(str(value))}" for name, value in values.items())
+    return f"run/{_encode_piece(row.run)}/{what}?episode={_encode_piece(row.id)}{given}"
 
 
-def _piece(text: str) -> str:
-    """A piece of an address, as `encoded` in `static/place.js` writes it: half characters become U+FFFD."""
+def _encode_piece(text: str) -> str:
+    """A piece of an address, as `to_json` in `static/place.js` writes it: half characters become U+FFFD."""
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return quote(whole, safe="-_.!~*'()")
 
 
-def _without_place(row: RunRow) -> RunRow:
+def _hide_run_place(row: RunRow) -> RunRow:
     """The run by its name: where it lies is nobody's business who reads a report."""
     return replace(row, path=Path(row.path).name or row.path)
 
@@ -409,7 +409,7 @@ def _without_place(row: RunRow) -> RunRow:
 def _view(view: RunView, overview: RunOverview, known: set[str]) -> RunView:
     return replace(
         view,
-        run=_without_place(view.run),
+        run=_hide_run_place(view.run),
         training=view.training if view.training in known else None,
         parts=[one for one in view.parts if one.id in known],
         labellings=[] if overview.labels is None else [overview.labels],
@@ -418,7 +418,7 @@ def _view(view: RunView, overview: RunOverview, known: set[str]) -> RunView:
 
 def _numbers(overview: RunOverview, known: set[str]) -> RunOverview:
     epochs = [replace(one, runs=[part for part in one.runs if part.id in known]) for one in overview.epochs]
-    return replace(overview, run=_without_place(overview.run), epochs=epochs)
+    return replace(overview, run=_hide_run_place(overview.run), epochs=epochs)
 
 
 STATIC = Path(__file__).parent / "static"
@@ -488,15 +488,15 @@ def export(
     names = inspector.run(id).labellings
     if labels and labels not in names:
         raise UnknownName.of(f"labelling of {row.path}", labels, names)
-    known = _all(inspector, id)
-    chosen = _chosen(row, known, episodes, most)
+    known = _list_all(inspector, id)
+    chosen = _list_chosen(row, known, episodes, most)
     packing = ReportPacker(inspector, id, chosen, known=known, labels=labels)
     if chosen and not packing.chosen:
         raise RunFormatError(f"no episode that was to be taken can be opened: {packing.unread[0]}")
     for done, one in enumerate(packing.chosen, start=1):
         packing.add(one)
         watch(done, len(packing.chosen))
-    content = html_page(packing.data(), packing.parts, title=f"{Path(row.path).name} · Collab").encode("utf-8")
+    content = build_page(packing.data(), packing.parts, title=f"{Path(row.path).name} · Collab").encode("utf-8")
     try:
         write_atomic(out, content)
     except OSError as error:
@@ -512,7 +512,7 @@ def export(
     )
 
 
-def html_page(data: object, parts: Sequence[bytes], *, title: str) -> str:
+def build_page(data: object, parts: Sequence[bytes], *, title: str) -> str:
     """The whole document.
 
     Args:
@@ -521,32 +521,34 @@ def html_page(data: object, parts: Sequence[bytes], *, title: str) -> str:
     """
     source = (STATIC / PAGE).read_text(encoding="utf-8")
     style = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in _SHEET.findall(source))
-    script = bundled(STATIC, ENTRY)
+    script = bundle(STATIC, ENTRY)
     fits = _SCRIPT.findall(source) == [ENTRY] and source.count(_CHARSET) == source.count(_END) == 1
     if not fits or "</style" in style.lower():
         raise ValueError(f"{PAGE}: a report is made of its style sheets and of {ENTRY}, and of nothing else")
-    blocks = [_data("collab-data", encoded(data))]
+    blocks = [_write_data_block("collab-data", to_json(data))]
     blocks += [
-        _data(f"collab-part-{number}", b'"' + base64.b64encode(part) + b'"') for number, part in enumerate(parts)
+        _write_data_block(f"collab-part-{number}", b'"' + base64.b64encode(part) + b'"')
+        for number, part in enumerate(parts)
     ]
+    policy = build_security_policy(script, style)
     head = "\n".join(
         [
-            f'{_CHARSET}    <meta http-equiv="Content-Security-Policy" content="{policy(script, style)}">',
+            f'{_CHARSET}    <meta http-equiv="Content-Security-Policy" content="{policy}">',
             '    <meta name="referrer" content="no-referrer">',
             f"    <style>{style}</style>",
             *blocks,  # in the head, for the pages put what they show in place of the whole body
             "",
         ]
     )
-    plain = _TITLE.sub(lambda _: f"<title>{_escaped(title)}</title>", _SCRIPT.sub("", _SHEET.sub("", source)))
+    plain = _TITLE.sub(lambda _: f"<title>{_escape(title)}</title>", _SCRIPT.sub("", _SHEET.sub("", source)))
     before, _, behind = plain.partition(_CHARSET)
     return before + head + behind.replace(_END, f"<script>{script}</script>\n{_END}")
 
 
-def policy(script: str, style: str) -> str:
+def build_security_policy(script: str, style: str) -> str:
     """The content security policy of a document with this script and this style."""
     return (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
+        f"default-src 'none'; script-src '{_hash_source(script)}'; style-src '{_hash_source(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -554,21 +556,21 @@ def policy(script: str, style: str) -> str:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _digest(content: str) -> str:
+def _hash_source(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest()).decode("ascii")
 
 
-def _data(id: str, content: bytes) -> str:
+def _write_data_block(id: str, content: bytes) -> str:
     """A block of JSON that nothing executes and nothing in it can end: it has no < and is ASCII."""
     inert = content.decode("ascii").replace("<", "\\u003c")
     return f'<script type="application/json" id="{id}">{inert}</script>'
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return escape("".join(letter if letter.isprintable() else " " for letter in text))
 
 
-def _all(inspector: Inspector, id: str) -> list[EpisodeRow]:
+def _list_all(inspector: Inspector, id: str) -> list[EpisodeRow]:
     """Every episode, in the order of the run."""
     rows: list[EpisodeRow] = []
     while True:
@@ -578,7 +580,7 @@ def _all(inspector: Inspector, id: str) -> list[EpisodeRow]:
             return rows
 
 
-def _chosen(row: RunRow, known: Sequence[EpisodeRow], wanted: Sequence[str], most: int) -> list[EpisodeRow]:
+def _list_chosen(row: RunRow, known: Sequence[EpisodeRow], wanted: Sequence[str], most: int) -> list[EpisodeRow]:
     """The episodes that were asked for, in the order of the run."""
     ids = {one.id for one in known}
     for one in wanted:

@@ -24,9 +24,9 @@ from collab.view import episodes as compared
 from collab.view import overview, runs, training
 from collab.view import search as finds
 from collab.view import step as screens
-from collab.view.common import SHORT, short
-from collab.view.episodes import ActionTrace, episode_view, page, rows_of
-from collab.view.readers import OpenRun, spare_folder
+from collab.view.common import SHORT, shorten
+from collab.view.episodes import ActionTrace, build_episode_view, filter_episodes, list_episode_rows
+from collab.view.readers import OpenRun, get_index_cache
 from collab.view.runs import ListedRun
 from collab.view.schema.episodes import (
     ComparisonView,
@@ -40,8 +40,16 @@ from collab.view.schema.episodes import (
 )
 from collab.view.schema.runs import GrowthView, ProblemsView, ProblemView, RunOverview, RunRow, RunsView, RunView
 from collab.view.schema.step import CriticsView, ScreenView, StepView, WholeCellView, WholeScreenView
-from collab.view.search import critics, judged
-from collab.view.step import FINAL, cell_whole, drawn, picture, screen_view, screen_whole, step_view
+from collab.view.search import build_critics, read_judged
+from collab.view.step import (
+    FINAL,
+    build_screen_view,
+    build_whole_cell,
+    build_whole_screen,
+    draw_screen,
+    load_picture,
+    step_view,
+)
 from collab.view.training import UNREADABLE, ViewContext
 
 _FIRST = "SELECT trajectory, step FROM steps JOIN episodes USING (key) LIMIT 1"
@@ -59,17 +67,17 @@ class Inspector:
     """
 
     def __init__(self, paths: Sequence[Path], *, spares: Path | None = None) -> None:
-        self._desk = ViewContext(paths, spares or spare_folder())
+        self._desk = ViewContext(paths, spares or get_index_cache())
 
-    def warm(self) -> None:
+    def warm_up(self) -> None:
         """Load what reads runs, open those that were named, or a folder's newest, and a step of each.
 
         Who asks first need not wait for it.
         """
         events.prepare()
         screens.prepare()
-        for root in self._desk.roots.named() or self._desk.roots.newest():
-            with contextlib.suppress(*UNREADABLE), self._desk.opened(root.path) as run:  # who asks is told why
+        for root in self._desk.roots.named() or self._desk.roots.find_newest():
+            with contextlib.suppress(*UNREADABLE), self._desk.open_run(root.path) as run:  # who asks is told why
                 for episode, step in run.reader.query(_FIRST):
                     step_view(root, run, episode, step, None)  # loads what reads and draws it
                 run.beside.read()
@@ -100,21 +108,21 @@ class Inspector:
             return RunView(
                 run=self.row(id),
                 training=None,
-                parts=training.part_rows(self._desk, root),
+                parts=training.list_part_rows(self._desk, root),
                 versions={},
-                labellings=training.labellings(self._desk, root),
+                labellings=training.list_labellings(self._desk, root),
                 pair_sets=(),
-                config=runs.config_text(root, None),
+                config=runs.format_config(root, None),
             )
-        with self._desk.opened(root.path) as run:
+        with self._desk.open_run(root.path) as run:
             return RunView(
                 run=self.row(id),
                 training=root.training,
                 parts=(),
-                versions={short(name): short(version) for name, version in run.reader.manifest.versions.items()},
+                versions={shorten(name): shorten(version) for name, version in run.reader.manifest.versions.items()},
                 labellings=run.beside.labellings(),
                 pair_sets=run.beside.pair_sets(),
-                config=runs.config_text(root, run.reader),
+                config=runs.format_config(root, run.reader),
             )
 
     def overview(self, id: str, labels: str | None = None) -> RunOverview:
@@ -126,7 +134,7 @@ class Inspector:
         """All that cannot be read."""
         root = self._desk.roots.find(id)
         if root.kind == "training":
-            own = runs.problems_beside(root)
+            own = runs.list_training_problems(root)
             inside = [
                 replace(one, file=f"{part.path.relative_to(root.path)}/{one.file}")
                 for part in self._desk.roots.parts(root)
@@ -134,19 +142,19 @@ class Inspector:
             ]
             return ProblemsView(problems=[*own, *inside])
         try:
-            with self._desk.opened(root.path) as run:
+            with self._desk.open_run(root.path) as run:
                 found = [*run.reader.problems, *run.beside.problems()]
         except RunFormatError as error:
             return ProblemsView(problems=[ProblemView(file=".", line=None, reason=str(error))])
         return ProblemsView(
-            problems=[ProblemView(file=one.file, line=one.line, reason=short(one.reason)) for one in found]
+            problems=[ProblemView(file=one.file, line=one.line, reason=shorten(one.reason)) for one in found]
         )
 
-    def growth(self, id: str) -> GrowthView:
+    def get_growth(self, id: str) -> GrowthView:
         """Where it stands, cheaply: for whoever waits for news."""
         root = self._desk.roots.find(id)
         state = self._desk.state(root)
-        row = self.row(id) if root.kind == "training" else self._desk.known_row(root)
+        row = self.row(id) if root.kind == "training" else self._desk.get_known_row(root)
         if row is not None:
             return GrowthView(id=id, state=state, status=row.status, done=row.done, steps=row.steps)
         with self._desk.run(id) as (_, run):
@@ -163,15 +171,17 @@ class Inspector:
 
     def episodes(self, id: str, wanted: EpisodeFilter) -> EpisodesView:
         """The episodes that pass a filter; of a training, those of its rollouts."""
-        return page(self._episodes(id), wanted)
+        return filter_episodes(self._episodes(id), wanted)
 
-    def finds(
+    def find_steps(
         self, id: str, kind: Literal["first-wrong", "overruled", "disagrees"], labels: str | None = None
     ) -> FoundStepsView:
         """Steps of one kind; of a training, those of its rollouts."""
         found = [
-            finds.finds(root, run, rows_of(root, run), kind, run.beside.chosen(labels, known=False))
-            for root, run in self._desk.readable(id)
+            finds.find_steps(
+                root, run, list_episode_rows(root, run), kind, run.beside.choose_labelling(labels, known=False)
+            )
+            for root, run in self._desk.iterate_readable(id)
         ]
         named = next((one.labels for one in found if one.labels is not None), None)
         rows = [row for one in found for row in one.rows]
@@ -181,8 +191,8 @@ class Inspector:
         """Where words stand; of a training, in its rollouts."""
         q, most = q[:SHORT], finds.MOST_HITS + 1
         rows: list[Any] = []
-        for root, run in self._desk.readable(id):
-            rows += finds.hits(root, run, q, most - len(rows))
+        for root, run in self._desk.iterate_readable(id):
+            rows += finds.search_words(root, run, q, most - len(rows))
             if len(rows) >= most:
                 break
         return HitsView(q=q, rows=rows[: most - 1], more=len(rows) >= most)
@@ -190,20 +200,20 @@ class Inspector:
     def episode(self, id: str, episode: str, labels: str | None = None) -> EpisodeView:
         """An episode with its steps in lines."""
         with self._desk.run(id) as (root, run):
-            return episode_view(root, run, episode, run.beside.chosen(labels))
+            return build_episode_view(root, run, episode, run.beside.choose_labelling(labels))
 
     # ----------------------------------------------------------------------------------------------- the steps
 
     def step(self, id: str, episode: str, step: int, labels: str | None = None) -> StepView:
         """A step whole."""
         with self._desk.run(id) as (root, run):
-            return step_view(root, run, episode, step, run.beside.chosen(labels))
+            return step_view(root, run, episode, step, run.beside.choose_labelling(labels))
 
     def final(self, id: str, episode: str) -> ScreenView:
         """The screen after the last action."""
         with self._desk.run(id) as (root, run):
-            seen = _seen(run, episode, FINAL)
-            return screen_view(seen, run=id, directory=root.path, episode=episode, step=None)
+            seen = _get_screen(run, episode, FINAL)
+            return build_screen_view(seen, run=id, directory=root.path, episode=episode, step=None)
 
     def cell(
         self, id: str, episode: str, step: int, agent: str, round: int, labels: str | None = None
@@ -211,77 +221,77 @@ class Inspector:
         """The exact words of a cell."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
-            told = judged(run, run.beside.chosen(labels), episode, goal, one)
-            return cell_whole(run.reader, one, agent, round, told)
+            told = read_judged(run, run.beside.choose_labelling(labels), episode, goal, one)
+            return build_whole_cell(run.reader, one, agent, round, told)
 
     def cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[WholeCellView]:
         """The exact words of all cells of a step, in conversation order."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
-            told = judged(run, run.beside.chosen(labels), episode, goal, one)
-            return [cell_whole(run.reader, one, cell.agent, cell.round, told) for cell in one.matrix]
+            told = read_judged(run, run.beside.choose_labelling(labels), episode, goal, one)
+            return [build_whole_cell(run.reader, one, cell.agent, cell.round, told) for cell in one.matrix]
 
     def screen(self, id: str, episode: str, step: str) -> WholeScreenView:
         """The long parts of a screen; `step` is a number or "final"."""
         with self._desk.run(id) as (_, run):
-            return screen_whole(_seen(run, episode, step))
+            return build_whole_screen(_get_screen(run, episode, step))
 
     def critics(self, id: str, episode: str, step: int) -> CriticsView:
         """Every labelling on a step."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
-            return critics(run, run.beside.labellings(), episode, goal, one)
+            return build_critics(run, run.beside.labellings(), episode, goal, one)
 
     def picture(self, id: str, hash: str) -> bytes:
         """A recorded picture as WebP."""
-        return picture(self._desk.roots.find(id).path, hash)
+        return load_picture(self._desk.roots.find(id).path, hash)
 
-    def drawn(self, id: str, episode: str, step: str) -> bytes:
+    def draw_screen(self, id: str, episode: str, step: str) -> bytes:
         """A screen drawn from its elements as PNG; `step` as in `screen`."""
         with self._desk.run(id) as (_, run):
-            seen = _seen(run, episode, step)
-        return drawn(seen)
+            seen = _get_screen(run, episode, step)
+        return draw_screen(seen)
 
     def observation(self, id: str, episode: str, step: str) -> Observation:
         """A screen as it was recorded; `step` as in `screen`."""
         with self._desk.run(id) as (_, run):
-            return _seen(run, episode, step)
+            return _get_screen(run, episode, step)
 
     # ------------------------------------------------------------------------------------------- two beside each
 
     def compare(self, a: str, b: str) -> ComparisonView:
         """Two runs or trainings on equal instances."""
-        return compared.comparison(self._compared(a), self._compared(b))
+        return compared.compare_runs(self._compare(a), self._compare(b))
 
     def compare_episodes(
         self, a: str, b: str, episode_a: str, episode_b: str, labels: str | None = None
     ) -> EpisodePairView:
         """Two episodes step by step; a labelling that one of their runs lacks is not shown for it."""
         with self._desk.run(a) as (root_a, run_a), self._desk.run(b) as (root_b, run_b):
-            return compared.episode_pair(
-                (root_a, run_a, episode_a, run_a.beside.chosen(labels, known=False)),
-                (root_b, run_b, episode_b, run_b.beside.chosen(labels, known=False)),
+            return compared.pair_episodes(
+                (root_a, run_a, episode_a, run_a.beside.choose_labelling(labels, known=False)),
+                (root_b, run_b, episode_b, run_b.beside.choose_labelling(labels, known=False)),
             )
 
     # -------------------------------------------------------------------------------------------------- inside
 
     def _overview(self, root: ListedRun, labels: str | None) -> RunOverview:
         if root.kind == "training":
-            return training.overview(self._desk, root, labels)
-        with self._desk.opened(root.path) as run:
-            return overview.overview(self.row(root.id), root, run, run.beside.chosen(labels))
+            return training.build_training_overview(self._desk, root, labels)
+        with self._desk.open_run(root.path) as run:
+            return overview.build_overview(self.row(root.id), root, run, run.beside.choose_labelling(labels))
 
     def _episodes(self, id: str) -> list[EpisodeRow]:
-        return [row for root, run in self._desk.readable(id) for row in rows_of(root, run)]
+        return [row for root, run in self._desk.iterate_readable(id) for row in list_episode_rows(root, run)]
 
-    def _compared(self, id: str) -> tuple[RunRow, Sequence[EpisodeRow], dict[tuple[str, str], ActionTrace]]:
+    def _compare(self, id: str) -> tuple[RunRow, Sequence[EpisodeRow], dict[tuple[str, str], ActionTrace]]:
         traces: dict[tuple[str, str], ActionTrace] = {}
-        for root, run in self._desk.readable(id):
-            traces |= {(root.id, episode): trace for episode, trace in compared.traces_of(run).items()}
+        for root, run in self._desk.iterate_readable(id):
+            traces |= {(root.id, episode): trace for episode, trace in compared.read_traces(run).items()}
         return self.row(id), self._episodes(id), traces
 
 
-def _seen(run: OpenRun, episode: str, step: str) -> Observation:
+def _get_screen(run: OpenRun, episode: str, step: str) -> Observation:
     """The screen before a step, or the last one."""
     if step != FINAL:
         if not step.isascii() or not step.isdecimal() or len(step) > 9:

@@ -38,13 +38,13 @@ from collab.preferences import store
 from collab.rewards.base import Judgement
 from collab.rewards.labels import FILE as LABELS_HEAD
 from collab.rewards.labels import FOLDER as LABELS
-from collab.rewards.labels import labellings, read_label_head
+from collab.rewards.labels import list_labellings, read_label_head
 from collab.store import log
 from collab.store.log import Place
 from collab.store.reader import Problem, RunReader
 from collab.types import PreferencePair
 from collab.utils.files import read_json
-from collab.view.common import lines_about, trouble
+from collab.view.common import explain_unreadable, find_lines_about
 
 Cells: TypeAlias = tuple[tuple[str, int], ...]
 """Agent and round, in conversation order."""
@@ -122,13 +122,15 @@ class StoredLabelling:
         before = (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
         try:
             for segment in log.segments(self.folder):
-                why = trouble(self.run, self.folder / log.FOLDER / segment)
+                why = explain_unreadable(self.run, self.folder / log.FOLDER / segment)
                 if why is None:
                     self._take(segment)
                 else:
-                    self._trouble(Problem(file=f"{LABELS}/{self.name}/{log.FOLDER}/{segment}", line=None, reason=why))
+                    self._find_trouble(
+                        Problem(file=f"{LABELS}/{self.name}/{log.FOLDER}/{segment}", line=None, reason=why)
+                    )
         except OSError as error:
-            self._trouble(Problem(file=f"{LABELS}/{self.name}", line=None, reason=str(error)))
+            self._find_trouble(Problem(file=f"{LABELS}/{self.name}", line=None, reason=str(error)))
         return before != (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
 
     def judgement(self, said: StepScores) -> Judgement:
@@ -143,8 +145,8 @@ class StoredLabelling:
         with contextlib.suppress(OSError):  # told when all is read
             for segment in log.segments(self.folder):
                 path = self.folder / log.FOLDER / segment
-                if trouble(self.run, path) is None:
-                    for offset, line in lines_about(path, trajectory):
+                if explain_unreadable(self.run, path) is None:
+                    for offset, line in find_lines_about(path, trajectory):
                         found._add(line, Place(segment, offset, len(line)))
         return {key: said for key, said in found.said.items() if key[0] == trajectory}
 
@@ -154,9 +156,9 @@ class StoredLabelling:
             why = self._add(line.content, line.place)
             if why is not None:
                 file = f"{LABELS}/{self.name}/{log.FOLDER}/{segment}"
-                self._trouble(Problem(file=file, line=line.number, reason=why))
+                self._find_trouble(Problem(file=file, line=line.number, reason=why))
 
-    def _trouble(self, problem: Problem) -> None:
+    def _find_trouble(self, problem: Problem) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
 
@@ -165,13 +167,13 @@ class StoredLabelling:
         try:
             self._say(from_json(line, cache_strings="all"), place)
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-            return first_line(error)
+            return take_first_line(error)
         return None
 
     def _say(self, content: Any, place: Place) -> None:
         if content["type"] == "failed":
             key = (str(content["trajectory"]), int(content["step"]))
-            said = _none(f"{content['error']}: {content['message']}", place)
+            said = _no_spent(f"{content['error']}: {content['message']}", place)
             if key not in self.said or self.said[key].failed is not None:
                 self.said[key] = said
             return
@@ -180,14 +182,14 @@ class StoredLabelling:
         cells = tuple((agent, round) for (agent, round), _, _ in words)
         missing = tuple(why for _, _, why in words) if any(why is not None for _, _, why in words) else ()
         self.said[rewards["trajectory"], rewards["step"]] = StepScores(
-            cells=self._one(cells),
+            cells=self._read_line(cells),
             scores=_scores(score for _, score, _ in words),
-            missing=self._one(missing),
+            missing=self._read_line(missing),
             place=place,
-            spent=_spent(content["calls"]),
+            spent=_read_spent(content["calls"]),
         )
 
-    def _one(self, value: Any) -> Any:
+    def _read_line(self, value: Any) -> Any:
         return self._known.setdefault(value, value)
 
 
@@ -198,25 +200,25 @@ def read_labelling(run: Path, name: str) -> StoredLabelling:
     return one
 
 
-def added(sums: Iterable[Sums]) -> Sums:
+def add_spent(sums: Iterable[Sums]) -> Sums:
     """All together."""
     known = list(sums)
-    prompt, completion, usd = (told_sum(one[place] for one in known) for place in (1, 2, 3))
+    prompt, completion, usd = (sum_known(one[place] for one in known) for place in (1, 2, 3))
     return sum(calls for calls, *_ in known), prompt, completion, usd
 
 
-def told_sum(values: Iterable[Any]) -> Any:
+def sum_known(values: Iterable[Any]) -> Any:
     """Sum of the numbers that are known; None where none is."""
     told = [one for one in values if one is not None]
     return sum(told) if told else None
 
 
-def first_line(error: Exception) -> str:
+def take_first_line(error: Exception) -> str:
     """What an error says, in one line."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _none(failed: str, place: Place) -> StepScores:
+def _no_spent(failed: str, place: Place) -> StepScores:
     return StepScores(cells=(), scores=array("d"), missing=(), place=place, failed=failed)
 
 
@@ -224,11 +226,11 @@ def _scores(scores: Iterable[float | None]) -> array[float]:
     return array("d", [math.nan if score is None else score for score in scores])
 
 
-def _spent(calls: Any) -> Sums:
+def _read_spent(calls: Any) -> Sums:
     if not calls:
         return NOTHING
     prompt, completion, usd = (
-        told_sum(call.get(what) for call in calls) for what in ("prompt_tokens", "completion_tokens", "cost_usd")
+        sum_known(call.get(what) for call in calls) for what in ("prompt_tokens", "completion_tokens", "cost_usd")
     )
     return len(calls), prompt, completion, usd
 
@@ -254,10 +256,10 @@ class PairSet:
         self._places: list[tuple[int, int]] = []
         self._at: defaultdict[StepId, list[int]] = defaultdict(list)
         self._made = (run, name)
-        self._state = stored_state(run, name)
-        why = trouble(run, self._path)
+        self._state = stat_pair_set(run, name)
+        why = explain_unreadable(run, self._path)
         if why is not None:
-            self._trouble(None, OSError(why))
+            self._find_trouble(None, OSError(why))
             return
         try:
             if about is None:
@@ -265,11 +267,11 @@ class PairSet:
             else:
                 self._read_about(about)
         except OSError as error:
-            self._trouble(None, error)
+            self._find_trouble(None, error)
 
     def fits(self) -> bool:
         """Whether its files are those that were read."""
-        return self._state == stored_state(*self._made)
+        return self._state == stat_pair_set(*self._made)
 
     def of(self, trajectory: str, step: int) -> Iterator[PreferencePair]:
         """Pairs of which a side was said at a step; what cannot be read is left out."""
@@ -291,7 +293,7 @@ class PairSet:
         numbers = {number for (trajectory, _), found in self._at.items() if wanted(trajectory) for number in found}
         return Counter(self._sources[number] for number in sorted(numbers))
 
-    def beginning(self, letters: str) -> Iterator[tuple[str, StepId]]:
+    def find_beginning(self, letters: str) -> Iterator[tuple[str, StepId]]:
         """Ids that begin with these letters, each with the first step that it is about."""
         found = {number for number, id in enumerate(self._ids) if id.startswith(letters)}
         for key in sorted(self._at) if found else ():
@@ -306,11 +308,11 @@ class PairSet:
                 try:
                     self._add(line, offset)
                 except _UNFIT as error:
-                    self._trouble(number, error)
+                    self._find_trouble(number, error)
                 offset += len(line)
 
     def _read_about(self, trajectory: str) -> None:
-        for offset, line in lines_about(self._path, trajectory):
+        for offset, line in find_lines_about(self._path, trajectory):
             with contextlib.suppress(*_UNFIT):  # told when all are read
                 self._add(line, offset)
 
@@ -328,12 +330,12 @@ class PairSet:
         self._sources.append(source)
         self._places.append((offset, len(line)))
 
-    def _trouble(self, line: int | None, error: Exception) -> None:
+    def _find_trouble(self, line: int | None, error: Exception) -> None:
         file = f"{store.FOLDER}/{self.name}/{store.FILE}"
-        self.problems.append(Problem(file=file, line=line, reason=first_line(error)))
+        self.problems.append(Problem(file=file, line=line, reason=take_first_line(error)))
 
 
-def stored_state(run: Path, name: str) -> tuple[int, ...] | None:
+def stat_pair_set(run: Path, name: str) -> tuple[int, ...] | None:
     """Says which files a set is in, and as they are now; None where one of them is not there."""
     try:
         stats = [(run / store.FOLDER / name / file).stat() for file in (store.FILE, store.HEAD)]
@@ -342,7 +344,7 @@ def stored_state(run: Path, name: str) -> tuple[int, ...] | None:
     return tuple(told for stat in stats for told in (stat.st_ino, stat.st_mtime_ns, stat.st_size))
 
 
-def adversary_of(run: Path, name: str) -> Sums:
+def read_adversary_spent(run: Path, name: str) -> Sums:
     """What the adversary behind a set took; nothing where its head cannot be read."""
     try:
         spent = store.read_head(run, name).spent
@@ -403,8 +405,8 @@ class StoredLabels:
         """Take in what is there now, of files that were read whole also what is new."""
         with self._mutex:
             self._outward = []
-            labels = self._here(LABELS, labellings(self._reader.directory), LABELS_HEAD)
-            pairs = self._here(store.FOLDER, self._stored(), store.HEAD)
+            labels = self._list_names(LABELS, list_labellings(self._reader.directory), LABELS_HEAD)
+            pairs = self._list_names(store.FOLDER, self._list_stored(), store.HEAD)
             self._there = (labels, pairs)
             self._forget(self._labels, labels)
             self._forget(self._pairs, pairs)
@@ -414,7 +416,7 @@ class StoredLabels:
         """Read all of it, as far as that was not done."""
         labels, pairs = self._there
         for name in labels:
-            self._labelling(name)
+            self._load_labelling(name)
         for name in pairs:
             self._set(name)
 
@@ -425,7 +427,7 @@ class StoredLabels:
         with self._mutex:
             return list(self._there[0])
 
-    def chosen(self, asked: str | None, *, known: bool = True) -> str | None:
+    def choose_labelling(self, asked: str | None, *, known: bool = True) -> str | None:
         """The labelling that is meant: none where "" is; where none is named, the one learned from, else the first.
 
         Raises:
@@ -438,11 +440,11 @@ class StoredLabels:
             raise UnknownName.of(f"labelling of {self._reader.directory}", asked, names)
         return asked if asked in names else None
 
-    def said(self, labels: str, trajectory: str | None = None) -> Mapping[StepId, StepScores]:
+    def read_scores(self, labels: str, trajectory: str | None = None) -> Mapping[StepId, StepScores]:
         """What a labelling says now, by trajectory and step: about at least one trajectory, or about all."""
         if trajectory is not None and self._is_left(self._labels, labels):
-            return self._said_about(labels, trajectory)
-        labelling = self._labelling(labels)
+            return self._read_scores_about(labels, trajectory)
+        labelling = self._load_labelling(labels)
         with self._mutex:  # others may read what is new meanwhile
             return dict(labelling.said)
 
@@ -451,9 +453,9 @@ class StoredLabels:
         self._check(labels)
         return StoredLabelling(self._reader.directory, labels).critic
 
-    def verdict(self, labels: str, trajectory: str, step: int) -> StepVerdict | None:
+    def read_verdict(self, labels: str, trajectory: str, step: int) -> StepVerdict | None:
         """What a labelling says about a step; None when it says nothing."""
-        said = self.said(labels, trajectory).get((trajectory, step))
+        said = self.read_scores(labels, trajectory).get((trajectory, step))
         if said is None:
             return None
         if said.failed is not None:
@@ -461,7 +463,7 @@ class StoredLabels:
         try:
             return StepVerdict(judgement=StoredLabelling(self._reader.directory, labels).judgement(said), failed=None)
         except (OSError, ValueError) as error:
-            return StepVerdict(judgement=None, failed=f"its judgement cannot be read: {first_line(error)}")
+            return StepVerdict(judgement=None, failed=f"its judgement cannot be read: {take_first_line(error)}")
 
     # ------------------------------------------------------------------------------------------------ pairs
 
@@ -476,29 +478,29 @@ class StoredLabels:
         except (CollabError, OSError):  # a head is spoilt: their order is not known
             return known
 
-    def last_pairs(self, trajectory: str | None = None) -> PairSet | None:
+    def read_last_pairs(self, trajectory: str | None = None) -> PairSet | None:
         """The set that was stored last, at least its pairs of one trajectory, or all; None when there is none."""
         return next((self._set(name, trajectory) for name in reversed(self.pair_sets())), None)
 
-    def pairs_of(self, trajectory: str, step: int) -> list[tuple[str, PreferencePair]]:
+    def list_pairs(self, trajectory: str, step: int) -> list[tuple[str, PreferencePair]]:
         """Pairs of which a side was said at a step, with the name of their set; what cannot be read is left out."""
         sets = [self._set(name, trajectory) for name in self.pair_sets()]
         return [(one.name, pair) for one in sets for pair in one.of(trajectory, step)]
 
-    def pairs_beginning(self, letters: str) -> list[tuple[str, StepId]]:
+    def find_pairs(self, letters: str) -> list[tuple[str, StepId]]:
         """Ids of stored pairs that begin with these letters, each with the first step that it is about."""
-        return [found for name in self.pair_sets() for found in self._set(name).beginning(letters)]
+        return [found for name in self.pair_sets() for found in self._set(name).find_beginning(letters)]
 
     # ------------------------------------------------------------------------------------- what it took, and lacks
 
-    def judging(self, wanted: Callable[[str], bool] = lambda trajectory: True) -> Sums:
+    def sum_critic_spent(self, wanted: Callable[[str], bool] = lambda trajectory: True) -> Sums:
         """What the calls of all critics took, about the trajectories that are wanted."""
-        every = [self.said(name) for name in self._there[0]]
-        return added(one.spent for said in every for (trajectory, _), one in said.items() if wanted(trajectory))
+        every = [self.read_scores(name) for name in self._there[0]]
+        return add_spent(one.spent for said in every for (trajectory, _), one in said.items() if wanted(trajectory))
 
-    def erring(self) -> Sums:
+    def sum_adversary_spent(self) -> Sums:
         """What the adversaries behind all sets of pairs took."""
-        return added(adversary_of(self._reader.directory, name) for name in self.pair_sets())
+        return add_spent(read_adversary_spent(self._reader.directory, name) for name in self.pair_sets())
 
     def problems(self) -> list[Problem]:
         """Lines that cannot be read, and files that are not."""
@@ -507,11 +509,11 @@ class StoredLabels:
             labels = [one for part in self._labels.values() for one in part.problems]
             pairs = [one for part in self._pairs.values() for one in part.problems]
             outward, (labelled, paired) = list(self._outward), self._there
-        return [*outward, *self._heads(labelled, paired), *labels, *pairs]
+        return [*outward, *self._find_bad_heads(labelled, paired), *labels, *pairs]
 
     # --------------------------------------------------------------------------------------------- inside
 
-    def _heads(self, labelled: Iterable[str], paired: Iterable[str]) -> list[Problem]:
+    def _find_bad_heads(self, labelled: Iterable[str], paired: Iterable[str]) -> list[Problem]:
         """Heads that cannot be read: without one nobody knows who judged, or why there is no pair."""
         run, found = self._reader.directory, []
         heads: list[tuple[str, Callable[[Path, str], object]]] = [
@@ -525,11 +527,11 @@ class StoredLabels:
                 found.append(Problem(file=file, line=None, reason=str(error)))
         return found
 
-    def _here(self, folder: str, names: Iterable[str], head: str) -> list[str]:
+    def _list_names(self, folder: str, names: Iterable[str], head: str) -> list[str]:
         """The names in a folder whose head lies in the run, sorted."""
         run, found = self._reader.directory, []
         for name in names:
-            why = trouble(run, run / folder / name / head)
+            why = explain_unreadable(run, run / folder / name / head)
             if why is None:
                 found.append(name)
             else:
@@ -551,26 +553,26 @@ class StoredLabels:
         if labels not in self._there[0]:
             raise UnknownName.of("labelling", labels, self.labellings())
 
-    def _labelling(self, name: str) -> StoredLabelling:
+    def _load_labelling(self, name: str) -> StoredLabelling:
         """A labelling, read whole."""
         self._check(name)
-        return self._whole(self._labels, name, lambda: read_labelling(self._reader.directory, name))
+        return self._read_whole(self._labels, name, lambda: read_labelling(self._reader.directory, name))
 
     def _set(self, name: str, trajectory: str | None = None) -> PairSet:
         """A set of pairs, read whole; or what it has of one trajectory, where it was not."""
         run = self._reader.directory
         if trajectory is None or not self._is_left(self._pairs, name):
-            return self._whole(self._pairs, name, lambda: PairSet(run, name))
-        state = (trajectory, stored_state(run, name))
-        return self._glanced(f"{store.FOLDER}/{name}", state, lambda: PairSet(run, name, about=trajectory))
+            return self._read_whole(self._pairs, name, lambda: PairSet(run, name))
+        state = (trajectory, stat_pair_set(run, name))
+        return self._read_once(f"{store.FOLDER}/{name}", state, lambda: PairSet(run, name, about=trajectory))
 
-    def _said_about(self, name: str, trajectory: str) -> Mapping[StepId, StepScores]:
+    def _read_scores_about(self, name: str, trajectory: str) -> Mapping[StepId, StepScores]:
         self._check(name)
         labelling = StoredLabelling(self._reader.directory, name)
         state = (trajectory, labelling.sizes())
-        return self._glanced(f"{LABELS}/{name}", state, lambda: labelling.about(trajectory))
+        return self._read_once(f"{LABELS}/{name}", state, lambda: labelling.about(trajectory))
 
-    def _whole(self, known: dict[str, _T], name: str, read: Callable[[], _T]) -> _T:
+    def _read_whole(self, known: dict[str, _T], name: str, read: Callable[[], _T]) -> _T:
         with self._mutex:
             found = known.get(name)
         if found is not None:
@@ -585,7 +587,7 @@ class StoredLabels:
                     self._version += 1
         return found
 
-    def _glanced(self, file: str, state: object, take: Callable[[], _T]) -> _T:
+    def _read_once(self, file: str, state: object, take: Callable[[], _T]) -> _T:
         with self._mutex:
             last = self._glance.get(file)
         if last is not None and last[0] == state:
@@ -596,6 +598,6 @@ class StoredLabels:
             self._glance[file] = (state, found)
         return found
 
-    def _stored(self) -> list[str]:
+    def _list_stored(self) -> list[str]:
         folder = self._reader.directory / store.FOLDER
         return sorted(path.parent.name for path in folder.glob(f"[!.]*/{store.HEAD}"))

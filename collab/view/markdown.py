@@ -36,7 +36,7 @@ _MARKUP = re.compile(r"([\\`*\[\]<>|~&#$!@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))"
 _LINK = re.compile(r"(?i)(://|\bwww\.)")
 
 
-def safe(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text from outside on one line, in which Markdown finds nothing to do."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text).strip()
     quiet = _MARKUP.sub(r"\\\1", plain)
@@ -44,7 +44,7 @@ def safe(text: str) -> str:
     return re.sub(r"^(\d+)([.)])|^([-+=])", lambda found: f"{found[1] or ''}\\{found[2] or found[3]}", quiet)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+def format_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """A table, and the empty line behind it; columns of numbers are aligned right."""
     found = [[DASH if cell is None else str(cell) for cell in row] for row in rows]
     numeric = [bool(found) and all(_is_number(row[place]) for row in found) for place in range(len(heads))]
@@ -55,7 +55,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[st
     yield ""
 
 
-def without_empty(
+def drop_empty_columns(
     heads: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
     """The table without columns in which nothing is known."""
@@ -84,17 +84,17 @@ def report(
         pictures: figures to refer to, each with its address.
     """
     parts = (
-        _head(view, overview),
-        _success(view, overview),
-        _epochs(overview),
-        _rewards(overview.epochs),
-        _pairs(overview.epochs),
-        _training(overview.epochs),
-        _spent(overview.epochs),
-        _cells_without(overview.epochs),
-        _graphs(overview.epochs),
-        _pictures(pictures),
-        _unreadable(problems),
+        _format_head(view, overview),
+        _format_success(view, overview),
+        _format_epochs(overview),
+        _format_rewards(overview.epochs),
+        _format_pairs(overview.epochs),
+        _format_training(overview.epochs),
+        _format_spent(overview.epochs),
+        _format_failures(overview.epochs),
+        _format_graphs(overview.epochs),
+        _write_pictures(pictures),
+        _format_unreadable(problems),
     )
     return "\n".join(chain.from_iterable(parts)).rstrip() + "\n"
 
@@ -102,7 +102,7 @@ def report(
 # ------------------------------------------------------------------------------------------------------- sections
 
 
-def _head(view: RunView, overview: RunOverview) -> Iterator[str]:
+def _format_head(view: RunView, overview: RunOverview) -> Iterator[str]:
     run = overview.run
     training = run.kind == "training"
     unit = "epoch" if training else "episode"
@@ -116,25 +116,25 @@ def _head(view: RunView, overview: RunOverview) -> Iterator[str]:
         "seed": run.seed,
         "made by": ", ".join(filter(None, (f"collab {run.command}", run.created))),
         "state": f"{run.status}, {done}{broken}",
-        "took": f"{asked}, {_tokens(run)} tokens, {_cost(run)}, {run.seconds:.0f} s",
+        "took": f"{asked}, {_format_tokens(run)} tokens, {_format_cost(run)}, {run.seconds:.0f} s",
         "sampled at": run.sampling,
         "judged by": overview.labels or "",
         "versions": ", ".join(f"{name} {version}" for name, version in view.versions.items()),
     }
-    yield f"# {'Training' if training else 'Run'} {safe(run.path)}"
+    yield f"# {'Training' if training else 'Run'} {escape_markdown(run.path)}"
     yield ""
     if run.privileged:
         yield f"**{REHEARSAL}**: these numbers are no result."
         yield ""
-    yield from table(("", ""), ((name, safe(told)) for name, told in facts.items() if told))
+    yield from format_table(("", ""), ((name, escape_markdown(told)) for name, told in facts.items() if told))
 
 
-def _success(view: RunView, overview: RunOverview) -> Iterator[str]:
+def _format_success(view: RunView, overview: RunOverview) -> Iterator[str]:
     run = overview.run
     yield "## Success"
     yield ""
     few = f"; {FEW_TOLD}" if 0 < run.success.episodes < FEW else ""
-    yield f"{_rate(run.success)}: % {_counted(view, overview)} [95 % Wilson interval] (episodes{few})."
+    yield f"{_format_rate(run.success)}: % {_describe_counted(view, overview)} [95 % Wilson interval] (episodes{few})."
     yield ""
     yield f"Replies without an action: {run.without_action} of {run.replies}."
     yield ""
@@ -142,15 +142,18 @@ def _success(view: RunView, overview: RunOverview) -> Iterator[str]:
         if overview.tasks_epoch is not None:
             yield f"By task, of the rollout of epoch {overview.tasks_epoch}: played to be learned from, not held out."
             yield ""
-        rows = ((safe(one.name), safe(one.difficulty or DASH), _rate(one.success)) for one in overview.tasks)
-        yield from table(("task", "difficulty", "success"), rows)
+        rows = (
+            (escape_markdown(one.name), escape_markdown(one.difficulty or DASH), _format_rate(one.success))
+            for one in overview.tasks
+        )
+        yield from format_table(("task", "difficulty", "success"), rows)
         if any(0 < one.success.episodes < FEW for one in overview.tasks):
             yield ""
             yield f"Where episodes are {FEW_TOLD}."
             yield ""
 
 
-def _counted(view: RunView, overview: RunOverview) -> str:
+def _describe_counted(view: RunView, overview: RunOverview) -> str:
     """Over which episodes `RunRow.success` is."""
     run = overview.run
     if run.kind == "training":
@@ -166,14 +169,14 @@ def _counted(view: RunView, overview: RunOverview) -> str:
     return f"over planned episodes{rest}"
 
 
-def _epochs(overview: RunOverview) -> Iterator[str]:
+def _format_epochs(overview: RunOverview) -> Iterator[str]:
     yield "## Epochs"
     yield ""
     rows = [
         (
             f"{one.epoch}{' (best)' if one.epoch == overview.best else ''}{'' if one.over else ' (not over)'}",
-            _rate(one.played),
-            _rate(one.measured),
+            _format_rate(one.played),
+            _format_rate(one.measured),
             one.steps,
             _share(one.agreement),
             _number(one.entropy),
@@ -183,10 +186,10 @@ def _epochs(overview: RunOverview) -> Iterator[str]:
         for one in overview.epochs
     ]
     heads = ("epoch", "played", "held out", "steps", "agreement", "entropy of votes (nats)", "ties", "older rows")
-    yield from table(*without_empty(heads, rows))
+    yield from format_table(*drop_empty_columns(heads, rows))
 
 
-def _rewards(epochs: Sequence[EpochView]) -> Iterator[str]:
+def _format_rewards(epochs: Sequence[EpochView]) -> Iterator[str]:
     judged = [(one, one.rewards) for one in epochs if one.rewards is not None and one.rewards.agents]
     if not judged:
         return
@@ -196,18 +199,18 @@ def _rewards(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield ""
     rounds = max(heat.rounds for _, heat in judged)
     heads = ("epoch", "agent", *(f"round {place + 1}" for place in range(rounds)), "mean", "critic")
-    yield from table(heads, (row for epoch, heat in judged for row in _heat(epoch, heat, rounds)))
+    yield from format_table(heads, (row for epoch, heat in judged for row in _format_heat(epoch, heat, rounds)))
 
 
-def _heat(epoch: EpochView, heat: HeatView, rounds: int) -> Iterator[tuple[object, ...]]:
+def _format_heat(epoch: EpochView, heat: HeatView, rounds: int) -> Iterator[tuple[object, ...]]:
     means = rewards_of(epoch)
     for agent, rates in zip(heat.agents, heat.rates, strict=True):
         told = [_share(rate) for rate in rates]
-        critic = safe(heat.critic or DASH)
-        yield epoch.epoch, safe(agent), *told, *[DASH] * (rounds - len(told)), _share(means[agent]), critic
+        critic = escape_markdown(heat.critic or DASH)
+        yield epoch.epoch, escape_markdown(agent), *told, *[DASH] * (rounds - len(told)), _share(means[agent]), critic
 
 
-def _pairs(epochs: Sequence[EpochView]) -> Iterator[str]:
+def _format_pairs(epochs: Sequence[EpochView]) -> Iterator[str]:
     shown = [one for one in epochs if one.pairs or one.unpaired]
     parts = (
         ("Pairs by source.", [one.pairs for one in shown]),
@@ -220,20 +223,22 @@ def _pairs(epochs: Sequence[EpochView]) -> Iterator[str]:
         if names:
             yield from ("", caption, "")
             heads = ("", *(f"epoch {one.epoch}" for one in shown))
-            yield from table(heads, ((safe(name), *(one.get(name, 0) for one in counts)) for name in names))
+            yield from format_table(
+                heads, ((escape_markdown(name), *(one.get(name, 0) for one in counts)) for name in names)
+            )
 
 
-def _training(epochs: Sequence[EpochView]) -> Iterator[str]:
+def _format_training(epochs: Sequence[EpochView]) -> Iterator[str]:
     rows = [
         (
             one.epoch,
-            safe(policy.policy),
+            escape_markdown(policy.policy),
             policy.steps,
             policy.tokens,
             _number(policy.loss),
             _number(policy.margin),
             _share(policy.accuracy),
-            safe(policy.untrained or policy.alarm or ""),
+            escape_markdown(policy.untrained or policy.alarm or ""),
         )
         for one in epochs
         for policy in one.trained
@@ -244,10 +249,10 @@ def _training(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield ""
     yield "Loss as last logged; margin (β times the mean difference of log-ratios) and accuracy (%) of the last pairs."
     yield ""
-    yield from table(("epoch", "policy", "steps", "tokens", "loss", "margin", "accuracy", "note"), rows)
+    yield from format_table(("epoch", "policy", "steps", "tokens", "loss", "margin", "accuracy", "note"), rows)
 
 
-def _spent(epochs: Sequence[EpochView]) -> Iterator[str]:
+def _format_spent(epochs: Sequence[EpochView]) -> Iterator[str]:
     names = list(dict.fromkeys(part.part for one in epochs for part in one.spent))
     if not names:
         return
@@ -257,16 +262,19 @@ def _spent(epochs: Sequence[EpochView]) -> Iterator[str]:
     clock = "; seconds are added up over episodes, which run at the same time" if parallel else ""
     yield f"Over all epochs{clock}; a dash where a part or a model does not tell."
     yield ""
-    rows = [(safe(name), *_sums([part for one in epochs for part in one.spent if part.part == name])) for name in names]
-    yield from table(("part", "seconds", "calls", "prompt tokens", "completion tokens", "USD"), rows)
+    rows = [
+        (escape_markdown(name), *_sums([part for one in epochs for part in one.spent if part.part == name]))
+        for name in names
+    ]
+    yield from format_table(("part", "seconds", "calls", "prompt tokens", "completion tokens", "USD"), rows)
 
 
-def _tokens(run: RunRow) -> str:
+def _format_tokens(run: RunRow) -> str:
     told = [count for count in (run.prompt_tokens, run.completion_tokens) if count is not None]
     return str(sum(told)) if told else DASH
 
 
-def _cost(run: RunRow) -> str:
+def _format_cost(run: RunRow) -> str:
     return "cost not known" if run.cost_usd is None else f"{run.cost_usd:.4f} USD"
 
 
@@ -284,7 +292,7 @@ def _sums(parts: Sequence[SpendingView]) -> tuple[str, ...]:
     )
 
 
-def _cells_without(epochs: Sequence[EpochView]) -> Iterator[str]:
+def _format_failures(epochs: Sequence[EpochView]) -> Iterator[str]:
     """Replies without an action, and cells without a score."""
     failures = sum((Counter(one.failures) for one in epochs), Counter[str]())
     missing = sum((Counter(one.missing) for one in epochs), Counter[str]())
@@ -292,12 +300,12 @@ def _cells_without(epochs: Sequence[EpochView]) -> Iterator[str]:
         return
     yield "## Cells without an action or a score"
     yield ""
-    rows = [("no action", safe(kind), count) for kind, count in failures.most_common()]
-    rows += [("no score", safe(cause), count) for cause, count in missing.most_common()]
-    yield from table(("", "why", "cells"), rows)
+    rows = [("no action", escape_markdown(kind), count) for kind, count in failures.most_common()]
+    rows += [("no score", escape_markdown(cause), count) for cause, count in missing.most_common()]
+    yield from format_table(("", "why", "cells"), rows)
 
 
-def _graphs(epochs: Sequence[EpochView]) -> Iterator[str]:
+def _format_graphs(epochs: Sequence[EpochView]) -> Iterator[str]:
     drawn = [(one.epoch, one.graph) for one in epochs if one.graph is not None]
     if not drawn:
         return
@@ -306,28 +314,28 @@ def _graphs(epochs: Sequence[EpochView]) -> Iterator[str]:
     rows = []
     for place, (epoch, graph) in enumerate(drawn):
         layers = " / ".join(", ".join(layer) for layer in graph.layers)
-        changed = [_edges(graph.added), _edges(graph.removed)] if place else [DASH, DASH]
-        rows.append((epoch, safe(layers), _edges(graph.edges), *changed))
+        changed = [_format_edges(graph.added), _format_edges(graph.removed)] if place else [DASH, DASH]
+        rows.append((epoch, escape_markdown(layers), _format_edges(graph.edges), *changed))
     heads = ("epoch", "layers", "edges (speaker → hearer)", "new", "gone")
-    yield from table(*without_empty(heads, rows))
+    yield from format_table(*drop_empty_columns(heads, rows))
 
 
-def _edges(edges: Sequence[Edge]) -> str:
-    return safe(", ".join(f"{speaker} → {hearer}" for speaker, hearer in edges) or "none")
+def _format_edges(edges: Sequence[Edge]) -> str:
+    return escape_markdown(", ".join(f"{speaker} → {hearer}" for speaker, hearer in edges) or "none")
 
 
-def _pictures(pictures: Iterable[tuple[Plot, str]]) -> Iterator[str]:
+def _write_pictures(pictures: Iterable[tuple[Plot, str]]) -> Iterator[str]:
     told = list(pictures)
     if not told:
         return
     yield "## Figures"
     yield ""
     for figure, address in told:
-        yield f"![{safe(figure.title)}](<{address.translate({60: '%3C', 62: '%3E', 10: '%0A', 92: '%5C'})}>)"
+        yield f"![{escape_markdown(figure.title)}](<{address.translate({60: '%3C', 62: '%3E', 10: '%0A', 92: '%5C'})}>)"
         yield ""
 
 
-def _unreadable(problems: Sequence[ProblemView]) -> Iterator[str]:
+def _format_unreadable(problems: Sequence[ProblemView]) -> Iterator[str]:
     if not problems:
         return
     yield "## What cannot be read"
@@ -335,7 +343,8 @@ def _unreadable(problems: Sequence[ProblemView]) -> Iterator[str]:
     yield "The numbers above are of the rest."
     yield ""
     for one in problems[:_PROBLEMS]:
-        yield f"- {safe(one.file)}{'' if one.line is None else f', line {one.line}'}: {safe(one.reason)}"
+        where = "" if one.line is None else f", line {one.line}"
+        yield f"- {escape_markdown(one.file)}{where}: {escape_markdown(one.reason)}"
     if len(problems) > _PROBLEMS:
         yield f"- and {len(problems) - _PROBLEMS} more"
     yield ""
@@ -344,7 +353,7 @@ def _unreadable(problems: Sequence[ProblemView]) -> Iterator[str]:
 # --------------------------------------------------------------------------------------------------------- cells
 
 
-def _rate(rate: RateView | None) -> str:
+def _format_rate(rate: RateView | None) -> str:
     """Percent, interval and episodes, as in the tables of evaluations: 12.5 [8.9, 17.3] (216)."""
     if rate is None or rate.value is None or rate.low is None or rate.high is None:
         return DASH

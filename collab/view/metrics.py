@@ -11,7 +11,7 @@ from typing import Any
 from collab.loop.record import EpochDir
 from collab.loop.record import Trained as RecordedTrained
 from collab.trainers.callbacks import over_pairs
-from collab.view.common import short, trouble
+from collab.view.common import explain_unreadable, shorten
 from collab.view.schema.runs import MeasureView, ProblemView, TrainedView
 
 _MEASURES = 200
@@ -23,17 +23,22 @@ MOST = 1 << 53
 """Beyond it the page could not tell two steps apart."""
 
 
-def policies_in_training(folder: EpochDir) -> list[TrainedView]:
+def list_policies_in_training(folder: EpochDir) -> list[TrainedView]:
     """Policies of which there are measures, while the epoch is not over."""
     base = folder.training("shared")
     found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
     found += [(path.parent.name, path.parent) for path in sorted(base.glob("*/metrics.jsonl"))]
-    return [_measured_policy(policy, _metrics(folder, path)) for policy, path in found]
+    return [_build_measured_policy(policy, _read_metrics(folder, path)) for policy, path in found]
 
 
-def problems_in_metrics(training: Path) -> list[ProblemView]:
+def find_metrics_problems(training: Path) -> list[ProblemView]:
     """Lines in the logs of all its epochs that are left out of the curves."""
-    paths = [path for pattern in LOGS for path in sorted(training.glob(pattern)) if trouble(training, path) is None]
+    paths = [
+        path
+        for pattern in LOGS
+        for path in sorted(training.glob(pattern))
+        if explain_unreadable(training, path) is None
+    ]
     return [
         ProblemView(file=path.relative_to(training).as_posix(), line=number, reason=why)
         for path in paths
@@ -41,32 +46,32 @@ def problems_in_metrics(training: Path) -> list[ProblemView]:
     ]
 
 
-def recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -> TrainedView:
+def build_recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -> TrainedView:
     """One that was trained, as its epoch's record has it."""
     return TrainedView(
-        policy=short(policy),
-        measures=_thinned(_metrics(folder, folder.training(policy))),
+        policy=shorten(policy),
+        measures=_thin(_read_metrics(folder, folder.training(policy))),
         steps=one.steps,
         tokens=one.tokens,
         loss=one.loss,
         margin=one.metrics.get("margin"),
         accuracy=one.metrics.get("accuracy"),
         untrained=None,
-        alarm=None if one.alarm is None else short(one.alarm),
+        alarm=None if one.alarm is None else shorten(one.alarm),
     )
 
 
-def untrained_policy(policy: str, why: str) -> TrainedView:
+def build_untrained_policy(policy: str, why: str) -> TrainedView:
     """One that stayed what it was."""
     return TrainedView(
-        policy=short(policy),
+        policy=shorten(policy),
         measures=(),
         steps=0,
         tokens=0,
         loss=None,
         margin=None,
         accuracy=None,
-        untrained=short(why),
+        untrained=shorten(why),
         alarm=None,
     )
 
@@ -74,38 +79,38 @@ def untrained_policy(policy: str, why: str) -> TrainedView:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _measured_policy(policy: str, lines: Sequence[Mapping[str, Any]]) -> TrainedView:
+def _build_measured_policy(policy: str, lines: Sequence[Mapping[str, Any]]) -> TrainedView:
     last: Mapping[str, Any] = lines[-1] if lines else {}
     return TrainedView(
         policy=policy,
-        measures=_thinned(lines),
+        measures=_thin(lines),
         steps=last.get("step", 0),
         tokens=int(last.get("tokens") or 0),
         loss=last.get("loss"),
         margin=over_pairs(lines, "margin"),
         accuracy=over_pairs(lines, "preference_accuracy"),
         untrained=None,
-        alarm=short(str(alarm)) if (alarm := last.get("alarm")) else None,
+        alarm=shorten(str(alarm)) if (alarm := last.get("alarm")) else None,
     )
 
 
-def _metrics(epoch: EpochDir, folder: Path) -> list[dict[str, Any]]:
+def _read_metrics(epoch: EpochDir, folder: Path) -> list[dict[str, Any]]:
     """Lines that can be read; a log that leads elsewhere has none."""
     path = folder / "metrics.jsonl"
-    return [] if trouble(epoch.path.parents[1], path) is not None else _read(path)[0]
+    return [] if explain_unreadable(epoch.path.parents[1], path) is not None else _read(path)[0]
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
     """Lines of a log that can be drawn, and by number what is wrong with the others; half a last line is neither."""
     lines: list[dict[str, Any]] = []
     wrong: list[tuple[int, str]] = []
-    for number, text in enumerate(_whole_lines(path), start=1):
+    for number, text in enumerate(_read_whole_lines(path), start=1):
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):
             wrong.append((number, "is no JSON"))
             continue
-        why = _unfit(line)
+        why = _explain_unfit(line)
         if why is None:
             lines.append(line)
         else:
@@ -113,7 +118,7 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
     return lines, wrong
 
 
-def _whole_lines(path: Path) -> list[str]:
+def _read_whole_lines(path: Path) -> list[str]:
     try:
         content = path.read_bytes()
     except OSError:
@@ -121,23 +126,23 @@ def _whole_lines(path: Path) -> list[str]:
     return content[: content.rfind(b"\n") + 1].decode("utf-8", "replace").split("\n")[:-1]
 
 
-def _unfit(line: Any) -> str | None:
+def _explain_unfit(line: Any) -> str | None:
     """Why a line is not taken; None where it may be."""
     if not isinstance(line, dict):
         return "is no object"
     step = line.get("step")
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MOST:
-        return f"step is {short(repr(step))}, no number of a step"
+        return f"step is {shorten(repr(step))}, no number of a step"
     for name, value in ((name, line[name]) for name in _NUMBERS if line.get(name) is not None):
         if not _is_number(value):
-            return f"{name} is {short(repr(value))}, no finite number"
+            return f"{name} is {shorten(repr(value))}, no finite number"
     compared = line.get("compared", 1)
     if not isinstance(compared, int) or not 0 < compared < MOST:
-        return f"compared is {short(repr(compared))}, no number of pairs"
+        return f"compared is {shorten(repr(compared))}, no number of pairs"
     return None if line.get("loss") is not None else "tells no loss"
 
 
-def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[MeasureView]:
+def _thin(lines: Sequence[Mapping[str, Any]]) -> list[MeasureView]:
     """Evenly spread, the first and the last among them."""
     most = min(len(lines), _MEASURES)
     places = {round(place * (len(lines) - 1) / max(1, most - 1)) for place in range(most)}

@@ -20,13 +20,13 @@ from collab.preferences.pairs import PairSource
 from collab.preferences.store import PairHead
 from collab.preferences.trajectory_pairs import SOURCE as WHOLE
 from collab.store.reader import RunReader
-from collab.view.common import short
+from collab.view.common import shorten
 from collab.view.labels import Cells, StepScores
-from collab.view.readers import OpenRun, parts_of
-from collab.view.runs import ListedRun, learned_from, rate, report_in
+from collab.view.readers import OpenRun, list_spending
+from collab.view.runs import ListedRun, build_rate, report_in, select_learned
 from collab.view.schema.runs import Edge, EpochView, GraphView, HeatView, RunOverview, RunRow, TaskRateView
 from collab.view.search import HALF
-from collab.view.step import graph_layers, short_edges
+from collab.view.step import list_graph_layers, shorten_edges
 
 PAIR_SOURCES = frozenset({*get_args(PairSource), WHOLE})
 """Names that counts of pairs have for what made them; the other names are reasons why no pair was made."""
@@ -48,36 +48,36 @@ SELECT trajectory, step FROM steps JOIN episodes USING (key) WHERE epoch = ? ORD
 """
 
 
-def overview(row: RunRow, root: ListedRun, run: OpenRun, labels: str | None) -> RunOverview:
+def build_overview(row: RunRow, root: ListedRun, run: OpenRun, labels: str | None) -> RunOverview:
     """A run in numbers.
 
     Args:
         labels: whose rewards to count; None for none.
     """
-    tasks, epochs = tasks_of(root, run.reader), epochs_of(root, run, labels)
+    tasks, epochs = build_task_rates(root, run.reader), build_epochs(root, run, labels)
     return RunOverview(run=row, labels=labels, tasks=tasks, epochs=epochs, best=None)
 
 
-def tasks_of(root: ListedRun, reader: RunReader) -> list[TaskRateView]:
+def build_task_rates(root: ListedRun, reader: RunReader) -> list[TaskRateView]:
     """Success per task, over the episodes that count (`report_in`)."""
     report = report_in(root, reader)
     hard = {planned.name: planned.difficulty for planned in reader.manifest.tasks}
     return [
-        TaskRateView(name=short(one.name), difficulty=_short(hard.get(one.name)), success=rate(one.planned))
+        TaskRateView(name=shorten(one.name), difficulty=_shorten(hard.get(one.name)), success=build_rate(one.planned))
         for one in report.by_task
     ]
 
 
-def epochs_of(root: ListedRun, run: OpenRun, labels: str | None) -> list[EpochView]:
-    """The epochs of a run; arguments as `overview`. Computed again only when the run has grown.
+def build_epochs(root: ListedRun, run: OpenRun, labels: str | None) -> list[EpochView]:
+    """The epochs of a run; arguments as `build_overview`. Computed again only when the run has grown.
 
-    Votes, failures and rewards are of the episodes that count (`learned_from`), what was spent of all.
+    Votes, failures and rewards are of the episodes that count (`select_learned`), what was spent of all.
     """
     run.beside.read()  # before anything is kept: what is read for it would make it look old
-    return with_differences(run.kept(f"epochs {labels!r}", lambda: _epochs(root, run, labels)))
+    return add_graph_differences(run.get_cached(f"epochs {labels!r}", lambda: _build_epochs(root, run, labels)))
 
 
-def with_differences(epochs: Sequence[EpochView]) -> list[EpochView]:
+def add_graph_differences(epochs: Sequence[EpochView]) -> list[EpochView]:
     """The same epochs, whose graphs say what changed against the one before."""
     found: list[EpochView] = []
     last: GraphView | None = None
@@ -92,12 +92,12 @@ def with_differences(epochs: Sequence[EpochView]) -> list[EpochView]:
     return found
 
 
-def graph_view(agents: Sequence[str], edges: Sequence[Edge]) -> GraphView:
+def build_graph_view(agents: Sequence[str], edges: Sequence[Edge]) -> GraphView:
     """A graph with its layers; what changed is not known yet."""
     return GraphView(
-        agents=[short(agent) for agent in agents],
-        edges=short_edges(edges),
-        layers=graph_layers(agents, edges),
+        agents=[shorten(agent) for agent in agents],
+        edges=shorten_edges(edges),
+        layers=list_graph_layers(agents, edges),
         added=(),
         removed=(),
     )
@@ -106,61 +106,65 @@ def graph_view(agents: Sequence[str], edges: Sequence[Edge]) -> GraphView:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _epochs(root: ListedRun, run: OpenRun, labels: str | None) -> list[EpochView]:
+def _build_epochs(root: ListedRun, run: OpenRun, labels: str | None) -> list[EpochView]:
     numbers = [number for (number,) in run.reader.query("SELECT DISTINCT epoch FROM episodes ORDER BY epoch")]
-    among = learned_from(root, run.reader)
-    views = [_epoch(run, number, among, labels, alone=len(numbers) == 1) for number in numbers]
+    among = select_learned(root, run.reader)
+    views = [_build_epoch(run, number, among, labels, alone=len(numbers) == 1) for number in numbers]
     if len(views) == 1:
-        return [replace(views[0], played=rate(report_in(root, run.reader).planned))]
+        return [replace(views[0], played=build_rate(report_in(root, run.reader).planned))]
     return views
 
 
-def _epoch(run: OpenRun, number: int, among: frozenset[str] | None, labels: str | None, *, alone: bool) -> EpochView:
+def _build_epoch(
+    run: OpenRun, number: int, among: frozenset[str] | None, labels: str | None, *, alone: bool
+) -> EpochView:
     reader = run.reader
-    episodes = _episodes(reader, number, among)
+    episodes = _list_episodes(reader, number, among)
     names = json.dumps(sorted(episodes))
     steps, agreement, entropy, ties = reader.query(_STEPS, names)[0]
-    words = [] if labels is None else _words(run, episodes, labels)
-    graph = _graph(reader, number)
-    pairs, unpaired = _pairs(run, number, episodes, alone=alone)
+    words = [] if labels is None else _read_scores(run, episodes, labels)
+    graph = _read_graph(reader, number)
+    pairs, unpaired = _build_pairs(run, number, episodes, alone=alone)
     return EpochView(
         epoch=number,
         over=reader.status == "finished",
-        played=rate(_played(reader, names)),
+        played=build_rate(_list_played(reader, names)),
         measured=None,
         steps=steps,
-        rewards=None if labels is None else _heat(run, words, labels, graph),
-        missing=Counter(short(why) for said in words for why in said.missing if why is not None),
+        rewards=None if labels is None else _cached_heat(run, words, labels, graph),
+        missing=Counter(shorten(why) for said in words for why in said.missing if why is not None),
         agreement=agreement,
         entropy=entropy,
         ties=int(ties),
-        failures={short(kind): count for kind, count in reader.query(_FAILURES, names)},
+        failures={shorten(kind): count for kind, count in reader.query(_FAILURES, names)},
         pairs=pairs,
         unpaired=unpaired,
         older=None,
         trained=(),
-        spent=list(parts_of(run, number, reader.query(_SECONDS, number)[0], alone=alone)),
+        spent=list(list_spending(run, number, reader.query(_SECONDS, number)[0], alone=alone)),
         graph=graph,
         runs=(),
     )
 
 
-def _episodes(reader: RunReader, number: int, among: frozenset[str] | None) -> set[str]:
+def _list_episodes(reader: RunReader, number: int, among: frozenset[str] | None) -> set[str]:
     found = {episode for (episode,) in reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", number)}
     return found if among is None else found & among
 
 
-def _played(reader: RunReader, names: str) -> Counted:
+def _list_played(reader: RunReader, names: str) -> Counted:
     successes, episodes = reader.query(_PLAYED, names)[0]
     return Counted(successes=int(successes), episodes=int(episodes))
 
 
-def _words(run: OpenRun, episodes: Container[str], labels: str) -> list[StepScores]:
+def _read_scores(run: OpenRun, episodes: Container[str], labels: str) -> list[StepScores]:
     """What a labelling says about the steps of some episodes."""
-    return [said for (episode, _), said in run.beside.said(labels).items() if episode in episodes]
+    return [said for (episode, _), said in run.beside.read_scores(labels).items() if episode in episodes]
 
 
-def heat(shares: Mapping[str, Sequence[float | None]], order: Sequence[str], critic: str | None) -> HeatView | None:
+def build_heat(
+    shares: Mapping[str, Sequence[float | None]], order: Sequence[str], critic: str | None
+) -> HeatView | None:
     """Rewards per agent and round; None where nothing was judged.
 
     Args:
@@ -169,22 +173,22 @@ def heat(shares: Mapping[str, Sequence[float | None]], order: Sequence[str], cri
     """
     if not shares:
         return None
-    shares = {short(agent): row for agent, row in shares.items()}
+    shares = {shorten(agent): row for agent, row in shares.items()}
     rounds = max(len(row) for row in shares.values())
     nothing: Sequence[float | None] = (None,) * rounds
     agents = list(dict.fromkeys([*order, *shares]))
     rates = [shares.get(agent, nothing) for agent in agents]
-    return HeatView(agents=agents, rounds=rounds, rates=rates, critic=_short(critic))
+    return HeatView(agents=agents, rounds=rounds, rates=rates, critic=_shorten(critic))
 
 
-def _heat(run: OpenRun, words: Sequence[StepScores], labels: str, graph: GraphView | None) -> HeatView | None:
-    known = rates(words)
+def _cached_heat(run: OpenRun, words: Sequence[StepScores], labels: str, graph: GraphView | None) -> HeatView | None:
+    known = compute_rates(words)
     rounds = range(1 + max((round for _, round in known), default=-1))
     shares = {agent: [known.get((agent, round)) for round in rounds] for agent, _ in known}
-    return heat(shares, graph.agents if graph else (), run.beside.critic(labels))
+    return build_heat(shares, graph.agents if graph else (), run.beside.critic(labels))
 
 
-def rates(words: Iterable[StepScores]) -> dict[tuple[str, int], float]:
+def compute_rates(words: Iterable[StepScores]) -> dict[tuple[str, int], float]:
     """Share of rewarded among judged cells, per agent and round; cells that were never judged are left out."""
     alike: defaultdict[Cells, list[array[float]]] = defaultdict(list)
     for said in words:
@@ -215,15 +219,15 @@ def _add_up(*counts: Mapping[str, int]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for some in counts:
         for name, count in some.items():
-            total[short(name)] += count
+            total[shorten(name)] += count
     return dict(total)
 
 
-def _pairs(
+def _build_pairs(
     run: OpenRun, number: int, episodes: Container[str], *, alone: bool
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Return pairs by source and, where the run is one epoch, by cause what no pair was made of."""
-    last = run.beside.last_pairs()
+    last = run.beside.read_last_pairs()
     if last is None:
         return {}, {}
     if alone:
@@ -231,17 +235,17 @@ def _pairs(
             head = store.read_head(run.reader.directory, last.name)
             return count_pairs(head), count_unpaired(head)
     found = last.sources(episodes.__contains__)
-    return {short(source): count for source, count in found.items()}, {}
+    return {shorten(source): count for source, count in found.items()}, {}
 
 
-def _graph(reader: RunReader, number: int) -> GraphView | None:
+def _read_graph(reader: RunReader, number: int) -> GraphView | None:
     """As it was at the first step of the epoch."""
     first = reader.query(_FIRST, number)
     if not first:
         return None
     matrix = reader.step(*first[0]).matrix
-    return graph_view(matrix.agents, matrix.edges)
+    return build_graph_view(matrix.agents, matrix.edges)
 
 
-def _short(text: str | None) -> str | None:
-    return None if text is None else short(text)
+def _shorten(text: str | None) -> str | None:
+    return None if text is None else shorten(text)

@@ -45,12 +45,12 @@ its process was killed. Nothing else in the folder is ours."""
 _DAY_S = 24 * 60 * 60
 
 
-def spare_folder() -> Path:
+def get_index_cache() -> Path:
     """Where this user's indices of runs are kept that lack one of their own."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collab" / "view"
 
 
-def spare_of(directory: Path, folder: Path) -> Path:
+def locate_cached_index(directory: Path, folder: Path) -> Path:
     """The file for the index of a run; it may not be there."""
     return folder / f"{hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()}.sqlite"
 
@@ -61,7 +61,7 @@ def use(spare: Path) -> None:
         os.utime(spare)
 
 
-def tidy(folder: Path) -> None:
+def clean_index_cache(folder: Path) -> None:
     """Delete what nobody used for `UNUSED_DAYS`; what cannot be deleted stays."""
     oldest = time.time() - UNUSED_DAYS * _DAY_S
     with contextlib.suppress(OSError):
@@ -77,10 +77,10 @@ _MOST = 600_000
 """Rows of indices in memory, about 100 bytes each, beyond which the run that was asked for longest ago is closed."""
 
 
-def disk_state(directory: Path) -> str:
+def stat_run(directory: Path) -> str:
     """Says in few bytes what is on the disk and who writes it: equal texts, nothing has changed; reads no run."""
-    parts = [f"{one}={_stamp(one)}" for one in _growing(directory)]
-    owner = None if common.trouble(directory, directory / run_dir.LOCK) else run_dir.owner(directory)
+    parts = [f"{one}={_stat_file(one)}" for one in _list_growing_files(directory)]
+    owner = None if common.explain_unreadable(directory, directory / run_dir.LOCK) else run_dir.owner(directory)
     return hashlib.sha256("\n".join([*parts, str(owner)]).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -94,8 +94,8 @@ class OpenRun:
     def __init__(self, directory: Path, spare: Path) -> None:
         self._folders = common.stamp_folders(directory)
         common.check(directory)
-        self._head = _stamp(directory / manifest.FILE)
-        self.reader = _sound(RunReader(directory, spare=spare), spare)
+        self._head = _stat_file(directory / manifest.FILE)
+        self.reader = _open_sound_reader(RunReader(directory, spare=spare), spare)
         use(spare)
         self.users = 0
         """Requests that hold it now."""
@@ -119,7 +119,7 @@ class OpenRun:
         if folders != self._folders:  # else nothing was exchanged since it was checked
             common.check(self.reader.directory)
             self._folders = folders
-        if self._head != _stamp(self.reader.directory / manifest.FILE):
+        if self._head != _stat_file(self.reader.directory / manifest.FILE):
             return False
         known = self.reader.query("SELECT name, consumed FROM segments")
         return all(log.size(self.reader.directory, name) >= consumed for name, consumed in known)
@@ -133,7 +133,7 @@ class OpenRun:
         (rows,) = self.reader.query("SELECT (SELECT count(*) FROM steps) + (SELECT count(*) FROM cells)")[0]
         self.weight = int(rows)
 
-    def kept(self, name: str, compute: Callable[[], _T]) -> _T:
+    def get_cached(self, name: str, compute: Callable[[], _T]) -> _T:
         """What was computed under this name from the run as it is now, or is computed now."""
         with self._mutex:
             state = (id(self.reader.index), self._beside.version, *self.reader.query("SELECT * FROM segments"))
@@ -152,20 +152,20 @@ class ReaderPool:
     """
 
     def __init__(self, spares: Path) -> None:
-        tidy(spares)
+        clean_index_cache(spares)
         self._spares = spares
         self._mutex = threading.RLock()
         self._locks: dict[Path, threading.Lock] = {}
         self._held: OrderedDict[Path, OpenRun] = OrderedDict()
 
     @contextlib.contextmanager
-    def opened(self, directory: Path) -> Iterator[OpenRun]:
+    def open_run(self, directory: Path) -> Iterator[OpenRun]:
         """A run as it is now, open at least to the end of the block.
 
         Raises:
             RunFormatError: it cannot be read.
         """
-        one = self._taken(directory)
+        one = self._take(directory)
         try:
             try:
                 one.refresh()
@@ -173,7 +173,7 @@ class ReaderPool:
                 raise RunFormatError(f"{directory}: cannot be read: {error.strerror or error}") from None
             yield one
         finally:
-            self._given_back(one)
+            self._give_back(one)
 
     def close(self) -> None:
         """Close what nobody uses."""
@@ -181,13 +181,13 @@ class ReaderPool:
             for path in list(self._held):
                 self._drop(path)
 
-    def _taken(self, directory: Path) -> OpenRun:
+    def _take(self, directory: Path) -> OpenRun:
         with self._mutex:
             alone = self._locks.setdefault(directory, threading.Lock())
         with alone:
-            one = self._fitting(directory)
+            one = self._find_fitting(directory)
             if one is None:
-                one = OpenRun(directory, spare_of(directory, self._spares))
+                one = OpenRun(directory, locate_cached_index(directory, self._spares))
                 with self._mutex:
                     one.users += 1
                     self._held[directory] = one
@@ -197,7 +197,7 @@ class ReaderPool:
                 self._make_room()
             return one
 
-    def _fitting(self, directory: Path) -> OpenRun | None:
+    def _find_fitting(self, directory: Path) -> OpenRun | None:
         """The one that is held, with one user more; None where none is, or it is of another run by now."""
         with self._mutex:
             one = self._held.get(directory)
@@ -211,10 +211,10 @@ class ReaderPool:
             if not fits:
                 with self._mutex:
                     self._drop(directory)
-                self._given_back(one)
+                self._give_back(one)
         return one if fits else None
 
-    def _given_back(self, one: OpenRun) -> None:
+    def _give_back(self, one: OpenRun) -> None:
         with self._mutex:
             one.users -= 1
             if one.dropped and not one.users:
@@ -237,7 +237,7 @@ class ReaderPool:
             one.reader.close()
 
 
-def _sound(reader: RunReader, spare: Path) -> RunReader:
+def _open_sound_reader(reader: RunReader, spare: Path) -> RunReader:
     """The reader; with an index made from the log where a value in the one that it found is spoilt."""
     try:
         reader.episodes()
@@ -247,7 +247,7 @@ def _sound(reader: RunReader, spare: Path) -> RunReader:
     return reader
 
 
-def _growing(directory: Path) -> Iterator[Path]:
+def _list_growing_files(directory: Path) -> Iterator[Path]:
     """Files that grow, or are made anew under their name, while a run is made, judged and paired."""
     yield directory / manifest.FILE
     yield from (directory / log.FOLDER / name for name in log.segments(directory))
@@ -255,7 +255,7 @@ def _growing(directory: Path) -> Iterator[Path]:
     yield from sorted(directory.glob("pairs/*/pairs.json*"))
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _stat_file(path: Path) -> tuple[int, int]:
     """When it was written and how long it is; equal for equal content, as far as the clock can tell."""
     try:
         stat = path.stat()
@@ -272,15 +272,15 @@ _WINDOW = 1 << 18
 """Bytes at the end of a segment in which its last event is looked for first."""
 
 
-def seconds_of(run: Path) -> float:
+def measure_seconds(run: Path) -> float:
     """How long its processes worked, by the clock: from the first to the last event of each, added up.
 
     Episodes run at the same time, so what they took each is more. No two processes write a run at once.
     """
-    return math.fsum(_span(run / log.FOLDER / name) for name in log.segments(run))
+    return math.fsum(_measure_span(run / log.FOLDER / name) for name in log.segments(run))
 
 
-def paid(reader: RunReader) -> Sums:
+def sum_paid(reader: RunReader) -> Sums:
     """What its agents' calls took, those of steps that never ended and of replaced attempts included.
 
     That is what its processes told at their end. Of one that told nothing, because it was killed or is at work, it is
@@ -297,7 +297,7 @@ def paid(reader: RunReader) -> Sums:
     )
 
 
-def parts_of(run: OpenRun, epoch: int, played: tuple[float, float], *, alone: bool) -> Iterator[SpendingView]:
+def list_spending(run: OpenRun, epoch: int, played: tuple[float, float], *, alone: bool) -> Iterator[SpendingView]:
     """By part: deliberation, environment, critic, adversary, and what became no recorded step.
 
     Args:
@@ -306,31 +306,31 @@ def parts_of(run: OpenRun, epoch: int, played: tuple[float, float], *, alone: bo
             an epoch among others.
     """
     deliberation, environment = played
-    yield spending("deliberation", deliberation, run.reader.query(_OF_EPOCH, epoch)[0])
-    yield spending("environment", environment, NOTHING)
+    yield build_spending("deliberation", deliberation, run.reader.query(_OF_EPOCH, epoch)[0])
+    yield build_spending("environment", environment, NOTHING)
     if alone:
-        yield from unrecorded("not recorded", paid(run.reader), run.reader.query(CALLS)[0])
+        yield from subtract_known("not recorded", sum_paid(run.reader), run.reader.query(CALLS)[0])
     of = {id for (id,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", epoch)}
-    yield from asked(run, of.__contains__, alone=alone)
+    yield from list_asked(run, of.__contains__, alone=alone)
 
 
-def asked(run: OpenRun, wanted: Callable[[str], bool], *, alone: bool) -> Iterator[SpendingView]:
+def list_asked(run: OpenRun, wanted: Callable[[str], bool], *, alone: bool) -> Iterator[SpendingView]:
     """Critics and adversaries, where they are asked for money or tokens."""
-    judging, erring = run.beside.judging(wanted), run.beside.erring() if alone else NOTHING
+    judging, erring = run.beside.sum_critic_spent(wanted), run.beside.sum_adversary_spent() if alone else NOTHING
     if judging[0]:
-        yield spending("critic", None, judging)
+        yield build_spending("critic", None, judging)
     if erring[0]:
-        yield spending("adversary", None, erring)
+        yield build_spending("adversary", None, erring)
 
 
-def unrecorded(part: str, all_: Sums, known: Sums) -> Iterator[SpendingView]:
+def subtract_known(part: str, all_: Sums, known: Sums) -> Iterator[SpendingView]:
     """What is left of all calls beside the known ones; nothing where all are known."""
     if all_[0] > known[0]:
-        prompt, completion, usd = (_rest(all_[at], known[at]) for at in (1, 2, 3))
-        yield spending(part, None, (all_[0] - known[0], prompt, completion, usd))
+        prompt, completion, usd = (_subtract(all_[at], known[at]) for at in (1, 2, 3))
+        yield build_spending(part, None, (all_[0] - known[0], prompt, completion, usd))
 
 
-def spending(part: str, seconds: float | None, sums: Sums) -> SpendingView:
+def build_spending(part: str, seconds: float | None, sums: Sums) -> SpendingView:
     """A part and what it took."""
     calls, prompt, completion, usd = sums
     return SpendingView(
@@ -341,24 +341,24 @@ def spending(part: str, seconds: float | None, sums: Sums) -> SpendingView:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _span(segment: Path) -> float:
+def _measure_span(segment: Path) -> float:
     """Seconds from its first to its last event; 0 where it has none that can be read."""
     try:
         with segment.open("rb") as file:
             first = next((found for line in file if (found := _HEAD.match(line))), None)
-            last = None if first is None else _last(file)
+            last = None if first is None else _read_last_event(file)
             if first is None or last is None:
                 return 0.0
-            return max(0.0, (_time(last) - _time(first)).total_seconds())
+            return max(0.0, (_read_time(last) - _read_time(first)).total_seconds())
     except (OSError, ValueError, TypeError):
         return 0.0
 
 
-def _rest(all_: Any, known: Any) -> Any:
+def _subtract(all_: Any, known: Any) -> Any:
     return None if all_ is None else max(0, all_ - (known or 0))
 
 
-def _last(file: BinaryIO) -> re.Match[bytes] | None:
+def _read_last_event(file: BinaryIO) -> re.Match[bytes] | None:
     size, window = file.seek(0, 2), _WINDOW
     while True:
         file.seek(max(0, size - window))
@@ -369,5 +369,5 @@ def _last(file: BinaryIO) -> re.Match[bytes] | None:
         window *= 8
 
 
-def _time(head: re.Match[bytes]) -> datetime:
+def _read_time(head: re.Match[bytes]) -> datetime:
     return datetime.fromisoformat(head[1].decode("ascii"))

@@ -45,10 +45,10 @@ from collab.store import log
 from collab.store.manifest import FILE as RUN
 from collab.store.reader import RunReader
 from collab.store.run_dir import LOCK, owner
-from collab.view.common import short, trouble, troubles
-from collab.view.labels import added, first_line, told_sum
-from collab.view.metrics import MOST, problems_in_metrics
-from collab.view.readers import OpenRun, paid, seconds_of
+from collab.view.common import explain_unreadable, list_unreadable, shorten
+from collab.view.labels import add_spent, sum_known, take_first_line
+from collab.view.metrics import MOST, find_metrics_problems
+from collab.view.readers import OpenRun, measure_seconds, sum_paid
 from collab.view.schema.runs import ProblemView, RateView, RunRow, RunStatus
 
 _BEGINNING = re.compile(rb'^\{"format_version":"[^"]*","type":"run_(started|resumed)"', re.MULTILINE)
@@ -93,12 +93,12 @@ class RunList:
         for path in paths:
             if not path.is_dir():
                 raise UsageError(f"{path}: no such folder; collab runs list shows the runs there are")
-            if next(_found(path), None) is None:
+            if next(_find_runs(path), None) is None:
                 raise UsageError(f"{path}: no run and no training in it; collab runs list shows the runs there are")
 
     def top(self) -> list[ListedRun]:
         """Runs and trainings as they are now; parts of trainings are not among them."""
-        found = {root.id: root for path in self._paths for root in _found(path)}
+        found = {root.id: root for path in self._paths for root in _find_runs(path)}
         with self._mutex:
             self._known |= found
         return list(found.values())
@@ -107,14 +107,14 @@ class RunList:
         """The runs among the paths themselves."""
         return [root for root in self.top() if root.kind == "run" and root.path in self._paths]
 
-    def newest(self) -> list[ListedRun]:
+    def find_newest(self) -> list[ListedRun]:
         """The run that was begun or ended last, by the time of its folder; none where there are trainings only."""
         there = [root for root in self.top() if root.kind == "run"]
-        return sorted(there, key=_changed)[-1:]
+        return sorted(there, key=_read_changed)[-1:]
 
     def parts(self, training: ListedRun) -> list[ListedRun]:
         """The runs of a training as they are now: by epoch, rollout first, then evaluations by name."""
-        found = list(_parts(training))
+        found = list(_list_parts(training))
         with self._mutex:
             self._known |= {root.id: root for root in found}
         return found
@@ -132,18 +132,18 @@ class RunList:
         return found
 
 
-def _found(folder: Path) -> Iterator[ListedRun]:
+def _find_runs(folder: Path) -> Iterator[ListedRun]:
     """Runs and trainings at or below a folder, sorted by path."""
     for at, folders, files in os.walk(folder):
         path = Path(at)
-        kind = _kind(path, folders, files)
+        kind = _find_kind(path, folders, files)
         if kind is not None:
-            yield ListedRun(id=_id(path, path.resolve().name), path=path, kind=kind)
+            yield ListedRun(id=_make_id(path, path.resolve().name), path=path, kind=kind)
             folders.clear()
         folders[:] = sorted(name for name in folders if name not in _INSIDE and not name.startswith("."))
 
 
-def _kind(path: Path, folders: Sequence[str], files: Sequence[str]) -> Literal["run", "training"] | None:
+def _find_kind(path: Path, folders: Sequence[str], files: Sequence[str]) -> Literal["run", "training"] | None:
     if TRAINING in files:
         return "training"
     return "run" if RUN in files or (log.FOLDER in folders and _was_run(path)) else None
@@ -151,13 +151,16 @@ def _kind(path: Path, folders: Sequence[str], files: Sequence[str]) -> Literal["
 
 def _was_run(path: Path) -> bool:
     """Whether a folder without a head has the log of a run: journals of syntheses lie in such folders, too."""
-    if trouble(path, path / log.FOLDER) is not None:
+    if explain_unreadable(path, path / log.FOLDER) is not None:
         return False
     segments = (path / log.FOLDER / name for name in log.segments(path))
-    return any(trouble(path, segment) is None and _BEGINNING.search(_first(segment)) for segment in segments)
+    return any(
+        explain_unreadable(path, segment) is None and _BEGINNING.search(_read_first_event(segment))
+        for segment in segments
+    )
 
 
-def _first(segment: Path) -> bytes:
+def _read_first_event(segment: Path) -> bytes:
     try:
         with segment.open("rb") as file:
             return file.read(_LOOK)
@@ -165,37 +168,37 @@ def _first(segment: Path) -> bytes:
         return b""
 
 
-def _changed(root: ListedRun) -> float:
+def _read_changed(root: ListedRun) -> float:
     try:
         return root.path.stat().st_mtime
     except OSError:  # removed meanwhile
         return 0.0
 
 
-def _parts(training: ListedRun) -> Iterator[ListedRun]:
+def _list_parts(training: ListedRun) -> Iterator[ListedRun]:
     epochs = training.path / "epochs"
     numbers = sorted(int(one.name) for one in epochs.iterdir() if one.name.isdecimal()) if epochs.is_dir() else []
     for number in numbers:
         folder: EpochDir = TrainingDir(training.path).epoch(number)
         if _is_part(training, folder.rollout):
-            yield _part(training, folder.rollout, number, "rollout")
+            yield _build_part(training, folder.rollout, number, "rollout")
         for path in sorted(folder.evaluation.iterdir()) if folder.evaluation.is_dir() else ():
             if _is_part(training, path):
-                yield _part(training, path, number, "evaluation")
+                yield _build_part(training, path, number, "evaluation")
 
 
 def _is_part(training: ListedRun, path: Path) -> bool:
     """Whether a run is there, with its head or without, and lies in the training."""
     there = (path / RUN).is_file() or (path / log.FOLDER).is_dir()
-    return there and trouble(training.path, path) is None
+    return there and explain_unreadable(training.path, path) is None
 
 
-def _part(training: ListedRun, path: Path, epoch: int, role: Literal["rollout", "evaluation"]) -> ListedRun:
+def _build_part(training: ListedRun, path: Path, epoch: int, role: Literal["rollout", "evaluation"]) -> ListedRun:
     name = f"{training.path.resolve().name}-{epoch}-{path.name}"
-    return ListedRun(id=_id(path, name), path=path, kind="run", training=training.id, epoch=epoch, role=role)
+    return ListedRun(id=_make_id(path, name), path=path, kind="run", training=training.id, epoch=epoch, role=role)
 
 
-def _id(path: Path, name: str) -> str:
+def _make_id(path: Path, name: str) -> str:
     digest = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:_DIGITS]
     return f"{_UNFIT.sub('-', name)[:_LONGEST]}-{digest}"
 
@@ -204,30 +207,30 @@ _UNREADABLE = (CollabError, LookupError, TypeError, ValueError)
 """What a spoilt configuration of a run or of its training raises."""
 
 
-def learned_from(root: ListedRun, reader: RunReader) -> frozenset[str] | None:
+def select_learned(root: ListedRun, reader: RunReader) -> frozenset[str] | None:
     """The episodes of a rollout that belong to its epoch; None where all do, and while that is not known.
 
     It is not known before the rollout has its steps, and where its plan cannot be read (that is among its problems).
     """
     try:
-        names = counted_names(reader, _steps_of(root))
+        names = counted_names(reader, _read_planned_steps(root))
     except _UNREADABLE:
         return None
     return None if names is None else frozenset(names)
 
 
-def _steps_of(root: ListedRun) -> int | None:
+def _read_planned_steps(root: ListedRun) -> int | None:
     """With how many steps a rollout of a training ends; None for all other runs, and where its training is spoilt."""
     if root.training is None or root.role != "rollout":
         return None
     training = TrainingDir(root.path.parents[2])
-    return None if trouble(training.path, training.file) is not None else steps_wanted(root.path)
+    return None if explain_unreadable(training.path, training.file) is not None else steps_wanted(root.path)
 
 
 def report_in(root: ListedRun, reader: RunReader) -> Report:
     """How a run went, over the episodes that count."""
     try:
-        return report_of_counted(reader, _steps_of(root), so_far=True)
+        return report_of_counted(reader, _read_planned_steps(root), so_far=True)
     except _UNREADABLE:
         return report_of(reader)
 
@@ -238,7 +241,7 @@ CONFIG = 200_000
 NO_RATE = RateView(successes=0, episodes=0, value=None, low=None, high=None)
 
 
-def rate(counted: Counted) -> RateView:
+def build_rate(counted: Counted) -> RateView:
     """A rate as it is answered."""
     if not counted.episodes:
         return NO_RATE
@@ -246,7 +249,7 @@ def rate(counted: Counted) -> RateView:
     return RateView(successes=counted.successes, episodes=counted.episodes, value=counted.value, low=low, high=high)
 
 
-def rate_of(success: Success | None) -> RateView | None:
+def build_recorded_rate(success: Success | None) -> RateView | None:
     """A recorded rate as it is answered."""
     if success is None:
         return None
@@ -260,7 +263,7 @@ def run_row(root: ListedRun, run: OpenRun) -> RunRow:
     """A run in one line."""
     reader, beside = run.reader, run.beside
     manifest, report = reader.manifest, report_in(root, reader)
-    took = added([paid(reader), beside.judging(), beside.erring()])
+    took = add_spent([sum_paid(reader), beside.sum_critic_spent(), beside.sum_adversary_spent()])
     calls, prompt_tokens, completion_tokens, cost_usd = took
     (updated, over) = reader.query("SELECT max(updated), total(state != 'unfinished') FROM episodes")[0]
     return RunRow(
@@ -268,40 +271,40 @@ def run_row(root: ListedRun, run: OpenRun) -> RunRow:
         path=str(root.path),
         kind="run",
         unreadable=None,
-        command=short(manifest.command),
+        command=shorten(manifest.command),
         algorithm="",
-        environment=short(manifest.environment),
-        graph=short(manifest.graph),
-        agents=short(manifest.agents),
+        environment=shorten(manifest.environment),
+        graph=shorten(manifest.graph),
+        agents=shorten(manifest.agents),
         seed=str(manifest.seeds),
-        created=short(manifest.created),
+        created=shorten(manifest.created),
         updated=updated,
         status=reader.status,
         privileged=report.privileged,
         planned=manifest.planned,
         done=int(over),
         broken=report.broken,
-        success=rate(report.planned),
+        success=build_rate(report.planned),
         replies=report.replies.total,
         without_action=report.replies.without_action,
-        sampling=short(describe_sampling(report.sampling)) if report.sampling else "",
+        sampling=shorten(describe_sampling(report.sampling)) if report.sampling else "",
         steps=reader.query("SELECT count(*) FROM steps")[0][0],
         calls=calls,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         cost_usd=cost_usd,
-        seconds=seconds_of(reader.directory),
+        seconds=measure_seconds(reader.directory),
         problems=len(reader.problems) + len(beside.problems()),
     )
 
 
-def _seeds(run: Mapping[str, Any]) -> str:
+def _read_seeds(run: Mapping[str, Any]) -> str:
     """Of a configuration that may be damaged."""
     seed, beside = run.get("seed", ""), run.get("sampling_seed")
     return str(Seeds(seed, beside)) if isinstance(seed, int) and isinstance(beside, int) else str(seed)
 
 
-def unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
+def build_unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
     """A run or training of which nothing can be read."""
     return RunRow(
         id=root.id,
@@ -335,7 +338,7 @@ def unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
     )
 
 
-def training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]]) -> RunRow:
+def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]]) -> RunRow:
     """A training in one line.
 
     Args:
@@ -344,63 +347,63 @@ def training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]]) -> 
     rows = [row for _, row in parts if row.unreadable is None]
     rollouts = [row for part, row in parts if part.role == "rollout" and row.unreadable is None]
     measured = [row for part, row in parts if part.role == "evaluation" and row.unreadable is None]
-    head, records = head_of(root.path)[0], records_of(root.path)[0]
-    config = _mapping(head.get("config"))
-    run, method = (_mapping(config.get(part)) for part in ("run", "method"))
-    empty = unreadable_row(root, CollabError())
+    head, records = read_training_head(root.path)[0], read_epoch_records(root.path)[0]
+    config = _as_mapping(head.get("config"))
+    run, method = (_as_mapping(config.get(part)) for part in ("run", "method"))
+    empty = build_unreadable_row(root, CollabError())
     first = rows[0] if rows else empty
     return replace(
         empty,
         unreadable=None,
         command="train",
-        algorithm=short(_named(config, "algorithm")),
-        environment=first.environment or short(_named(run, "environment_name")),
-        graph=first.graph or short(_named(run, "graph_name")),
+        algorithm=shorten(_read_name(config, "algorithm")),
+        environment=first.environment or shorten(_read_name(run, "environment_name")),
+        graph=first.graph or shorten(_read_name(run, "graph_name")),
         agents=first.agents,
-        seed=short(_seeds(run)),
-        created=short(str(head.get("created", ""))),
+        seed=shorten(_read_seeds(run)),
+        created=shorten(str(head.get("created", ""))),
         updated=max((one.updated for one in rows if one.updated), default=None),
-        status=_status(root.path, head, rows),
+        status=_read_status(root.path, head, rows),
         privileged=any(one.privileged for one in rows),
         planned=epochs if isinstance(epochs := method.get("epochs"), int) else None,
         done=max((one.epoch for one in records), default=0),
         broken=sum(one.broken for one in rows),
-        success=_success(records, rollouts),
+        success=_build_success(records, rollouts),
         replies=sum(one.replies for one in rows),
         without_action=sum(one.without_action for one in rows),
         sampling=next((row.sampling for row in (*measured, *rollouts)), ""),
         steps=sum(one.steps for one in rows),
         calls=sum(one.calls for one in rows),
-        prompt_tokens=told_sum(one.prompt_tokens for one in rows),
-        completion_tokens=told_sum(one.completion_tokens for one in rows),
-        cost_usd=told_sum(one.cost_usd for one in rows),
-        seconds=_seconds(records, parts),
-        problems=len(problems_beside(root)) + sum(row.problems for _, row in parts),
+        prompt_tokens=sum_known(one.prompt_tokens for one in rows),
+        completion_tokens=sum_known(one.completion_tokens for one in rows),
+        cost_usd=sum_known(one.cost_usd for one in rows),
+        seconds=_sum_seconds(records, parts),
+        problems=len(list_training_problems(root)) + sum(row.problems for _, row in parts),
     )
 
 
-def head_of(training: Path) -> tuple[dict[str, Any], list[ProblemView]]:
+def read_training_head(training: Path) -> tuple[dict[str, Any], list[ProblemView]]:
     """`training.json`; empty, with the reason, where it cannot be read."""
     file = TrainingDir(training).file
-    why = trouble(training, file)
+    why = explain_unreadable(training, file)
     try:
         return ({}, [ProblemView(file=file.name, line=None, reason=why)]) if why else (TrainingDir(training).read(), [])
     except RunFormatError as error:
         return {}, [ProblemView(file=file.name, line=None, reason=str(error))]
 
 
-def records_of(training: Path) -> tuple[list[EpochRecord], list[ProblemView]]:
+def read_epoch_records(training: Path) -> tuple[list[EpochRecord], list[ProblemView]]:
     """Records of all epochs that are over, by epoch, and those that cannot be read."""
     records: list[EpochRecord] = []
     problems: list[ProblemView] = []
     for path in sorted((training / "epochs").glob("*/epoch.json")):
-        if trouble(training, path) is not None:
+        if explain_unreadable(training, path) is not None:
             continue
         try:
             record = read_record(path)
             if not _is_told(record.model_dump()) or str(record.epoch) != path.parent.name:
                 raise RunFormatError(f"{path}: cannot be read: a number in it is none that an epoch can have")
-            if rewards_cells(record):
+            if has_cell_rewards(record):
                 metrics_of(record)
             records.append(record)
         except CollabError as error:
@@ -408,7 +411,7 @@ def records_of(training: Path) -> tuple[list[EpochRecord], list[ProblemView]]:
     return sorted(records, key=lambda one: one.epoch), problems
 
 
-def rewards_cells(record: EpochRecord) -> bool:
+def has_cell_rewards(record: EpochRecord) -> bool:
     """Whether the algorithm of a record tells rewards and pairs as credit re-assignment does."""
     from collab.algorithms.collabuiagents.algorithm import CollabUIAgents  # which loads what trains
 
@@ -418,18 +421,18 @@ def rewards_cells(record: EpochRecord) -> bool:
         return False
 
 
-def links_of(training: Path) -> list[ProblemView]:
+def list_outside_links(training: Path) -> list[ProblemView]:
     """What of a training is not read, for it lies elsewhere."""
-    found = [(path.relative_to(training), why) for path, why in troubles(training)]
+    found = [(path.relative_to(training), why) for path, why in list_unreadable(training)]
     return [ProblemView(file=path.as_posix(), line=None, reason=why) for path, why in found if path.name != FILE]
 
 
-def problems_beside(training: ListedRun) -> list[ProblemView]:
+def list_training_problems(training: ListedRun) -> list[ProblemView]:
     """All that cannot be read of a training, beside what is in its runs."""
     path = training.path
-    head, told = head_of(path)
+    head, told = read_training_head(path)
     plan = told or _plan_of(head)
-    return [*plan, *records_of(path)[1], *links_of(path), *problems_in_metrics(path)]
+    return [*plan, *read_epoch_records(path)[1], *list_outside_links(path), *find_metrics_problems(path)]
 
 
 def _plan_of(head: Mapping[str, Any]) -> list[ProblemView]:
@@ -437,7 +440,7 @@ def _plan_of(head: Mapping[str, Any]) -> list[ProblemView]:
     try:
         load_config(head["config"], FILE)
     except (CollabError, LookupError, TypeError, ValueError) as error:
-        reason = f"{first_line(error)}; its rollouts are told by all that was played in them"
+        reason = f"{take_first_line(error)}; its rollouts are told by all that was played in them"
         return [ProblemView(file=FILE, line=None, reason=reason)]
     return []
 
@@ -451,14 +454,14 @@ def _is_told(value: Any) -> bool:
     return not isinstance(value, int) or abs(value) < MOST
 
 
-def config_text(root: ListedRun, reader: RunReader | None) -> str:
+def format_config(root: ListedRun, reader: RunReader | None) -> str:
     """The configuration of a run or, without a reader, of a training: whole unless it is very long."""
-    content: Any = reader.manifest.config if reader else head_of(root.path)[0].get("config")
+    content: Any = reader.manifest.config if reader else read_training_head(root.path)[0].get("config")
     told = json.dumps(content, indent=2, ensure_ascii=False, default=str)
     return told if len(told) <= CONFIG else f"{told[:CONFIG]}…"
 
 
-def _seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[ListedRun, RunRow]]) -> float:
+def _sum_seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[ListedRun, RunRow]]) -> float:
     """As its records tell; of runs about which they tell nothing, what their events tell."""
     told = {
         (one.epoch, part): spent.seconds
@@ -470,23 +473,23 @@ def _seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[ListedRun, Ru
     return math.fsum([*told.values(), *others])
 
 
-def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> RunStatus:
-    if trouble(path, path / LOCK) is None and owner(path) is not None:
+def _read_status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> RunStatus:
+    if explain_unreadable(path, path / LOCK) is None and owner(path) is not None:
         return "running"
     if head.get("summary"):
         return "finished"
     return "dead" if parts and parts[-1].status == "dead" else "stopped"
 
 
-def _success(records: Sequence[EpochRecord], rollouts: Sequence[RunRow]) -> RateView:
+def _build_success(records: Sequence[EpochRecord], rollouts: Sequence[RunRow]) -> RateView:
     best = best_of(records)
-    found = next((rate_of(one.success) for one in records if one.epoch == best), None)
+    found = next((build_recorded_rate(one.success) for one in records if one.epoch == best), None)
     return found or (rollouts[-1].success if rollouts else NO_RATE)
 
 
-def _named(config: Mapping[str, Any], name: str) -> str:
+def _read_name(config: Mapping[str, Any], name: str) -> str:
     return str(config.get(name) or "")
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}

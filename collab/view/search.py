@@ -14,7 +14,7 @@ from typing import Any, Literal
 from collab.rewards.base import CriticCall, Judgement, input_digest
 from collab.types import CellRef, CellReward, Step
 from collab.view import common
-from collab.view.common import short
+from collab.view.common import shorten
 from collab.view.labels import StepId, StepScores
 from collab.view.readers import OpenRun
 from collab.view.runs import ListedRun
@@ -68,15 +68,15 @@ class StepWorth:
         return self.score is not None and self.score <= HALF < self.best_score
 
 
-def worths(run: OpenRun, labels: str, episode: str | None = None) -> list[StepWorth]:
+def list_step_worths(run: OpenRun, labels: str, episode: str | None = None) -> list[StepWorth]:
     """Of every step with a score, in the order of the episodes; of one episode or of all."""
-    said = run.beside.said(labels, episode)  # reads what is new, so that what is kept is known to be old
+    said = run.beside.read_scores(labels, episode)  # reads what is new, so that what is kept is known to be old
     if episode is not None:
-        return list(_worths(run, said, "AND trajectory = ?", episode))
-    return run.kept(f"worths {labels}", lambda: list(_worths(run, said, "")))
+        return list(_build_worths(run, said, "AND trajectory = ?", episode))
+    return run.get_cached(f"worths {labels}", lambda: list(_build_worths(run, said, "")))
 
 
-def worth(episode: str, step: int, cells: Sequence[tuple[str, int, bool, float]]) -> StepWorth | None:
+def get_step_worth(episode: str, step: int, cells: Sequence[tuple[str, int, bool, float]]) -> StepWorth | None:
     """Of one step; None without a score.
 
     Args:
@@ -90,7 +90,7 @@ def worth(episode: str, step: int, cells: Sequence[tuple[str, int, bool, float]]
     return StepWorth(episode=episode, step=step, score=mean, best=(agent, round), best_score=best)
 
 
-def finds(
+def find_steps(
     root: ListedRun,
     run: OpenRun,
     rows: Sequence[EpisodeRow],
@@ -103,53 +103,53 @@ def finds(
         rows: of all episodes of the run.
         labels: whose scores; None finds nothing.
     """
-    judged = [] if labels is None else worths(run, labels)
+    judged = [] if labels is None else list_step_worths(run, labels)
     scored = [one for one in judged if one.score is not None]
     by_episode = {episode: list(steps) for episode, steps in groupby(scored, key=lambda one: one.episode)}
     if kind == "overruled":
-        found = [_find(root, one, one.best, _overruled(one)) for one in scored if one.overruled]
+        found = [_find(root, one, one.best, _format_overruled(one)) for one in scored if one.overruled]
     else:
-        pick = _first_wrong if kind == "first-wrong" else _disagreement
+        pick = _find_first_wrong if kind == "first-wrong" else _find_disagreement
         picked = (pick(row, by_episode.get(row.id, [])) for row in rows)
         found = [_find(root, one, None, note) for one, note in filter(None, picked)]
     return FoundStepsView(kind=kind, labels=labels, judged=len(scored), rows=found)
 
 
-def hits(root: ListedRun, run: OpenRun, words: str, most: int) -> list[HitView]:
+def search_words(root: ListedRun, run: OpenRun, words: str, most: int) -> list[HitView]:
     """Where words stand in what the index knows; at most so many."""
     if not words.strip():
         return []
     like = words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     rows = run.reader.query(_SEARCH.replace(":like", "?1").replace(":most", "?2"), f"%{like}%", most)
-    found = [_hit(root, *row) for row in rows]
+    found = [_build_hit(root, *row) for row in rows]
     return [*found, *_pair_hits(root, run, words)][:most]
 
 
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _worths(run: OpenRun, said: Mapping[StepId, StepScores], where: str, *values: object) -> Iterator[StepWorth]:
+def _build_worths(run: OpenRun, said: Mapping[StepId, StepScores], where: str, *values: object) -> Iterator[StepWorth]:
     rows = run.reader.query(_WINNERS.format(where=where), *values)
     for (episode, step), group in groupby(rows, key=lambda row: row[:2]):
         words = said.get((episode, step))
         if words is not None:
             winners = {row[2:] for row in group}
             cells = [(agent, round, (agent, round) in winners, score) for agent, round, score in words.scored()]
-            found = worth(episode, step, cells)
+            found = get_step_worth(episode, step, cells)
             if found is not None:
                 yield found
 
 
-def _first_wrong(row: EpisodeRow, steps: Sequence[StepWorth]) -> tuple[StepWorth, str] | None:
+def _find_first_wrong(row: EpisodeRow, steps: Sequence[StepWorth]) -> tuple[StepWorth, str] | None:
     if row.success is not False:
         return None
-    return next(((one, f"scored {one.score:.2f}, not rewarded") for one in _unrewarded(steps)), None)
+    return next(((one, f"scored {one.score:.2f}, not rewarded") for one in _iterate_unrewarded(steps)), None)
 
 
-def _disagreement(row: EpisodeRow, steps: Sequence[StepWorth]) -> tuple[StepWorth, str] | None:
+def _find_disagreement(row: EpisodeRow, steps: Sequence[StepWorth]) -> tuple[StepWorth, str] | None:
     if row.success is None or not steps:
         return None
-    wrong = list(_unrewarded(steps))
+    wrong = list(_iterate_unrewarded(steps))
     if row.success and 2 * len(wrong) >= len(steps):
         return wrong[0], f"solved, but {len(wrong)} of {len(steps)} judged steps are not rewarded"
     if not row.success and not wrong:
@@ -157,21 +157,23 @@ def _disagreement(row: EpisodeRow, steps: Sequence[StepWorth]) -> tuple[StepWort
     return None
 
 
-def _unrewarded(steps: Iterable[StepWorth]) -> Iterator[StepWorth]:
+def _iterate_unrewarded(steps: Iterable[StepWorth]) -> Iterator[StepWorth]:
     return (one for one in steps if one.score is not None and one.score <= HALF)
 
 
-def _overruled(one: StepWorth) -> str:
+def _format_overruled(one: StepWorth) -> str:
     agent, round = one.best
-    return f"{short(agent)}, round {round + 1}, scored {one.best_score:.2f}; what was executed {one.score:.2f}"
+    return f"{shorten(agent)}, round {round + 1}, scored {one.best_score:.2f}; what was executed {one.score:.2f}"
 
 
 def _find(root: ListedRun, one: StepWorth, cell: tuple[str, int] | None, note: str) -> FoundStepView:
-    agent, round = (short(cell[0]), cell[1]) if cell else (None, None)
+    agent, round = (shorten(cell[0]), cell[1]) if cell else (None, None)
     return FoundStepView(run=root.id, episode=one.episode, step=one.step, agent=agent, round=round, note=note)
 
 
-def _hit(root: ListedRun, episode: str, step: int | None, agent: str | None, round: int | None, *found: Any) -> HitView:
+def _build_hit(
+    root: ListedRun, episode: str, step: int | None, agent: str | None, round: int | None, *found: Any
+) -> HitView:
     where, text = found
     return HitView(run=root.id, episode=episode, step=step, agent=agent, round=round, where=where, text=text)
 
@@ -179,8 +181,8 @@ def _hit(root: ListedRun, episode: str, step: int | None, agent: str | None, rou
 def _pair_hits(root: ListedRun, run: OpenRun, words: str) -> list[HitView]:
     if len(words) < _LETTERS:
         return []
-    found = run.beside.pairs_beginning(words.casefold())[:_PAIRS]
-    return [_hit(root, episode, step, None, None, "pair", id) for id, (episode, step) in found]
+    found = run.beside.find_pairs(words.casefold())[:_PAIRS]
+    return [_build_hit(root, episode, step, None, None, "pair", id) for id, (episode, step) in found]
 
 
 UNASKED = "this labelling has not come to it"
@@ -217,11 +219,11 @@ class Judged:
 NOBODY = Judged(judgement=None, unjudged=None)
 
 
-def judged(run: OpenRun, labels: str | None, episode: str, goal: str, step: Step) -> Judged:
+def read_judged(run: OpenRun, labels: str | None, episode: str, goal: str, step: Step) -> Judged:
     """What a labelling says about a step; of None, nothing."""
     if labels is None:
         return NOBODY
-    verdict = run.beside.verdict(labels, episode, step.index)
+    verdict = run.beside.read_verdict(labels, episode, step.index)
     if verdict is None:
         return Judged(judgement=None, unjudged=UNASKED)
     if verdict.judgement is None:
@@ -231,20 +233,22 @@ def judged(run: OpenRun, labels: str | None, episode: str, goal: str, step: Step
     return Judged(judgement=verdict.judgement, unjudged=None)
 
 
-def rewarded(score: float | None) -> bool | None:
+def is_rewarded(score: float | None) -> bool | None:
     """Whether a score earns a reward; None without one."""
     return None if score is None else score > HALF
 
 
-def critics(run: OpenRun, labellings: Sequence[str], episode: str, goal: str, step: Step) -> CriticsView:
+def build_critics(run: OpenRun, labellings: Sequence[str], episode: str, goal: str, step: Step) -> CriticsView:
     """Every labelling on one step."""
-    found = {name: judged(run, name, episode, goal, step) for name in labellings}
+    found = {name: read_judged(run, name, episode, goal, step) for name in labellings}
     cells = [cell.cell for cell in step.matrix]
     return CriticsView(
         step=step.index,
-        critics=[_critic(name, one, cells) for name, one in found.items()],
+        critics=[_build_critic(name, one, cells) for name, one in found.items()],
         disputed=[
-            common.key(cell) for cell in cells if {True, False} <= {rewarded(one.score(cell)) for one in found.values()}
+            common.build_cell_key(cell)
+            for cell in cells
+            if {True, False} <= {is_rewarded(one.score(cell)) for one in found.values()}
         ],
     )
 
@@ -252,11 +256,11 @@ def critics(run: OpenRun, labellings: Sequence[str], episode: str, goal: str, st
 def call_view(call: CriticCall) -> CallView:
     """A model call of a critic, whole."""
     return CallView(
-        model=common.short(call.model),
+        model=common.shorten(call.model),
         seed=str(call.seed),
         reply=call.reply,
-        shown={common.short(agent): common.short(name) for agent, name in call.shown.items()},
-        cells=[common.key(cell) for cell in call.cells],
+        shown={common.shorten(agent): common.shorten(name) for agent, name in call.shown.items()},
+        cells=[common.build_cell_key(cell) for cell in call.cells],
         prompt_tokens=call.prompt_tokens,
         completion_tokens=call.completion_tokens,
         cost_usd=call.cost_usd,
@@ -264,20 +268,20 @@ def call_view(call: CriticCall) -> CallView:
     )
 
 
-def _critic(name: str, one: Judged, cells: Sequence[CellRef]) -> CriticView:
+def _build_critic(name: str, one: Judged, cells: Sequence[CellRef]) -> CriticView:
     words = [word for word in map(one.word, cells) if word is not None]
     return CriticView(
         labels=name,
-        critic=None if one.critic is None else common.short(one.critic),
-        unjudged=None if one.unjudged is None else common.short(one.unjudged),
+        critic=None if one.critic is None else common.shorten(one.critic),
+        unjudged=None if one.unjudged is None else common.shorten(one.unjudged),
         scores=[
             ScoreView(
-                agent=common.short(word.cell.agent),
+                agent=common.shorten(word.cell.agent),
                 round=word.cell.round,
                 score=word.score,
-                rewarded=rewarded(word.score),
-                because=common.text(word.reason),
-                missing=None if word.missing is None else common.short(word.missing),
+                rewarded=is_rewarded(word.score),
+                because=common.to_text(word.reason),
+                missing=None if word.missing is None else common.shorten(word.missing),
             )
             for word in words
         ],

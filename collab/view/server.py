@@ -35,9 +35,9 @@ from collab.errors import (
     outside_place,
 )
 from collab.view.auth import Gate, Guard, refused
-from collab.view.common import encoded
+from collab.view.common import to_json
 from collab.view.inspector import Inspector
-from collab.view.labels import first_line
+from collab.view.labels import take_first_line
 from collab.view.schema.episodes import EpisodeFilter
 from collab.view.schema.runs import GrowthView
 from collab.view.training import UNREADABLE
@@ -48,7 +48,7 @@ _PATIENCE_S = 2
 """For answers under way when the server is asked to stop."""
 
 
-def listening(host: str, port: int | None) -> socket.socket:
+def open_listening_socket(host: str, port: int | None) -> socket.socket:
     """A socket that listens.
 
     Args:
@@ -60,7 +60,7 @@ def listening(host: str, port: int | None) -> socket.socket:
     wanted = [PORT, 0] if port is None else [port]
     for number in wanted:
         try:
-            return _bound(host, number)
+            return _bind_socket(host, number)
         except OSError as error:
             why = error
     raise UsageError(
@@ -78,7 +78,7 @@ def serve(inspector: Inspector, gate: Gate, listener: socket.socket, ready: Call
     import uvicorn
 
     config = uvicorn.Config(
-        application(inspector, gate, stopped=lambda: server.should_exit),
+        build_application(inspector, gate, stopped=lambda: server.should_exit),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -105,7 +105,7 @@ def serve(inspector: Inspector, gate: Gate, listener: socket.socket, ready: Call
         asyncio.run(go())
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind_socket(host: str, port: int) -> socket.socket:
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     try:
@@ -128,7 +128,7 @@ _ALIVE_S = 15.0
 """Between two signs of life, for whoever stands between server and page."""
 
 
-async def growth(
+async def stream_growth(
     inspector: Inspector,
     ids: Sequence[str],
     *,
@@ -150,9 +150,9 @@ async def growth(
         if not ids and time.monotonic() >= walk:
             listed = await asyncio.to_thread(inspector.ids)
             walk = time.monotonic() + walk_s
-        for event in await asyncio.to_thread(_news, inspector, listed, told):
+        for event in await asyncio.to_thread(_find_news, inspector, listed, told):
             alive = time.monotonic()
-            yield b"event: run\ndata: " + encoded(event) + b"\n\n"
+            yield b"event: run\ndata: " + to_json(event) + b"\n\n"
         if time.monotonic() - alive > _ALIVE_S:
             alive = time.monotonic()
             yield b": still here\n\n"
@@ -161,14 +161,14 @@ async def growth(
             await asyncio.sleep(min(_BREATH_S, pause_s))
 
 
-def _news(inspector: Inspector, ids: Sequence[str], told: dict[str, str]) -> list[GrowthView]:
+def _find_news(inspector: Inspector, ids: Sequence[str], told: dict[str, str]) -> list[GrowthView]:
     """Where runs stand that have changed since they were told of; one that is gone says nothing."""
     found: list[GrowthView] = []
     for id in ids:
         try:
             state = inspector.state(id)
             if told.get(id) != state:
-                found.append(inspector.growth(id))
+                found.append(inspector.get_growth(id))
                 told[id] = state
         except UNREADABLE:
             continue
@@ -211,7 +211,7 @@ _STATUS = ((UnknownName, 404), (RunFormatError, 410), (UsageError, 400), (RunErr
 _FILTER: TypeAdapter[EpisodeFilter] = TypeAdapter(EpisodeFilter)
 
 
-def application(
+def build_application(
     inspector: Inspector, gate: Gate, *, stopped: Callable[[], bool] = lambda: False, pause_s: float = PAUSE_S
 ) -> ASGIApp:
     """The whole server, guarded.
@@ -227,7 +227,7 @@ def application(
     _add_pages(app)
 
     async def live(request: Request) -> Response:
-        events = growth(inspector, request.query_params.getlist("run"), stopped=stopped, pause_s=pause_s)
+        events = stream_growth(inspector, request.query_params.getlist("run"), stopped=stopped, pause_s=pause_s)
         return StreamingResponse(events, media_type="text/event-stream")
 
     app.add_api_route("/api/live", live, response_model=None)
@@ -237,10 +237,10 @@ def application(
 def _add_answers(app: FastAPI, inspector: Inspector) -> None:
     def episodes(id: str, request: Request) -> Response:
         given = {name: value for name, value in request.query_params.items() if value != ""}
-        return _answered(inspector.episodes(id, _FILTER.validate_python(given)))
+        return _to_response(inspector.episodes(id, _FILTER.validate_python(given)))
 
     def add(address: str, ask: Callable[..., Any]) -> None:
-        app.add_api_route(address, _asking(ask), response_model=None)
+        app.add_api_route(address, _answer_json(ask), response_model=None)
 
     add("/api/runs", inspector.runs)
     add("/api/compare", inspector.compare)
@@ -255,7 +255,7 @@ def _add_pictures(app: FastAPI, inspector: Inspector) -> None:
         return Response(inspector.picture(id, hash), media_type="image/webp", headers=_KEEP)
 
     def drawn(id: str, episode: str, step: str) -> Response:
-        return Response(inspector.drawn(id, episode, step), media_type="image/png")
+        return Response(inspector.draw_screen(id, episode, step), media_type="image/png")
 
     app.add_api_route("/api/run/{id}/picture/{hash}", picture, response_model=None)
     app.add_api_route("/api/run/{id}/drawn", drawn, response_model=None)
@@ -263,10 +263,10 @@ def _add_pictures(app: FastAPI, inspector: Inspector) -> None:
 
 def _add_pages(app: FastAPI) -> None:
     def page() -> Response:
-        return _file("index.html")
+        return _serve_file("index.html")
 
     def file(name: str) -> Response:
-        return _file(name)
+        return _serve_file(name)
 
     app.add_api_route("/", page, response_model=None)
     app.add_api_route("/static/{name:path}", file, response_model=None)
@@ -291,7 +291,7 @@ def _add_errors(app: FastAPI) -> None:
     def bug(request: Request, error: Exception) -> Response:
         if outside_place(error) is not None:
             return refused(500, describe_error(error)[:_LONGEST])
-        return refused(500, f"a bug of collab: {type(error).__name__}: {first_line(error)}")
+        return refused(500, f"a bug of collab: {type(error).__name__}: {take_first_line(error)}")
 
     def unknown(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
@@ -311,21 +311,21 @@ def _add_errors(app: FastAPI) -> None:
         app.add_exception_handler(kind, handler)
 
 
-def _asking(ask: Callable[..., Any]) -> Callable[..., Response]:
+def _answer_json(ask: Callable[..., Any]) -> Callable[..., Response]:
     """The same function, answering in JSON; its parameters stay those of the address."""
 
     @functools.wraps(ask)
     def answer(*args: Any, **parameters: Any) -> Response:
-        return _answered(ask(*args, **parameters))
+        return _to_response(ask(*args, **parameters))
 
     return answer
 
 
-def _answered(value: Any) -> Response:
-    return Response(encoded(value), media_type=_JSON)
+def _to_response(value: Any) -> Response:
+    return Response(to_json(value), media_type=_JSON)
 
 
-def _file(name: str) -> Response:
+def _serve_file(name: str) -> Response:
     """A file of the pages, found in their list: no name leads anywhere else."""
     found = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.is_file()}
     path = found.get(name)

@@ -44,7 +44,7 @@ from collab.types import (
     Utterance,
 )
 from collab.view import common
-from collab.view.common import trouble
+from collab.view.common import explain_unreadable
 from collab.view.readers import OpenRun
 from collab.view.runs import ListedRun
 from collab.view.schema.runs import Edge
@@ -70,7 +70,7 @@ from collab.view.schema.step import (
     WholeCellView,
     WholeScreenView,
 )
-from collab.view.search import Judged, call_view, judged, rewarded, worth
+from collab.view.search import Judged, call_view, get_step_worth, is_rewarded, read_judged
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 FINAL = "final"
 """In place of a step: the screen after the last action."""
 ELEMENTS = 2_000
-"""Of a screen that are listed beside it; `screen_whole` has all."""
+"""Of a screen that are listed beside it; `build_whole_screen` has all."""
 _FLAGS = 10
 """Of an element."""
 PIXELS = 12_000_000
@@ -88,27 +88,29 @@ _DRAWN = 32
 """Drawn screens in memory, about 100 kB each."""
 
 
-def screen_view(observation: Observation, *, run: str, directory: Path, episode: str, step: int | None) -> ScreenView:
+def build_screen_view(
+    observation: Observation, *, run: str, directory: Path, episode: str, step: int | None
+) -> ScreenView:
     """A screen with its texts cut and the address of its picture.
 
     Args:
         run: id.
         step: None for the screen after the last action.
     """
-    picture, unpictured = _picture(observation, run, directory, episode, step)
+    picture, unpictured = _locate_picture(observation, run, directory, episode, step)
     return ScreenView(
-        space=common.short(observation.space),
-        title=common.short(observation.title),
-        url=None if observation.url is None else common.short(observation.url),
+        space=common.shorten(observation.space),
+        title=common.shorten(observation.title),
+        url=None if observation.url is None else common.shorten(observation.url),
         width=observation.width,
         height=observation.height,
         tabs=[
-            TabView(title=common.short(tab.title), url=common.short(tab.url), active=tab.active)
+            TabView(title=common.shorten(tab.title), url=common.shorten(tab.url), active=tab.active)
             for tab in observation.tabs
         ],
-        notice=None if observation.notice is None else common.short(observation.notice),
-        text=common.text(observation.text),
-        elements=[element_view(element) for element in observation.elements[:ELEMENTS]],
+        notice=None if observation.notice is None else common.shorten(observation.notice),
+        text=common.to_text(observation.text),
+        elements=[build_element_view(element) for element in observation.elements[:ELEMENTS]],
         more=max(0, len(observation.elements) - ELEMENTS),
         picture=picture,
         unpictured=unpictured,
@@ -116,44 +118,44 @@ def screen_view(observation: Observation, *, run: str, directory: Path, episode:
     )
 
 
-def screen_whole(observation: Observation) -> WholeScreenView:
+def build_whole_screen(observation: Observation) -> WholeScreenView:
     """The long parts of a screen uncut."""
     return WholeScreenView(
-        text=observation.text, elements=[element_view(one, whole=True) for one in observation.elements]
+        text=observation.text, elements=[build_element_view(one, whole=True) for one in observation.elements]
     )
 
 
-def element_view(element: Element, *, whole: bool = False) -> ElementView:
+def build_element_view(element: Element, *, whole: bool = False) -> ElementView:
     """An element; its texts cut unless `whole`."""
-    cut = str if whole else common.short
-    flags = element.flags if whole else [common.short(flag) for flag in element.flags[:_FLAGS]]
+    cut = str if whole else common.shorten
+    flags = element.flags if whole else [common.shorten(flag) for flag in element.flags[:_FLAGS]]
     return ElementView(
         index=element.index,
         role=cut(element.role),
         label=cut(element.label),
-        box=_rectangle(element.box),
+        box=_get_rectangle(element.box),
         value=None if element.value is None else cut(element.value),
         flags=flags,
     )
 
 
-def action_view(action: Action, observation: Observation) -> ActionView:
+def build_action_view(action: Action, observation: Observation) -> ActionView:
     """An action on the screen for which it was said."""
     element, box, spot = _place(action, observation)
     return ActionView(
-        type=common.short(action.type),
-        words=common.short(_words(action, observation)),
+        type=common.shorten(action.type),
+        words=common.shorten(_describe_action(action, observation)),
         element=element,
         box=box,
         spot=spot,
         arguments={
-            common.short(name): common.short(value) if isinstance(value, str) else value
+            common.shorten(name): common.shorten(value) if isinstance(value, str) else value
             for name, value in action.arguments
         },
     )
 
 
-def picture(directory: Path, hash: str) -> bytes:
+def load_picture(directory: Path, hash: str) -> bytes:
     """A recorded picture as WebP bytes.
 
     Raises:
@@ -161,7 +163,7 @@ def picture(directory: Path, hash: str) -> bytes:
         UnknownName: the run has no such picture.
         RunFormatError: the file is no WebP.
     """
-    why = trouble(directory, blob_path(directory, hash))
+    why = explain_unreadable(directory, blob_path(directory, hash))
     if why is not None:
         raise RunFormatError(f"{blob_path(directory, hash)}: {why}")
     content = read_blob(directory, hash)
@@ -182,7 +184,7 @@ def can_draw(observation: Observation) -> bool:
     return observation.renderer == RENDERER
 
 
-def drawn(observation: Observation) -> bytes:
+def draw_screen(observation: Observation) -> bytes:
     """A screen drawn from its elements, as PNG bytes.
 
     Raises:
@@ -190,11 +192,11 @@ def drawn(observation: Observation) -> bytes:
         RunFormatError, EnvironmentFailure: what is recorded does not make a screen.
     """
     _check(observation)
-    return _drawn(_Sheet(observation))
+    return _draw(_Sheet(observation))
 
 
-def image_of(observation: Observation) -> Image.Image:
-    """As `drawn`, as an image."""
+def draw_image(observation: Observation) -> Image.Image:
+    """As `draw_screen`, as an image."""
     from collab.envs.simphone.ui.render import render
 
     _check(observation)
@@ -227,14 +229,14 @@ class _Sheet:
 
 
 @lru_cache(maxsize=_DRAWN)
-def _drawn(sheet: _Sheet) -> bytes:
+def _draw(sheet: _Sheet) -> bytes:
     from collab.envs.simphone.ui.render import render_png
 
     with boundary(EnvironmentFailure, "the screen cannot be drawn"):  # what is recorded decides what it meets
         return render_png(sheet.observation)
 
 
-def _picture(
+def _locate_picture(
     observation: Observation, run: str, directory: Path, episode: str, step: int | None
 ) -> tuple[str | None, str | None]:
     """Address of a picture, and why there is none although one was taken."""
@@ -246,13 +248,13 @@ def _picture(
     try:
         path = blob_path(directory, observation.screenshot)
     except CollabError as error:
-        return None, common.short(str(error))
+        return None, common.shorten(str(error))
     if not path.is_file():
         return None, "its picture was not written before the run died"
     return f"/api/run/{run}/picture/{observation.screenshot}", None
 
 
-def _words(action: Action, observation: Observation) -> str:
+def _describe_action(action: Action, observation: Observation) -> str:
     try:
         return SPACES[action.space].describe(action, observation)
     except LookupError:  # recorded by a version with another grammar
@@ -267,19 +269,19 @@ def _place(action: Action, observation: Observation) -> tuple[int | None, Rectan
         return None, None, (target.x * scale[0], target.y * scale[1])
     if not isinstance(target, ElementTarget):
         return None, None, None
-    found = _element(observation.elements, target.index)
+    found = _find_element(observation.elements, target.index)
     box = None if found is None else found.box
-    return target.index, _rectangle(box), None if box is None else (float(box.center[0]), float(box.center[1]))
+    return target.index, _get_rectangle(box), None if box is None else (float(box.center[0]), float(box.center[1]))
 
 
-def _element(elements: Sequence[Element], index: int) -> Element | None:
+def _find_element(elements: Sequence[Element], index: int) -> Element | None:
     """Elements stand at their index, unless the record is spoilt."""
     if 0 <= index < len(elements) and elements[index].index == index:
         return elements[index]
     return next((one for one in elements if one.index == index), None)
 
 
-def _rectangle(box: Box | None) -> Rectangle | None:
+def _get_rectangle(box: Box | None) -> Rectangle | None:
     return None if box is None else (box.left, box.top, box.right, box.bottom)
 
 
@@ -287,7 +289,9 @@ _TRIMMED = 20
 """Things cut out of a prompt that are named."""
 
 
-def cell_view(cell: Utterance, step: Step, *, layer: int | None, judged: Judged, pairs: Sequence[str]) -> CellView:
+def build_cell_view(
+    cell: Utterance, step: Step, *, layer: int | None, judged: Judged, pairs: Sequence[str]
+) -> CellView:
     """A cell of a step.
 
     Args:
@@ -297,14 +301,14 @@ def cell_view(cell: Utterance, step: Step, *, layer: int | None, judged: Judged,
     word = judged.word(cell.cell)
     score = None if word is None else word.score
     return CellView(
-        agent=common.short(cell.agent),
+        agent=common.shorten(cell.agent),
         round=cell.round,
         layer=layer,
-        text=common.text(cell.text),
-        reason=common.text(cell.reason),
-        action=None if cell.action is None else action_view(cell.action, step.observation),
-        failure=_failure(cell),
-        ballot=_ballot(cell.cell, step),
+        text=common.to_text(cell.text),
+        reason=common.to_text(cell.reason),
+        action=None if cell.action is None else build_action_view(cell.action, step.observation),
+        failure=_build_failure(cell),
+        ballot=_build_ballot(cell.cell, step),
         representative=cell.cell == step.vote.representative,
         logprob=None if cell.logprobs is None else math.fsum(cell.logprobs),
         prompt_tokens=cell.prompt_tokens,
@@ -318,38 +322,38 @@ def cell_view(cell: Utterance, step: Step, *, layer: int | None, judged: Judged,
         top_p=cell.sampling.top_p,
         seed=str(cell.seed),
         policy=PolicyView(
-            base=common.short(cell.policy.base),
-            adapter=None if cell.policy.adapter is None else common.short(cell.policy.adapter),
+            base=common.shorten(cell.policy.base),
+            adapter=None if cell.policy.adapter is None else common.shorten(cell.policy.adapter),
             version=cell.policy.version,
         ),
         privileged=cell.privileged,
-        trimmed=[common.short(what) for what in cell.prompt.trimmed[:_TRIMMED]],
+        trimmed=[common.shorten(what) for what in cell.prompt.trimmed[:_TRIMMED]],
         trimmed_more=max(0, len(cell.prompt.trimmed) - _TRIMMED),
         score=score,
-        rewarded=rewarded(score),
-        because=common.text("" if word is None else word.reason),
-        missing=None if word is None or word.missing is None else common.short(word.missing),
+        rewarded=is_rewarded(score),
+        because=common.to_text("" if word is None else word.reason),
+        missing=None if word is None or word.missing is None else common.shorten(word.missing),
         pairs=pairs,
     )
 
 
-def cell_whole(reader: RunReader, step: Step, agent: str, round: int, judged: Judged) -> WholeCellView:
+def build_whole_cell(reader: RunReader, step: Step, agent: str, round: int, judged: Judged) -> WholeCellView:
     """The prompt that a cell read and its reply, uncut; UnknownName when the step has no such cell."""
-    asked = CellKey(agent=common.short(agent), round=round)
-    cell = next((one for one in step.matrix if common.key(one.cell) == asked), None)
+    asked = CellKey(agent=common.shorten(agent), round=round)
+    cell = next((one for one in step.matrix if common.build_cell_key(one.cell) == asked), None)
     if cell is None:
         raise UnknownName(f"step {step.index} has no cell of {agent[:80]!r} in round {round}")
-    system, shared, unread = _prompt(reader, cell)
+    system, shared, unread = _read_prompt(reader, cell)
     word, call = judged.word(cell.cell), judged.call(cell.cell)
     return WholeCellView(
-        agent=common.short(cell.agent),
+        agent=common.shorten(cell.agent),
         round=cell.round,
         system=system,
         shared=shared,
         suffix=cell.prompt.suffix,
         unread=unread,
         prompt=cell.prompt.hash,
-        layout=common.short(cell.prompt.layout),
+        layout=common.shorten(cell.prompt.layout),
         reply=cell.text,
         tokens=cell.tokens,
         logprobs=cell.logprobs,
@@ -358,7 +362,7 @@ def cell_whole(reader: RunReader, step: Step, agent: str, round: int, judged: Ju
     )
 
 
-def _prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None, str | None]:
+def _read_prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None, str | None]:
     """System text, shared part, and why they cannot be read."""
     try:
         prompt = rebuild(reader.prefix(cell.prompt.prefix), cell.prompt)
@@ -367,13 +371,13 @@ def _prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None,
     return prompt.system, prompt.shared, None
 
 
-def _failure(cell: Utterance) -> FailureView | None:
+def _build_failure(cell: Utterance) -> FailureView | None:
     if cell.failure is None:
         return None
-    return FailureView(kind=common.short(cell.failure.kind), detail=common.short(cell.failure.detail))
+    return FailureView(kind=common.shorten(cell.failure.kind), detail=common.shorten(cell.failure.detail))
 
 
-def _ballot(cell: CellRef, step: Step) -> int | None:
+def _build_ballot(cell: CellRef, step: Step) -> int | None:
     return next((number for number, ballot in enumerate(step.vote.ballots) if cell in ballot.cells), None)
 
 
@@ -381,27 +385,30 @@ MOST = 500
 """Elements of each kind that are told."""
 
 
-def changes(before: Observation, after: Observation) -> ScreenChanges:
+def compare_screens(before: Observation, after: Observation) -> ScreenChanges:
     """From one screen to the next."""
-    old, new = _named(before.elements), _named(after.elements)
+    old, new = _index_elements(before.elements), _index_elements(after.elements)
     both = [(old[name], new[name]) for name in old if name in new]
-    altered = [(one, other) for one, other in both if _content(one) != _content(other)]
+    altered = [(one, other) for one, other in both if _get_content(one) != _get_content(other)]
     fresh = [one for name, one in new.items() if name not in old]
     gone = [one for name, one in old.items() if name not in new]
     return ScreenChanges(
         same=before.digest == after.digest,
-        title=_new(before.title, after.title),
-        url=_new(before.url, after.url),
-        notice=_new(before.notice, after.notice),
-        appeared=[element_view(one) for one in fresh[:MOST]],
-        gone=[element_view(one) for one in gone[:MOST]],
-        changed=[ChangedElement(before=element_view(one), after=element_view(other)) for one, other in altered[:MOST]],
-        moved=sum(one.box != other.box for one, other in both if _content(one) == _content(other)),
+        title=_get_new(before.title, after.title),
+        url=_get_new(before.url, after.url),
+        notice=_get_new(before.notice, after.notice),
+        appeared=[build_element_view(one) for one in fresh[:MOST]],
+        gone=[build_element_view(one) for one in gone[:MOST]],
+        changed=[
+            ChangedElement(before=build_element_view(one), after=build_element_view(other))
+            for one, other in altered[:MOST]
+        ],
+        moved=sum(one.box != other.box for one, other in both if _get_content(one) == _get_content(other)),
         more=sum(max(0, len(found) - MOST) for found in (fresh, gone, altered)),
     )
 
 
-def _named(elements: Sequence[Element]) -> dict[Hashable, Element]:
+def _index_elements(elements: Sequence[Element]) -> dict[Hashable, Element]:
     """Elements by what tells them apart, in their order."""
     keys = Counter(element.key for element in elements)
     seen: defaultdict[Hashable, int] = defaultdict(int)
@@ -413,13 +420,13 @@ def _named(elements: Sequence[Element]) -> dict[Hashable, Element]:
     return found
 
 
-def _content(element: Element) -> tuple[object, ...]:
+def _get_content(element: Element) -> tuple[object, ...]:
     return element.role, element.label, element.value, element.flags
 
 
-def _new(before: str | None, after: str | None) -> str | None:
+def _get_new(before: str | None, after: str | None) -> str | None:
     """The new one; None where it is the same, or gone."""
-    return None if after is None or after == before else common.short(after)
+    return None if after is None or after == before else common.shorten(after)
 
 
 _SIDES = 50
@@ -436,9 +443,9 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
         UnknownName: there is no such episode or step.
     """
     one, head = run.reader.step(episode, step), run.reader.head(episode)
-    told = judged(run, labels, episode, head.task.goal, one)
-    pairs = run.beside.pairs_of(episode, step)
-    before, behind, count = _around(run, episode, step)
+    told = read_judged(run, labels, episode, head.task.goal, one)
+    pairs = run.beside.list_pairs(episode, step)
+    before, behind, count = _find_neighbours(run, episode, step)
     depths = layers(one.matrix.agents, one.matrix.edges)
     effect = one.history.effect
     return StepView(
@@ -448,61 +455,61 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
         steps=count,
         previous=before,
         next=behind,
-        task=common.short(head.task.name),
-        goal=common.text(head.task.goal),
-        screen=screen_view(one.observation, run=root.id, directory=root.path, episode=episode, step=step),
-        summary=common.text(one.summary),
-        agents=[common.short(agent) for agent in one.matrix.agents],
+        task=common.shorten(head.task.name),
+        goal=common.to_text(head.task.goal),
+        screen=build_screen_view(one.observation, run=root.id, directory=root.path, episode=episode, step=step),
+        summary=common.to_text(one.summary),
+        agents=[common.shorten(agent) for agent in one.matrix.agents],
         rounds=one.matrix.rounds,
-        edges=short_edges(one.matrix.edges),
-        layers=graph_layers(one.matrix.agents, one.matrix.edges),
-        messages=_messages(one),
+        edges=shorten_edges(one.matrix.edges),
+        layers=list_graph_layers(one.matrix.agents, one.matrix.edges),
+        messages=_build_messages(one),
         cells=[
-            cell_view(
+            build_cell_view(
                 cell,
                 one,
                 layer=depths.get(cell.agent),
                 judged=told,
-                pairs=_sides_of(ReplyRef(trajectory=episode, step=step, cell=cell.cell), pairs),
+                pairs=_count_sides(ReplyRef(trajectory=episode, step=step, cell=cell.cell), pairs),
             )
             for cell in one.matrix
         ],
         vote=_vote(one, told),
-        executed=None if one.executed is None else action_view(one.executed, one.observation),
+        executed=None if one.executed is None else build_action_view(one.executed, one.observation),
         no_action=one.no_action,
-        effect=common.text(effect),
+        effect=common.to_text(effect),
         terminated=one.terminated,
         truncated=one.truncated,
         deliberation_s=one.deliberation_s,
         environment_s=one.environment_s,
-        changes=_changes(run, one, head, behind, count),
+        changes=_compare_with_next(run, one, head, behind, count),
         labels=labels,
         labellings=run.beside.labellings(),
-        critic=_short(told.critic),
-        unjudged=_short(told.unjudged),
+        critic=_shorten(told.critic),
+        unjudged=_shorten(told.unjudged),
         pairs=[_pair(name, pair, one.observation) for name, pair in pairs],
     )
 
 
-def graph_layers(agents: Sequence[str], edges: Sequence[Edge]) -> list[list[str]]:
+def list_graph_layers(agents: Sequence[str], edges: Sequence[Edge]) -> list[list[str]]:
     """Agents that can speak at the same time, first to last."""
     depths = layers(tuple(agents), tuple((speaker, hearer) for speaker, hearer in edges))
     found: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
     for agent in agents:
         if agent in depths:
-            found[depths[agent]].append(common.short(agent))
+            found[depths[agent]].append(common.shorten(agent))
     return found
 
 
-def short_edges(edges: Sequence[Edge]) -> list[Edge]:
+def shorten_edges(edges: Sequence[Edge]) -> list[Edge]:
     """The same edges, with names as they are shown."""
-    return [(common.short(speaker), common.short(hearer)) for speaker, hearer in edges]
+    return [(common.shorten(speaker), common.shorten(hearer)) for speaker, hearer in edges]
 
 
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _around(run: OpenRun, episode: str, step: int) -> tuple[int | None, int | None, int]:
+def _find_neighbours(run: OpenRun, episode: str, step: int) -> tuple[int | None, int | None, int]:
     """The nearest readable steps, and how many the episode has."""
     rows = run.reader.query(
         "SELECT (SELECT max(step) FROM steps WHERE steps.key = episodes.key AND step < ?),"
@@ -515,18 +522,20 @@ def _around(run: OpenRun, episode: str, step: int) -> tuple[int | None, int | No
     return before, behind, count
 
 
-def _changes(run: OpenRun, step: Step, head: Trajectory, behind: int | None, count: int) -> ScreenChanges | None:
+def _compare_with_next(
+    run: OpenRun, step: Step, head: Trajectory, behind: int | None, count: int
+) -> ScreenChanges | None:
     if behind == step.index + 1:
-        return changes(step.observation, run.reader.step(head.id, behind).observation)
+        return compare_screens(step.observation, run.reader.step(head.id, behind).observation)
     if step.index + 1 == count and head.final is not None:
-        return changes(step.observation, head.final)
+        return compare_screens(step.observation, head.final)
     return None
 
 
-def _messages(step: Step) -> list[MessageView]:
+def _build_messages(step: Step) -> list[MessageView]:
     return [
         MessageView(
-            speaker=common.short(said.agent), said=said.round, hearer=common.short(cell.agent), round=cell.round
+            speaker=common.shorten(said.agent), said=said.round, hearer=common.shorten(cell.agent), round=cell.round
         )
         for cell in step.matrix
         for said in cell.heard
@@ -538,37 +547,37 @@ def _vote(step: Step, told: Judged) -> VoteView:
     winners = set(vote.ballots[0].cells) if vote.ballots else set()
     scores = {cell.cell: told.score(cell.cell) for cell in step.matrix}
     scored = [(*cell, cell in winners, score) for cell, score in scores.items() if score is not None]
-    found = worth("", step.index, scored)
+    found = get_step_worth("", step.index, scored)
     return VoteView(
         ballots=[
             BallotView(
-                action=action_view(ballot.action, step.observation),
-                cells=[common.key(cell) for cell in ballot.cells],
+                action=build_action_view(ballot.action, step.observation),
+                cells=[common.build_cell_key(cell) for cell in ballot.cells],
                 score=_mean([scores.get(cell) for cell in ballot.cells]),
             )
             for ballot in vote.ballots
         ],
-        abstained=[common.key(cell) for cell in vote.abstained],
-        representative=None if vote.representative is None else common.key(vote.representative),
+        abstained=[common.build_cell_key(cell) for cell in vote.abstained],
+        representative=None if vote.representative is None else common.build_cell_key(vote.representative),
         entropy=vote.entropy,
         tie=vote.tie,
         agreement=step.agreement,
-        overruled=common.key(CellRef(*found.best)) if found is not None and found.overruled else None,
+        overruled=common.build_cell_key(CellRef(*found.best)) if found is not None and found.overruled else None,
     )
 
 
 def _pair(name: str, pair: PreferencePair, observation: Observation) -> PairView:
     return PairView(
-        id=common.short(pair.id),
+        id=common.shorten(pair.id),
         set=name,
-        source=common.short(pair.source),
+        source=common.shorten(pair.source),
         chosen=[_reply(one) for one in pair.chosen[:_SIDES]],
         rejected=[_reply(one) for one in pair.rejected[:_SIDES]],
         more=sum(max(0, len(side) - _SIDES) for side in (pair.chosen, pair.rejected)),
-        synthetic=None if pair.synthetic is None else common.text(pair.synthetic),
+        synthetic=None if pair.synthetic is None else common.to_text(pair.synthetic),
         synthetic_action=_read(pair.synthetic, observation),
-        adversary=_short(pair.adversary),
-        critic=_short(pair.critic),
+        adversary=_shorten(pair.adversary),
+        critic=_shorten(pair.critic),
     )
 
 
@@ -577,19 +586,19 @@ def _read(synthetic: str | None, observation: Observation) -> ActionView | None:
     if synthetic is None or space is None:
         return None
     action = read_reply(synthetic, space, observation).action
-    return None if action is None else action_view(action, observation)
+    return None if action is None else build_action_view(action, observation)
 
 
-def _sides_of(reply: ReplyRef, pairs: Sequence[tuple[str, PreferencePair]]) -> list[str]:
-    return [common.short(pair.id) for _, pair in pairs if reply in pair.chosen or reply in pair.rejected]
+def _count_sides(reply: ReplyRef, pairs: Sequence[tuple[str, PreferencePair]]) -> list[str]:
+    return [common.shorten(pair.id) for _, pair in pairs if reply in pair.chosen or reply in pair.rejected]
 
 
 def _reply(one: ReplyRef) -> ReplyKey:
-    return ReplyKey(episode=one.trajectory, step=one.step, agent=common.short(one.cell.agent), round=one.cell.round)
+    return ReplyKey(episode=one.trajectory, step=one.step, agent=common.shorten(one.cell.agent), round=one.cell.round)
 
 
-def _short(text: str | None) -> str | None:
-    return None if text is None else common.short(text)
+def _shorten(text: str | None) -> str | None:
+    return None if text is None else common.shorten(text)
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:

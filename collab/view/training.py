@@ -21,12 +21,29 @@ from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
 from collab.loop.record import EpochDir, EpochRecord, TrainingDir, best_of
 from collab.utils.files import read_json
 from collab.view import runs
-from collab.view.common import short, trouble
-from collab.view.labels import LEARNED, Sums, added, first_line
-from collab.view.metrics import LOGS, policies_in_training, recorded_policy, untrained_policy
-from collab.view.overview import count_pairs, count_unpaired, epochs_of, graph_view, heat, tasks_of, with_differences
-from collab.view.readers import OpenRun, ReaderPool, asked, disk_state, paid, seconds_of, spending, unrecorded
-from collab.view.runs import ListedRun, RunList, rate_of, records_of, rewards_cells
+from collab.view.common import explain_unreadable, shorten
+from collab.view.labels import LEARNED, Sums, add_spent, take_first_line
+from collab.view.metrics import LOGS, build_recorded_policy, build_untrained_policy, list_policies_in_training
+from collab.view.overview import (
+    add_graph_differences,
+    build_epochs,
+    build_graph_view,
+    build_heat,
+    build_task_rates,
+    count_pairs,
+    count_unpaired,
+)
+from collab.view.readers import (
+    OpenRun,
+    ReaderPool,
+    build_spending,
+    list_asked,
+    measure_seconds,
+    stat_run,
+    subtract_known,
+    sum_paid,
+)
+from collab.view.runs import ListedRun, RunList, build_recorded_rate, has_cell_rewards, read_epoch_records
 from collab.view.schema.runs import EpochView, GraphView, PartRow, RunOverview, RunRow, SpendingView, TaskRateView
 
 _T = TypeVar("_T")
@@ -59,9 +76,9 @@ class ViewContext:
         """Give back memory."""
         self._pool.close()
 
-    def opened(self, path: Path) -> contextlib.AbstractContextManager[OpenRun]:
-        """A run by its directory; raises as `ReaderPool.opened`."""
-        return self._pool.opened(path)
+    def open_run(self, path: Path) -> contextlib.AbstractContextManager[OpenRun]:
+        """A run by its directory; raises as `ReaderPool.open_run`."""
+        return self._pool.open_run(path)
 
     @contextlib.contextmanager
     def run(self, id: str) -> Iterator[tuple[ListedRun, OpenRun]]:
@@ -75,7 +92,7 @@ class ViewContext:
         root = self.roots.find(id)
         if root.kind == "training":
             raise UsageError(f"{root.path}: is a training; ask for one of its runs")
-        with self.opened(root.path) as run:
+        with self.open_run(root.path) as run:
             yield root, run
 
     def played(self, id: str) -> list[ListedRun]:
@@ -85,7 +102,7 @@ class ViewContext:
             return [root]
         return [part for part in self.roots.parts(root) if part.role == "rollout"]
 
-    def readable(self, id: str) -> Iterator[tuple[ListedRun, OpenRun]]:
+    def iterate_readable(self, id: str) -> Iterator[tuple[ListedRun, OpenRun]]:
         """The run itself; of a training, its rollouts, one at a time: those that cannot be read are its problems.
 
         Raises:
@@ -94,7 +111,7 @@ class ViewContext:
         asked = self.roots.find(id)
         for root in self.played(id):
             try:
-                with self.opened(root.path) as run:
+                with self.open_run(root.path) as run:
                     yield root, run
             except RunFormatError:
                 if root is asked:
@@ -106,9 +123,9 @@ class ViewContext:
         try:
             return self.fresh(root, "row", lambda: self._row(root))
         except UNREADABLE as error:  # the others can be read
-            return runs.unreadable_row(root, RunFormatError(first_line(error)))
+            return runs.build_unreadable_row(root, RunFormatError(take_first_line(error)))
 
-    def known_row(self, root: ListedRun) -> RunRow | None:
+    def get_known_row(self, root: ListedRun) -> RunRow | None:
         """Its line, where that was made from what is on the disk now."""
         with self._mutex:
             state, row = self._kept.get((root.id, "row"), ("", None))
@@ -117,11 +134,11 @@ class ViewContext:
     def state(self, root: ListedRun) -> str:
         """Equal texts: nothing was written in between; reads no run."""
         if root.kind == "run":
-            return disk_state(root.path)
+            return stat_run(root.path)
         heads = [TrainingDir(root.path).file, *(path for found in _TRAINING for path in sorted(root.path.glob(found)))]
         stats = (path.stat() for path in heads if path.is_file())
-        parts = (disk_state(part.path) for part in self.roots.parts(root))
-        written = [*(f"{one.st_mtime_ns} {one.st_size}" for one in stats), disk_state(root.path), *parts]
+        parts = (stat_run(part.path) for part in self.roots.parts(root))
+        written = [*(f"{one.st_mtime_ns} {one.st_size}" for one in stats), stat_run(root.path), *parts]
         return hashlib.sha256(" ".join(written).encode()).hexdigest()
 
     def fresh(self, root: ListedRun, what: str, compute: Callable[[], _T]) -> _T:
@@ -139,8 +156,8 @@ class ViewContext:
 
     def _row(self, root: ListedRun) -> RunRow:
         if root.kind == "training":
-            return runs.training_row(root, [(part, self.row(part.id)) for part in self.roots.parts(root)])
-        with self.opened(root.path) as run:
+            return runs.build_training_row(root, [(part, self.row(part.id)) for part in self.roots.parts(root)])
+        with self.open_run(root.path) as run:
             return runs.run_row(root, run)
 
 
@@ -164,7 +181,7 @@ class _Played:
     """Labelling that its rewards rest on; None for none."""
 
 
-def overview(desk: ViewContext, root: ListedRun, labels: str | None) -> RunOverview:
+def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | None) -> RunOverview:
     """A training in numbers. Of its runs, those are read again that have grown.
 
     Args:
@@ -174,17 +191,17 @@ def overview(desk: ViewContext, root: ListedRun, labels: str | None) -> RunOverv
     Raises:
         UnknownName: no rollout has a labelling of that name.
     """
-    if labels and labels not in (names := labellings(desk, root)):
+    if labels and labels not in (names := list_labellings(desk, root)):
         raise UnknownName.of(f"labelling of {root.path}", labels, names)
-    records, _ = records_of(root.path)
+    records, _ = read_epoch_records(root.path)
     known = {record.epoch: record for record in records}
-    played = _played(desk, root, labels)
-    measured = _measured(desk, root)
-    parts = part_rows(desk, root)
+    played = _list_played(desk, root, labels)
+    measured = _list_evaluations(desk, root)
+    parts = list_part_rows(desk, root)
     numbers = sorted({*known, *(part.epoch for part in desk.roots.parts(root))})
     epochs = [
-        _spent(
-            _epoch(root, number, known.get(number), played.get(number), parts, labels),
+        _add_spending(
+            _build_epoch(root, number, known.get(number), played.get(number), parts, labels),
             known.get(number),
             played.get(number),
             measured.get(number, ()),
@@ -196,12 +213,12 @@ def overview(desk: ViewContext, root: ListedRun, labels: str | None) -> RunOverv
         labels=next((one.labels for one in played.values() if one.labels is not None), None),
         tasks=played[max(played)].tasks if played else (),
         tasks_epoch=max(played, default=None),
-        epochs=with_differences(epochs),
+        epochs=add_graph_differences(epochs),
         best=best_of(records),
     )
 
 
-def part_rows(desk: ViewContext, root: ListedRun) -> list[PartRow]:
+def list_part_rows(desk: ViewContext, root: ListedRun) -> list[PartRow]:
     """The runs of a training; those that cannot be read are among its problems."""
     rows = [(part, desk.row(part.id)) for part in desk.roots.parts(root)]
     return [
@@ -211,37 +228,40 @@ def part_rows(desk: ViewContext, root: ListedRun) -> list[PartRow]:
     ]
 
 
-def labellings(desk: ViewContext, root: ListedRun) -> list[str]:
+def list_labellings(desk: ViewContext, root: ListedRun) -> list[str]:
     """Of the rollouts of a training, each name once."""
-    return sorted({name for one in _played(desk, root, None).values() for name in one.labellings})
+    return sorted({name for one in _list_played(desk, root, None).values() for name in one.labellings})
 
 
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _played(desk: ViewContext, root: ListedRun, labels: str | None) -> dict[int, _Played]:
+def _list_played(desk: ViewContext, root: ListedRun, labels: str | None) -> dict[int, _Played]:
     """By epoch, the rollouts that can be read."""
     found: dict[int, _Played] = {}
     for part in desk.played(root.id):
         with contextlib.suppress(RunFormatError):
-            found[part.epoch] = desk.fresh(part, f"played {labels!r}", partial(_rollout, desk, part, labels))
+            found[part.epoch] = desk.fresh(part, f"played {labels!r}", partial(_build_rollout, desk, part, labels))
     return found
 
 
-def _rollout(desk: ViewContext, part: ListedRun, labels: str | None) -> _Played:
-    with desk.opened(part.path) as run:
-        chosen, took = run.beside.chosen(labels, known=False), paid(run.reader)
+def _build_rollout(desk: ViewContext, part: ListedRun, labels: str | None) -> _Played:
+    with desk.open_run(part.path) as run:
+        chosen, took = run.beside.choose_labelling(labels, known=False), sum_paid(run.reader)
         return _Played(
-            epoch=next(iter(epochs_of(part, run, chosen)), None),
-            tasks=tasks_of(part, run.reader),
+            epoch=next(iter(build_epochs(part, run, chosen)), None),
+            tasks=build_task_rates(part, run.reader),
             took=took,
-            spent=[spending("rollout", seconds_of(part.path), took), *asked(run, lambda episode: True, alone=True)],
+            spent=[
+                build_spending("rollout", measure_seconds(part.path), took),
+                *list_asked(run, lambda episode: True, alone=True),
+            ],
             labellings=run.beside.labellings(),
             labels=chosen,
         )
 
 
-def _epoch(
+def _build_epoch(
     root: ListedRun,
     number: int,
     record: EpochRecord | None,
@@ -252,51 +272,51 @@ def _epoch(
     folder = TrainingDir(root.path).epoch(number)
     seen = None if played is None else played.epoch
     epoch = replace(
-        seen or _empty(number),
+        seen or _build_empty_epoch(number),
         epoch=number,
         over=record is not None,
-        graph=_graph(folder, seen),
+        graph=_read_graph(folder, seen),
         runs=[part for part in parts if part.epoch == number],
-        trained=policies_in_training(folder),
+        trained=list_policies_in_training(folder),
     )
     if record is None:
         return epoch
-    recorded = _recorded(epoch, record, folder)
+    recorded = _apply_record(epoch, record, folder)
     if labels in (None, LEARNED):
         return recorded
     return replace(recorded, rewards=epoch.rewards, missing=epoch.missing)  # another critic's, or nobody's
 
 
-def _recorded(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochView:
+def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochView:
     """What the record of an epoch says counts; what it does not say is left as it was seen."""
     critic = epoch.rewards.critic if epoch.rewards else None
-    found = metrics_of(record) if rewards_cells(record) else CollabMetrics()
+    found = metrics_of(record) if has_cell_rewards(record) else CollabMetrics()
     agreement = record.agreement if epoch.agreement is None else epoch.agreement
     return replace(
         epoch,
-        played=rate_of(record.played),
-        measured=rate_of(record.success),
+        played=build_recorded_rate(record.played),
+        measured=build_recorded_rate(record.success),
         steps=record.steps or epoch.steps,
-        rewards=heat(found.rewards, epoch.graph.agents if epoch.graph else (), critic),
-        missing={short(cause): count for cause, count in found.missing.items()},
+        rewards=build_heat(found.rewards, epoch.graph.agents if epoch.graph else (), critic),
+        missing={shorten(cause): count for cause, count in found.missing.items()},
         agreement=agreement,
         pairs=count_pairs(found.pairs),
         unpaired=count_unpaired(found.pairs),
         older=sum(one.older for one in record.examples.values()) if record.trained else None,
-        metrics={} if rewards_cells(record) else numbers_of(record),
+        metrics={} if has_cell_rewards(record) else read_numbers(record),
         trained=[
-            *(recorded_policy(policy, one, folder) for policy, one in sorted(record.trained.items())),
-            *(untrained_policy(policy, why) for policy, why in sorted(record.untrained.items())),
+            *(build_recorded_policy(policy, one, folder) for policy, one in sorted(record.trained.items())),
+            *(build_untrained_policy(policy, why) for policy, why in sorted(record.untrained.items())),
         ],
     )
 
 
-def numbers_of(record: EpochRecord) -> dict[str, str]:
+def read_numbers(record: EpochRecord) -> dict[str, str]:
     """Return what an algorithm tells of an epoch in single numbers."""
-    return {short(name): f"{value:.3g}" for name, value in record.metrics.items() if type(value) in (int, float)}
+    return {shorten(name): f"{value:.3g}" for name, value in record.metrics.items() if type(value) in (int, float)}
 
 
-def _measured(desk: ViewContext, root: ListedRun) -> dict[int, list[RunRow]]:
+def _list_evaluations(desk: ViewContext, root: ListedRun) -> dict[int, list[RunRow]]:
     """By epoch, the evaluations that can be read."""
     found: dict[int, list[RunRow]] = {}
     for part in desk.roots.parts(root):
@@ -306,37 +326,37 @@ def _measured(desk: ViewContext, root: ListedRun) -> dict[int, list[RunRow]]:
     return found
 
 
-def _spent(
+def _add_spending(
     epoch: EpochView, record: EpochRecord | None, played: _Played | None, measured: Sequence[RunRow]
 ) -> EpochView:
     """The same epoch with what its parts took, by the clock: as its record says, else so far."""
     if record is None:
         sums = [(one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in measured]
         seconds = math.fsum(one.seconds for one in measured)
-        evaluation = [spending("evaluation", seconds, added(sums))] if measured else []
+        evaluation = [build_spending("evaluation", seconds, add_spent(sums))] if measured else []
         return replace(epoch, spent=[*(played.spent if played else ()), *evaluation])
     known: dict[str, Sums] = {
         # A record has 0 also where no price was told.
         part: (one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd or None)
         for part, one in record.spent.items()
     }
-    told = [spending(short(part), record.spent[part].seconds, sums) for part, sums in known.items()]
-    rest = unrecorded(UNUSED, played.took, known["rollout"]) if played and "rollout" in known else ()
+    told = [build_spending(shorten(part), record.spent[part].seconds, sums) for part, sums in known.items()]
+    rest = subtract_known(UNUSED, played.took, known["rollout"]) if played and "rollout" in known else ()
     return replace(epoch, spent=[*told, *rest])
 
 
-def _graph(folder: EpochDir, played: EpochView | None) -> GraphView | None:
+def _read_graph(folder: EpochDir, played: EpochView | None) -> GraphView | None:
     """As it was drawn, else as it was played."""
-    if trouble(folder.path.parents[1], folder.graph) is not None:
+    if explain_unreadable(folder.path.parents[1], folder.graph) is not None:
         return None if played is None else played.graph
     try:
         content = read_json(folder.graph, "")
-        return graph_view(content["slots"], [(speaker, hearer) for speaker, hearer in content["edges"]])
+        return build_graph_view(content["slots"], [(speaker, hearer) for speaker, hearer in content["edges"]])
     except (RunFormatError, LookupError, TypeError, ValueError):
         return None if played is None else played.graph
 
 
-def _empty(number: int) -> EpochView:
+def _build_empty_epoch(number: int) -> EpochView:
     return EpochView(
         epoch=number,
         over=False,

@@ -16,7 +16,7 @@ from itertools import product
 from textwrap import wrap
 
 from collab.evaluation.comparison import RunComparison, compare_trainings
-from collab.evaluation.metrics import Report, summarise, wilson
+from collab.evaluation.metrics import Report, summarise, wilson_interval
 from collab.evaluation.report import show_difference, show_share
 from evidence.plan import PAGES, TRAINED_PAGES, Plan
 from evidence.record import Measured, Records, UnitRecord
@@ -133,7 +133,7 @@ def rate_of(records: Sequence[UnitRecord]) -> str:
     successes = sum(rate.successes for rate in rates) / len(rates)
     episodes = sum(rate.episodes for rate in rates) / len(rates)
     count = f"{episodes:g}" if len(rates) == 1 else f"{len(rates)} x {episodes:g}"
-    return show_share(successes / episodes, wilson(successes, episodes), count)
+    return show_share(successes / episodes, wilson_interval(successes, episodes), count)
 
 
 def difference_cell(

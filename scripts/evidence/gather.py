@@ -14,15 +14,15 @@ from typing import Any
 from collab.config import AgentDefinition
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.metrics import EpisodeResult
-from collab.evaluation.report import EvaluatedRun, recorded_run, runs_in
-from collab.library import Library, checkpoint, root
+from collab.evaluation.report import EvaluatedRun, find_runs, read_run
+from collab.library import Library, find_builtin_root, resolve_checkpoint
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_config
 from collab.loop.phases import is_over as has_ended
 from collab.loop.phases import trajectories_of
 from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
-from collab.models.checkpoint import played_digest
-from collab.rewards.labels import labellings, read_label_head
+from collab.models.checkpoint import hash_played_weights
+from collab.rewards.labels import list_labellings, read_label_head
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
 from evidence.plan import Plan
@@ -40,12 +40,14 @@ def base_of(agents: str, library: Library) -> str:
     definition = library.load("agents", agents, AgentDefinition)
     if definition.kind != "local" or "path" not in definition.options:
         raise UsageError(f"agents/{agents}: of kind {definition.kind}; name an agents file of kind local")
-    return played_digest(Path(checkpoint(str(definition.options["path"]))), definition.options.get("adapter"))
+    return hash_played_weights(
+        Path(resolve_checkpoint(str(definition.options["path"]))), definition.options.get("adapter")
+    )
 
 
 def code_digest() -> str:
     """SHA-256 over everything of the package that can change what a run does, weights aside."""
-    digest, home = hashlib.sha256(), root()
+    digest, home = hashlib.sha256(), find_builtin_root()
     package = Path(__file__).parents[2] / "collab"
     files = [file for file in package.rglob("*") if file.suffix in {".py", ".yaml", ".js"}]
     rooms = [file for room in ("agents", "graphs", "envs", "prompts") for file in (home / room).glob("**/*")]
@@ -102,7 +104,7 @@ def is_over(plan: Plan, unit: Unit, work: Path) -> bool:
     if phase_of(plan, unit).kind == "train-marl":
         training = TrainingDir(folder)
         return training.file.exists() and "summary" in training.read()
-    found, wanted = runs_in(folder), _seeds(plan, unit)
+    found, wanted = find_runs(folder), _seeds(plan, unit)
     return len(found) == len(wanted) and all(has_ended(path) for path in found)
 
 
@@ -134,7 +136,7 @@ def gathered(plan: Plan, unit: Unit, work: Path, *, base: str, code: Sequence[st
 
 
 def _evaluation(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
-    runs = [recorded_run(path) for path in runs_in(folder)]
+    runs = [read_run(path) for path in find_runs(folder)]
     results = [result for run in runs for result in run.report.results]
     first = runs[0]
     return {
@@ -142,7 +144,7 @@ def _evaluation(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
         "config": placeless(_config(first.path), work),
         "seeds": sorted(run.seeds.run for run in runs),
         "steps": sum(result.steps for result in results),
-        "seconds": Seconds(whole=seconds, **_playing(runs_in(folder))),
+        "seconds": Seconds(whole=seconds, **_playing(find_runs(folder))),
         "hashes": {str(run.seeds.run): run_hash(RunStore.open(run.path)) for run in runs},
         "measured": Measured(
             environment=first.setting.environment,
@@ -198,14 +200,14 @@ def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
 def _critics(training: TrainingDir, records: Iterable[EpochRecord]) -> list[str]:
     """Names and versions of all that judged."""
     rollouts = [path for record in records if (path := training.epoch(record.epoch).rollout).exists()]
-    return sorted({read_label_head(path, name).critic for path in rollouts for name in labellings(path)})
+    return sorted({read_label_head(path, name).critic for path in rollouts for name in list_labellings(path)})
 
 
 def _epoch(training: TrainingDir, config: TrainingConfig, base: Mapping[str, str], record: EpochRecord) -> EpochNumbers:
     folder = training.epoch(record.epoch)
     played = trajectories_of(folder.rollout, config.method.steps) if folder.rollout.exists() else []
     rollout = _rows(EpisodeResult.of(one) for one in played)
-    runs = [recorded_run(path) for path in runs_in(folder.evaluation)]
+    runs = [read_run(path) for path in find_runs(folder.evaluation)]
     trained = next(iter(record.trained.values()), None)
     return EpochNumbers(
         epoch=record.epoch,
@@ -237,7 +239,7 @@ def _numbers(trained: Trained | None) -> dict[str, Any]:
 def _seconds_of(training: TrainingDir, records: Sequence[EpochRecord], whole: float) -> Seconds:
     """By part, where the processes that ended the parts told; 0 for parts in which nothing was asked."""
     rollouts = [training.epoch(record.epoch).rollout for record in records]
-    measured = [path for record in records for path in runs_in(training.epoch(record.epoch).evaluation)]
+    measured = [path for record in records for path in find_runs(training.epoch(record.epoch).evaluation)]
     return Seconds(
         whole=whole,
         **_playing([*(path for path in rollouts if path.exists()), *measured]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collab.evaluation.comparison import compare
-from collab.evaluation.metrics import Report, wilson
+from collab.evaluation.metrics import Report, wilson_interval
 from collab.evaluation.report import show_difference, show_share
 from evidence.figures import filled, report, table
 from evidence.plan import Plan
@@ -56,4 +56,6 @@ def _whole(plan: Plan, records: Records, arm: str) -> Report:
 
 def _rate(told: Report) -> str:
     rate = told.planned
-    return show_share(rate.successes / rate.episodes, wilson(rate.successes, rate.episodes), f"{rate.episodes}")
+    return show_share(
+        rate.successes / rate.episodes, wilson_interval(rate.successes, rate.episodes), f"{rate.episodes}"
+    )

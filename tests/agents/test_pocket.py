@@ -10,7 +10,7 @@ import pytest
 
 from collab.config import AgentDefinition
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.library import Library, root
+from collab.library import Library, find_builtin_root
 from collab.models.base import Model, Request
 from collab.prompts.parse import ParsedReply, read_reply
 from collab.prompts.render import PromptContext, Template, read_templates
@@ -18,7 +18,7 @@ from collab.rollout.build import build
 from collab.synthesis.conversation import Reader
 from collab.types import Sampling
 
-POCKET = root() / "agents" / "pocket"
+POCKET = find_builtin_root() / "agents" / "pocket"
 
 
 def test_it_is_small_and_its_weights_are_those_it_names() -> None:
@@ -40,7 +40,7 @@ def test_it_says_what_to_do_on_a_phone() -> None:
         phone, task = await phones.open(), phones.instance("SystemWifiTurnOn", 5)
         screen = await phone.reset(task)
         reader = Reader(
-            template=Template(definition.prompt, read_templates(root() / "prompts" / definition.prompt)),
+            template=Template(definition.prompt, read_templates(find_builtin_root() / "prompts" / definition.prompt)),
             context_tokens=definition.context_tokens,
             history=definition.history,
         )

@@ -90,7 +90,7 @@ def test_a_web_environment_of_ones_own_carries_its_name(run, own):
 
 
 def test_check_all_goes_through_what_fits_and_fails_for_the_rest(run, own, monkeypatch):
-    monkeypatch.setattr("collab.library.root", lambda: Path(own, "nothing built in"))
+    monkeypatch.setattr("collab.library.find_builtin_root", lambda: Path(own, "nothing built in"))
     said = run("env", "check", "--all", "--quick", "--tasks", "SystemWifiTurnOn", code=1)
     assert "androidworld[simphone] (version" in said.out
     assert "envs/broken is left out" in said.err

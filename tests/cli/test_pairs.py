@@ -17,7 +17,7 @@ from collab.cli.main import main
 from collab.errors import UsageError
 from collab.preferences.pairs import Paired, Pairing, PairRecipe
 from collab.preferences.store import read_pairs, write_pairs
-from collab.preferences.trajectory_pairs import looked_up, trajectory_pairs
+from collab.preferences.trajectory_pairs import build_trajectory_pairs, look_up_pair
 from collab.store.reader import RunReader
 from collab.types import Usage
 
@@ -97,7 +97,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made += ["--episodes", "6", "--set", "graph.rounds=1", "--set", "agents.*.options.error_base=0.5"]
     assert main(["rollout", *made, "--out", str(run), "--library", LIBRARY]) == 0
     with RunReader(run) as reader:
-        pairing = Pairing(pairs=trajectory_pairs(reader.trajectories(), seed=0), counts=Counter(trajectory=2))
+        pairing = Pairing(pairs=build_trajectory_pairs(reader.trajectories(), seed=0), counts=Counter(trajectory=2))
     none = Counter[str]()
     paired = Paired(pairing=pairing, refused=none, failed=none, unjudged=0, untried=0, spent=Usage())
     write_pairs(run, "marl", paired, recipe=PairRecipe(), labels=None, adversary=None)
@@ -137,11 +137,11 @@ def test_whole_trajectories_have_no_agent_to_choose_by(compared: Path, capsys: p
 def test_trajectories_that_were_played_again_are_not_taken_for_those(compared: Path) -> None:
     pair, other = read_pairs(compared, "marl").pairs
     with RunReader(compared) as reader:
-        assert looked_up(pair, reader).pair == pair
+        assert look_up_pair(pair, reader).pair == pair
         with pytest.raises(UsageError, match="was played again since; make its pairs again"):
-            looked_up(replace(pair, id=other.id), reader)
+            look_up_pair(replace(pair, id=other.id), reader)
         with pytest.raises(UsageError, match="was played again since"):
-            looked_up(replace(pair, chosen=pair.rejected, rejected=pair.chosen), reader)
+            look_up_pair(replace(pair, chosen=pair.rejected, rejected=pair.chosen), reader)
 
 
 def test_show_prints_both_replies_whole(collab: Command) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from collab.cli.main import main
 from collab.config import RunConfig
-from collab.data.splits import NAMES, kept_instances
+from collab.data.splits import NAMES, list_kept_instances
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "splits"
 ROLLOUT = ("rollout", "--graph", "single", "--agents", "rehearsal")
@@ -83,7 +83,7 @@ def test_training_is_played_without_the_unseen_app_and_recorded_so(collab):
     assert played.split is not None
     assert (played.split.name, played.split.hash) == ("train", train["hash"])
     assert sorted(played.tasks) == sorted(train["tasks"])
-    assert all(one["seed"] not in kept_instances(one["task"]) for one in found["episodes"])
+    assert all(one["seed"] not in list_kept_instances(one["task"]) for one in found["episodes"])
 
 
 def test_evaluation_takes_the_whole_phone_and_kept_instances(collab):
@@ -92,7 +92,7 @@ def test_evaluation_takes_the_whole_phone_and_kept_instances(collab):
     )
     assert found["environment"] == "androidworld[simphone]"
     assert len(found["episodes"]) == 8
-    assert all(one["seed"] in kept_instances(one["task"]) for one in found["episodes"])
+    assert all(one["seed"] in list_kept_instances(one["task"]) for one in found["episodes"])
     assert "without" not in config("run").environment.part.options
 
 

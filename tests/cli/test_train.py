@@ -9,7 +9,7 @@ from collab.algorithms.collabuiagents.config import ABLATIONS
 from collab.cli.main import main
 from collab.cli.options import AblationName, ContinualAblationName, Preset
 from collab.errors import MissingExtra
-from collab.library import presets_in
+from collab.library import list_presets
 from collab.loop.interfaces import algorithm_named
 from collab.testing.corridor import CorridorSuite
 from collab.testing.fake_server import FakeServer
@@ -87,7 +87,7 @@ def test_what_cannot_be_done_is_one_line(
 
 def test_the_help_names_all_presets_and_ablations() -> None:
     (option,) = Preset.__metadata__
-    presets = ", ".join(presets_in(algorithm_named("collabuiagents").presets))
+    presets = ", ".join(list_presets(algorithm_named("collabuiagents").presets))
     assert f"(of collabuiagents: {presets})" in option.help
     (option,) = AblationName.__metadata__
     *names, last = ABLATIONS

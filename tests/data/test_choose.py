@@ -3,7 +3,16 @@
 import pytest
 
 from collab.config import Unseen, run_config
-from collab.data.splits import INSTANCES, NEW_SEEDS, TRAIN, TrainingInstance, check_plan, splits_of, whole, within
+from collab.data.splits import (
+    INSTANCES,
+    NEW_SEEDS,
+    TRAIN,
+    TrainingInstance,
+    check_plan,
+    read_splits,
+    restore_apps,
+    restrict_run,
+)
 from collab.envs.base import TaskInfo
 from collab.errors import OverlapError, UsageError
 from collab.library import Library
@@ -14,7 +23,7 @@ INFOS = [
     *(TaskInfo(name=f"Write{number}", apps=("mail",)) for number in range(12)),
     TaskInfo(name="Go", apps=("maps",)),
 ]
-SPLITS = splits_of("world", INFOS, Unseen(apps=["maps"]))
+SPLITS = read_splits("world", INFOS, Unseen(apps=["maps"]))
 SEEN = SPLITS[TRAIN].tasks
 CONFIG = run_config(library=Library(), env="androidworld", graph="single", agents="rehearsal", tasks=["Go", *SEEN[:3]])
 
@@ -26,17 +35,17 @@ def test_training_leaves_the_unseen_apps_out_beside_what_was_left_out_before() -
             "backends": {"simphone": part.model_copy(update={"options": {"noise": "none", "without": ["clipper"]}})}
         }
     )
-    found = within(CONFIG.model_copy(update={"environment": environment}), SPLITS[TRAIN])
+    found = restrict_run(CONFIG.model_copy(update={"environment": environment}), SPLITS[TRAIN])
     assert found.tasks == list(SEEN[:3])
     assert found.environment.part.options == {"noise": "none", "without": ["clipper", "pro expense"]}
-    assert whole(found.environment).part.options == {"noise": "none"}
+    assert restore_apps(found.environment).part.options == {"noise": "none"}
     assert found.split is not None
     assert found.split.hash == SPLITS[TRAIN].hash
 
 
 def test_evaluation_changes_nothing_but_the_tasks() -> None:
     config = CONFIG.model_copy(update={"seed": 31})
-    found = within(config, SPLITS[NEW_SEEDS])
+    found = restrict_run(config, SPLITS[NEW_SEEDS])
     assert found.environment == config.environment
     assert found.model_copy(update={"tasks": config.tasks, "split": None}) == config
 
@@ -50,7 +59,7 @@ def test_a_training_seed_that_meets_a_kept_instance_by_chance_is_refused() -> No
 
 
 def test_an_evaluation_ends_where_the_kept_instances_do() -> None:
-    config = within(CONFIG.model_copy(update={"seed": 30}), SPLITS[NEW_SEEDS])
+    config = restrict_run(CONFIG.model_copy(update={"seed": 30}), SPLITS[NEW_SEEDS])
     for extra in (0, 1):
         episodes = plan_episodes(config.model_copy(update={"episodes": len(config.tasks) * INSTANCES + extra}))
         plan = [TrainingInstance(task=one.task, seed=one.seed) for one in episodes]

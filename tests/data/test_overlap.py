@@ -13,12 +13,12 @@ from collab.data.splits import (
     UNSEEN_TASKS,
     HeldOutInstances,
     TrainingInstance,
-    folded,
+    fold_all,
     is_unseen,
-    kept_by,
+    list_kept_by,
+    read_splits,
     refuse_overlap,
-    splits_of,
-    words_of,
+    split_words,
 )
 from collab.envs.base import TaskInfo
 from collab.errors import OverlapError
@@ -28,8 +28,8 @@ INFOS = [
     *(TaskInfo(name=f"Write{number}", apps=("mail",)) for number in range(12)),
     TaskInfo(name="Route", apps=("mail", "Maps")),
 ]
-SPLITS = splits_of("world", INFOS, Unseen(apps=["maps"], words=["detour"]))
-KEPT = kept_by(SPLITS.values())
+SPLITS = read_splits("world", INFOS, Unseen(apps=["maps"], words=["detour"]))
+KEPT = list_kept_by(SPLITS.values())
 SEEN = SPLITS["train"].tasks
 CLEAN = st.builds(
     TrainingInstance,
@@ -97,7 +97,7 @@ def test_the_message_counts_names_and_says_what_to_do() -> None:
 
 
 def test_words_are_whole_words() -> None:
-    assert words_of("ExpenseAddSingle: 3 cars, self_made é") == {
+    assert split_words("ExpenseAddSingle: 3 cars, self_made é") == {
         "expense",
         "add",
         "single",
@@ -118,7 +118,7 @@ def lines(name: str) -> list[str]:
 def test_a_test_list_inside_the_training_list_is_found() -> None:
     """The situation of a published benchmark's instructions, in words of our own."""
     train = ["Find a bakery in Porto", "What is the tallest tree?", "find  a Bakery in porto ", "Open the radio app"]
-    kept = HeldOutInstances(name="test", tasks=folded(["Find a bakery in Porto", "Open the radio app"]))
+    kept = HeldOutInstances(name="test", tasks=fold_all(["Find a bakery in Porto", "Open the radio app"]))
     found = refuse_overlap([TrainingInstance(task=line) for line in train], [kept], allow_overlap=True)
     assert (found.offenders, found.checked) == (3, 4)
     with pytest.raises(OverlapError, match="3 of 4"):
@@ -131,9 +131,9 @@ def test_a_test_list_inside_the_training_list_is_found() -> None:
 )
 def test_published_task_lists(kind: str, rows: int, shared: int, offenders: int) -> None:
     """All 432 general test tasks stand in the training list, too; 77 of the others do but for the kind of quotes."""
-    train, test = lines(f"{kind}_train.txt"), folded(lines(f"{kind}_test.txt"))
+    train, test = lines(f"{kind}_train.txt"), fold_all(lines(f"{kind}_test.txt"))
     kept = [HeldOutInstances(name="test", tasks=test)]
     found = refuse_overlap([TrainingInstance(task=line) for line in train], kept, allow_overlap=True)
-    assert (found.checked, found.offenders, len(test & folded(train))) == (rows, offenders, shared)
+    assert (found.checked, found.offenders, len(test & fold_all(train))) == (rows, offenders, shared)
     with pytest.raises(OverlapError, match=f"{offenders} of {rows} training instances overlap"):
         refuse_overlap([TrainingInstance(task=line) for line in train], kept)

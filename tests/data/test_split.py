@@ -15,10 +15,10 @@ from collab.data.splits import (
     TRAIN,
     UNSEEN_APP,
     UNSEEN_TASKS,
+    find_split,
     is_unseen,
-    kept_instances,
-    named,
-    splits_of,
+    list_kept_instances,
+    read_splits,
 )
 from collab.envs.base import TaskInfo
 from collab.errors import ConfigError, UnknownName
@@ -42,7 +42,7 @@ def test_a_name_is_unseen_by_its_sha256() -> None:
 @given(INFOS)
 def test_every_task_belongs_to_one_group_and_groups_follow_the_rule(infos: list[TaskInfo]) -> None:
     unseen = Unseen(apps=["maps"] if any("Maps" in info.apps for info in infos) else [])
-    splits = splits_of("world", infos, unseen)
+    splits = read_splits("world", infos, unseen)
     assert tuple(splits) == NAMES
     assert splits[NEW_SEEDS].tasks == splits[TRAIN].tasks
     groups = [splits[name].tasks for name in (TRAIN, UNSEEN_TASKS, UNSEEN_APP)]
@@ -55,20 +55,20 @@ def test_every_task_belongs_to_one_group_and_groups_follow_the_rule(infos: list[
 @given(INFOS, st.randoms())
 def test_a_task_keeps_its_group_whatever_others_there_are(infos: list[TaskInfo], rng) -> None:
     some = [info for info in infos if rng.random() < 0.5]
-    every, fewer = splits_of("world", infos, Unseen()), splits_of("world", some, Unseen())
+    every, fewer = read_splits("world", infos, Unseen()), read_splits("world", some, Unseen())
     for name in NAMES:
         assert fewer[name].tasks == tuple(task for task in every[name].tasks if task in {info.name for info in some})
 
 
 @given(st.integers())
 def test_a_run_seed_is_for_training_or_for_evaluation(seed: int) -> None:
-    splits = splits_of("world", SEVEN, Unseen())
-    assert {split.takes(seed) for name, split in splits.items() if name != TRAIN} == {30 <= seed <= 39}
-    assert splits[TRAIN].takes(seed) is not splits[NEW_SEEDS].takes(seed)
+    splits = read_splits("world", SEVEN, Unseen())
+    assert {split.accepts_seed(seed) for name, split in splits.items() if name != TRAIN} == {30 <= seed <= 39}
+    assert splits[TRAIN].accepts_seed(seed) is not splits[NEW_SEEDS].accepts_seed(seed)
 
 
 def test_kept_instances_are_those_that_evaluation_plays() -> None:
-    kept = kept_instances("ContactsAddContact")
+    kept = list_kept_instances("ContactsAddContact")
     assert Seeds(30).task("ContactsAddContact", 0) in kept
     assert Seeds(39).task("ContactsAddContact", INSTANCES - 1) in kept
     assert Seeds(30).task("ContactsAddContact", INSTANCES) not in kept
@@ -80,11 +80,11 @@ def test_kept_instances_are_those_that_evaluation_plays() -> None:
 @given(st.integers(0, 10**6).filter(lambda seed: seed not in EVALUATION_SEEDS), st.text(max_size=20))
 def test_training_seeds_lead_to_other_instances(seed: int, task: str) -> None:
     planned = {Seeds(seed).task(task, number, epoch) for number in range(5) for epoch in range(3)}
-    assert planned.isdisjoint(kept_instances(task))
+    assert planned.isdisjoint(list_kept_instances(task))
 
 
 def test_the_hash_notices_tasks_names_and_what_training_does_without() -> None:
-    split = splits_of("world", SEVEN, Unseen())[TRAIN]
+    split = read_splits("world", SEVEN, Unseen())[TRAIN]
     assert len(split.hash) == 64
     changed = [
         replace(split, tasks=split.tasks[:-1]),
@@ -99,12 +99,12 @@ def test_the_hash_notices_tasks_names_and_what_training_does_without() -> None:
 
 
 def test_what_is_not_there_is_named() -> None:
-    splits = splits_of("world", SEVEN, Unseen())
+    splits = read_splits("world", SEVEN, Unseen())
     with pytest.raises(UnknownName, match="did you mean unseen-tasks"):
-        named(splits, "unseen-task")
+        find_split(splits, "unseen-task")
     with pytest.raises(
         UnknownName, match=r"world has no task in split unseen-app; splits with tasks: train, new-seeds, unseen-tasks"
     ):
-        named(splits, UNSEEN_APP)
+        find_split(splits, UNSEEN_APP)
     with pytest.raises(ConfigError, match="no task touches 'post'; apps: mail"):
-        splits_of("world", SEVEN, Unseen(apps=["post"]))
+        read_splits("world", SEVEN, Unseen(apps=["post"]))

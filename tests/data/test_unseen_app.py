@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from collab.config import EnvironmentDefinition
-from collab.data.splits import words_of
+from collab.data.splits import split_words
 from collab.envs.grammar import MOBILE
 from collab.envs.random_actions import draw_action
 from collab.envs.simphone.apps.expense import PACKAGE
@@ -18,7 +18,7 @@ from collab.envs.simphone.state import LAUNCHER, Phone
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.touch import act
 from collab.envs.simphone.ui.screen import Frame, look
-from collab.library import Library, root
+from collab.library import Library, find_builtin_root
 from collab.seeds import generator
 
 DEFINITION = Library().load("envs", "androidworld", EnvironmentDefinition)
@@ -72,26 +72,26 @@ def others() -> set[str]:
     found: set[str] = set()
     for seed, info in enumerate(TRAINING.tasks()):
         tasks = [TRAINING.instance(info.name, seed + other) for other in range(12)]
-        found = found.union(*(words_of(f"{task.goal} {task.params}") for task in tasks))
+        found = found.union(*(split_words(f"{task.goal} {task.params}") for task in tasks))
         phone = core(TRAINING)
         phone.reset(tasks[0])
         for action in phone.oracle() or ():
-            found |= words_of(phone.frame.observation.text)
+            found |= split_words(phone.frame.observation.text)
             phone.step(action)
     phone = phone_of(TRAINING, "MarkorDeleteNewestNote", 0)
     for app in phone.apps.all:
         if app.package != LAUNCHER:
             for frame in screens(phone, app.name):
-                found |= words_of(frame.observation.text)
-    prompts = (root() / "prompts").rglob("*.jinja")
-    return found.union(*(words_of(path.read_text(encoding="utf-8")) for path in prompts))
+                found |= split_words(frame.observation.text)
+    prompts = (find_builtin_root() / "prompts").rglob("*.jinja")
+    return found.union(*(split_words(path.read_text(encoding="utf-8")) for path in prompts))
 
 
 def test_every_screen_of_the_app_says_one_of_its_words() -> None:
     frames = own_screens(seed=0)
     assert {frame.page.screen for frame in frames} >= set(frames[0].phone.apps.by_package[PACKAGE].screens)
     for frame in frames:
-        assert words_of(frame.observation.text) & WORDS, frame.observation.text
+        assert split_words(frame.observation.text) & WORDS, frame.observation.text
 
 
 def test_every_goal_of_its_tasks_says_one_of_its_words() -> None:
@@ -99,13 +99,13 @@ def test_every_goal_of_its_tasks_says_one_of_its_words() -> None:
     assert len(tasks) == 8
     for name in tasks:
         for seed in range(40):
-            assert words_of(WHOLE.instance(name, seed).goal) & WORDS
+            assert split_words(WHOLE.instance(name, seed).goal) & WORDS
 
 
 def test_the_words_are_those_of_its_screens_that_no_other_app_says(others: set[str]) -> None:
     """Words that its screens show whatever they hold; change `unseen.words` in envs/androidworld.yaml when it fails."""
     fixed = set.intersection(
-        *({word for frame in own_screens(seed) for word in words_of(frame.observation.text)} for seed in range(1, 9))
+        *({word for frame in own_screens(seed) for word in split_words(frame.observation.text)} for seed in range(1, 9))
     )
     assert fixed - others - EVERYDAY <= WORDS
 
@@ -122,7 +122,7 @@ def test_a_distracting_training_phone_does_not_say_one_either() -> None:
         phone, rng = core(suite), generator(seed)
         observation = phone.reset(suite.instance(info.name, seed))
         for _ in range(8):
-            assert not words_of(observation.text) & WORDS, observation.text
+            assert not split_words(observation.text) & WORDS, observation.text
             titles.add(observation.title)
             observation = phone.step(draw_action(MOBILE, observation, rng, ending=False)).observation
     assert len(titles) > 20
@@ -134,7 +134,7 @@ def test_every_word_is_used_by_the_app() -> None:
         for name in ("ExpenseAddMultiple", "ExpenseAddMultipleFromMarkor")
         for seed in range(20)
     }
-    said = words_of(PACKAGE).union(
-        *(words_of(goal) for goal in goals), *(words_of(frame.observation.text) for frame in own_screens(0))
+    said = split_words(PACKAGE).union(
+        *(split_words(goal) for goal in goals), *(split_words(frame.observation.text) for frame in own_screens(0))
     )
     assert said >= WORDS

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from collab.errors import UsageError
 from collab.evaluation.comparison import bootstrap, compare, compare_trainings
-from collab.evaluation.metrics import EpisodeResult, Report, pooled, summarise
+from collab.evaluation.metrics import EpisodeResult, Report, pool, summarise
 from collab.types import PlannedTask, Sampling
 
 
@@ -150,8 +150,8 @@ def test_identical_runs_have_no_difference(played: dict[tuple[str, int], bool | 
 
 def test_pooled_runs_are_compared_as_one() -> None:
     parts = [{("A", 10 * k + n): n < k for n in range(3)} for k in range(3)]
-    first = pooled([report(dict(part)) for part in parts])
-    second = pooled([report(dict.fromkeys(part, True)) for part in parts])
+    first = pool([report(dict(part)) for part in parts])
+    second = pool([report(dict.fromkeys(part, True)) for part in parts])
     assert compare(first, second).difference == pytest.approx(6 / 9)
 
 

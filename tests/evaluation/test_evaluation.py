@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.errors import UsageError
-from collab.evaluation.metrics import GroupReport, Report, evaluate, pooled, wilson
+from collab.evaluation.metrics import GroupReport, Report, evaluate, pool, wilson_interval
 from collab.types import EpisodeError, Outcome, PlannedTask, Task, Trajectory
 
 
@@ -32,19 +32,19 @@ def episode(task: str, number: int, success: bool | None, *, privileged: bool = 
 
 def test_wilson_by_hand() -> None:
     # n = 10, s = 7, z = 1.96: centre (0.7 + 0.19208)/1.38416 = 0.644492, half width 0.247804
-    low, high = wilson(7, 10, z=1.96)
+    low, high = wilson_interval(7, 10, z=1.96)
     assert low == pytest.approx(0.396774, abs=2e-4)
     assert high == pytest.approx(0.892210, abs=2e-4)
-    assert wilson(0, 0) == (0.0, 1.0)
-    assert wilson(0, 20)[0] == 0.0
-    assert wilson(20, 20)[1] == 1.0
-    assert wilson(0, 24)[0] == 0.0, "exactly, whatever is rounded on the way"
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+    assert wilson_interval(0, 20)[0] == 0.0
+    assert wilson_interval(20, 20)[1] == 1.0
+    assert wilson_interval(0, 24)[0] == 0.0, "exactly, whatever is rounded on the way"
 
 
 @given(episodes=st.integers(1, 400), data=st.data())
 def test_wilson_lies_within_the_unit_interval_and_around_the_rate(episodes: int, data: st.DataObject) -> None:
     successes = data.draw(st.integers(0, episodes))
-    low, high = wilson(successes, episodes)
+    low, high = wilson_interval(successes, episodes)
     assert 0 <= low <= successes / episodes <= high <= 1
 
 
@@ -101,7 +101,7 @@ def test_runs_are_pooled_by_adding_up() -> None:
     """Of two runs: A 1 of 2 and 2 of 2, B never played in the first and broken in the second."""
     first = evaluate([episode("A", 0, True), episode("A", 1, False)], planned(A=2, B=1))
     second = evaluate([episode("A", 2, True), episode("A", 3, True), episode("B", 0, None)], planned(A=2, B=1))
-    both = pooled([first, second])
+    both = pool([first, second])
     assert counts(both) == (3, 6, 4, 1)
     assert {group.name: counts(group) for group in both.by_task} == {"A": (3, 4, 4, 0), "B": (0, 2, 0, 1)}
     assert {group.name: counts(group) for group in both.by_difficulty} == {
@@ -120,16 +120,16 @@ def test_pooling_is_the_same_as_one_run_of_all(parts: list[list[tuple[str, bool 
     ]
     reports = [evaluate([episode(*one) for one in part]) for part in numbered if part] or [evaluate([])]
     whole = evaluate([episode(*one) for part in numbered for one in part])
-    both = pooled(reports)
+    both = pool(reports)
     assert both.planned == whole.planned
     assert (both.by_task, both.by_difficulty, both.results) == (whole.by_task, whole.by_difficulty, whole.results)
 
 
 def test_a_rehearsal_makes_the_whole_one() -> None:
     honest, rehearsal = evaluate([episode("A", 0, True)]), evaluate([episode("A", 1, True, privileged=True)])
-    assert pooled([honest, rehearsal]).privileged
+    assert pool([honest, rehearsal]).privileged
 
 
 def test_what_is_of_two_environments_is_not_pooled() -> None:
     with pytest.raises(UsageError, match="fake version  and other version ; compare equal environments"):
-        pooled([evaluate([episode("A", 0, True)]), evaluate([episode("A", 1, True, env="other")])])
+        pool([evaluate([episode("A", 0, True)]), evaluate([episode("A", 1, True, env="other")])])

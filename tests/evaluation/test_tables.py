@@ -8,7 +8,7 @@ import pytest
 
 from collab.errors import UsageError
 from collab.evaluation.metrics import EpisodeResult, summarise
-from collab.evaluation.report import EvaluatedRun, ReportTable, Setting, evaluation_of, markdown, tabulate
+from collab.evaluation.report import EvaluatedRun, ReportTable, Setting, format_markdown, pool_runs, tabulate
 from collab.seeds import Seeds
 from collab.types import PlannedTask
 
@@ -80,7 +80,7 @@ def test_a_table_in_markdown() -> None:
         "base": [run("a", 1), run("w", 4, tasks=4, environment=WEB, split=None)],
         "a|b": [run("b", 3), run("x", 0, tasks=4, environment=WEB, split=None)],
     }
-    head, rule, base, other, empty, legend = markdown(tabulate(arms)).split("\n")
+    head, rule, base, other, empty, legend = format_markdown(tabulate(arms)).split("\n")
     assert head == "|  | androidworld[simphone] new-seeds | difference | mobile-miniwob | difference |"
     assert rule == "| --- | --- | --- | --- | --- |"
     assert base == "| base | 10.0 [1.8, 40.4] (10) |  | 100.0 [51.0, 100.0] (4) |  |"
@@ -92,11 +92,11 @@ def test_a_table_in_markdown() -> None:
     assert "run seeds 30." in legend
     assert "Differences to the first line in percentage points (number of equal instances)" in legend
     assert "Where episodes are fewer than 10: the interval says little." in legend
-    assert "the line above" in markdown(tabulate(arms, "previous"))
+    assert "the line above" in format_markdown(tabulate(arms, "previous"))
 
 
 def test_one_line_has_no_differences() -> None:
-    assert markdown(tabulate({"base": [run("a", 1)]})) == (
+    assert format_markdown(tabulate({"base": [run("a", 1)]})) == (
         "|  | androidworld[simphone] new-seeds |\n| --- | --- |\n| base | 10.0 [1.8, 40.4] (10) |\n\n"
         "Success in % with 95 % Wilson intervals (episodes); run seeds 30."
     )
@@ -105,7 +105,7 @@ def test_one_line_has_no_differences() -> None:
 def test_seeds_are_pooled_and_pairs_told_where_they_are_fewer() -> None:
     arms = {"base": [run("a", 1)], "more": [run("b/30", 3), run("b/31", 5, seed=31)]}
     table = tabulate(arms)
-    text = markdown(table)
+    text = format_markdown(table)
     assert "| more | 40.0 [21.9, 61.3] (20) | +20.0 [+0.0, +50.0] (10) |" in text
     assert "run seeds 30, 31." in text
     cell = table.lines[1].cells[0]
@@ -115,7 +115,7 @@ def test_seeds_are_pooled_and_pairs_told_where_they_are_fewer() -> None:
 
 def test_runs_that_differ_in_sampling_alone_are_told_apart() -> None:
     arms = {"base": [run("a", 1)], "again": [run("b", 3, sampling=2)], "zero": [run("c", 3, sampling=0)]}
-    assert "run seeds 30, 30 (sampled with 0), 30 (sampled with 2)." in markdown(tabulate(arms))
+    assert "run seeds 30, 30 (sampled with 0), 30 (sampled with 2)." in format_markdown(tabulate(arms))
 
 
 def test_columns_come_in_the_order_of_splits_and_may_have_gaps() -> None:
@@ -129,8 +129,8 @@ def test_columns_come_in_the_order_of_splits_and_may_have_gaps() -> None:
     assert differences(table, 0) == [None, pytest.approx(0.1), None]
     assert differences(table, 1) == [None, None, pytest.approx(0.1)]
     assert differences(table, 2) == [None, None, None], "the line above was not played there"
-    assert "| two | 20.0" in markdown(table)
-    assert markdown(table).splitlines()[4].count("|  |  |") == 1
+    assert "| two | 20.0" in format_markdown(table)
+    assert format_markdown(table).splitlines()[4].count("|  |  |") == 1
 
 
 @pytest.mark.parametrize(
@@ -169,4 +169,4 @@ def test_force_takes_unfinished_runs_but_no_rehearsal() -> None:
 
 def test_runs_of_two_settings_are_not_one_evaluation() -> None:
     with pytest.raises(UsageError, match=r"a is of .* new-seeds, b of .* unseen-app: not one evaluation"):
-        evaluation_of([run("a", 1), run("b", 1, seed=31, split="unseen-app")])
+        pool_runs([run("a", 1), run("b", 1, seed=31, split="unseen-app")])

@@ -36,8 +36,8 @@ def test_a_slot_waits_only_for_its_own_predecessors() -> None:
 
 def test_predecessors_come_in_the_order_in_which_they_speak() -> None:
     dag = Dag(slots=("late", "a", "b", "hearer"), edges=(("a", "late"), ("late", "hearer"), ("b", "hearer")))
-    assert dag.predecessors("hearer") == ("b", "late")
-    assert dag.predecessors("a") == ()
+    assert dag.list_predecessors("hearer") == ("b", "late")
+    assert dag.list_predecessors("a") == ()
 
 
 def test_equal_graphs_are_equal_however_their_edges_are_listed() -> None:
@@ -49,14 +49,14 @@ def test_equal_graphs_are_equal_however_their_edges_are_listed() -> None:
 
 
 def test_a_cell_reads_its_own_last_word_and_then_what_was_just_said() -> None:
-    assert DIAMOND.dependencies(CellRef("dee", 0)) == (CellRef("ben", 0), CellRef("cyd", 0))
-    assert DIAMOND.dependencies(CellRef("dee", 2)) == (CellRef("dee", 1), CellRef("ben", 2), CellRef("cyd", 2))
-    assert DIAMOND.dependencies(CellRef("ada", 0)) == ()
-    assert DIAMOND.dependencies(CellRef("ada", 1)) == (CellRef("ada", 0),)
+    assert DIAMOND.list_dependencies(CellRef("dee", 0)) == (CellRef("ben", 0), CellRef("cyd", 0))
+    assert DIAMOND.list_dependencies(CellRef("dee", 2)) == (CellRef("dee", 1), CellRef("ben", 2), CellRef("cyd", 2))
+    assert DIAMOND.list_dependencies(CellRef("ada", 0)) == ()
+    assert DIAMOND.list_dependencies(CellRef("ada", 1)) == (CellRef("ada", 0),)
 
 
 def test_conversation_runs_round_by_round() -> None:
-    assert Dag(slots=("a", "b"), edges=(("b", "a"),)).conversation(2) == (("b", 0), ("a", 0), ("b", 1), ("a", 1))
+    assert Dag(slots=("a", "b"), edges=(("b", "a"),)).list_cells(2) == (("b", 0), ("a", 0), ("b", 1), ("a", 1))
 
 
 @given(dags())
@@ -65,18 +65,18 @@ def test_layers_respect_every_edge_and_cannot_be_earlier(dag: Dag) -> None:
     assert sorted(depth) == sorted(dag.slots)
     assert all(depth[speaker] < depth[hearer] for speaker, hearer in dag.edges)
     for slot in dag.slots:
-        assert depth[slot] == max((depth[other] + 1 for other in dag.predecessors(slot)), default=0)
+        assert depth[slot] == max((depth[other] + 1 for other in dag.list_predecessors(slot)), default=0)
     for layer in dag.layers:
         assert list(layer) == sorted(layer, key=dag.slots.index)
 
 
 @given(dags(), st.integers(1, 4))
 def test_a_conversation_holds_every_cell_once_and_after_what_it_reads(dag: Dag, rounds: int) -> None:
-    cells = dag.conversation(rounds)
+    cells = dag.list_cells(rounds)
     turn = {cell: place for place, cell in enumerate(cells)}
     assert len(turn) == len(cells) == len(dag.slots) * rounds
     for cell in cells:
-        turns = [turn[other] for other in dag.dependencies(cell)]
+        turns = [turn[other] for other in dag.list_dependencies(cell)]
         assert turns == sorted(turns)
         assert all(place < turn[cell] for place in turns)
 
@@ -108,4 +108,4 @@ def test_what_is_not_a_graph_is_refused_by_name(
 
 def test_asking_for_an_unknown_slot_names_the_nearest() -> None:
     with pytest.raises(UnknownName, match="did you mean ada"):
-        DIAMOND.predecessors("adda")
+        DIAMOND.list_predecessors("adda")

@@ -3,7 +3,7 @@
 import pytest
 
 from collab.config import GraphDefinition
-from collab.graphs.edges import dag_of
+from collab.graphs.edges import build_dag
 from collab.library import Library
 
 NAMES = Library().names("graphs")
@@ -18,13 +18,13 @@ def test_every_definition_gives_a_graph_and_says_what_it_is_for(name: str) -> No
     definition = load(name)
     assert definition.description
     for seed in range(20):
-        assert dag_of(definition, seed).slots == tuple(definition.slots)
+        assert build_dag(definition, seed).slots == tuple(definition.slots)
 
 
 def test_the_shapes_are_what_their_names_say() -> None:
     assert {"single", "team", "chain4", "star4", "layered4", "complete4", "silent4"} <= set(NAMES)
-    layers = {name: [len(layer) for layer in dag_of(load(name), 0).layers] for name in NAMES}
-    edges = {name: len(dag_of(load(name), 0).edges) for name in NAMES}
+    layers = {name: [len(layer) for layer in build_dag(load(name), 0).layers] for name in NAMES}
+    edges = {name: len(build_dag(load(name), 0).edges) for name in NAMES}
     assert (layers["single"], load("single").rounds) == ([1], 1)
     assert (layers["chain4"], edges["chain4"]) == ([1, 1, 1, 1], 3)
     assert (layers["star4"], edges["star4"]) == ([1, 3], 3)
@@ -36,4 +36,4 @@ def test_the_shapes_are_what_their_names_say() -> None:
 def test_the_team_is_drawn_anew_for_every_epoch() -> None:
     team = load("team")
     assert (len(team.slots), team.rounds, team.rewire) == (4, 3, "epoch")
-    assert len({dag_of(team, seed) for seed in range(20)}) > 10
+    assert len({build_dag(team, seed) for seed in range(20)}) > 10

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from collab.loop.export import export, find
 from collab.loop.loop import start
 from collab.loop.trained import agents_of, parse_policy
-from collab.models.checkpoint import weights_digest
+from collab.models.checkpoint import hash_weights
 from collab.prompts.parse import write_reply
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
@@ -49,7 +49,7 @@ def test_an_adapter_is_gone_on_with_and_exported(schooled, scholar: Path, tmp_pa
         assert set(record["weights"].values()) == {str(scholar)}
     finals = [run / f"epochs/{number}/training/final" for number in (1, 2)]
     assert manifest(run, 1)["adapter"] is None
-    assert manifest(run, 2)["adapter"]["digest"] == weights_digest(finals[0]) != weights_digest(finals[1])
+    assert manifest(run, 2)["adapter"]["digest"] == hash_weights(finals[0]) != hash_weights(finals[1])
     assert [manifest(run, number)["reference_adapter"] for number in (1, 2)] == [None, None]
     played = json.loads((run / "epochs/2/rollout/run.json").read_text())["config"]["agents"]["ada"]["options"]
     assert (played["path"], played["adapter"], played["version"]) == (str(scholar), str(finals[0].resolve()), 1)
@@ -64,7 +64,7 @@ def _check_exports(run: Path, base: Path, adapter: Path, place: Path) -> None:
     ids = torch.arange(40)[None] * 7 % 300
     whole = export(find(f"{run}@epoch2"), place / "whole", merge=True, dtype=None)
     alone = export(find(f"{run}@epoch2"), place / "alone", merge=False, dtype=None)
-    assert weights_digest(alone.path) == weights_digest(adapter)
+    assert hash_weights(alone.path) == hash_weights(adapter)
     over = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), alone.path)
     with torch.no_grad():
         expected = over(input_ids=ids).logits
@@ -105,5 +105,5 @@ def test_the_epoch_before_is_a_reference_of_its_own(schooled, tmp_path: Path) ->
         before, after = (FinetuneDir(run / f"epochs/{number}/training/{slot}") for number in (1, 2))
         told = after.read()
         assert told["adapter"] == told["reference_adapter"]
-        assert told["adapter"]["digest"] == weights_digest(before.final)
+        assert told["adapter"]["digest"] == hash_weights(before.final)
         assert after.read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-6)

@@ -26,7 +26,7 @@ from collab.loop.phases import trajectories_of
 from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState
 from collab.rewards.labelling import Labelling
-from collab.rewards.labels import FOLDER, LabelSet, labellings, read_labels
+from collab.rewards.labels import FOLDER, LabelSet, list_labellings, read_labels
 from collab.rollout.build import resolved, with_prompts
 from collab.rollout.run import resume, start
 from collab.store.manifest import FILE
@@ -70,7 +70,7 @@ async def planned(library: Library, episodes: int = EPISODES, concurrency: int =
 
 
 def judged(out: Path) -> int:
-    return len(read_labels(out, NAME).judged) if NAME in labellings(out) else 0
+    return len(read_labels(out, NAME).judged) if NAME in list_labellings(out) else 0
 
 
 async def live(loop: LoopState, run: RunConfig, out: Path, library: Library, *, halted: bool = False) -> None:
@@ -141,7 +141,7 @@ def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
             return True
         if judged(out) and not server.faults:
             server.faults.extend([Fault(status=500)] * 10_000)
-        return NAME in labellings(out) and len(read_labels(out, NAME).failed) >= PATIENCE
+        return NAME in list_labellings(out) and len(read_labels(out, NAME).failed) >= PATIENCE
 
     if dead:
         server.die()

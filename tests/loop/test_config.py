@@ -10,12 +10,12 @@ import pytest
 from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.config import override
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.library import presets_in
+from collab.library import list_presets
 from collab.loop.interfaces import algorithm_named, load_method
 from collab.preferences.adversary import SAMPLING
 
 COLLAB = algorithm_named("collabuiagents")
-PRESETS = presets_in(COLLAB.presets)
+PRESETS = list_presets(COLLAB.presets)
 
 
 def test_the_papers_method_is_the_published_one() -> None:

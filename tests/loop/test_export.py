@@ -21,7 +21,7 @@ from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.export import export, find, licence_of, training_facts
 from collab.loop.record import EpochRecord, ExampleCounts, Success, TrainingDir
-from collab.models.checkpoint import weights_digest
+from collab.models.checkpoint import hash_weights
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.run_dir import FinetuneDir
@@ -39,7 +39,7 @@ def training(configured: Callable[..., TrainingConfig], tmp_path: Path) -> Train
         config = configured(f"policies={policies}")
         config = override(config, [f"run.agents.*.options.path={base}", *settings])
         folder = TrainingDir(tmp_path / "run")
-        digest = dict.fromkeys(config.run.graph.slots, weights_digest(base))
+        digest = dict.fromkeys(config.run.graph.slots, hash_weights(base))
         folder.begin({"config": config.model_dump(mode="json"), "base": digest, "summary": {"best": 1}})
         for number in (1, 2):
             write_epoch(folder, config, number)
@@ -82,14 +82,14 @@ def test_a_shared_policy_is_one_directory_that_tells_its_origin(training: Traini
     folder = training("shared", "declared.*.temperature=[0.1,0.9]", "run.agents.*.sampling.temperature=1.5")
     done = export(find(f"{folder.path}@best"), tmp_path / "deep" / "out", merge=True, dtype=None)
     assert same_weights(done.path, folder.epoch(1).training("shared") / "final")
-    assert done.digests == {".": weights_digest(done.path)}
+    assert done.digests == {".": hash_weights(done.path)}
     agent = Library().load("agents", done.agents, AgentDefinition)
     assert (agent.kind, agent.options["path"], agent.prompt) == ("local", str(done.path), "pocket")
     assert (agent.context_tokens, agent.sampling.temperature, agent.sampling.max_tokens) == (2048, [0.1, 0.9], 40)
     card = (done.path / "README.md").read_text()
     assert "| success | 75.0% of 4 episodes" in card
     assert "95 % interval 30.1% to 95.4%" in card
-    assert f"| base | base, digest `{weights_digest(tmp_path / 'base')[:12]}` |" in card
+    assert f"| base | base, digest `{hash_weights(tmp_path / 'base')[:12]}` |" in card
     assert "| epochs | 1 of 2 planned |" in card
     assert "5 pairs |" in card
     assert "adversary sampler, reference" in card
@@ -118,9 +118,9 @@ def test_epochs_are_named_and_the_last_is_the_last_that_is_over(training: Traini
     folder = training()
     for number, (name, epoch) in enumerate({"@last": 2, "@epoch1": 1}.items()):
         done = export(find(f"{folder.path}{name}"), tmp_path / str(number), merge=False, dtype=None)
-        assert done.digests["."] == weights_digest(folder.epoch(epoch).training("shared") / "final")
+        assert done.digests["."] == hash_weights(folder.epoch(epoch).training("shared") / "final")
     start = export(find(f"{folder.path}@epoch0"), tmp_path / "start", merge=False, dtype=None)
-    assert start.digests["."] == weights_digest(tmp_path / "base")
+    assert start.digests["."] == hash_weights(tmp_path / "base")
     assert "| success | not measured |" in (start.path / "README.md").read_text()
 
 

@@ -17,7 +17,7 @@ from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import check_training
-from collab.rewards.calibration.metrics import Calibration, KnownStep, reliability
+from collab.rewards.calibration.metrics import Calibration, KnownStep, compute_reliability
 from collab.rewards.calibration.record import CalibrationDir, CalibrationRecord
 from collab.rewards.registry import CriticResources
 from collab.testing.corridor import CorridorSuite
@@ -43,7 +43,7 @@ def calibrate(
         mean_scores={"good": 0.8, "bad": 0.2},
         accuracy=0.75,
         auc=auc,
-        picture=reliability([KnownStep(score=0.8, good=True)]),
+        picture=compute_reliability([KnownStep(score=0.8, good=True)]),
         ece=0.2,
         retest=None,
         position_effects={},

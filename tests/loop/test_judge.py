@@ -24,10 +24,10 @@ from collab.loop.phases import trajectories_of
 from collab.loop.record import EpochDir, TrainingDir, training_of
 from collab.loop.state import Halted, LoopState
 from collab.preferences.adversary import AdversaryProposal, Occasion, SamplerAdversary
-from collab.preferences.rebuild import RebuildRequest, rebuild, sources_of
+from collab.preferences.rebuild import RebuildRequest, parse_sources, rebuild
 from collab.preferences.store import pair_names, read_head
-from collab.rewards.base import CellScore, CriticCall, cases, judgement_of
-from collab.rewards.labels import FOLDER, LabelHead, LabelSet, LabelWriter, labellings, read_labels
+from collab.rewards.base import CellScore, CriticCall, build_inputs, build_judgement
+from collab.rewards.labels import FOLDER, LabelHead, LabelSet, LabelWriter, list_labellings, read_labels
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.oracle import SolutionCritic
 from collab.rollout.build import resolved, with_prompts
@@ -86,10 +86,10 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
     played = trajectories_of(out)
     paid = Usage(calls=2, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
     with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
-        case = next(cases(played[0], build_suite(run).space))
+        case = next(build_inputs(played[0], build_suite(run).space))
         writer.fail(case, ModelFailure("the server is gone"), paid)
         writer.record(
-            judgement_of(case, SolutionCritic(), {cell.cell: CellScore(score=1.0) for cell in case.matrix}, [])
+            build_judgement(case, SolutionCritic(), {cell.cell: CellScore(score=1.0) for cell in case.matrix}, [])
         )
     spent = spent_on_judging(read_labels(out, NAME))
     assert (spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost_usd) == (2, 70, 9, 0.25)
@@ -141,7 +141,7 @@ def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
     loop = process(configured(), tmp_path)
     labels = asyncio.run(judge(loop, run, out, played))
-    other = RebuildRequest(run=out, sources=sources_of("contrast"), kept=frozenset({NAME}))
+    other = RebuildRequest(run=out, sources=parse_sources("contrast"), kept=frozenset({NAME}))
     made = asyncio.run(rebuild(other, library)).stored
     assert made is not None
     assert (made.name, made.head.labels) == (f"{NAME}-2", NAME)
@@ -159,9 +159,9 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
     loop = process(configured(), tmp_path)
     labels = asyncio.run(judge(loop, run, out, played))
     refusal = f"{out}: its pairs 'training' were made {{}}.*; remove {out / 'pairs' / NAME}, and they are made again"
-    mixed = sources_of("adversary=1,contrast=1,correction=0.5")
+    mixed = parse_sources("adversary=1,contrast=1,correction=0.5")
     otherwise = {
-        "by the recipe contrast=1 ": RebuildRequest(run=out, name=NAME, sources=sources_of("contrast")),
+        "by the recipe contrast=1 ": RebuildRequest(run=out, name=NAME, sources=parse_sources("contrast")),
         "with another adversary": RebuildRequest(run=out, name=NAME, sources=mixed, adversary=OTHER_SAMPLER),
     }
     for reason, wish in otherwise.items():
@@ -207,7 +207,7 @@ def test_an_epoch_of_answers_without_scores_is_not_over(
     found = re.search(silence, str(halted.value))
     assert found is not None
     shutil.rmtree(found[2])
-    assert NAME not in labellings(epoch.rollout)
+    assert NAME not in list_labellings(epoch.rollout)
 
 
 def test_an_epoch_of_steps_that_do_not_fit_into_the_critics_context_is_not_over(
@@ -226,7 +226,7 @@ def test_causes_for_which_steps_stay_unjudged_are_added_up(
 ) -> None:
     """Too long for some, prose about others: neither is most, both together are."""
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
-    every = [case for one in played for case in cases(one, build_suite(run).space)]
+    every = [case for one in played for case in build_inputs(one, build_suite(run).space)]
     third = (len(every) + 2) // 3
     assert 2 * third <= len(every) < 2 * 2 * third
     with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
@@ -235,7 +235,7 @@ def test_causes_for_which_steps_stay_unjudged_are_added_up(
             said = CriticCall(prompt="0", model="talks", seed=0, reply="All are fine.", cells=tuple(cells))
             kind = number // third
             word = (CellScore.none(TOO_LONG), CellScore.none("the reply is not JSON"), CellScore(score=1.0))[kind]
-            writer.record(judgement_of(case, SolutionCritic(), dict.fromkeys(cells, word), [said] if kind else []))
+            writer.record(build_judgement(case, SolutionCritic(), dict.fromkeys(cells, word), [said] if kind else []))
     told = (
         rf"{third} of {len(every)} steps do not fit into the critic's context, "
         rf"the critic gave no score about {third} of {len(every)} steps; begin another training"
@@ -254,13 +254,13 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
 ) -> None:
     """As many were too long as were judged, and two more could not be asked about: going on is enough."""
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
-    every = [case for one in played for case in cases(one, build_suite(run).space)]
+    every = [case for one in played for case in build_inputs(one, build_suite(run).space)]
     many = (len(every) - 2) // 2
     with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
         for number, case in enumerate(every):
             word = CellScore.none(TOO_LONG) if number < many else CellScore(score=1.0)
             if number < len(every) - 2:
-                writer.record(judgement_of(case, SolutionCritic(), {cell.cell: word for cell in case.matrix}))
+                writer.record(build_judgement(case, SolutionCritic(), {cell.cell: word for cell in case.matrix}))
             else:
                 writer.fail(case, ModelFailure("the server is gone"))
     monkeypatch.setattr("collab.algorithms.collabuiagents.labeller._is_left", lambda *asked: False)

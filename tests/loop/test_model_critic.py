@@ -13,7 +13,7 @@ from collab.config import Budget
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import resume, start
-from collab.models.checkpoint import weights_digest
+from collab.models.checkpoint import hash_weights
 from collab.preferences.store import read_pairs
 from collab.rewards.calibration.config import CalibrationRequest, configure
 from collab.rewards.calibration.run import start as calibrate
@@ -41,7 +41,7 @@ def test_a_training_that_stopped_while_it_judged_ends_like_one_that_did_not(
     rollout = tmp_path / "whole/epochs/1/rollout"
     labels, spent = read_labels(rollout, "training"), whole.records[1].spent["critic"]
     assert labels.head.critic == "model-1"
-    assert labels.head.options["weights"] == weights_digest(tmp_path / "critic")
+    assert labels.head.options["weights"] == hash_weights(tmp_path / "critic")
     assert spent.calls == sum(len(judgement.calls) for judgement in labels.judged.values()) > 0
     assert spent.prompt_tokens > 0
     assert spent.completion_tokens == 0

@@ -29,7 +29,7 @@ from collab.loop.policy import Policy
 from collab.loop.state import LoopState
 from collab.models.tokenizer import ChatTokenizer
 from collab.preferences.registry import AdversaryChoice
-from collab.rewards.base import cases
+from collab.rewards.base import build_inputs
 from collab.rewards.calibration.cases import build_calibration_set
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
@@ -234,7 +234,7 @@ def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configure
 
     def asked(choice: AdversaryChoice, weight: int = 1) -> Questions | None:
         pairs = f"pairs={{adversary: {weight}, contrast: 1}}"
-        config = configured(pairs).model_copy(update={"adversary": choice.told})
+        config = configured(pairs).model_copy(update={"adversary": choice.as_json})
         return asyncio.run(adversary_questions(config, prompts))
 
     found = asked(mixture)
@@ -302,7 +302,7 @@ def test_the_step_that_is_tried_is_one_of_a_whole_episode(tmp_path: Path) -> Non
     suite = build_suite(run)
     assert len(played.steps) == 1
     assert played.task.max_steps == suite.instance(played.task.name, played.task.seed).max_steps > 1
-    (case,) = cases(played, suite.space, StateRebuilder(suite))
+    (case,) = build_inputs(played, suite.space, StateRebuilder(suite))
     rewards = asyncio.run(SolutionCritic().judge(case)).rewards.rewards
     assert all(one.score is not None for one in rewards)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from collab.data.splits import EVALUATION_SEEDS, kept_instances
+from collab.data.splits import EVALUATION_SEEDS, list_kept_instances
 from collab.loop.phases import _is_moved, draw, draw_graph, paid_for, rollout_config
 from collab.loop.policy import first_policy
 from collab.loop.record import TrainingDir
@@ -44,7 +44,7 @@ def test_epochs_play_other_instances_and_none_that_is_kept(configured) -> None:
     for run in runs:
         assert run.seed not in EVALUATION_SEEDS
         assert run.graph.rewire == "never"
-        assert not {one.seed for one in plan_episodes(run)} & kept_instances("PressButton")
+        assert not {one.seed for one in plan_episodes(run)} & list_kept_instances("PressButton")
 
 
 def test_which_tasks_come_first_differs_by_epoch(configured) -> None:

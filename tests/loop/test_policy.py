@@ -14,7 +14,7 @@ from collab.loop.loop import base_digests, resume
 from collab.loop.policy import first_policy, place_within, placed, playing
 from collab.loop.record import EpochRecord, Success, TrainingDir
 from collab.loop.trained import PolicyName, agents_of, parse_policy
-from collab.models.checkpoint import weights_digest
+from collab.models.checkpoint import hash_weights
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.store.run_dir import RunLimits
 
@@ -106,7 +106,7 @@ def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Pat
     plain = override(configured(KEPT), [f"run.agents.*.options.path={base}"])
     config = override(plain, [f"run.agents.*.options.adapter={adapter}"])
     known, alone = base_digests(config), base_digests(plain)
-    assert known == {slot: f"{digest}+{weights_digest(adapter)}" for slot, digest in alone.items()}
+    assert known == {slot: f"{digest}+{hash_weights(adapter)}" for slot, digest in alone.items()}
     run = TrainingDir(tmp_path / "run")
     run.begin({"config": config.model_dump(mode="json"), "base": known, **RunLimits(device="cpu").head})
     (adapter / WEIGHTS[0]).write_bytes(b"others")

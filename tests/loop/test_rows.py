@@ -35,7 +35,7 @@ from collab.loop.examples import EMPTY, OTHER_PROMPT, RETOKENISED, ExampleBuilde
 from collab.loop.record import TrainingDir
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template
-from collab.rewards.base import Judgement, cases
+from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.credit import BEHIND_ERROR
 from collab.rewards.labels import LabelHead, LabelSet
 from collab.rollout.run import stored_config
@@ -234,7 +234,7 @@ def labels_of(played: RecordedRun, scores: dict[tuple[str, int], float | None]) 
     """Every step judged, a cell's score by agent and round."""
     judged = {}
     for one in played.trajectories.values():
-        for case in cases(one, SPACE):
+        for case in build_inputs(one, SPACE):
             rewards = tuple(
                 CellReward(cell=cell.cell, score=scores[cell.cell], missing=None if scores[cell.cell] else "none")
                 for cell in case.matrix

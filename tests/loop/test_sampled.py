@@ -33,7 +33,7 @@ from collab.loop.record import TrainingDir
 from collab.models.engine.sampling import DecodeRequest
 from collab.models.engine.scheduler import Engine
 from collab.models.tokenizer import ChatTokenizer
-from collab.rewards.base import Judgement, cases
+from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.labels import LabelHead, LabelSet
 from collab.rollout.run import stored_config
 from collab.store.run import RunStore
@@ -117,7 +117,7 @@ def labelled(record: RecordedRun) -> LabelSet:
     """Every cell rewarded."""
     judged = {}
     for one in record.trajectories.values():
-        for case in cases(one, SPACE):
+        for case in build_inputs(one, SPACE):
             rewards = tuple(CellReward(cell=cell.cell, score=0.9) for cell in case.matrix)
             matrix = RewardMatrix(trajectory=one.id, step=case.step, critic="critic-1", rewards=rewards)
             judged[case.key] = Judgement(case=case.digest, rewards=matrix)

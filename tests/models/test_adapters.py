@@ -14,7 +14,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
 from collab.models.base import Request
 from collab.models.openai import OpenAIModel
-from collab.models.vllm import check_adapter, check_fit, served_name
+from collab.models.vllm import build_served_name, check_adapter, check_fit
 from collab.rollout.build import build_team, with_prompts
 from collab.testing.fake_server import FakeServer
 from collab.types import PolicyRef, Prompt, Sampling, Segment
@@ -64,12 +64,12 @@ def play(scene: Callable[[], Awaitable[Any]]) -> Any:
 
 def test_a_name_carries_directory_version_and_weights(tmp_path: Path) -> None:
     folder = Path(make_adapter(tmp_path / "ada", b"one"))
-    name = served_name(folder, 3)
+    name = build_served_name(folder, 3)
     assert name.startswith("ada-v3-")
-    assert name == served_name(folder, 3)
-    assert served_name(folder, 4) != name
+    assert name == build_served_name(folder, 3)
+    assert build_served_name(folder, 4) != name
     make_adapter(folder, b"two")
-    assert served_name(folder, 3) != name, "the same name for other weights would be served from a stale cache"
+    assert build_served_name(folder, 3) != name, "the same name for other weights would be served from a stale cache"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_name_carries_directory_version_and_weights(tmp_path: Path) -> None:
 )
 def test_what_a_training_left_is_called_after_run_and_epoch(place: str, called: str, tmp_path: Path) -> None:
     (tmp_path / place).mkdir(parents=True)
-    assert served_name(tmp_path / place, 3).startswith(f"{called}-v3-")
+    assert build_served_name(tmp_path / place, 3).startswith(f"{called}-v3-")
 
 
 def test_what_is_no_adapter_is_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_broken_adapter_is_refused(tmp_path: Path) -> None:
 
 def test_an_adapter_is_loaded_before_the_first_call_and_unloaded_at_the_end(tmp_path: Path, server: FakeServer) -> None:
     path = make_adapter(tmp_path / "ada")
-    name = served_name(Path(path), 2)
+    name = build_served_name(Path(path), 2)
     model = model_of(server, adapter=path, version=2)
     assert model.policy == PolicyRef(base="fake", adapter=path, version=2)
 
@@ -186,7 +186,7 @@ def test_an_adapter_is_loaded_before_the_first_call_and_unloaded_at_the_end(tmp_
 
 def test_replacing_an_adapter_waits_for_calls_under_way(tmp_path: Path) -> None:
     one, two = make_adapter(tmp_path / "one", b"1"), make_adapter(tmp_path / "two", b"2")
-    names = served_name(Path(one), 0), served_name(Path(two), 1)
+    names = build_served_name(Path(one), 0), build_served_name(Path(two), 1)
     with FakeServer({"adapters"}, delay_s=0.05) as server:
         model = model_of(server, adapter=one)
 
@@ -221,7 +221,7 @@ def test_a_replacement_that_fails_leaves_the_old_one_speaking(tmp_path: Path, se
             await model.replace_adapter(big, 1)
         return (await model.generate(request())).text
 
-    assert play(scene) == f"{served_name(Path(one), 0)}: Hello."
+    assert play(scene) == f"{build_served_name(Path(one), 0)}: Hello."
     assert model.policy.version == 0
 
 
@@ -264,14 +264,14 @@ def test_a_server_that_has_started_anew_gets_the_adapter_again(tmp_path: Path, s
         replies = await asyncio.gather(*(model.generate(request(f"Task {number}")) for number in range(6)))
         return [reply.text for reply in replies]
 
-    name = served_name(Path(path), 0)
+    name = build_served_name(Path(path), 0)
     assert play(scene) == [f"{name}: Task {number}." for number in range(6)]
     assert list(server.adapters) == [name]
 
 
 def test_calls_under_way_when_the_server_dies_are_answered_once_each_by_their_own_adapter(tmp_path: Path) -> None:
     paths = [make_adapter(tmp_path / name, name.encode()) for name in ("one", "two")]
-    names = [served_name(Path(path), 3) for path in paths]
+    names = [build_served_name(Path(path), 3) for path in paths]
     with FakeServer({"adapters"}, delay_s=0.05) as server:
         base = model_of(server, concurrency=8, retries=100)
         models = [base.with_adapter(path, 3) for path in paths]
@@ -302,7 +302,7 @@ def test_calls_under_way_when_the_server_dies_are_answered_once_each_by_their_ow
 
 def test_adapters_of_one_base_share_the_server_and_nothing_else(tmp_path: Path) -> None:
     paths = [make_adapter(tmp_path / name, name.encode()) for name in ("one", "two")]
-    names = [served_name(Path(path), 3) for path in paths]
+    names = [build_served_name(Path(path), 3) for path in paths]
     with FakeServer({"adapters"}, delay_s=0.02) as server:
         base = model_of(server, concurrency=3)
         models = [base, *(base.with_adapter(path, 3) for path in paths)]

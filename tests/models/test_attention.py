@@ -14,7 +14,7 @@ from collab.models.engine.attention import (
     attend,
     attend_causal,
     join,
-    places_of,
+    locate_partials,
 )
 
 
@@ -65,7 +65,7 @@ def test_parts_joined_equal_attention_at_once(
     every = torch.arange(new)
     seen = torch.arange(known + new) <= every[:, None] + known
     assert torch.allclose(
-        join(parts, places_of([every, every], new)), whole(query, key, value, seen), atol=2e-6, rtol=1e-5
+        join(parts, locate_partials([every, every], new)), whole(query, key, value, seen), atol=2e-6, rtol=1e-5
     )
 
 
@@ -114,7 +114,7 @@ def test_tables_of_scores_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_places_list_each_tokens_parts() -> None:
-    places = places_of([torch.tensor([2, 0]), torch.tensor([2]), torch.tensor([0, 1])], 3)
+    places = locate_partials([torch.tensor([2, 0]), torch.tensor([2]), torch.tensor([0, 1])], 3)
     assert [sorted(row) for row in places.tolist()] == [[1, 3], [4, 5], [0, 2]]  # 5: none
 
 

@@ -27,7 +27,7 @@ def test_the_window_stays_within_its_bounds(limit: int, news: list[tuple[bool, i
     for good, ago in news:
         before = window
         era = before.era - ago
-        window = before.answered(era) if good else before.refused(era)
+        window = before.note_answer(era) if good else before.note_refusal(era)
         assert 1 <= window.size <= limit
         if ago:
             assert window == before  # late news change nothing
@@ -41,10 +41,10 @@ def test_the_window_stays_within_its_bounds(limit: int, news: list[tuple[bool, i
 @given(st.integers(1, 64), st.integers(2, 20))
 def test_calls_of_one_window_that_fail_together_halve_it_once(limit: int, failures: int) -> None:
     window = CallWindow.fresh(limit)
-    once = window.refused(window.era)
+    once = window.note_refusal(window.era)
     many = window
     for _ in range(failures):
-        many = many.refused(window.era)
+        many = many.note_refusal(window.era)
     assert many == once
 
 
@@ -52,14 +52,14 @@ def test_growth_is_one_per_answer_before_the_first_refusal_and_one_per_window_af
     window = CallWindow.fresh(64)
     sizes = []
     for _ in range(4):
-        window = window.answered(0)
+        window = window.note_answer(0)
         sizes.append(window.size)
     assert sizes == [9, 10, 11, 12]
-    window = window.refused(0)
+    window = window.note_refusal(0)
     assert window.size == 6
     sizes = []
     for _ in range(6 + 7):
-        window = window.answered(1)
+        window = window.note_answer(1)
         sizes.append(window.size)
     assert sizes == [6] * 5 + [7] * 7 + [8]
 
@@ -134,7 +134,7 @@ def test_an_idle_server_proves_nothing() -> None:
         slots = Slots(CallWindow.fresh(64))
         for _ in range(50):
             async with slots.one() as era:
-                slots.answered(era)
+                slots.note_answer(era)
         return slots.window
 
     assert play(scene).size == START
@@ -185,11 +185,11 @@ def test_the_window_settles_below_a_hidden_capacity(capacity: int) -> None:
         now, era, good = heapq.heappop(flying)
         if good:
             active -= 1
-            window = window.answered(era)
+            window = window.note_answer(era)
             sizes.append(window.size)
         else:
             refusals += 1
-            window = window.refused(era)
+            window = window.note_refusal(era)
     settled = sizes[500:]
     assert max(settled) <= capacity + 1
     assert sum(settled) / len(settled) >= 0.6 * capacity

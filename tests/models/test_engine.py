@@ -15,7 +15,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.models.checkpoint import Checkpoint
 from collab.models.engine import attention
 from collab.models.engine.attention import Rows
-from collab.models.engine.padded import PaddedEngine, trusted_width
+from collab.models.engine.padded import PaddedEngine, measure_trusted_width
 from collab.models.engine.sampling import DecodeRequest, SampledReply
 from collab.models.engine.scheduler import Engine
 from collab.models.tokenizer import ChatTokenizer, PromptIds
@@ -183,7 +183,11 @@ def test_any_family_is_answered_as_by_its_own_generate(family: str, folder: Path
     reason = checkpoint.share_prefixes()
     assert (reason or "").startswith(APART.get(family, "")), reason
     assert (reason is None) == (family not in APART)
-    engine = engine_of(checkpoint) if reason is None else PaddedEngine(checkpoint, width=trusted_width(checkpoint, 4))
+    engine = (
+        engine_of(checkpoint)
+        if reason is None
+        else PaddedEngine(checkpoint, width=measure_trusted_width(checkpoint, 4))
+    )
     asked = jobs(prompts(6, seed=2))
     for job, found in zip(asked, answers(engine, asked), strict=True):
         expected = generated(tmp_path, job.prompt)
@@ -199,7 +203,7 @@ def test_a_family_that_cannot_be_continued_is_refused_by_name(folder: Path, tmp_
     checkpoint = load(tmp_path)
     assert checkpoint.share_prefixes() is not None
     with pytest.raises(ConfigError, match="models of type rwkv cannot be computed here: its forward pass fails"):
-        trusted_width(checkpoint, 4)
+        measure_trusted_width(checkpoint, 4)
 
 
 def test_sequences_that_change_one_another_are_computed_one_by_one(
@@ -207,7 +211,7 @@ def test_sequences_that_change_one_another_are_computed_one_by_one(
 ) -> None:
     """As where padding is not masked."""
     checkpoint = load(folder)
-    assert trusted_width(checkpoint, 4) == 4
+    assert measure_trusted_width(checkpoint, 4) == 4
     forward = checkpoint.model.forward
 
     def unmasked(*, attention_mask: Any = None, **options: Any) -> Any:
@@ -215,7 +219,7 @@ def test_sequences_that_change_one_another_are_computed_one_by_one(
 
     unmasked.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
     monkeypatch.setattr(checkpoint.model, "forward", unmasked)
-    assert trusted_width(checkpoint, 4) == 1
+    assert measure_trusted_width(checkpoint, 4) == 1
 
 
 def test_sampling_is_the_requests_own(folder: Path) -> None:

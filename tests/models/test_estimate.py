@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.models.tokenizer import estimate_tokens, least_tokens
+from collab.models.tokenizer import estimate_least_tokens, estimate_tokens
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_grows_with_the_text_and_never_exceeds_its_bytes(first: str, second: str
 )
 def test_the_fewest_tokens_err_downwards(text: str, tokens: int) -> None:
     """Rough counts, by hand, of how few tokens a large vocabulary may make of these texts."""
-    assert least_tokens(text) <= tokens <= estimate_tokens(text) + 1
+    assert estimate_least_tokens(text) <= tokens <= estimate_tokens(text) + 1

@@ -9,7 +9,15 @@ import pytest
 
 from collab.errors import ConfigError
 from collab.models import checkpoint as layout
-from collab.models.checkpoint import CARD, FILE, check_layout, check_over, played_digest, weights_digest, write_layout
+from collab.models.checkpoint import (
+    CARD,
+    FILE,
+    check_layout,
+    check_over,
+    hash_played_weights,
+    hash_weights,
+    write_layout,
+)
 from collab.models.local import LocalModel, check_files
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
@@ -78,11 +86,11 @@ def test_an_adapter_speaks_together_with_its_base(tmp_path: Path) -> None:
     for place in (base, adapter):
         place.mkdir()
         (place / "some.safetensors").write_bytes(place.name.encode())
-    assert played_digest(base, None) == weights_digest(base)
-    both = played_digest(base, str(adapter))
-    assert both == f"{weights_digest(base)}+{weights_digest(adapter)}"
+    assert hash_played_weights(base, None) == hash_weights(base)
+    both = hash_played_weights(base, str(adapter))
+    assert both == f"{hash_weights(base)}+{hash_weights(adapter)}"
     (adapter / "some.safetensors").write_bytes(b"others")
-    assert played_digest(base, str(adapter)) != both
+    assert hash_played_weights(base, str(adapter)) != both
 
 
 def test_large_weights_are_read_once_while_they_are_as_they_were(
@@ -90,22 +98,22 @@ def test_large_weights_are_read_once_while_they_are_as_they_were(
 ) -> None:
     monkeypatch.setattr(layout, "_LARGE", 5)
     read: list[Path] = []
-    whole = layout._sha256
+    whole = layout._hash_contents
 
     def noted(path: Path) -> str:
         read.append(path)
         return whole(path)
 
-    monkeypatch.setattr(layout, "_sha256", noted)
+    monkeypatch.setattr(layout, "_hash_contents", noted)
     large, small = tmp_path / "large.safetensors", tmp_path / "small.safetensors"
     large.write_bytes(b"these")
     small.write_bytes(b"this")
-    first = weights_digest(tmp_path)
-    assert weights_digest(tmp_path) == first
+    first = hash_weights(tmp_path)
+    assert hash_weights(tmp_path) == first
     assert [path.name for path in read] == ["large.safetensors", "small.safetensors", "small.safetensors"]
     large.write_bytes(b"those")
     os.utime(large, ns=(1, 1))
-    assert weights_digest(tmp_path) != first
+    assert hash_weights(tmp_path) != first
 
 
 @pytest.mark.parametrize("card", [None, '{"base": null}', '{"base": {}}', "{}"])

@@ -279,10 +279,10 @@ def test_who_goes_back_stands_before_those_who_never_left_in_the_old_order(folde
 def test_a_bound_by_hand() -> None:
     bound = Bound(most=16, patience=2)
     assert (bound.halve(16), bound.halve(8), bound.size, bound.patience) == (True, True, 4, 2)
-    bound.fitted(4)
-    bound.fitted(3)  # less than the bound proves nothing
+    bound.note_fit(4)
+    bound.note_fit(3)  # less than the bound proves nothing
     assert bound.size == 4
-    bound.fitted(4)
+    bound.note_fit(4)
     assert bound.size == 5
     assert (bound.halve(5), bound.size, bound.patience) == (True, 2, 4), "five were tried again, and did not fit again"
     assert (bound.halve(1), bound.size) == (False, 2)
@@ -295,7 +295,7 @@ def test_a_bound_stays_between_its_ends(most: int, least: int, news: list[tuple[
     for fitted, used in news:
         before = bound.size
         if fitted:
-            bound.fitted(used)
+            bound.note_fit(used)
             assert bound.size >= before
         else:
             smaller = bound.halve(used)

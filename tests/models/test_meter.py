@@ -8,10 +8,10 @@ def test_counts_from_many_threads() -> None:
     meter = Meter()
 
     def work(number: int) -> None:
-        meter.retried()
-        meter.answered(latency_s=0.5, prompt_tokens=10, completion_tokens=None, cost_usd=0.25)
+        meter.count_retry()
+        meter.count_answer(latency_s=0.5, prompt_tokens=10, completion_tokens=None, cost_usd=0.25)
         if number % 10 == 0:
-            meter.failed(latency_s=1.0)
+            meter.count_failure(latency_s=1.0)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(500)))
@@ -24,11 +24,11 @@ def test_counts_from_many_threads() -> None:
 def test_the_hit_rate_goes_over_the_calls_that_tell() -> None:
     meter = Meter()
     assert meter.snapshot().hit_rate is None
-    meter.answered(latency_s=0.5, prompt_tokens=1000, completion_tokens=5)
+    meter.count_answer(latency_s=0.5, prompt_tokens=1000, completion_tokens=5)
     assert meter.snapshot().hit_rate is None
-    meter.answered(latency_s=0.5, prompt_tokens=100, completion_tokens=5, computed_tokens=25)
-    meter.answered(latency_s=0.5, prompt_tokens=100, completion_tokens=5, computed_tokens=0)
-    meter.queued(0.25)
+    meter.count_answer(latency_s=0.5, prompt_tokens=100, completion_tokens=5, computed_tokens=25)
+    meter.count_answer(latency_s=0.5, prompt_tokens=100, completion_tokens=5, computed_tokens=0)
+    meter.add_queue_time(0.25)
     assert Reading(computed_tokens=150, cacheable_tokens=100).hit_rate == 0
     reading = meter.snapshot()
     assert (reading.computed_tokens, reading.cacheable_tokens, reading.hit_rate) == (25, 200, 0.875)
@@ -38,7 +38,7 @@ def test_the_hit_rate_goes_over_the_calls_that_tell() -> None:
 def test_a_snapshot_does_not_change() -> None:
     meter = Meter()
     before = meter.snapshot()
-    meter.failed(latency_s=1.0)
+    meter.count_failure(latency_s=1.0)
     assert before.calls == 0
 
 

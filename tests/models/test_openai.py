@@ -8,7 +8,7 @@ import pytest
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Reply, Request
 from collab.models.openai import OpenAIModel
-from collab.models.probe import _fits, small_picture
+from collab.models.probe import _fits, make_small_picture
 from collab.testing.fake_server import FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
@@ -159,7 +159,7 @@ def test_a_server_with_the_newer_name_of_the_length_limit(server: FakeServer) ->
 def test_pictures_travel_as_data_urls_before_the_text() -> None:
     with FakeServer({"images"}) as server:
         model = model_of(server)
-        play(model, lambda: model.generate(request(images=(small_picture(), b"RIFF....WEBP...."))))
+        play(model, lambda: model.generate(request(images=(make_small_picture(), b"RIFF....WEBP...."))))
     parts = server.requests[-1]["messages"][1]["content"]
     assert [part["type"] for part in parts] == ["image_url", "image_url", "text"]
     assert parts[0]["image_url"]["url"].startswith("data:image/png;base64,")
@@ -169,7 +169,7 @@ def test_pictures_travel_as_data_urls_before_the_text() -> None:
 def test_pictures_are_not_sent_to_the_blind(server: FakeServer) -> None:
     model = model_of(server)
     with pytest.raises(ModelFailure, match="takes no pictures"):
-        play(model, lambda: model.generate(request(images=(small_picture(),))))
+        play(model, lambda: model.generate(request(images=(make_small_picture(),))))
 
 
 def test_no_more_in_flight_than_allowed() -> None:

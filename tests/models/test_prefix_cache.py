@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.models.probe import PrefixCacheCounts, metrics_url, read_prefix_cache
+from collab.models.probe import PrefixCacheCounts, build_metrics_url, read_prefix_cache
 
 TEXT = """\
 # HELP vllm:prefix_cache_queries_total Prefix cache queries, in terms of number of queried tokens.
@@ -50,8 +50,8 @@ def test_after_a_new_start_all_is_later() -> None:
 
 
 def test_metrics_stand_beside_the_api() -> None:
-    assert metrics_url("http://127.0.0.1:8000/v1/") == metrics_url("http://127.0.0.1:8000/v1")
-    assert metrics_url("http://127.0.0.1:8000/v1") == "http://127.0.0.1:8000/metrics"
+    assert build_metrics_url("http://127.0.0.1:8000/v1/") == build_metrics_url("http://127.0.0.1:8000/v1")
+    assert build_metrics_url("http://127.0.0.1:8000/v1") == "http://127.0.0.1:8000/metrics"
 
 
 def test_values_that_are_no_counts_are_none() -> None:

@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.models.http import LONGEST_WAIT_S, delay_s, retry_after_s
+from collab.models.http import LONGEST_WAIT_S, choose_delay_s, retry_after_s
 
 
 @given(st.integers(0, 40), st.integers())
 def test_waits_double_within_their_jitter_and_are_bounded(number: int, seed: int) -> None:
     full = min(LONGEST_WAIT_S, 0.5 * 2**number)
-    wait = delay_s(number, None, random.Random(seed))
+    wait = choose_delay_s(number, None, random.Random(seed))
     assert full / 2 <= wait <= full
-    assert wait == delay_s(number, None, random.Random(seed))
+    assert wait == choose_delay_s(number, None, random.Random(seed))
 
 
 @given(st.floats(0, 1e4), st.integers())
 def test_a_servers_word_is_kept_up_to_a_minute(after: float, seed: int) -> None:
-    assert min(after, 60) <= delay_s(3, after, random.Random(seed)) <= min(1.1 * after, 60)
+    assert min(after, 60) <= choose_delay_s(3, after, random.Random(seed)) <= min(1.1 * after, 60)
 
 
 @pytest.mark.parametrize(

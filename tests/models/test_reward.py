@@ -69,7 +69,7 @@ def test_how_many_are_computed_together_changes_nothing_but_the_last_bits(folder
 
 
 def test_too_little_memory_makes_smaller_batches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, rows = RewardHead._behind, list[int]()
+    whole, rows = RewardHead._select_endings, list[int]()
 
     def behind(head: RewardHead, keys: Any, first: int, endings: Sequence[Sequence[int]]) -> Any:
         rows.append(len(endings))
@@ -77,7 +77,7 @@ def test_too_little_memory_makes_smaller_batches(folder: Path, monkeypatch: pyte
             raise torch.OutOfMemoryError("not enough memory")
         return whole(head, keys, first, endings)
 
-    monkeypatch.setattr(RewardHead, "_behind", behind)
+    monkeypatch.setattr(RewardHead, "_select_endings", behind)
     assert len(scored(folder, ENDINGS, max_batch=3)) == 3
     assert rows == [3, 2, 1, 1, 1]
 

@@ -10,7 +10,7 @@ from collab.agents.agent import Agent, StepContext
 from collab.config import Limits
 from collab.graphs.dag import Dag
 from collab.graphs.deliberation import Network
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.models.base import Reply, Request
 from collab.models.local import LocalModel
 from collab.prompts.render import PromptContext, Template, read_templates
@@ -47,7 +47,7 @@ class Diary(LocalModel):
 
 
 def team(model: LocalModel, dag: Dag, lengths: dict[str, int] | int) -> Network:
-    template = Template("default", read_templates(root() / "prompts" / "default"))
+    template = Template("default", read_templates(find_builtin_root() / "prompts" / "default"))
     agents = {
         slot: Agent(
             slot=slot,
@@ -97,7 +97,7 @@ def test_a_cell_waits_for_what_it_hears_and_for_nothing_else(checkpoint: Path) -
     assert max(place[seed] for seed in quick.values()) < first_word
     for seeds in (slow, quick):
         for cell, seed in seeds.items():
-            assert all(place[seeds[other]] < place[seed] for other in CHAIN.dependencies(cell))
+            assert all(place[seeds[other]] < place[seed] for other in CHAIN.list_dependencies(cell))
 
 
 class Kept(Silent):

@@ -21,7 +21,7 @@ from collab.models.checkpoint import Checkpoint
 from collab.models.engine.padded import PaddedEngine
 from collab.models.engine.sampling import DecodeRequest, SampledReply
 from collab.models.local import LocalModel
-from collab.models.tokenizer import ChatTokenizer, quiet_transformers
+from collab.models.tokenizer import ChatTokenizer, silence_transformers
 from collab.models.vision import PictureReader
 from collab.prompts.render import rebuild
 from collab.store.run import RunStore
@@ -61,7 +61,7 @@ def tokenizer_with(folder: Path, tokens: tuple[str, ...], template: str, **optio
 
 
 def save(folder: Path, kind: type[Any], config: Any, processor: dict[str, Any]) -> None:
-    with torch.random.fork_rng(devices=[]), quiet_transformers():
+    with torch.random.fork_rng(devices=[]), silence_transformers():
         torch.manual_seed(0)
         model = kind(config)
         for weight in model.parameters():

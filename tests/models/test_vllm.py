@@ -20,7 +20,7 @@ from collab.library import Library
 from collab.loop.export import export, find
 from collab.loop.loop import start
 from collab.models.base import Reply, Request
-from collab.models.completion import chat_messages
+from collab.models.completion import build_chat_messages
 from collab.models.concurrency import START
 from collab.models.openai import OpenAIModel
 from collab.prompts.parse import read_reply
@@ -213,7 +213,7 @@ def test_scoring_a_free_reply_gives_the_logprobs_it_was_sampled_with(options: di
 
     async def scene() -> None:
         reply = await model.generate(request(cell=False, temperature=1.0, max_tokens=32))
-        read = await model._ask({"messages": chat_messages(request(cell=False)), "max_tokens": 1, **IDS})
+        read = await model._ask({"messages": build_chat_messages(request(cell=False)), "max_tokens": 1, **IDS})
         assert reply.tokens is not None
         assert read.prompt_token_ids is not None
         scored = (await model._score([*read.prompt_token_ids, *reply.tokens])).of(reply.tokens)
@@ -271,7 +271,7 @@ def greedy(path: Path) -> str:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
-    messages = chat_messages(request(**GREEDY))
+    messages = build_chat_messages(request(**GREEDY))
     ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     made = model.generate(**ids, max_new_tokens=GREEDY["max_tokens"], do_sample=False)
     return str(tokenizer.decode(made[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)).strip()

@@ -17,10 +17,10 @@ from collab.preferences.pairs import Paired, Pairing, PairRecipe
 from collab.preferences.registry import (
     AdversaryChoice,
     AdversarySpec,
-    adversary_asked,
-    adversary_named,
-    adversary_of,
-    opened_adversary,
+    open_adversary,
+    parse_adversary,
+    read_adversary,
+    resolve_adversary,
 )
 from collab.preferences.store import read_head, write_pairs
 from collab.store.manifest import Manifest
@@ -42,8 +42,8 @@ def library(tmp_path: Path) -> Library:
 def stored(choice: AdversaryChoice, folder: Path) -> AdversaryChoice:
     """The same after it stood in a run's pairs."""
     run = RunStore.create(folder / "run", Manifest(command="rollout", config={}, seed=0)).path
-    write_pairs(run, "one", NOTHING, recipe=PairRecipe(), labels=None, adversary="llm-1", options=choice.told)
-    return adversary_of(read_head(run, "one"))
+    write_pairs(run, "one", NOTHING, recipe=PairRecipe(), labels=None, adversary="llm-1", options=choice.as_json)
+    return read_adversary(read_head(run, "one"))
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def stored(choice: AdversaryChoice, folder: Path) -> AdversaryChoice:
 def test_how_a_file_plays_is_not_how_it_errs(
     library: Library, tmp_path: Path, written: str, temperature: float, tokens: int
 ) -> None:
-    choice = adversary_named(library, written)
+    choice = parse_adversary(library, written)
     assert choice.agent is not None
     assert (choice.agent.sampling.temperature, choice.agent.sampling.max_tokens) == (temperature, tokens)
     again = stored(choice, tmp_path)
-    assert (again, again.told) == (choice, choice.told)
+    assert (again, again.as_json) == (choice, choice.as_json)
 
 
 WRITTEN = {
@@ -75,16 +75,16 @@ WRITTEN = {
 
 
 def test_names_with_weights_are_a_mixture_as_it_is_written_out(library: Library, tmp_path: Path) -> None:
-    choice = adversary_named(library, "sampler=3, clumsy=1,other=0")
+    choice = parse_adversary(library, "sampler=3, clumsy=1,other=0")
     assert [(one.part.kind, weight) for one, weight in choice.turns] == [("sampler", 3), ("llm", 1), ("llm", 0)]
-    assert choice == adversary_asked(library, AdversarySpec.model_validate(WRITTEN))
+    assert choice == resolve_adversary(library, AdversarySpec.model_validate(WRITTEN))
     again = stored(choice, tmp_path)
-    assert (again, again.told) == (choice, choice.told)
+    assert (again, again.as_json) == (choice, choice.as_json)
     assert not choice.free
-    assert adversary_named(library, "sampler=1").free
+    assert parse_adversary(library, "sampler=1").free
 
     async def who() -> str:
-        async with opened_adversary(choice, Budget(), 5.0) as adversary:
+        async with open_adversary(choice, Budget(), 5.0) as adversary:
             return label_of(adversary)
 
     assert asyncio.run(who()) == "mixture-sampler-1+llm-1"
@@ -94,7 +94,7 @@ def test_a_model_is_asked_within_the_context_of_its_agents_file(library: Library
     (tmp_path / "agents" / "small.yaml").write_text(PLAYING + "context_tokens: 300\n")
 
     async def opened() -> None:
-        async with opened_adversary(adversary_named(library, "small"), Budget(), 5.0):
+        async with open_adversary(parse_adversary(library, "small"), Budget(), 5.0):
             raise AssertionError("nothing fits into that")
 
     with pytest.raises(UsageError, match=r"context_tokens 300 leave no room .* max_tokens 256"):
@@ -103,7 +103,7 @@ def test_a_model_is_asked_within_the_context_of_its_agents_file(library: Library
 
 def test_a_limit_holds_for_every_part_of_a_mixture(library: Library) -> None:
     async def opened() -> None:
-        async with opened_adversary(adversary_named(library, "sampler=3,clumsy=1"), Budget(usd=1), 5.0):
+        async with open_adversary(parse_adversary(library, "sampler=3,clumsy=1"), Budget(usd=1), 5.0):
             raise AssertionError("nobody counts that")
 
     with pytest.raises(UsageError, match="--budget usd: agents file of the adversary does not say what it costs"):
@@ -135,7 +135,7 @@ def test_a_limit_holds_for_every_part_of_a_mixture(library: Library) -> None:
 )
 def test_what_does_not_fit_is_one_line_before_anybody_is_asked(library: Library, text: str, told: str) -> None:
     with pytest.raises(UsageError, match=told) as refused:
-        adversary_named(library, text)
+        parse_adversary(library, text)
     assert "\n" not in str(refused.value)
 
 

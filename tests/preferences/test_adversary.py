@@ -13,7 +13,7 @@ import pytest
 
 from collab.config import PartDefinition
 from collab.errors import ConfigError, ModelFailure, UnknownName
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.models.base import Model
 from collab.models.openai import OpenAIModel
 from collab.models.rehearsal import RehearsalModel
@@ -31,16 +31,16 @@ from collab.preferences.adversary import (
 )
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
-from collab.rewards.base import CriticInput, cases
+from collab.rewards.base import CriticInput, build_inputs
 from collab.rewards.perturb import WEIGHTS
-from collab.rewards.query import reason
+from collab.rewards.query import format_reason
 from collab.rollout.build import build
 from collab.store.reader import RunReader
 from collab.testing.fake_server import FakeServer, Fault
 from collab.testing.scripted import ScriptedModel
 from collab.types import Action, Sampling, Utterance
 
-FOLDER = root() / "prompts" / "adversary"
+FOLDER = find_builtin_root() / "prompts" / "adversary"
 SAMPLING = Sampling(temperature=0.7, max_tokens=64)
 WRONG = 'Reason: I would rather leave.\nAction: {"action_type": "navigate_home"}'
 
@@ -56,7 +56,7 @@ def occasions(recorded: Any) -> Iterator[Occasion]:
     """One for every cell that parsed."""
     suite, directory, trajectories = recorded
     for trajectory in trajectories:
-        for case in cases(trajectory, suite.space):
+        for case in build_inputs(trajectory, suite.space):
             yield from (occasion(case, cell, directory) for cell in case.matrix if cell.action is not None)
 
 
@@ -106,7 +106,7 @@ def test_weights_choose_the_kinds_of_mistakes(phone) -> None:  # type: ignore[no
 
 def test_where_nothing_worse_is_possible_there_is_no_reply(phone) -> None:  # type: ignore[no-untyped-def]
     suite, directory, (trajectory, _) = phone
-    first = next(iter(cases(trajectory, suite.space)))
+    first = next(iter(build_inputs(trajectory, suite.space)))
     cell = next(cell for cell in first.matrix if cell.action is not None)
     repeating = SamplerAdversary(weights={"repetition": 1})
     assert asyncio.run(repeating.propose(occasion(first, cell, directory))) is None
@@ -128,10 +128,10 @@ def test_a_sampled_reply_talks_as_its_cell_does(phone) -> None:  # type: ignore[
         return read.reason, read.action
 
     assert told("the list is not open yet.")[0] == "the list is not open yet."
-    shown, wrong = told(reason(one.right, screen, space))
+    shown, wrong = told(format_reason(one.right, screen, space))
     assert wrong is not None
-    assert shown == reason(wrong, screen, space)
-    assert shown != reason(one.right, screen, space)
+    assert shown == format_reason(wrong, screen, space)
+    assert shown != format_reason(one.right, screen, space)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_model_answers_the_cells_own_input_with_the_messages_it_heard(phone) -
     system, user = asked["messages"]
     assert system["content"] == one.prompt.system
     assert user["content"].startswith(one.prompt.user)
-    for heard in one.case.heard(one.cell.cell):
+    for heard in one.case.list_heard(one.cell.cell):
         assert heard.text in user["content"]
     role = user["content"].removeprefix(one.prompt.user)
     assert "very clumsy" in role

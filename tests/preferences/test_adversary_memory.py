@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collab.errors import ModelFailure, RunFormatError, UsageError
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.preferences.adversary import (
     AdversaryProposal,
     CannotPropose,
@@ -22,7 +22,7 @@ from collab.preferences.adversary import (
 )
 from collab.preferences.replies import ProposalMemory, RememberingAdversary
 from collab.prompts.render import rebuild
-from collab.rewards.base import cases
+from collab.rewards.base import build_inputs
 from collab.store.fingerprint import run_hash
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
@@ -50,7 +50,7 @@ def occasions(corridor) -> list[Occasion]:  # type: ignore[no-untyped-def]
                 rewarded=frozenset({cell.action}),
                 seed=number,
             )
-            for case in cases(doors, suite.space)
+            for case in build_inputs(doors, suite.space)
             for number, cell in enumerate(case.matrix)
             if cell.action is not None
         ]
@@ -64,7 +64,9 @@ def ask(run: Path, asked: list[Occasion], speaker: ScriptedModel, **options: obj
     async def all_of_them(adversary: RememberingAdversary) -> list[AdversaryProposal | None]:
         return [await adversary.propose(one) for one in asked]
 
-    inner = LanguageAdversary(model=speaker, texts=read_adversary_prompts(root() / "prompts" / "adversary"))
+    inner = LanguageAdversary(
+        model=speaker, texts=read_adversary_prompts(find_builtin_root() / "prompts" / "adversary")
+    )
     with ProposalMemory(run) as memory:
         return asyncio.run(all_of_them(RememberingAdversary(inner, memory, options=options)))
 
@@ -104,7 +106,9 @@ def test_what_else_was_rewarded_is_asked_about_anew_where_it_is_read(run, occasi
     silent = model()
     assert ask(run, [changed], silent)[0] is not None
     assert silent.calls == 0
-    language = LanguageAdversary(model=model(), texts=read_adversary_prompts(root() / "prompts" / "adversary"))
+    language = LanguageAdversary(
+        model=model(), texts=read_adversary_prompts(find_builtin_root() / "prompts" / "adversary")
+    )
     alone, mixed = MixtureAdversary([(language, 1)]), MixtureAdversary([(language, 1), (SamplerAdversary(), 1)])
     with ProposalMemory(run) as memory:
         for adversary, known in ((alone, True), (SamplerAdversary(), False), (mixed, False)):
@@ -136,7 +140,7 @@ def test_a_failure_is_no_answer_and_what_came_before_it_stays(run, occasions) ->
 
 
 def test_a_refusal_is_no_answer_either(run, occasions) -> None:  # type: ignore[no-untyped-def]
-    texts = read_adversary_prompts(root() / "prompts" / "adversary")
+    texts = read_adversary_prompts(find_builtin_root() / "prompts" / "adversary")
     tight = LanguageAdversary(model=model(), texts=texts, context_tokens=320)
     with ProposalMemory(run) as memory, pytest.raises(CannotPropose):
         asyncio.run(RememberingAdversary(tight, memory, options={}).propose(occasions[0]))

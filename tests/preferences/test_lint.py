@@ -10,8 +10,8 @@ from collab.envs.base import Environment, HasOracle
 from collab.envs.grammar import MOBILE
 from collab.preferences.negatives import EQUALS_CHOSEN, EQUALS_REWARDED, REWARDED_STATE, SAME_STATE, lint
 from collab.prompts.parse import write_reply
-from collab.rewards.base import CriticInput, cases
-from collab.rewards.oracle import reaching
+from collab.rewards.base import CriticInput, build_inputs
+from collab.rewards.oracle import open_reach
 from collab.rewards.restore import StateRebuilder
 from collab.types import Action
 
@@ -21,7 +21,7 @@ CONTACTS = MOBILE.make("open_app", app_name="Contacts")
 def home(phone, states: bool = True) -> CriticInput:  # type: ignore[no-untyped-def]
     """The first step of a phone's episode: its launcher."""
     suite, _, (trajectory, _) = phone
-    return next(iter(cases(trajectory, suite.space, StateRebuilder(suite) if states else None)))
+    return next(iter(build_inputs(trajectory, suite.space, StateRebuilder(suite) if states else None)))
 
 
 def icon(case: CriticInput, label: str) -> Action:
@@ -39,7 +39,7 @@ def linted(
         told = {"chosen": right, "rewarded": [case.space.canonical(one, case.observation) for one in rewarded]}
         if case.state is None:
             return await lint(text, case.space, case.observation, **told)
-        async with reaching(case.state) as reach:
+        async with open_reach(case.state) as reach:
             return await lint(text, case.space, case.observation, **told, reach=reach)
 
     return asyncio.run(look())
@@ -87,7 +87,7 @@ class Unforked:
     def __init__(self, case: CriticInput) -> None:
         self.case, self.opened_times = case, 0
 
-    def opened(self):  # type: ignore[no-untyped-def]
+    def open(self):  # type: ignore[no-untyped-def]
         self.opened_times += 1
         return _Plain(self.case)
 
@@ -95,7 +95,7 @@ class Unforked:
 class _Plain:
     def __init__(self, case: CriticInput) -> None:
         assert case.state is not None
-        self.inner = case.state.opened()
+        self.inner = case.state.open()
 
     async def __aenter__(self) -> Environment:
         environment = await self.inner.__aenter__()
@@ -115,7 +115,7 @@ def test_a_world_that_cannot_fork_is_made_anew_for_each_action_once(phone) -> No
     state = Unforked(case)
 
     async def compare() -> list[bool]:
-        async with reaching(state) as reach:
+        async with open_reach(state) as reach:
             app = await reach(CONTACTS)
             return [await reach(one) == app for one in (icon(case, "Contacts"), icon(case, "Camera"), CONTACTS)]
 
@@ -128,13 +128,13 @@ def test_trying_leaves_the_state_as_it_was(phone) -> None:  # type: ignore[no-un
 
     async def tried() -> None:
         assert case.state is not None
-        async with case.state.opened() as environment:
+        async with case.state.open() as environment:
             assert isinstance(environment, HasOracle)
             before = environment.oracle()
-        async with reaching(case.state) as reach:
+        async with open_reach(case.state) as reach:
             first = await reach(CONTACTS)
             assert await reach(icon(case, "Settings")) != first
-        async with case.state.opened() as environment:
+        async with case.state.open() as environment:
             assert isinstance(environment, HasOracle)
             assert environment.oracle() == before
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from collab.agents.agent import prefix_limit
+from collab.agents.agent import compute_prefix_limit
 from collab.envs.grammar import MOBILE
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.preferences.adversary import (
     TOO_LONG,
     Adversary,
@@ -25,11 +25,11 @@ from collab.preferences.adversary import (
     SamplerAdversary,
     read_adversary_prompts,
 )
-from collab.preferences.negatives import EQUALS_CHOSEN, NOTHING_WORSE, SAME_STATE, Negatives, negatives
-from collab.preferences.pairs import Pairing, Sources, pair, pair_all, wanted
+from collab.preferences.negatives import EQUALS_CHOSEN, NOTHING_WORSE, SAME_STATE, Negatives, collect_negatives
+from collab.preferences.pairs import Pairing, Sources, list_wanted, pair, pair_all
 from collab.prompts.parse import read_reply, write_reply
-from collab.rewards.base import CriticInput, cases
-from collab.rewards.credit import JudgedStep, rewarded, rewarded_actions
+from collab.rewards.base import CriticInput, build_inputs
+from collab.rewards.credit import JudgedStep, list_rewarded, list_rewarded_actions
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
 from collab.store.reader import RunReader
@@ -61,7 +61,7 @@ def judged(recorded: Any, states: bool = True) -> list[tuple[CriticInput, Judged
     async def judge() -> list[tuple[CriticInput, JudgedStep]]:
         found = []
         for trajectory in trajectories:
-            for case in cases(trajectory, suite.space, StateRebuilder(suite)):
+            for case in build_inputs(trajectory, suite.space, StateRebuilder(suite)):
                 step = JudgedStep.of(trajectory, await SolutionCritic().judge(case))
                 found.append((case if states else replace(case, state=None), step))
         return found
@@ -71,13 +71,15 @@ def judged(recorded: Any, states: bool = True) -> list[tuple[CriticInput, Judged
 
 def first(recorded: Any, states: bool = True) -> tuple[CriticInput, JudgedStep]:
     """A step with a rewarded cell."""
-    return next((case, step) for case, step in judged(recorded, states) if rewarded(step))
+    return next((case, step) for case, step in judged(recorded, states) if list_rewarded(step))
 
 
 def found(recorded: Any, case: CriticInput, step: JudgedStep, adversary: Adversary, attempts: int = 3) -> Negatives:
-    asked = wanted(step, Sources(), SEED)
+    asked = list_wanted(step, Sources(), SEED)
     with RunReader(recorded[1]) as reader:
-        return asyncio.run(negatives(case, step, asked, adversary, prefix=reader.prefix, seed=SEED, attempts=attempts))
+        return asyncio.run(
+            collect_negatives(case, step, asked, adversary, prefix=reader.prefix, seed=SEED, attempts=attempts)
+        )
 
 
 def paired(recorded: Any, adversary: Adversary) -> tuple[Pairing, Counter[str]]:
@@ -96,7 +98,7 @@ def test_every_rewarded_cell_of_a_run_gets_its_pair_and_the_same_again(
 ) -> None:
     recorded = request.getfixturevalue(where)
     made, refused = paired(recorded, SamplerAdversary())
-    cells = [(step, cell) for _, step in judged(recorded) for cell in rewarded(step)]
+    cells = [(step, cell) for _, step in judged(recorded) for cell in list_rewarded(step)]
     assert len(made.pairs) == len(cells) > 5
     space = recorded[0].space
     steps = {step.judgement.key: step for _, step in judged(recorded)}
@@ -105,7 +107,7 @@ def test_every_rewarded_cell_of_a_run_gets_its_pair_and_the_same_again(
         key = one.chosen[0].trajectory, one.chosen[0].step
         assert one.critic == "oracle-2"
         assert one.synthetic is not None
-        assert read_reply(one.synthetic, space, screens[key]).action not in rewarded_actions(steps[key])
+        assert read_reply(one.synthetic, space, screens[key]).action not in list_rewarded_actions(steps[key])
     assert paired(recorded, SamplerAdversary()) == (made, refused)
 
 
@@ -113,7 +115,7 @@ def test_each_question_has_a_seed_of_its_own(corridor) -> None:  # type: ignore[
     adversary = Says(lambda occasion: "nothing to say")
     for case, step in judged(corridor):
         made = found(corridor, case, step, adversary)
-        assert made.refused == Counter({"does not parse: no_action": 3 * len(rewarded(step))})
+        assert made.refused == Counter({"does not parse: no_action": 3 * len(list_rewarded(step))})
     seeds = [occasion.seed for occasion in adversary.asked]
     assert len(set(seeds)) == len(seeds) > 30
 
@@ -129,9 +131,9 @@ def test_a_cell_is_asked_about_until_something_holds(phone) -> None:  # type: ig
         return [None, same, end][seen[occasion.cell.cell] - 1]
 
     made = found(phone, case, step, Says(stubborn))
-    count = len(rewarded(step))
+    count = len(list_rewarded(step))
     assert made.refused == {NOTHING_WORSE: count, EQUALS_CHOSEN: count}
-    assert set(made.negatives) == {cell.cell for cell in rewarded(step)} == set(seen)
+    assert set(made.negatives) == {cell.cell for cell in list_rewarded(step)} == set(seen)
     assert {one.maker for one in made.negatives.values()} == {"says-1"}
     twice = 2 * count  # what was dropped was paid for, too
     assert made.spent == Usage(
@@ -147,7 +149,7 @@ def test_the_adversary_reads_what_the_cell_read(corridor) -> None:  # type: igno
     for occasion in adversary.asked:
         assert occasion.prompt.suffix == occasion.cell.prompt.suffix
         assert occasion.case.task.goal in occasion.prompt.shared
-        for heard in occasion.case.heard(occasion.cell.cell):
+        for heard in occasion.case.list_heard(occasion.cell.cell):
             assert heard.text in occasion.prompt.user
 
 
@@ -159,13 +161,13 @@ def test_another_way_to_the_same_state_is_no_negative_where_the_state_comes_back
         MOBILE.make("open_app", app_name="contacts"),
         *(MOBILE.make(kind, index=icon) for kind in ("click", "double_tap")),
     ]
-    assert rewarded_actions(step) < set(ways)
+    assert list_rewarded_actions(step) < set(ways)
 
     def tap(occasion: Occasion) -> str:
         """A way into the app that nobody took."""
         return write_reply("so", next(way for way in ways if way not in occasion.rewarded), case.space)
 
-    count = len(rewarded(step))
+    count = len(list_rewarded(step))
     refused = found(phone, case, step, Says(tap), attempts=1)
     assert (refused.negatives, refused.refused, refused.untried) == ({}, {SAME_STATE: count}, 0)
     blind, _ = first(phone, states=False)
@@ -196,8 +198,8 @@ def test_failures_are_raised_as_they_are(corridor) -> None:  # type: ignore[no-u
 
 
 def test_where_one_cell_fails_the_others_are_asked_to_the_end_and_counted(corridor) -> None:  # type: ignore[no-untyped-def]
-    case, step = next((case, step) for case, step in judged(corridor) if len(rewarded(step)) > 2)
-    broken, *others = (cell.cell for cell in rewarded(step))
+    case, step = next((case, step) for case, step in judged(corridor) if len(list_rewarded(step)) > 2)
+    broken, *others = (cell.cell for cell in list_rewarded(step))
 
     class Slow(Says):
         async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
@@ -209,14 +211,16 @@ def test_where_one_cell_fails_the_others_are_asked_to_the_end_and_counted(corrid
     adversary, paid = Slow(lambda occasion: "nothing to say"), list[Usage]()
     with RunReader(corridor[1]) as reader, pytest.raises(ModelFailure, match="the server is gone"):
         asyncio.run(
-            negatives(case, step, wanted(step, Sources(), SEED), adversary, prefix=reader.prefix, seed=SEED, paid=paid)
+            collect_negatives(
+                case, step, list_wanted(step, Sources(), SEED), adversary, prefix=reader.prefix, seed=SEED, paid=paid
+            )
         )
     assert {occasion.cell.cell for occasion in adversary.asked} == set(others)
     assert paid == [PRICE] * len(others)
 
 
 def test_a_cell_whose_input_fills_the_context_is_refused_and_the_others_are_asked(phone) -> None:  # type: ignore[no-untyped-def]
-    texts, sampling = read_adversary_prompts(root() / "prompts" / "adversary"), Sampling(max_tokens=64)
+    texts, sampling = read_adversary_prompts(find_builtin_root() / "prompts" / "adversary"), Sampling(max_tokens=64)
     end = write_reply("so", MOBILE.make("status", goal_status="infeasible"), phone[0].space)
     model = ScriptedModel(replies=[end])
 
@@ -230,7 +234,7 @@ def test_a_cell_whose_input_fills_the_context_is_refused_and_the_others_are_aske
 
     case, step = next(each for each in judged(phone) if len(set(lengths(*each))) > 1)
     short, *longer = lengths(case, step)
-    room = short - prefix_limit(0, messages=0, max_tokens=64)
+    room = short - compute_prefix_limit(0, messages=0, max_tokens=64)
     made = found(phone, case, step, LanguageAdversary(model=model, texts=texts, sampling=sampling, context_tokens=room))
     fitting = 1 + longer.count(short)
     assert made.refused == {TOO_LONG: len(longer) + 1 - fitting}
@@ -239,8 +243,8 @@ def test_a_cell_whose_input_fills_the_context_is_refused_and_the_others_are_aske
 
 def test_a_cell_that_cannot_be_asked_about_counts_once_and_may_still_get_another(phone) -> None:  # type: ignore[no-untyped-def]
     """As with several adversaries: the one drawn first has room for no cell, the next one for all but one."""
-    case, step = next((case, step) for case, step in judged(phone) if len(rewarded(step)) > 2)
-    never, *others = sorted(cell.cell for cell in rewarded(step))
+    case, step = next((case, step) for case, step in judged(phone) if len(list_rewarded(step)) > 2)
+    never, *others = sorted(cell.cell for cell in list_rewarded(step))
     seen: Counter[object] = Counter()
 
     def says(occasion: Occasion) -> str:
@@ -258,12 +262,14 @@ def test_where_nobody_is_rewarded_nothing_is_asked_or_opened(corridor) -> None: 
     case, step = first(corridor)
 
     class Closed:
-        def opened(self) -> Any:
+        def open(self) -> Any:
             raise AssertionError("nothing is to be tried")
 
     with RunReader(corridor[1]) as reader:
         made = asyncio.run(
-            negatives(replace(case, state=Closed()), step, (), Says(lambda _: None), prefix=reader.prefix, seed=SEED)
+            collect_negatives(
+                replace(case, state=Closed()), step, (), Says(lambda _: None), prefix=reader.prefix, seed=SEED
+            )
         )
     assert made == Negatives(negatives={})
 

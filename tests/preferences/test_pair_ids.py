@@ -10,7 +10,15 @@ import pytest
 
 from collab.errors import RunFormatError, UnknownName, UsageError
 from collab.preferences.pairs import Paired, Pairing, PairRecipe
-from collab.preferences.store import LETTERS, find_pair, last_name, letters_of, pair_names, short_ids, write_pairs
+from collab.preferences.store import (
+    LETTERS,
+    find_last_name,
+    find_pair,
+    pair_names,
+    read_short_ids,
+    shorten_ids,
+    write_pairs,
+)
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import CellRef, PreferencePair, ReplyRef, Usage
@@ -39,14 +47,14 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_short_ids_are_as_long_as_they_must_be() -> None:
-    assert short_ids([]) == {}
-    assert short_ids([A, C, A]) == {A: A[:LETTERS], C: C[:LETTERS]}
-    assert short_ids([A, B, C]) == {A: A[:10], B: B[:10], C: C[:10]}
+    assert shorten_ids([]) == {}
+    assert shorten_ids([A, C, A]) == {A: A[:LETTERS], C: C[:LETTERS]}
+    assert shorten_ids([A, B, C]) == {A: A[:10], B: B[:10], C: C[:10]}
 
 
 def test_a_short_id_finds_its_pair(run: Path) -> None:
-    assert letters_of(run) == short_ids([A, B, C])
-    assert [find_pair(run, letters)[1].id for letters in letters_of(run).values()] == list(letters_of(run))
+    assert read_short_ids(run) == shorten_ids([A, B, C])
+    assert [find_pair(run, letters)[1].id for letters in read_short_ids(run).values()] == list(read_short_ids(run))
     stored, found = find_pair(run, "C")
     assert (stored.name, found.id) == ("second", C)
 
@@ -58,14 +66,14 @@ def test_of_equal_pairs_the_one_that_was_stored_last_is_found(run: Path) -> None
 
 def test_a_spoilt_set_does_not_hide_the_others(run: Path) -> None:
     (run / "pairs/second/pairs.jsonl").write_text("half")
-    assert letters_of(run) == short_ids([A, B])
+    assert read_short_ids(run) == shorten_ids([A, B])
     assert find_pair(run, A)[0].name == "first"
     with pytest.raises(RunFormatError, match="second"):
         find_pair(run, C)
     (run / "pairs/second/pairs.json").write_text("half")
     assert pair_names(run) == ["second", "first"]
     with pytest.raises(RunFormatError, match="second"):
-        last_name(run)
+        find_last_name(run)
 
 
 def test_what_is_unknown_or_ambiguous_is_said(run: Path, tmp_path: Path) -> None:

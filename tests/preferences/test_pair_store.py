@@ -15,7 +15,7 @@ import pytest
 
 from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.preferences.pairs import Paired, Pairing, PairRecipe, Sources
-from collab.preferences.store import FILE, HEAD, critic_digest, pair_names, read_pairs, write_pairs
+from collab.preferences.store import FILE, HEAD, hash_critic, pair_names, read_pairs, write_pairs
 from collab.rewards.labels import LabelHead, LabelSet
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
@@ -70,7 +70,7 @@ def test_what_is_written_is_read(run: Path) -> None:
     assert (found.name, found.pairs) == ("first", made.pairing.pairs)
     head = found.head
     assert (head.recipe, head.labels, head.critic) == (RECIPE, "oracle", "oracle-2")
-    assert (head.critic_digest, head.adversary) == (critic_digest(LABELS.head), "sampler-1")
+    assert (head.critic_digest, head.adversary) == (hash_critic(LABELS.head), "sampler-1")
     assert (head.counts, head.refused, head.failed) == (made.pairing.counts, made.refused, made.failed)
     assert (head.off_context, head.unjudged, head.untried, head.spent) == (1, 3, 4, made.spent)
     assert head.sha256 == hashlib.sha256((folder / FILE).read_bytes()).hexdigest()

@@ -13,10 +13,10 @@ import pytest
 
 from collab.errors import ConfigError, ModelFailure
 from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, SamplerAdversary
-from collab.preferences.explain import difference
+from collab.preferences.explain import compare_pairs
 from collab.preferences.pairs import Paired, PairRecipe, Sources, TooManyFailures, pair_up
 from collab.preferences.replies import ProposalMemory, RememberingAdversary
-from collab.rewards.base import Judgement, cases
+from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.credit import BEHIND_ERROR
 from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
@@ -49,8 +49,8 @@ def judged(recorded: Any) -> LabelSet:
     async def judge() -> None:
         with LabelWriter(directory, "pairing", LabelHead(critic="oracle-2")) as writer:
             for trajectory in trajectories:
-                for case in cases(trajectory, suite.space, StateRebuilder(suite)):
-                    if not writer.knows(case):
+                for case in build_inputs(trajectory, suite.space, StateRebuilder(suite)):
+                    if not writer.has_label(case):
                         writer.record(await SolutionCritic().judge(case))
 
     asyncio.run(judge())
@@ -113,13 +113,13 @@ def test_another_critic_turns_pairs_round(corridor: Any) -> None:
         return None if one.score is None else 1 - one.score
 
     before, after = made(corridor, labels, contrast), made(corridor, rescored(labels, inverted), contrast)
-    found = difference(before.pairing.pairs, after.pairing.pairs)
+    found = compare_pairs(before.pairing.pairs, after.pairing.pairs)
     assert found.flipped
     assert not found.kept
     for old, new in found.flipped:
         assert (old.chosen, old.rejected) == (new.rejected, new.chosen)
         assert (old.critic, new.critic) == ("oracle-2", "other-1")
-    assert difference(before.pairing.pairs, made(corridor, labels, contrast).pairing.pairs).empty
+    assert compare_pairs(before.pairing.pairs, made(corridor, labels, contrast).pairing.pairs).empty
 
 
 def test_another_threshold_needs_no_other_critic(corridor: Any) -> None:

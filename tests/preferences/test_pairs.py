@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from collab.envs.grammar import MOBILE
 from collab.errors import ConfigError
-from collab.preferences.explain import NOT_CORRECTED, OTHER_BETTER, causes, difference
+from collab.preferences.explain import NOT_CORRECTED, OTHER_BETTER, compare_pairs, count_causes
 from collab.preferences.negatives import EQUALS_REWARDED
 from collab.preferences.pairs import (
     ALL_RIGHT,
@@ -20,17 +20,17 @@ from collab.preferences.pairs import (
     NOBODY_RIGHT,
     NOTHING,
     Sources,
-    contrasts,
-    correction,
-    heard_alike,
+    find_correction,
+    is_heard_alike,
+    list_contrasts,
+    list_wanted,
     pair,
     pair_all,
-    wanted,
 )
-from collab.preferences.trajectory_pairs import trajectory_pairs
+from collab.preferences.trajectory_pairs import build_trajectory_pairs
 from collab.prompts.parse import write_reply
 from collab.rewards.base import CriticCall, Judgement
-from collab.rewards.credit import JudgedStep, Negative, behind_errors, rewarded, rewarded_actions
+from collab.rewards.credit import JudgedStep, Negative, find_behind_errors, list_rewarded, list_rewarded_actions
 from collab.types import (
     Action,
     ActionMatrix,
@@ -138,8 +138,8 @@ def test_what_stands_behind_the_first_error_of_its_episode() -> None:
         for name, all_of in plan.items()
         for number, decided in enumerate(all_of)
     ]
-    assert behind_errors(steps) == {("T/0", 2), ("T/0", 3), ("T/0", 4), ("U/0", 1)}
-    assert behind_errors(steps[::-1]) == behind_errors(steps)
+    assert find_behind_errors(steps) == {("T/0", 2), ("T/0", 3), ("T/0", 4), ("U/0", 1)}
+    assert find_behind_errors(steps[::-1]) == find_behind_errors(steps)
 
 
 def test_each_rewarded_cell_with_a_negative_makes_one_adversary_pair() -> None:
@@ -179,7 +179,7 @@ def test_a_contrast_sets_a_rewarded_cell_against_an_unrewarded_one() -> None:
 def test_what_cannot_be_the_worse_side(ben: Said, why: str) -> None:
     made = pair(judged({A0: (7, 1.0), B0: ben}), CONTRAST, seed=0)
     assert not made.pairs, why
-    assert made.counts[NOTHING] == len(rewarded(judged({A0: (7, 1.0), B0: ben})))
+    assert made.counts[NOTHING] == len(list_rewarded(judged({A0: (7, 1.0), B0: ben})))
 
 
 def test_exactly_one_half_earns_nothing_and_may_be_the_worse_side() -> None:
@@ -190,8 +190,8 @@ def test_exactly_one_half_earns_nothing_and_may_be_the_worse_side() -> None:
 def test_a_contrast_of_cells_that_heard_the_same_comes_first_and_the_others_are_told() -> None:
     said = {A0: (7, 1.0), B0: (3, 0.0), A1: (4, 0.0), B1: (7, 1.0)}
     step = judged(said, heard={A1: (A0,), B1: (B0, A1)})
-    assert [one.cell for one in contrasts(step, step.matrix[A0])] == [B0]
-    assert [one.cell for one in contrasts(step, step.matrix[B1])] == [A1, B0]
+    assert [one.cell for one in list_contrasts(step, step.matrix[A0])] == [B0]
+    assert [one.cell for one in list_contrasts(step, step.matrix[B1])] == [A1, B0]
     made = pair(step, CONTRAST, seed=0)
     assert (len(made.pairs), made.off_context) == (2, 1)
 
@@ -200,9 +200,9 @@ def test_what_a_cell_was_told_is_held_against_it_before_what_it_never_heard() ->
     """Ben heard in the second round what he himself had said, which is wrong, and not what Ada says now."""
     said = {A0: (7, 1.0), B0: (3, 0.0), A1: (4, 0.0), B1: (7, 1.0)}
     step = judged(said, heard={A1: (A0,), B1: (B0,)})
-    assert [one.cell for one in contrasts(step, step.matrix[B1])] == [B0]
+    assert [one.cell for one in list_contrasts(step, step.matrix[B1])] == [B0]
     silent = judged(said | {B0: (7, 1.0)}, heard={A1: (A0,), B1: (B0,)})
-    assert [one.cell for one in contrasts(silent, silent.matrix[B1])] == [A1]
+    assert [one.cell for one in list_contrasts(silent, silent.matrix[B1])] == [A1]
 
 
 def test_a_mix_leaves_to_the_other_source_what_one_has_nothing_for() -> None:
@@ -221,10 +221,10 @@ def test_weights_decide_how_often_a_source_is_drawn() -> None:
 
 def test_an_adversary_is_asked_only_where_its_word_will_be_used() -> None:
     step = judged({A0: (7, 1.0), B0: (3, 0.0), A1: (7, 1.0), B1: (9, 1.0)})
-    assert wanted(step, ADVERSARY, seed=0) == (A0, A1, B1)
-    assert wanted(step, CONTRAST, seed=0) == ()
+    assert list_wanted(step, ADVERSARY, seed=0) == (A0, A1, B1)
+    assert list_wanted(step, CONTRAST, seed=0) == ()
     for seed in range(20):
-        asked = wanted(step, MIX, seed)
+        asked = list_wanted(step, MIX, seed)
         told = replace(step, negatives={ref: Negative(text="bad", action=click(1), maker="m") for ref in asked})
         made = pair(told, MIX, seed)
         assert {one.chosen[0].cell for one in made.pairs if one.source == "adversary"} == set(asked)
@@ -260,27 +260,27 @@ def test_a_cell_that_erred_is_corrected_under_its_own_input() -> None:
     assert sides((one,)) == [(A0, B0)]
     assert one.source == "correction"
     assert one.prompt == step.matrix[B0].prompt.hash != step.matrix[A0].prompt.hash
-    assert one.answered == step.ref(B0)
+    assert one.answered == step.make_ref(B0)
     assert one.calls == ("call 0",)
     both = pair(step, Sources(adversary=0, contrast=1, correction=1), seed=0)
     assert both.counts == {"contrast": 2, "correction": 1}
-    assert [found.answered for found in both.pairs] == [step.ref(place) for place in (A0, A1, B0)]
+    assert [found.answered for found in both.pairs] == [step.make_ref(place) for place in (A0, A1, B0)]
     assert len({found.id for found in both.pairs}) == 3
 
 
 def test_what_most_propose_corrects_in_the_words_that_were_surest() -> None:
     said = {A0: (7, 0.9), B0: (3, 0.0), A1: (7, 0.8), B1: (5, 1.0)}
     step = judged(said, heard={B0: (A0,)})
-    assert correction(step, step.matrix[B0]) == step.matrix[A0], "of equals the first"
+    assert find_correction(step, step.matrix[B0]) == step.matrix[A0], "of equals the first"
     sure = {A0: (-2.0, -1.0), A1: (-0.5, -2.0), B1: (-0.1,)}
     cells = tuple(replace(cell, logprobs=sure.get(cell.cell)) for cell in step.matrix)
     told = replace(step, matrix=replace(step.matrix, utterances=cells))
-    assert correction(told, told.matrix[B0]) == told.matrix[A1], "7 was proposed twice, and said there with -2.5"
-    assert correction(told, told.matrix[A0]) is None, "its own action is rewarded"
+    assert find_correction(told, told.matrix[B0]) == told.matrix[A1], "7 was proposed twice, and said there with -2.5"
+    assert find_correction(told, told.matrix[A0]) is None, "its own action is rewarded"
     alike = judged(said, heard={B0: (A0,), B1: (A0,)})
-    assert correction(alike, alike.matrix[B0]) == alike.matrix[B1], "who heard the same knows best"
+    assert find_correction(alike, alike.matrix[B0]) == alike.matrix[B1], "who heard the same knows best"
     alone = judged({A0: (7, 0.1), B0: (3, 0.0)})
-    assert correction(alone, alone.matrix[B0]) is None
+    assert find_correction(alone, alone.matrix[B0]) is None
     assert not pair(alone, CORRECTION, seed=0).pairs
 
 
@@ -330,14 +330,14 @@ def test_no_pair_prefers_an_action_to_itself_or_to_a_rewarded_one(
         worse = step.matrix[one.rejected[0].cell].action if one.rejected else step.negatives[chosen.cell].action
         assert worse is not None
         assert worse != chosen.action
-        assert worse not in rewarded_actions(step)
+        assert worse not in list_rewarded_actions(step)
         assert one.answered is not None
         assert one.prompt == step.matrix[one.answered.cell].prompt.hash
     assert len({one.answered for one in made.pairs}) == len(made.pairs) <= (cap or len(CELLS))
     names = ("adversary", "contrast", "correction")
     assert sum(made.counts[name] for name in names) == len(made.pairs)
     if cap is None and (sources.adversary or sources.contrast):
-        assert sum(made.counts[why] for why in ("adversary", "contrast", NOTHING)) == len(rewarded(step))
+        assert sum(made.counts[why] for why in ("adversary", "contrast", NOTHING)) == len(list_rewarded(step))
 
 
 @given(STEPS, SOURCES, st.integers(0, 2**32))
@@ -397,9 +397,9 @@ def test_ids_depend_on_what_was_said_and_read() -> None:
 
 def test_those_that_heard_the_same_read_the_same_screen() -> None:
     one, other = cell(A0, 1), cell(B0, 2)
-    assert heard_alike(one, other)
-    assert not heard_alike(one, replace(other, heard=(A0,)))
-    assert not heard_alike(one, replace(other, prompt=replace(other.prompt, prefix="of another agents file")))
+    assert is_heard_alike(one, other)
+    assert not is_heard_alike(one, replace(other, heard=(A0,)))
+    assert not is_heard_alike(one, replace(other, prompt=replace(other.prompt, prefix="of another agents file")))
 
 
 # ------------------------------------------------------------------------------------------------- difference
@@ -416,7 +416,7 @@ def test_another_critic_turns_adds_and_drops_pairs() -> None:
         CONTRAST,
         0,
     )
-    found = difference(before.pairs, after.pairs)
+    found = compare_pairs(before.pairs, after.pairs)
     assert [(old.chosen[0].cell, new.chosen[0].cell) for old, new in found.flipped] == [(A0, B0)]
     assert [one.chosen[0].step for one in found.dropped] == [4]
     assert [one.chosen[0].step for one in found.added] == [5]
@@ -429,7 +429,7 @@ def test_a_contrast_and_a_correction_of_the_same_replies_turn_each_by_itself() -
     before, after = (
         pair(judged({A0: (7, score), B0: (3, 1 - score)}, calls=True), both, seed=0).pairs for score in (1.0, 0.0)
     )
-    changed = difference(before, after)
+    changed = compare_pairs(before, after)
     assert [(one.source, other.source) for one, other in changed.flipped] == [("correction",) * 2, ("contrast",) * 2]
     assert changed.added == changed.dropped == changed.kept == ()
 
@@ -437,16 +437,16 @@ def test_a_contrast_and_a_correction_of_the_same_replies_turn_each_by_itself() -
 def test_why_a_correction_is_gone() -> None:
     before = pair(judged({A0: (7, 1.0), B0: (3, 0.0), A1: (9, 0.0)}), CORRECTION, seed=0).pairs
     after = pair(judged({A0: (7, 0.0), B0: (3, 0.0), A1: (9, 1.0)}), CORRECTION, seed=0).pairs
-    gone = difference(before, after).dropped
-    assert causes(gone, after, None, 0.5) == {OTHER_BETTER: 1}
-    assert causes(before, (), None, 0.5) == {NOT_CORRECTED: 2}
+    gone = compare_pairs(before, after).dropped
+    assert count_causes(gone, after, None, 0.5) == {OTHER_BETTER: 1}
+    assert count_causes(before, (), None, 0.5) == {NOT_CORRECTED: 2}
 
 
 def test_another_negative_is_another_pair_and_never_turned() -> None:
     said = {A0: (7, 1.0)}
     before = pair(judged(said, negatives={A0: 5}), ADVERSARY, 0).pairs
     after = pair(judged(said, negatives={A0: 4}), ADVERSARY, 0).pairs
-    found = difference(before, after)
+    found = compare_pairs(before, after)
     assert (found.dropped, found.added, found.flipped) == (before, after, ())
 
 
@@ -454,13 +454,13 @@ def test_another_negative_is_another_pair_and_never_turned() -> None:
 @given(STEPS, STEPS, st.integers(0, 99))
 def test_every_pair_is_in_exactly_one_part_of_the_difference(one: JudgedStep, other: JudgedStep, seed: int) -> None:
     before, after = pair(one, MIX, seed).pairs, pair(other, MIX, seed).pairs
-    found = difference(before, after)
+    found = compare_pairs(before, after)
     old = [*found.dropped, *found.kept, *(pair for pair, _ in found.flipped)]
     new = [*found.added, *found.kept, *(pair for _, pair in found.flipped)]
     assert sorted(pair.id for pair in old) == sorted(pair.id for pair in before)
     assert sorted(pair.id for pair in new) == sorted(pair.id for pair in after)
-    assert difference(before, before).empty
-    turned = difference(after, before)
+    assert compare_pairs(before, before).empty
+    turned = compare_pairs(after, before)
     assert set(turned.flipped) == {(new, old) for old, new in found.flipped}
     assert (turned.added, turned.dropped) == (found.dropped, found.added)
 
@@ -479,7 +479,7 @@ def test_whole_trajectories_are_paired_by_outcome(corridor) -> None:  # type: ig
         *(played(0, True), played(1, False), played(2, None), played(3, True), played(4, False), played(5, False)),
         *(played(0, True, word), played(1, None, word)),
     ]
-    made = trajectory_pairs(given, seed=0)
+    made = build_trajectory_pairs(given, seed=0)
     assert [one.chosen[0].trajectory for one in made] == ["OpenDoors/0", "OpenDoors/3"]
     rejected = {one.rejected[0].trajectory for one in made}
     assert len(rejected) == 2
@@ -488,7 +488,7 @@ def test_whole_trajectories_are_paired_by_outcome(corridor) -> None:  # type: ig
         assert len(one.chosen) == len(one.rejected) == sum(1 for step in doors.steps for _ in step.matrix)
         assert (one.prompt, one.critic, one.synthetic, one.source) == (None, None, None, "trajectory")
         assert one.policy == doors.steps[0].matrix.utterances[0].policy
-    assert trajectory_pairs(reversed(given), seed=0) == made
-    assert len(trajectory_pairs(given, seed=0, per_task=1)) == 1
+    assert build_trajectory_pairs(reversed(given), seed=0) == made
+    assert len(build_trajectory_pairs(given, seed=0, per_task=1)) == 1
     with pytest.raises(ConfigError, match="at most 0 pairs per task"):
-        trajectory_pairs(given, seed=0, per_task=0)
+        build_trajectory_pairs(given, seed=0, per_task=0)

@@ -13,8 +13,8 @@ from collab.preferences.explain import (
     NOT_REWARDED,
     OTHER_WORSE,
     WITHOUT_PAIR,
-    causes,
-    difference,
+    compare_pairs,
+    count_causes,
 )
 from collab.rewards.base import Judgement
 from collab.rewards.labels import LabelHead, LabelSet
@@ -44,19 +44,19 @@ def labels() -> LabelSet:
 
 def test_every_cause_is_told() -> None:
     missing = [pair("ada"), pair("ben"), pair("cyd"), pair("ada", step=1)]
-    assert causes(missing, [], labels(), 0.5) == {WITHOUT_PAIR: 1, NOT_REWARDED: 1, NO_SCORE: 2}
-    assert causes(missing, [], labels(), 0.4) == {WITHOUT_PAIR: 2, NO_SCORE: 2}
+    assert count_causes(missing, [], labels(), 0.5) == {WITHOUT_PAIR: 1, NOT_REWARDED: 1, NO_SCORE: 2}
+    assert count_causes(missing, [], labels(), 0.4) == {WITHOUT_PAIR: 2, NO_SCORE: 2}
     others = [pair("ada", "another"), pair("ben", "another")]
-    assert causes(missing, others, labels(), 0.5) == {OTHER_WORSE: 2, NO_SCORE: 2}
+    assert count_causes(missing, others, labels(), 0.5) == {OTHER_WORSE: 2, NO_SCORE: 2}
 
 
 def test_without_labels_only_the_pairs_tell() -> None:
     missing = [pair("ada"), pair("ben")]
-    assert causes(missing, [pair("ada", "another")], None, 0.5) == Counter({OTHER_WORSE: 1, IN_NO_PAIR: 1})
+    assert count_causes(missing, [pair("ada", "another")], None, 0.5) == Counter({OTHER_WORSE: 1, IN_NO_PAIR: 1})
     whole = PreferencePair(
         id="t", source="trajectory", chosen=(ref("ada"), ref("ada", 1)), rejected=(ref("ben"), ref("ben", 1))
     )
-    assert causes([whole], [], labels(), 0.5) == {IN_NO_PAIR: 1}
+    assert count_causes([whole], [], labels(), 0.5) == {IN_NO_PAIR: 1}
 
 
 def said(better: str, worse: str, source: str) -> PreferencePair:
@@ -66,7 +66,7 @@ def said(better: str, worse: str, source: str) -> PreferencePair:
 
 def test_a_pair_is_flipped_by_another_source_too() -> None:
     before, after = said("ada", "ben", "contrast"), said("ben", "ada", "correction")
-    found = difference([before], [after])
+    found = compare_pairs([before], [after])
     assert (found.flipped, found.added, found.dropped) == (((before, after),), (), ())
 
 
@@ -75,7 +75,7 @@ def test_each_pair_is_told_once(data: st.DataObject) -> None:
     agents, sources = ("ada", "ben", "cyd"), ("contrast", "correction")
     every = [said(one, other, source) for one in agents for other in agents for source in sources if one != other]
     before, after = (data.draw(st.lists(st.sampled_from(every), unique=True)) for _ in range(2))
-    found = difference(before, after)
+    found = compare_pairs(before, after)
     assert {one.id for one in before} == {
         one.id for one in (*found.kept, *found.dropped, *(a for a, _ in found.flipped))
     }
@@ -85,7 +85,7 @@ def test_each_pair_is_told_once(data: st.DataObject) -> None:
     assert not {(one.chosen, one.rejected) for one in found.added} & {
         (one.rejected, one.chosen) for one in found.dropped
     }
-    back = difference(after, before)
+    back = compare_pairs(after, before)
     assert len(back.flipped) == len(found.flipped)
     went, came = ({one.id: one for one in side if one not in found.kept} for side in (before, after))
     for one in went.values():

@@ -13,11 +13,11 @@ import pytest
 
 from collab.errors import UnknownName, UsageError
 from collab.preferences.adversary import SamplerAdversary
-from collab.preferences.explain import PairExplainer, explained, labels_of
+from collab.preferences.explain import PairExplainer, explain_pair, read_current_labels
 from collab.preferences.pairs import PairRecipe, Sources, pair_up
 from collab.preferences.store import read_head, write_pairs
-from collab.preferences.trajectory_pairs import trajectory_pairs
-from collab.rewards.base import CellScore, CriticCall, CriticInput, cases, judgement_of
+from collab.preferences.trajectory_pairs import build_trajectory_pairs
+from collab.rewards.base import CellScore, CriticCall, CriticInput, build_inputs, build_judgement
 from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
@@ -37,7 +37,7 @@ class Spoken:
             for one in known.rewards.rewards
         }
         asked = f"about step {case.step}"
-        return judgement_of(
+        return build_judgement(
             case, self, words, [CriticCall(prompt=asked, model="m", seed=0, reply="…", cells=(*words,))]
         )
 
@@ -50,7 +50,7 @@ def judged(phone) -> LabelSet:  # type: ignore[no-untyped-def]
         found = [
             await Spoken().judge(case)
             for trajectory in trajectories
-            for case in cases(trajectory, suite.space, StateRebuilder(suite))
+            for case in build_inputs(trajectory, suite.space, StateRebuilder(suite))
         ]
         return LabelSet(
             name="spoken", head=LabelHead(critic="spoken-1"), judged={one.key: one for one in found}, failed={}
@@ -80,7 +80,7 @@ def test_every_pair_leads_back_to_screen_prompt_and_words(phone, reader, judged)
     assert {one.source for one in made} == {"adversary", "contrast"}
     steps = {(one.id, step.index): step for one in phone[2] for step in one.steps}
     for one in made:
-        told, (where,) = explained(one, reader, judged, phone[0].space), one.chosen
+        told, (where,) = explain_pair(one, reader, judged, phone[0].space), one.chosen
         step = steps[where.trajectory, where.step]
         assert told.screen == step.observation
         assert told.prompt.suffix == step.matrix[where.cell].prompt.suffix
@@ -103,7 +103,7 @@ def test_a_correction_shows_what_the_cell_that_erred_had_read(phone: Any, reader
     assert made
     steps = {(one.id, step.index): step for one in phone[2] for step in one.steps}
     for one in made:
-        told, (good,), (bad,) = explained(one, reader, judged, phone[0].space), one.chosen, one.rejected
+        told, (good,), (bad,) = explain_pair(one, reader, judged, phone[0].space), one.chosen, one.rejected
         step = steps[bad.trajectory, bad.step]
         assert told.prompt.suffix == step.matrix[bad.cell].prompt.suffix != step.matrix[good.cell].prompt.suffix
         assert (told.chosen.text, told.rejected.text) == (step.matrix[good.cell].text, step.matrix[bad.cell].text)
@@ -114,7 +114,7 @@ def test_a_correction_shows_what_the_cell_that_erred_had_read(phone: Any, reader
 def test_words_of_another_critic_are_not_shown_as_the_pairs(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
     one = pairs(phone, reader, judged)[0]
     for critic, labels in (("oracle-2", judged), ("spoken-1", None)):
-        told = explained(replace(one, critic=critic), reader, labels, phone[0].space)
+        told = explain_pair(replace(one, critic=critic), reader, labels, phone[0].space)
         assert (told.chosen.score, told.chosen.because, told.chosen.call) == (None, "", None)
 
 
@@ -136,31 +136,31 @@ def test_labels_that_were_made_anew_by_another_are_not_those_of_the_pairs(
     write_pairs(run, "spoken", made, recipe=recipe, labels=labels, adversary="sampler-1")
     write_pairs(run, "whole", made, recipe=recipe, labels=None, adversary=None)
     head = read_head(run, "spoken")
-    assert labels_of(run, head) == labels
-    assert labels_of(run, read_head(run, "whole")) is None
+    assert read_current_labels(run, head) == labels
+    assert read_current_labels(run, read_head(run, "whole")) is None
     written(1)
-    assert labels_of(run, head) is None
+    assert read_current_labels(run, head) is None
     shutil.rmtree(run / "labels")
-    assert labels_of(run, head) is None
+    assert read_current_labels(run, head) is None
 
 
 def test_what_is_not_there_is_said(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
     one, space = pairs(phone, reader, judged)[0], phone[0].space
     with pytest.raises(UsageError, match="was played again since"):
-        explained(replace(one, prompt="other"), reader, judged, space)
+        explain_pair(replace(one, prompt="other"), reader, judged, space)
     (where,) = one.chosen
     with pytest.raises(UnknownName, match="no step 999"):
-        explained(replace(one, chosen=(replace(where, step=999),)), reader, judged, space)
+        explain_pair(replace(one, chosen=(replace(where, step=999),)), reader, judged, space)
     first = phone[2][0]
     lost = replace(first, id="x/1", outcome=replace(first.outcome, success=not first.success))
-    whole = trajectory_pairs([first, lost], seed=0)
+    whole = build_trajectory_pairs([first, lost], seed=0)
     with pytest.raises(UsageError, match="whole trajectories"):
-        explained(whole[0], reader, judged, space)
+        explain_pair(whole[0], reader, judged, space)
 
 
 def test_many_pairs_are_looked_up_as_each_alone(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
     made, look = pairs(phone, reader, judged), PairExplainer(reader, judged, phone[0].space)
     for one in (*made, made[0]):
-        told = explained(one, reader, judged, phone[0].space)
-        assert look.explained(one) == told
+        told = explain_pair(one, reader, judged, phone[0].space)
+        assert look.explain(one) == told
         assert look.sides(one) == (told.chosen, told.rejected)

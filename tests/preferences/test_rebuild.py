@@ -17,13 +17,13 @@ import pytest
 from collab.config import Budget
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
-from collab.models.checkpoint import weights_digest
+from collab.models.checkpoint import hash_weights
 from collab.preferences.adversary import SamplerAdversary
 from collab.preferences.explain import IN_NO_PAIR, NOT_REWARDED, OTHER_WORSE
 from collab.preferences.pairs import NOTHING
-from collab.preferences.rebuild import NO_CAP, RebuildRequest, RebuiltPairs, rebuild, sources_of
+from collab.preferences.rebuild import NO_CAP, RebuildRequest, RebuiltPairs, parse_sources, rebuild
 from collab.preferences.store import pair_names, read_pairs
-from collab.rewards.base import UNREAD, CellScore, CriticInput, Judgement, cases, judgement_of
+from collab.rewards.base import UNREAD, CellScore, CriticInput, Judgement, build_inputs, build_judgement
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
 from collab.store.reader import RunReader
@@ -40,7 +40,7 @@ class Killed(BaseException):
 
 def made(run: Path, library: Library, **wish: Any) -> RebuiltPairs:
     if isinstance(source := wish.pop("source", None), str):
-        wish["sources"] = sources_of(source)
+        wish["sources"] = parse_sources(source)
     return asyncio.run(rebuild(RebuildRequest(run=run, **wish), library))
 
 
@@ -59,20 +59,20 @@ def judged_by_hand(run: Path, name: str, score: Score, steps: int | None = None)
             raise AssertionError("nobody asks")
 
     with LabelWriter(run, name, LabelHead(critic="hand-1")) as writer, RunReader(run) as reader:
-        every = [case for one in reader.trajectories() for case in cases(one, CorridorSuite().space)]
+        every = [case for one in reader.trajectories() for case in build_inputs(one, CorridorSuite().space)]
         for case in every[:steps]:
             scores = {cell.cell: score(case, cell) for cell in case.matrix if cell.action is not None}
             words = {
                 cell: CellScore.none("unsure") if value is None else CellScore(score=value)
                 for cell, value in scores.items()
             }
-            writer.record(judgement_of(case, ByHand(), words))
+            writer.record(build_judgement(case, ByHand(), words))
 
 
 def cases_of(run: Path) -> list[CriticInput]:
     """All steps of a run."""
     with RunReader(run) as reader:
-        return [case for one in reader.trajectories() for case in cases(one, CorridorSuite().space)]
+        return [case for one in reader.trajectories() for case in build_inputs(one, CorridorSuite().space)]
 
 
 def executed_best(case: CriticInput, cell: Utterance) -> float:
@@ -254,7 +254,7 @@ def test_a_reward_model_judges_with_the_weights_that_are_recorded(run: Path, tmp
     assert first.judged + result.judged == len(cases_of(run))
     assert (result.stored.name, result.stored.head.critic) == ("scorer", "model-1")
     labels = read_labels(run, "scorer")
-    assert labels.head.options["weights"] == weights_digest(weights)
+    assert labels.head.options["weights"] == hash_weights(weights)
     assert not labels.missing - Counter({UNREAD: labels.missing[UNREAD]})
     rewards = {key: judgement.rewards.rewards for key, judgement in labels.judged.items()}
     rewarded = {(*key, one.cell) for key, each in rewards.items() for one in each if one.reward}
@@ -271,7 +271,7 @@ def test_a_reward_model_judges_with_the_weights_that_are_recorded(run: Path, tmp
         made(run, library)
     renewed = made(run, library, critic=str(scorer), labels="scorer-2")
     assert renewed.judged == len(cases_of(run))
-    assert read_labels(run, "scorer-2").head.options["weights"] == weights_digest(weights)
+    assert read_labels(run, "scorer-2").head.options["weights"] == hash_weights(weights)
 
 
 @pytest.mark.variations
@@ -544,17 +544,17 @@ def test_pairs_of_an_unknown_adversary_ask_for_a_name(run: Path, library: Librar
     ],
 )
 def test_sources_by_name(text: str, weights: dict[str, float]) -> None:
-    assert sources_of(text).weights == weights
+    assert parse_sources(text).weights == weights
 
 
 @pytest.mark.parametrize("text", ["both", "adversary=1,adversary=2", "weights=1", "mix,correction"])
 def test_a_source_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="allowed are adversary, contrast, correction, mix, or weights"):
-        sources_of(text)
+        parse_sources(text)
 
 
 def test_sources_by_weight() -> None:
-    assert (sources_of("adversary=3,contrast=1").adversary, sources_of("contrast=2").contrast) == (3, 2)
+    assert (parse_sources("adversary=3,contrast=1").adversary, parse_sources("contrast=2").contrast) == (3, 2)
     for wrong in ("adversary=x", "adversary=1,adversary=2", "adversary=-1", "contrast=0", "adversary=nan"):
         with pytest.raises(ConfigError):
-            sources_of(wrong)
+            parse_sources(wrong)

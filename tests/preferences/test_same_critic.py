@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from collab.models.checkpoint import played_digest
+from collab.models.checkpoint import hash_played_weights
 from collab.rewards.labels import LabelHead
-from collab.rewards.registry import CriticDefinition, head_now, other_than
+from collab.rewards.registry import CriticDefinition, build_head, explain_difference
 
 TEXTS = {"system.jinja": "You judge. " * 9, "user.jinja": "Judge."}
 
@@ -27,7 +27,7 @@ def told(definition: CriticDefinition, **options: Any) -> LabelHead:
 
 
 def difference(stored: LabelHead, definition: CriticDefinition, texts: dict[str, str] = TEXTS) -> str | None:
-    return other_than("mine", stored, head_now(definition, texts, stored))
+    return explain_difference("mine", stored, build_head(definition, texts, stored))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_weights_are_compared_where_they_lie(tmp_path: Path) -> None:
     asked = CriticDefinition(kind="llm", options={"model": {"kind": "local", "options": {"path": str(tmp_path)}}})
     for definition, critic in ((scorer, "model-1"), (asked, "llm-3")):
         file.write_bytes(b"some")
-        stored = replace(told(definition, weights=played_digest(tmp_path, None)), critic=critic)
+        stored = replace(told(definition, weights=hash_played_weights(tmp_path, None)), critic=critic)
         assert difference(stored, definition) is None
         file.write_bytes(b"other")
         assert difference(stored, definition) == "other weights"
@@ -77,7 +77,7 @@ def test_a_reward_model_that_was_moved_is_the_same_where_its_weights_are_known(t
     first, moved = tmp_path / "first", tmp_path / "moved"
     moved.mkdir()
     (moved / "model.safetensors").write_bytes(b"some")
-    weighed = replace(told(scorer(first), weights=played_digest(moved, None)), critic="model-1")
+    weighed = replace(told(scorer(first), weights=hash_played_weights(moved, None)), critic="model-1")
     assert difference(weighed, scorer(moved)) is None
     assert str(difference(weighed, scorer(tmp_path / "nowhere"))).startswith("other options.path")
     unweighed = replace(told(scorer(first)), critic="model-1")
@@ -89,8 +89,10 @@ def test_a_reward_model_that_was_moved_is_the_same_where_its_weights_are_known(t
 def test_labels_that_do_not_tell_how_they_were_made_are_of_their_critic_alone() -> None:
     by_oracle, by_hand = LabelHead(critic="oracle-2"), LabelHead(critic="hand-1")
     oracle = CriticDefinition(kind="oracle")
-    assert other_than("mine", by_oracle, head_now(oracle, {}, by_oracle)) is None
-    assert other_than("mine", by_hand, head_now(oracle, {}, by_hand)) == "critic 'hand-1', now it is 'oracle-2'"
+    assert explain_difference("mine", by_oracle, build_head(oracle, {}, by_oracle)) is None
+    assert (
+        explain_difference("mine", by_hand, build_head(oracle, {}, by_hand)) == "critic 'hand-1', now it is 'oracle-2'"
+    )
 
 
 def test_a_secret_is_compared_as_it_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from collab.agents.agent import Agent
 from collab.config import Limits
 from collab.graphs.dag import Dag
 from collab.graphs.deliberation import Network
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.models.base import Reply, Request
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode, Stage, play
@@ -44,7 +44,7 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> tuple[ActionMatrix, dict[C
             return await super().generate(request)
 
     model = Overheard(path=str(make_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), seed=3)))
-    template = Template("default", read_templates(root() / "prompts" / "default"))
+    template = Template("default", read_templates(find_builtin_root() / "prompts" / "default"))
     sampling = Sampling(temperature=1.0, max_tokens=12)
     agents = {
         slot: Agent(slot=slot, definition="tiny", model=model, template=template, sampling=sampling)

@@ -9,8 +9,8 @@ import pytest
 from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.errors import ConfigError, ModelFailure
-from collab.library import root
-from collab.prompts.render import PromptContext, Template, fit, prefix_text, read_templates, rebuild
+from collab.library import find_builtin_root
+from collab.prompts.render import PromptContext, Template, build_prefix, fit_shared, read_templates, rebuild
 from collab.types import (
     Element,
     HistoryEntry,
@@ -26,7 +26,7 @@ from collab.types import (
 
 @pytest.fixture(scope="module")
 def template() -> Template:
-    return Template("default", read_templates(root() / "prompts" / "default"))
+    return Template("default", read_templates(find_builtin_root() / "prompts" / "default"))
 
 
 def context(elements: int = 5, steps: int = 0, goal: str = "Turn wifi off.") -> PromptContext:
@@ -105,19 +105,19 @@ def test_cells_that_heard_the_same_differ_in_the_header_only(template: Template)
 
 
 def test_a_stored_prompt_is_rebuilt_byte_for_byte(template: Template) -> None:
-    shared = fit(template, context(steps=2), history=5, limit=10_000, count=words)
+    shared = fit_shared(template, context(steps=2), history=5, limit=10_000, count=words)
     segments = template.segments("ada", 0, 3, [utterance("ben", 0, "weiß\u2028ich")])
     prompt = Prompt(system=shared.system, shared=shared.text, segments=segments)
     reference = PromptRef(prefix=shared.prefix, suffix=prompt.suffix, layout=prompt.layout)
-    again = rebuild(prefix_text(shared.system, shared.text), reference)
+    again = rebuild(build_prefix(shared.system, shared.text), reference)
     assert (again.system, again.user) == (prompt.system, prompt.user)
 
 
 def test_guard_shortens_history_first(template: Template) -> None:
-    whole = fit(template, context(steps=5), history=5, limit=10_000, count=words)
+    whole = fit_shared(template, context(steps=5), history=5, limit=10_000, count=words)
     assert whole.trimmed == ()
     size = words(whole.system) + words(whole.text)
-    less = fit(template, context(steps=5), history=5, limit=size - 1, count=words)
+    less = fit_shared(template, context(steps=5), history=5, limit=size - 1, count=words)
     assert less.trimmed == ("history:1",)
     assert less.system == whole.system
     assert "Thing number 4" in less.text
@@ -126,7 +126,7 @@ def test_guard_shortens_history_first(template: Template) -> None:
 def test_guard_then_drops_far_elements_and_says_so(template: Template) -> None:
     scene = context(elements=200, steps=3)
     system = words(template.system(MOBILE))
-    cut = fit(template, scene, history=5, limit=system + 300, count=words)
+    cut = fit_shared(template, scene, history=5, limit=system + 300, count=words)
     assert cut.trimmed[0] == "history:3"
     assert cut.trimmed[1].startswith("elements:")
     assert words(cut.system) + words(cut.text) <= system + 300
@@ -137,7 +137,7 @@ def test_guard_then_drops_far_elements_and_says_so(template: Template) -> None:
 
 def test_a_task_that_does_not_fit_is_an_error(template: Template) -> None:
     with pytest.raises(ModelFailure, match="raise context_tokens"):
-        fit(template, context(goal="word " * 500), history=5, limit=300, count=words)
+        fit_shared(template, context(goal="word " * 500), history=5, limit=300, count=words)
 
 
 def test_a_template_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_question_ends_the_prompt_and_shares_the_screen_before_it(template: Te
 
 
 def test_prompts_recorded_without_a_question_still_decide() -> None:
-    texts = read_templates(root() / "prompts" / "default")
+    texts = read_templates(find_builtin_root() / "prompts" / "default")
     del texts["question"]
     template = Template("old", texts)
     assert template.system(MOBILE)
@@ -176,7 +176,7 @@ def test_prompts_recorded_without_a_question_still_decide() -> None:
 
 
 def test_a_question_that_is_not_shown_is_refused() -> None:
-    texts = read_templates(root() / "prompts" / "default") | {"question": "{{ screen }}"}
+    texts = read_templates(find_builtin_root() / "prompts" / "default") | {"question": "{{ screen }}"}
     with pytest.raises(ConfigError, match=r"question\.jinja does not show"):
         Template("mute", texts).question(context().observation, "What is this?")
 
@@ -185,7 +185,7 @@ def test_a_folder_may_hold_only_what_differs(tmp_path: Path) -> None:
     own = tmp_path / "prompts" / "brief"
     own.mkdir(parents=True)
     (own / "header.jinja").write_text("You are {{ agent }}. Be brief.")
-    texts, built_in = read_templates(own), read_templates(root() / "prompts" / "default")
+    texts, built_in = read_templates(own), read_templates(find_builtin_root() / "prompts" / "default")
     assert texts == {**built_in, "header": "You are {{ agent }}. Be brief."}
     beside = tmp_path / "prompts" / "default"
     beside.mkdir()
@@ -197,7 +197,7 @@ def test_a_folder_may_hold_only_what_differs(tmp_path: Path) -> None:
 
 
 def test_a_template_that_asks_for_what_it_is_not_told_is_refused_before_it_is_used(tmp_path: Path) -> None:
-    texts = read_templates(root() / "prompts" / "default") | {"shared": "{{ goall }}"}
+    texts = read_templates(find_builtin_root() / "prompts" / "default") | {"shared": "{{ goall }}"}
     said = r"prompts/mine/shared\.jinja: 'goall' is undefined; it may ask for goal, .*agents check"
     with pytest.raises(ConfigError, match=said):
         Template("mine", texts)

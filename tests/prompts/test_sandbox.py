@@ -11,7 +11,7 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from collab.errors import ConfigError
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.prompts.render import Templates
 from collab.prompts.sandbox import Sandbox
 from collab.prompts.sandbox import render as filled
@@ -148,6 +148,6 @@ def test_long_screens_are_no_trouble() -> None:
 
 
 def test_every_built_in_prompt_can_be_read() -> None:
-    for folder in (root() / "prompts").iterdir():
+    for folder in (find_builtin_root() / "prompts").iterdir():
         texts = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.jinja")}
         Templates(folder.name, texts, texts)

@@ -13,7 +13,13 @@ from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
 from collab.rewards.llm import LanguageCritic
 from collab.rewards.outcome import OutcomeCritic
-from collab.rewards.registry import CriticDefinition, CriticResources, critic_texts, load_critic, unasked
+from collab.rewards.registry import (
+    CriticDefinition,
+    CriticResources,
+    load_critic,
+    make_token_counter,
+    read_critic_texts,
+)
 from collab.rollout.build import is_critic, refuse_critic
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
@@ -22,7 +28,7 @@ ENGINE = {"kind": "scripted", "options": {"replies": ["{}"]}}
 
 def bench(**changes: Any) -> CriticResources:
     definition = CriticDefinition.model_validate({"kind": "llm", "options": {"model": ENGINE}, **changes})
-    return CriticResources.of("a-test", definition, critic_texts(Library(), definition))
+    return CriticResources.of("a-test", definition, read_critic_texts(Library(), definition))
 
 
 def served(digest_of: Mapping[str, Any]) -> str:
@@ -35,7 +41,7 @@ def test_what_comes_with_the_package_is_made(name: str, monkeypatch: pytest.Monk
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
     library = Library()
     definition = load_critic(library, name)
-    made = CriticResources.of(name, definition, critic_texts(library, definition))
+    made = CriticResources.of(name, definition, read_critic_texts(library, definition))
     assert made.critic(seed=3, attempt=1).name == made.label.rpartition("-")[0] == load_critic(library, name).kind
     assert (made.model is not None) == bool(made.texts) == (name == "critic-llm")
 
@@ -80,15 +86,15 @@ def test_a_reward_model_is_told_by_its_weights_and_not_by_its_place(tmp_path: Pa
 def test_who_only_counts_needs_no_key_and_is_the_same_critic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     definition = load_critic(Library(), "critic-llm")
-    texts = critic_texts(Library(), definition)
+    texts = read_critic_texts(Library(), definition)
     with pytest.raises(ConfigError, match="OPENAI_API_KEY is not set"):
         CriticResources.of("critic-llm", definition, texts)
     counting = CriticResources.of("critic-llm", definition, texts, asks=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
     assert counting.digest == CriticResources.of("critic-llm", definition, texts).digest
     own = PartDefinition(kind="openai", options={"model": "m", "base_url": "http://127.0.0.1:1/v1"})
-    assert unasked(own) == own
-    assert unasked(PartDefinition(kind="local", options={"path": "p"})).options == {"path": "p"}
+    assert make_token_counter(own) == own
+    assert make_token_counter(PartDefinition(kind="local", options={"path": "p"})).options == {"path": "p"}
 
 
 def test_how_a_model_is_reached_does_not_count() -> None:
@@ -143,4 +149,4 @@ def test_who_lacks_a_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library()
     definition = load_critic(library, "critic-llm")
     with pytest.raises(ConfigError, match=r"^agents/critic-llm: options\.model: openai: the env"):
-        CriticResources.of("critic-llm", definition, critic_texts(library, definition))
+        CriticResources.of("critic-llm", definition, read_critic_texts(library, definition))

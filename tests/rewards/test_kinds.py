@@ -8,7 +8,7 @@ import pytest
 
 from collab.config import PartDefinition
 from collab.errors import ConfigError, UnknownName
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.rewards.llm import LanguageCritic, read_critic_prompts
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.outcome import OutcomeCritic
@@ -17,7 +17,7 @@ from collab.testing.scripted import ScriptedModel
 
 GIVEN = {
     "model": ScriptedModel(replies=["{}"]),
-    "texts": read_critic_prompts(root() / "prompts" / "critic"),
+    "texts": read_critic_prompts(find_builtin_root() / "prompts" / "critic"),
     "seed": 3,
     "suite": "something that no built-in critic takes",
 }

@@ -19,7 +19,7 @@ import pytest
 
 from collab.config import Budget
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.models.openai import OpenAIModel
 from collab.rewards.base import (
     ABSENT,
@@ -29,8 +29,8 @@ from collab.rewards.base import (
     CellScore,
     CriticInput,
     Judgement,
-    cases,
-    judgement_of,
+    build_inputs,
+    build_judgement,
 )
 from collab.rewards.labelling import Labelling, label
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
@@ -55,7 +55,7 @@ def run(phone, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
 @pytest.fixture
 def found(phone) -> list[CriticInput]:  # type: ignore[no-untyped-def]
     suite, _, episodes = phone
-    return [case for episode in episodes for case in cases(episode, suite.space, StateRebuilder(suite))]
+    return [case for episode in episodes for case in build_inputs(episode, suite.space, StateRebuilder(suite))]
 
 
 def labelled(run: Path, found: list[CriticInput], critic: Any, name: str = "one", **options: Any) -> Labelling:
@@ -159,7 +159,7 @@ def test_states_leave_room_for_the_copies_that_they_are_judged_on(
     shutil.copytree(run, tmp_path / "run")
     suite = OfFour()
     states = StateRebuilder(suite)
-    found = [case for episode in episodes for case in cases(episode, suite.space, states)]
+    found = [case for episode in episodes for case in build_inputs(episode, suite.space, states)]
     assert len(found) > 4
     told = labelled(tmp_path / "run", found, SolutionCritic(), concurrency=16)
     assert (told.judged, told.failed, suite.active) == (len(found), 0, 0)
@@ -255,7 +255,7 @@ def test_a_step_about_which_no_model_was_asked_does_not_break_a_row_of_silence(
 ) -> None:
     """It is too long, say: nothing was said about it, neither a score nor prose."""
     many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
-    texts = read_critic_prompts(root() / "prompts" / "critic")
+    texts = read_critic_prompts(find_builtin_root() / "prompts" / "critic")
     talks = LanguageCritic(model=ScriptedModel(replies=["I like all of these."]), texts=texts, seed=0)
 
     class Narrow:
@@ -263,7 +263,7 @@ def test_a_step_about_which_no_model_was_asked_does_not_break_a_row_of_silence(
 
         async def judge(self, case: CriticInput) -> Judgement:
             too_long = {cell.cell: CellScore.none(TOO_LONG) for cell in case.matrix if cell.action is not None}
-            return await talks.judge(case) if case.step % 2 else judgement_of(case, self, too_long)
+            return await talks.judge(case) if case.step % 2 else build_judgement(case, self, too_long)
 
     told = labelled(run, many, Narrow(), concurrency=1)
     assert (told.silent_in_a_row, told.judged) == (PATIENCE, 2 * PATIENCE)
@@ -273,7 +273,7 @@ def test_a_step_about_which_no_model_was_asked_does_not_break_a_row_of_silence(
 def test_answers_without_a_score_in_a_row_stop_it_and_stay(run: Path, found: list[CriticInput]) -> None:
     """A critic behind a model that talks: what it said was paid, and is kept; a score in between begins anew."""
     many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
-    texts = read_critic_prompts(root() / "prompts" / "critic")
+    texts = read_critic_prompts(find_builtin_root() / "prompts" / "critic")
     names = {cell.cell.agent for cell in found[0].matrix}
     rounds = range(1, found[0].matrix.rounds + 1)
     scored = json.dumps([{"agent": name, "round": number, "score": 0.9} for name in names for number in rounds])
@@ -342,7 +342,9 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 def ask(server: FakeServer, run: Path, found: list[CriticInput], name: str = "one", **options: Any) -> Labelling:
     async def go() -> Labelling:
         model = OpenAIModel(model="fake", base_url=server.url, retries=0, usd_per_million_prompt=1.0)
-        critic = LanguageCritic(model=model, texts=read_critic_prompts(root() / "prompts" / "critic"), seed=2)
+        critic = LanguageCritic(
+            model=model, texts=read_critic_prompts(find_builtin_root() / "prompts" / "critic"), seed=2
+        )
         try:
             with LabelWriter(run, name, HEAD) as writer:
                 return await label(found, critic, writer, **options)
@@ -371,7 +373,10 @@ def test_answers_beside_a_call_that_failed_are_counted_and_the_case_is_not_judge
 ) -> None:
     model = ScriptedModel(replies=["{}"], fail_calls=[0])
     critic = LanguageCritic(
-        model=model, texts=read_critic_prompts(root() / "prompts" / "critic"), per="round", context_tokens=50_000
+        model=model,
+        texts=read_critic_prompts(find_builtin_root() / "prompts" / "critic"),
+        per="round",
+        context_tokens=50_000,
     )
     told = labelled(run, found[:1], critic)
     assert (told.judged, told.failed, told.failed_in_a_row) == (0, 1, 1)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from collab.errors import ModelFailure, RunFormatError, StoreFailure, UnknownName, UsageError
-from collab.rewards.base import UNREAD, CellScore, CriticCall, CriticInput, Judgement, cases, judgement_of
-from collab.rewards.labels import LabelHead, LabelWriter, labellings, read_labels
+from collab.rewards.base import UNREAD, CellScore, CriticCall, CriticInput, Judgement, build_inputs, build_judgement
+from collab.rewards.labels import LabelHead, LabelWriter, list_labellings, read_labels
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
 from collab.types import CellRef, Usage
@@ -39,7 +39,7 @@ def run(corridor, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
 @pytest.fixture
 def found(corridor) -> list[CriticInput]:  # type: ignore[no-untyped-def]
     suite, _, (doors, _) = corridor
-    return list(cases(doors, suite.space))
+    return list(build_inputs(doors, suite.space))
 
 
 def judged(case: CriticInput, score: float | None = 0.9, reason: str = "it opens the door") -> Judgement:
@@ -53,7 +53,7 @@ def judged(case: CriticInput, score: float | None = 0.9, reason: str = "it opens
         shown={"ada": "B"},
         cost_usd=0.25,
     )
-    return judgement_of(case, Critic(), {cell.cell: word for cell in case.matrix}, [call])
+    return build_judgement(case, Critic(), {cell.cell: word for cell in case.matrix}, [call])
 
 
 def files(run: Path) -> dict[str, str]:
@@ -90,8 +90,8 @@ def test_labellings_stand_side_by_side(run: Path, found: list[CriticInput]) -> N
     for name, score in (("strict", 0.1), ("mild", 0.9)):
         with LabelWriter(run, name, HEAD) as writer:
             writer.record(judged(found[0], score))
-    assert labellings(run) == ["mild", "strict"]
-    words = {name: read_labels(run, name).judged[found[0].key] for name in labellings(run)}
+    assert list_labellings(run) == ["mild", "strict"]
+    words = {name: read_labels(run, name).judged[found[0].key] for name in list_labellings(run)}
     assert {name: one.of(CellRef("ada", 0)).reward for name, one in words.items()} in (
         {"mild": 1, "strict": 0},
         {"mild": None, "strict": None},
@@ -105,9 +105,9 @@ def test_what_is_judged_is_known_after_a_kill_in_the_middle_of_a_line(run: Path,
     (segment,) = (run / "labels" / "one" / "events").iterdir()
     segment.write_bytes(segment.read_bytes()[:-40])
     with LabelWriter(run, "one", HEAD) as writer:
-        assert [writer.knows(case) for case in found[:2]] == [True, False]
+        assert [writer.has_label(case) for case in found[:2]] == [True, False]
         writer.record(judged(found[1]))
-        assert writer.knows(found[1])
+        assert writer.has_label(found[1])
     with LabelWriter(run, "one", HEAD):
         pass
     assert len(read_labels(run, "one").judged) == 2
@@ -118,7 +118,7 @@ def test_a_step_that_was_played_again_is_not_judged(run: Path, found: list[Criti
     again = replace(found[0], task=replace(found[0].task, goal="Something else."))
     with LabelWriter(run, "one", HEAD) as writer:
         writer.record(judged(found[0]))
-        assert not writer.knows(again)
+        assert not writer.has_label(again)
         assert read_labels(run, "one").of(again) is None
         writer.record(judged(again))
         assert read_labels(run, "one").of(again) is not None
@@ -127,7 +127,7 @@ def test_a_step_that_was_played_again_is_not_judged(run: Path, found: list[Criti
 def test_a_step_nobody_could_be_asked_about_stays_open(run: Path, found: list[CriticInput]) -> None:
     with LabelWriter(run, "one", HEAD) as writer:
         writer.fail(found[0], ModelFailure("the server is gone; Bearer abcdefgh12345"))
-        assert not writer.knows(found[0])
+        assert not writer.has_label(found[0])
         (failed,) = read_labels(run, "one").failed.values()
         assert (failed.error, failed.message) == ("ModelFailure", "the server is gone; Bearer [redacted]")
         writer.record(judged(found[0]))
@@ -241,7 +241,7 @@ def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
     with LabelWriter(run, "one", HEAD) as writer:
         assert [step for _, step in read_labels(run, "one").judged] == kept
         writer.record(judged(found[1]))
-        assert writer.knows(found[1])
+        assert writer.has_label(found[1])
 
 
 def test_the_documented_fields_are_those_that_are_written(run: Path, found: list[CriticInput]) -> None:

@@ -14,10 +14,10 @@ import pytest
 
 from collab.envs.grammar import MOBILE
 from collab.errors import ConfigError, ModelFailure
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.models.openai import OpenAIModel
 from collab.models.rehearsal import RehearsalModel
-from collab.rewards.base import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, CriticInput, Judgement, cases
+from collab.rewards.base import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, CriticInput, Judgement, build_inputs
 from collab.rewards.llm import (
     CUT,
     ROUNDLESS,
@@ -26,17 +26,17 @@ from collab.rewards.llm import (
     TWICE,
     CriticPrompts,
     LanguageCritic,
-    permuted,
-    questions,
+    build_questions,
+    permute_names,
     read_critic_prompts,
     read_scores,
 )
-from collab.rewards.query import PartlyAnswered, first_failure, prompt_hash
+from collab.rewards.query import PartlyAnswered, find_first_failure, hash_prompt
 from collab.testing.fake_server import FakeServer, Fault
 from collab.testing.scripted import ScriptedModel
 from collab.types import CellRef, Prompt, Sampling
 
-TEXTS = read_critic_prompts(root() / "prompts" / "critic")
+TEXTS = read_critic_prompts(find_builtin_root() / "prompts" / "critic")
 Asked = list[dict[str, Any]]
 """Proposals as they stand in a prompt."""
 
@@ -81,7 +81,7 @@ def case(phone) -> CriticInput:  # type: ignore[no-untyped-def]
     return next(
         case
         for episode in episodes
-        for case in cases(episode, suite.space)
+        for case in build_inputs(episode, suite.space)
         if case.history and 1 < len(case.proposals()) < len([cell for cell in case.matrix if cell.action])
     )
 
@@ -138,7 +138,7 @@ def test_equal_actions_share_their_score_and_a_pair_leads_to_the_words(case: Cri
     body = server.requests[0]["messages"]
     (prompt,) = LanguageCritic(model=Counting(), texts=TEXTS).prompts(case)
     assert (prompt.system, prompt.user) == (body[0]["content"], body[1]["content"])
-    assert call.prompt == prompt_hash(prompt)
+    assert call.prompt == hash_prompt(prompt)
     for cells in case.proposals().values():
         assert len({judgement.of(cell.cell).score for cell in cells}) == 1
         for cell in cells:
@@ -196,13 +196,13 @@ def test_names_are_permuted_by_seed_and_scores_find_their_way_back(twelve: Criti
 
 def test_over_many_seeds_every_agent_is_shown_under_every_name() -> None:
     """No position is anyone's own: 600 draws for three agents, 200 expected in each of nine places (sd 11.5)."""
-    drawn = Counter(pair for seed in range(600) for pair in permuted(("ada", "ben", "cyd"), seed).items())
+    drawn = Counter(pair for seed in range(600) for pair in permute_names(("ada", "ben", "cyd"), seed).items())
     assert len(drawn) == 9
     assert all(abs(count - 200) < 70 for count in drawn.values())
 
 
 def test_the_permutation_depends_on_names_alone() -> None:
-    assert permuted(("ada", "ben", "cyd"), 4) == permuted(("cyd", "ada", "ben"), 4)
+    assert permute_names(("ada", "ben", "cyd"), 4) == permute_names(("cyd", "ada", "ben"), 4)
 
 
 # --------------------------------------------------------------------------------------------------- bad replies
@@ -261,7 +261,7 @@ def test_agents_whose_names_differ_in_case_alone_are_told_apart(twelve: CriticIn
 
 def asked_about(twelve: CriticInput) -> tuple[list[Any], Asked]:
     """The proposals of the only question, and as a reply names them."""
-    found = list(next(iter(questions(twelve, {name: name for name in twelve.matrix.agents}, "step", "all"))))
+    found = list(next(iter(build_questions(twelve, {name: name for name in twelve.matrix.agents}, "step", "all"))))
     return found, [{"agent": one.agent, "round": one.round, "action": "x"} for one in found]
 
 
@@ -367,7 +367,7 @@ def test_prose_or_nothing_leaves_everything_missing(twelve: CriticInput, reply: 
 
 
 def test_a_reply_that_was_cut_keeps_what_came(twelve: CriticInput) -> None:
-    found = next(iter(questions(twelve, {name: name for name in twelve.matrix.agents}, "step", "all")))
+    found = next(iter(build_questions(twelve, {name: name for name in twelve.matrix.agents}, "step", "all")))
     text = scores([{"agent": one.agent, "round": one.round, "action": "x"} for one in found], lambda one: 0.9)
     words = read_scores(text[: len(text) // 2], found, cut=True)
     kept = sum(word.score == 0.9 for word in words)
@@ -401,9 +401,9 @@ def test_where_no_round_was_answered_the_failure_stays_what_it_is(twelve: Critic
 
 def test_what_ends_everything_comes_before_what_ends_one_question() -> None:
     gone, later, misfit = ModelFailure("gone"), ModelFailure("later"), ConfigError("misfit")
-    assert first_failure(["an answer", gone, later]) is gone
-    assert first_failure([gone, misfit]) is misfit
-    assert first_failure(["an answer"]) is None
+    assert find_first_failure(["an answer", gone, later]) is gone
+    assert find_first_failure([gone, misfit]) is misfit
+    assert find_first_failure(["an answer"]) is None
 
 
 def test_a_step_nobody_could_read_costs_no_call(case: CriticInput) -> None:

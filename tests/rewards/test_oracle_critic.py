@@ -9,7 +9,7 @@ import pytest
 
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.rewards.oracle import BAD, GOOD, NEUTRAL, OracleCritic, OracleVerdict, verdict
+from collab.rewards.oracle import BAD, GOOD, NEUTRAL, OracleCritic, OracleVerdict, score_step
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.types import Action, Observation, Outcome, StepResult
 
@@ -32,21 +32,21 @@ def ended(success: bool) -> StepResult:
     ],
 )
 def test_scores_compare_what_is_left(before, after, score, left) -> None:  # type: ignore[no-untyped-def]
-    judged = verdict(before, StepResult(observation=SCREEN), after)
+    judged = score_step(before, StepResult(observation=SCREEN), after)
     assert (judged.score, judged.left) == (score, left)
     assert judged.reason
 
 
 def test_an_end_is_judged_by_its_outcome() -> None:
-    assert verdict(1, ended(True), None).score == GOOD
-    assert verdict(1, ended(False), None).score == BAD
+    assert score_step(1, ended(True), None).score == GOOD
+    assert score_step(1, ended(False), None).score == BAD
 
 
 def test_where_nothing_can_be_said_it_says_so() -> None:
     spent = StepResult(observation=SCREEN, truncated=True, outcome=Outcome(success=False, score=0.0))
-    for judged in (verdict(1, spent, None), verdict(None, StepResult(observation=SCREEN), None)):
+    for judged in (score_step(1, spent, None), score_step(None, StepResult(observation=SCREEN), None)):
         assert (judged.score, judged.left, judged.known) == (NEUTRAL, None, False)
-    assert verdict(1, replace(spent, outcome=Outcome(success=True, score=1.0)), None).score == GOOD
+    assert score_step(1, replace(spent, outcome=Outcome(success=True, score=1.0)), None).score == GOOD
 
 
 def test_every_step_of_a_phone_solution_is_good_and_judging_changes_nothing() -> None:

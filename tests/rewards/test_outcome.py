@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collab.envs.grammar import MOBILE
-from collab.rewards.base import UNREAD, CriticInput, Judgement, cases
+from collab.rewards.base import UNREAD, CriticInput, Judgement, build_inputs
 from collab.rewards.oracle import NO_STATE
 from collab.rewards.outcome import NO_END, NO_OUTCOME, NOT_EXECUTED, OutcomeCritic
 from collab.rewards.restore import StateRebuilder
@@ -25,7 +25,7 @@ def test_the_executed_action_gets_the_outcome_and_nothing_else_does(phone) -> No
     suite, _, episodes = phone
     executed = others = 0
     for episode in episodes:
-        for case in cases(episode, suite.space):
+        for case in build_inputs(episode, suite.space):
             for cell, given in zip(case.matrix, judge(case).rewards.rewards, strict=True):
                 if cell.action is None:
                     assert given.missing == UNREAD
@@ -42,14 +42,14 @@ def test_the_executed_action_gets_the_outcome_and_nothing_else_does(phone) -> No
 @pytest.mark.parametrize("success", [True, False])
 def test_success_decides_and_not_the_score(corridor, success: bool) -> None:  # type: ignore[no-untyped-def]
     suite, _, (doors, _) = corridor
-    (case, *_) = cases(replace(doors, outcome=Outcome(success=success, score=0.6, reason="half")), suite.space)
+    (case, *_) = build_inputs(replace(doors, outcome=Outcome(success=success, score=0.6, reason="half")), suite.space)
     told = judge(case).of(next(cell.cell for cell in case.matrix if cell.action == case.executed))
     assert (told.reward, told.reason.endswith(": half")) == (int(success), True)
 
 
 def test_a_broken_episode_says_nothing(corridor) -> None:  # type: ignore[no-untyped-def]
     suite, _, (doors, _) = corridor
-    (case, *_) = cases(replace(doors, outcome=None), suite.space, StateRebuilder(suite))
+    (case, *_) = build_inputs(replace(doors, outcome=None), suite.space, StateRebuilder(suite))
     assert {one.missing for one in judge(case, replay=True).rewards.rewards} <= {NO_OUTCOME, UNREAD}
 
 
@@ -71,7 +71,7 @@ def put(case: CriticInput, number: int, action) -> CriticInput:  # type: ignore[
 def test_a_replay_tells_of_other_actions_what_they_would_have_ended_in(right) -> None:  # type: ignore[no-untyped-def]
     suite, episode = right
     assert episode.success
-    *_, press, end = cases(episode, suite.space, StateRebuilder(suite))
+    *_, press, end = build_inputs(episode, suite.space, StateRebuilder(suite))
     assert press.executed is not None
     assert press.executed.type == "click"
     wrong = next(
@@ -95,7 +95,7 @@ def test_a_replay_gives_1_to_what_would_have_solved_a_task_that_failed(recording
     assert (episode.success, len(episode.steps)) == (False, 2)
     (room,) = episode.task.params["rooms"]
     right = MOBILE.make("click", index=1 + room["buttons"].index(room["want"]))
-    for case in cases(episode, suite.space, StateRebuilder(suite)):
+    for case in build_inputs(episode, suite.space, StateRebuilder(suite)):
         proposals, judgement = case.proposals(), judge(case, replay=True)
         assert case.executed != right
         assert len(proposals.keys() - {right, case.executed}) > 0, "one was wrong and was not executed either"
@@ -108,7 +108,7 @@ def test_a_replay_agrees_with_the_record_about_what_was_executed(phone) -> None:
     """The same instance played again as it was ends as it did: the replay is of this very episode."""
     suite, _, (episode, *_) = phone
     found = []
-    for case in cases(episode, suite.space, StateRebuilder(suite)):
+    for case in build_inputs(episode, suite.space, StateRebuilder(suite)):
         disguised = replace(case, executed=None)
         for action, (first, *_) in case.proposals().items():
             if action == case.executed:
@@ -118,6 +118,8 @@ def test_a_replay_agrees_with_the_record_about_what_was_executed(phone) -> None:
 
 def test_a_replay_needs_a_state(phone) -> None:  # type: ignore[no-untyped-def]
     suite, _, (episode, *_) = phone
-    found = [one.missing for case in cases(episode, suite.space) for one in judge(case, replay=True).rewards.rewards]
+    found = [
+        one.missing for case in build_inputs(episode, suite.space) for one in judge(case, replay=True).rewards.rewards
+    ]
     assert NO_STATE in found
     assert NOT_EXECUTED not in found

@@ -14,7 +14,7 @@ from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply, write_reply
 from collab.rewards.oracle import GOOD, OracleCritic
-from collab.rewards.perturb import WEIGHTS, DecisionPoint, mistake, mistakes, worse
+from collab.rewards.perturb import WEIGHTS, DecisionPoint, draw_mistake, draw_mistakes, draw_worse
 from collab.seeds import generator
 from collab.types import Box, Element, Observation
 
@@ -52,7 +52,7 @@ def test_a_mistake_can_be_said_here_and_is_never_the_right_action(space, parts, 
     rng, screen = generator(seed), screen_of(parts, space)
     right = space.canonical(draw_action(space, screen, rng), screen)
     spot = DecisionPoint(observation=screen, space=space, last=draw_action(space, screen, rng))
-    drawn = list(islice(mistakes(right, spot, rng), 12))
+    drawn = list(islice(draw_mistakes(right, spot, rng), 12))
     assert drawn
     for one in drawn:
         assert one.action != right
@@ -74,7 +74,7 @@ def test_on_a_phone_a_worse_action_is_not_good_and_leads_elsewhere(task: str, se
         environment = PhoneEnvironment(core)
         spot = DecisionPoint(observation=core.frame.observation, space=MOBILE)
         critic = OracleCritic(environment)
-        found = await worse(environment, right, spot, generator(seed), critic=critic)
+        found = await draw_worse(environment, right, spot, generator(seed), critic=critic)
         assert found is not None
         assert found.action != right
         assert (await critic(found.action)).score < GOOD
@@ -91,12 +91,12 @@ def test_all_kinds_of_mistakes_are_made_and_the_seed_decides() -> None:
     )
     right = MOBILE.make("input_text", index=0, text="Ada Lovelace")
     spot = DecisionPoint(observation=screen, space=MOBILE, last=MOBILE.make("click", index=0))
-    drawn = list(islice(mistakes(right, spot, generator(1)), 300))
+    drawn = list(islice(draw_mistakes(right, spot, generator(1)), 300))
     assert {one.kind for one in drawn} == set(WEIGHTS)
-    assert drawn == list(islice(mistakes(right, spot, generator(1)), 300))
+    assert drawn == list(islice(draw_mistakes(right, spot, generator(1)), 300))
 
 
 def test_where_nothing_else_is_possible_there_is_no_mistake() -> None:
     alone = ActionSpace(name="one", syntax="json", index_field="index", points=False, specs=(MOBILE.spec("wait"),))
     screen = screen_of([], MOBILE)
-    assert mistake(alone.make("wait"), DecisionPoint(observation=screen, space=alone), generator(0)) is None
+    assert draw_mistake(alone.make("wait"), DecisionPoint(observation=screen, space=alone), generator(0)) is None

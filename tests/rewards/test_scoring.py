@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.errors import ConfigError
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.models.reward_model import RewardModel
-from collab.rewards.base import NO_NUMBER, UNREAD, CriticInput, cases
-from collab.rewards.query import prompt_hash
+from collab.rewards.base import NO_NUMBER, UNREAD, CriticInput, build_inputs
+from collab.rewards.query import hash_prompt
 from collab.rewards.reward_model import TOO_LONG, ModelCritic, ScoringPrompts, read_scoring_prompts, score_of
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
-TEXTS = read_scoring_prompts(root() / "prompts" / "critic-model")
+TEXTS = read_scoring_prompts(find_builtin_root() / "prompts" / "critic-model")
 NUMBER = st.floats(-700, 700)
 
 
@@ -46,7 +46,7 @@ def case(phone) -> CriticInput:  # type: ignore[no-untyped-def]
     return next(
         case
         for episode in episodes
-        for case in cases(episode, suite.space)
+        for case in build_inputs(episode, suite.space)
         if case.history and 1 < len(case.proposals()) < len([cell for cell in case.matrix if cell.action])
     )
 
@@ -114,7 +114,7 @@ def test_every_distinct_action_is_scored_once_for_all_who_proposed_it(case: Crit
     assert len(judgement.calls) == len(proposed)
     for (action, cells), call, prompt in zip(proposed.items(), judgement.calls, critic.prompts(case), strict=True):
         assert call.cells == tuple(cell.cell for cell in cells)
-        assert call.prompt == prompt_hash(prompt)
+        assert call.prompt == hash_prompt(prompt)
         assert prompt.user.endswith(ScoringPrompts(TEXTS).action(case, action))
         (score,) = {judgement.of(cell.cell).score for cell in cells}
         logit = float(call.reply.removeprefix("logit "))

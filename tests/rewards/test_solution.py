@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from collab.errors import EnvironmentFailure
-from collab.rewards.base import UNREAD, CriticInput, Judgement, cases
+from collab.rewards.base import UNREAD, CriticInput, Judgement, build_inputs
 from collab.rewards.oracle import BAD, BUDGET, GOOD, NEUTRAL, NO_SOLUTION, NO_STATE, SolutionCritic
 from collab.rewards.restore import StateRebuilder
 from collab.types import ParseFailure
@@ -23,7 +23,7 @@ def judge(case: CriticInput) -> Judgement:
 async def left_after(case: CriticInput, action) -> tuple[int | None, bool | None]:  # type: ignore[no-untyped-def]
     """Actions left, and whether the task ended well, in a state made for this action alone."""
     assert case.state is not None
-    async with case.state.opened() as environment:
+    async with case.state.open() as environment:
         result = await environment.step(action)
         if result.outcome is not None:
             return None, result.outcome.success
@@ -37,7 +37,7 @@ def test_scores_say_what_is_left_of_the_solution(where: str, request: pytest.Fix
     suite, _, episodes = request.getfixturevalue(where)
     seen: Counter[float | None] = Counter()
     for episode in episodes:
-        for case in cases(episode, suite.space, StateRebuilder(suite)):
+        for case in build_inputs(episode, suite.space, StateRebuilder(suite)):
             judgement = judge(case)
             assert [one.cell for one in judgement.rewards.rewards] == [cell.cell for cell in case.matrix]
             for cell, given in zip(case.matrix, judgement.rewards.rewards, strict=True):
@@ -53,7 +53,7 @@ async def expect(case: CriticInput, action) -> float | None:  # type: ignore[no-
     if action is None:
         return None
     assert case.state is not None
-    async with case.state.opened() as environment:
+    async with case.state.open() as environment:
         before = environment.oracle()
     left, success = await left_after(case, action)
     if success is not None:
@@ -67,7 +67,7 @@ def test_cells_with_one_action_share_its_score_and_reason(phone) -> None:  # typ
     suite, _, episodes = phone
     shared = 0
     for episode in episodes:
-        for case in cases(episode, suite.space, StateRebuilder(suite)):
+        for case in build_inputs(episode, suite.space, StateRebuilder(suite)):
             judgement = judge(case)
             for cells in case.proposals().values():
                 words = {(one.score, one.reason) for one in map(judgement.of, (cell.cell for cell in cells))}
@@ -79,14 +79,14 @@ def test_cells_with_one_action_share_its_score_and_reason(phone) -> None:  # typ
 def test_on_the_last_step_of_the_budget_right_actions_are_not_called_wrong(phone, recording, tmp_path) -> None:  # type: ignore[no-untyped-def]
     suite = phone[0]
     (short,) = recording(suite, ["ContactsAddContact"], tmp_path / "run", errors=0.0, max_steps=2)
-    first, last = (judge(case) for case in cases(short, suite.space, StateRebuilder(suite)))
+    first, last = (judge(case) for case in build_inputs(short, suite.space, StateRebuilder(suite)))
     assert {one.score for one in first.rewards.rewards} == {GOOD}
     assert last.missing == {BUDGET: 6}
 
 
 def test_what_did_not_parse_is_missing(phone) -> None:  # type: ignore[no-untyped-def]
     suite, _, (episode, *_) = phone
-    (case, *_) = cases(episode, suite.space, StateRebuilder(suite))
+    (case, *_) = build_inputs(episode, suite.space, StateRebuilder(suite))
     first, *others = case.matrix.utterances
     silent = replace(first, action=None, failure=ParseFailure(kind="empty", detail="the reply is empty"))
     judgement = judge(replace(case, matrix=replace(case.matrix, utterances=(silent, *others))))
@@ -97,7 +97,7 @@ def test_what_did_not_parse_is_missing(phone) -> None:  # type: ignore[no-untype
 
 def test_without_a_state_nothing_is_said(phone) -> None:  # type: ignore[no-untyped-def]
     suite, _, (episode, *_) = phone
-    (case, *_) = cases(episode, suite.space)
+    (case, *_) = build_inputs(episode, suite.space)
     judgement = judge(case)
     assert {one.missing for one in judgement.rewards.rewards} <= {NO_STATE, UNREAD}
     assert all(one.reward is None for one in judgement.rewards.rewards)
@@ -112,10 +112,10 @@ class Plain:
     opened_times: int = 0
 
     @asynccontextmanager
-    async def opened(self):  # type: ignore[no-untyped-def]
+    async def open(self):  # type: ignore[no-untyped-def]
         assert self.case.state is not None
         self.opened_times += 1
-        async with self.case.state.opened() as environment:
+        async with self.case.state.open() as environment:
             yield Asked(environment) if self.knowing else Bare(environment)
 
 
@@ -134,7 +134,7 @@ class Asked(Bare):
 
 def test_what_cannot_fork_is_rebuilt_for_each_action_and_judged_the_same(phone) -> None:  # type: ignore[no-untyped-def]
     suite, _, (episode, *_) = phone
-    for case in cases(episode, suite.space, StateRebuilder(suite)):
+    for case in build_inputs(episode, suite.space, StateRebuilder(suite)):
         plain = Plain(case)
         assert judge(replace(case, state=plain)) == judge(case)
         assert plain.opened_times == len(case.proposals())
@@ -142,7 +142,7 @@ def test_what_cannot_fork_is_rebuilt_for_each_action_and_judged_the_same(phone) 
 
 def test_an_environment_without_solutions_scores_nothing(phone) -> None:  # type: ignore[no-untyped-def]
     suite, _, (episode, *_) = phone
-    (case, *_) = cases(episode, suite.space, StateRebuilder(suite))
+    (case, *_) = build_inputs(episode, suite.space, StateRebuilder(suite))
     judgement = judge(replace(case, state=Plain(case, knowing=False)))
     assert {one.missing for one in judgement.rewards.rewards} <= {NO_SOLUTION, UNREAD}
 
@@ -150,6 +150,6 @@ def test_an_environment_without_solutions_scores_nothing(phone) -> None:  # type
 def test_a_world_that_breaks_is_a_failure_and_no_score(corridor) -> None:  # type: ignore[no-untyped-def]
     suite, _, (doors, _) = corridor
     broken = type(suite)(fail_at=0)
-    (case, *_) = cases(doors, suite.space, StateRebuilder(broken))
+    (case, *_) = build_inputs(doors, suite.space, StateRebuilder(broken))
     with pytest.raises(EnvironmentFailure):
         judge(case)

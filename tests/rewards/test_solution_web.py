@@ -10,7 +10,7 @@ import pytest
 
 from collab.envs.base import HasOracle
 from collab.envs.web.mobile import MobileMiniwobSuite
-from collab.rewards.base import UNREAD, CriticInput, Judgement, cases
+from collab.rewards.base import UNREAD, CriticInput, Judgement, build_inputs
 from collab.rewards.oracle import BAD, GOOD, NO_WAY, OracleCritic, SolutionCritic
 from collab.rewards.outcome import NO_END, OutcomeCritic
 from collab.rewards.restore import StateRebuilder
@@ -35,7 +35,7 @@ async def judge(episodes: list[Trajectory]) -> list[tuple[CriticInput, Judgement
         return [
             (case, await by_solution.judge(case), await by_end.judge(case))
             for episode in episodes
-            for case in map(given_up, cases(episode, suite.space, StateRebuilder(suite)))
+            for case in map(given_up, build_inputs(episode, suite.space, StateRebuilder(suite)))
         ]
     finally:
         await suite.close()

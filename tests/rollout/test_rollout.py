@@ -15,7 +15,7 @@ from collab.envs.base import HasOracle
 from collab.errors import ModelFailure, StoreFailure
 from collab.graphs.dag import Dag
 from collab.graphs.deliberation import Network
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.models.base import Capabilities, Reply, Request
 from collab.prompts.parse import write_reply
 from collab.prompts.render import Template, read_templates, rebuild
@@ -88,7 +88,7 @@ class Log(Silent):
 
 
 def team(model: Follower, dag: Dag = DIAMOND, rounds: int = 3, **changes: object) -> Network:
-    template = Template("default", read_templates(root() / "prompts" / "default"))
+    template = Template("default", read_templates(find_builtin_root() / "prompts" / "default"))
     agents = {
         slot: Agent(slot=slot, definition="x", model=model, template=template, sampling=Sampling(), **changes)
         for slot in dag.slots

@@ -17,8 +17,8 @@ import pytest
 import collab
 from collab.config import Budget
 from collab.errors import ConfigError, ModelFailure, RunFormatError, UnknownName, UsageError
-from collab.evaluation.report import recorded_run
-from collab.library import root
+from collab.evaluation.report import read_run
+from collab.library import find_builtin_root
 from collab.rollout.run import resume
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
@@ -188,7 +188,7 @@ def test_broken_episodes_are_played_again(library: Path, tmp_path: Path) -> None
 
 def test_a_run_keeps_the_prompts_it_began_with(library: Path, tmp_path: Path) -> None:
     own = library / "prompts" / "default"
-    shutil.copytree(root() / "prompts" / "default", own)
+    shutil.copytree(find_builtin_root() / "prompts" / "default", own)
     (own / "header.jinja").write_text("{{ agent }}, {{ round }}/{{ rounds }}: speak as you always did.")
     play(library, tmp_path / "whole", env="slow")
     play(library, tmp_path / "run", env="slow", budget=Budget(minutes=0.002))
@@ -240,20 +240,20 @@ def test_another_version_of_the_environment_is_refused(
 
 def test_other_weights_in_the_same_place_are_refused(library: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from collab.models.checkpoint import weights_digest
+    from collab.models.checkpoint import hash_weights
     from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
     checkpoint = make_tiny_checkpoint(tmp_path / "tiny", seed=2)
-    before = weights_digest(checkpoint)
+    before = hash_weights(checkpoint)
     (library / "agents" / "actor.yaml").write_text(
         f"kind: local\noptions: {{path: {checkpoint}}}\nsampling: {{max_tokens: 2}}\n"
     )
     (library / "envs" / "brief.yaml").write_text(DEFINITIONS["envs/corridor.yaml"] + "limits: {max_steps: 1}\n")
     play(library, tmp_path / "run", env="brief", episodes=1)
-    assert recorded_run(tmp_path / "run").team["policies"]["ada"][1] == before
+    assert read_run(tmp_path / "run").team["policies"]["ada"][1] == before
     asyncio.run(resume(tmp_path / "run"))
     shutil.rmtree(checkpoint)
-    after = weights_digest(make_tiny_checkpoint(checkpoint, seed=3))
+    after = hash_weights(make_tiny_checkpoint(checkpoint, seed=3))
     with pytest.raises(RunFormatError, match=f"ada spoke with weights {before[:12]}, the same path holds {after[:12]}"):
         asyncio.run(resume(tmp_path / "run"))
 

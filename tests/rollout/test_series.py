@@ -9,7 +9,7 @@ import pytest
 
 from collab.config import Budget, RunConfig, run_config
 from collab.errors import RunFormatError, UsageError
-from collab.evaluation.report import recorded_evaluation
+from collab.evaluation.report import read_evaluation
 from collab.library import Library
 from collab.rollout.build import resolved
 from collab.rollout.collector import Progress
@@ -76,7 +76,7 @@ def test_a_series_is_played_seed_by_seed_and_gone_on_with(library: Library, tmp_
     assert states(runs) == [("seed-30", True, True), ("seed-31", True, False), ("seed-32", False, False)]
     finish(runs, library)
     assert [run.over for run in planned(wanted, library, out)] == [True, True, True]
-    found = recorded_evaluation(out)
+    found = read_evaluation(out)
     assert list(found.by_seed) == [30, 31, 32]
     assert (found.report.planned.episodes, len(found.report.results)) == (9, 9)
     seeds = [result.seed for result in found.report.results]

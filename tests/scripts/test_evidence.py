@@ -38,7 +38,7 @@ from evidence.units import Unit, queue
 
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.evaluation.comparison import RunComparison
-from collab.evaluation.metrics import Rate, wilson
+from collab.evaluation.metrics import Rate, wilson_interval
 from collab.utils.plotting import to_svg
 
 Made = Callable[..., UnitRecord]
@@ -154,7 +154,7 @@ def test_the_page_s_own_words_hold_no_result_and_no_long_line(made: Made) -> Non
 
 def test_the_rate_of_an_arm_is_over_all_run_seeds(made: Made) -> None:
     known = records(made("full", 0, "new-seeds", "1100"), made("full", 1, "new-seeds", "1110"))
-    low, high = wilson(2.5, 4)  # both trainings played the same four instances
+    low, high = wilson_interval(2.5, 4)  # both trainings played the same four instances
     told = f"62.5 [{100 * low:.1f}, {100 * high:.1f}] (2 x 4), 2 of 3 seeds"
     assert rate_cell(PLAN, known, FULL) == told
     alike = records(made("full", 0, "new-seeds", "1100"), made("full", 1, "new-seeds", "1100"))

@@ -14,7 +14,7 @@ import pytest
 from evidence.commands import Commands, Stopped
 
 from collab.errors import UsageError
-from collab.library import root
+from collab.library import find_builtin_root
 
 
 def program(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ with Commands() as run:
 """
     process = subprocess.Popen(
         [sys.executable, "-c", script],
-        env={**os.environ, "COLLAB": str(program), "PYTHONPATH": str(root() / "scripts")},
+        env={**os.environ, "COLLAB": str(program), "PYTHONPATH": str(find_builtin_root() / "scripts")},
         stdout=subprocess.PIPE,
         text=True,
         process_group=0,

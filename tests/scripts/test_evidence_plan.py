@@ -15,7 +15,7 @@ from evidence.units import Unit, command, needs, phase_of, queue
 from collab.algorithms.collabuiagents.config import ABLATIONS
 from collab.config import override
 from collab.data.splits import EVALUATION_SEEDS
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.loop.configure import ablated
 from collab.loop.interfaces import algorithm_named, load_method
 
@@ -108,11 +108,11 @@ def test_a_trained_team_is_played_as_it_was_last_and_gone_on_with_from_there() -
 
 
 def test_pages_are_those_of_the_rule() -> None:
-    text = (root() / "scripts" / "evaluate_pocket.sh").read_text(encoding="utf-8").replace("\\\n", "")
+    text = (find_builtin_root() / "scripts" / "evaluate_pocket.sh").read_text(encoding="utf-8").replace("\\\n", "")
     assert f"readonly pages={','.join(PAGES)}\n" in text
     from collab.envs.web.solutions import SOLVED
 
-    splits = json.loads((root() / "docs" / "splits" / "mobile-miniwob.json").read_text(encoding="utf-8"))
+    splits = json.loads((find_builtin_root() / "docs" / "splits" / "mobile-miniwob.json").read_text(encoding="utf-8"))
     trained = next(set(split["tasks"]) for split in splits if split["split"] == "train")
     assert [page for page in PAGES if page in trained & SOLVED] == list(TRAINED_PAGES)
 
@@ -127,7 +127,7 @@ def test_all_teams_sample_alike_and_are_trained_as_what_sampled() -> None:
 
 
 def test_what_the_plan_says_of_minutes_is_what_the_committed_units_took() -> None:
-    known = read_all(root() / "docs" / "results" / "units", PLAN)
+    known = read_all(find_builtin_root() / "docs" / "results" / "units", PLAN)
     took = {unit: record.seconds.whole / 60 for unit, record in known.items() if record.epochs}
     phone, pages = ({unit: took[unit] for unit in took if unit.phase == phase} for phase in ("train", "continual"))
     full = [minutes for unit, minutes in phone.items() if unit.arm == "full"]

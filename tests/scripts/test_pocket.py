@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from collab.config import AgentDefinition, EnvironmentDefinition, override
-from collab.library import Library, root
+from collab.library import Library, find_builtin_root
 from collab.rollout.build import build
 from collab.synthesis.config import SynthConfig
 from collab.trainers.recipe import load_preset
 
-SCRIPTS = root() / "scripts"
+SCRIPTS = find_builtin_root() / "scripts"
 RECORDER = """#!/usr/bin/env bash
 printf '%q ' "$@" >> calls; echo >> calls
 what=$1
@@ -127,8 +127,8 @@ def test_other_settings_in_the_same_folder_are_refused(script: Script, tmp_path:
     checkout = tmp_path / "checkout"
     for part in ("scripts/train_pocket.sh", "collab/trainers/presets/pocket.yaml"):
         (checkout / part).parent.mkdir(parents=True)
-        shutil.copy(root() / part, checkout / part)
-    shutil.copytree(root() / "prompts" / "pocket", checkout / "prompts" / "pocket")
+        shutil.copy(find_builtin_root() / part, checkout / part)
+    shutil.copytree(find_builtin_root() / "prompts" / "pocket", checkout / "prompts" / "pocket")
     assert script("train_pocket.sh", checkout / "scripts").returncode == 0
     calls(tmp_path)
     with (checkout / changed).open("a") as file:

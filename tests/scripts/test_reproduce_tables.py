@@ -21,7 +21,7 @@ from evidence.work import Place, work_off
 from collab.errors import UsageError
 from collab.library import Library
 from collab.loop.record import Trained, TrainingDir
-from collab.models.checkpoint import weights_digest
+from collab.models.checkpoint import hash_weights
 from collab.testing.toy_team import small_training, write_library
 
 Made = Callable[..., UnitRecord]
@@ -118,7 +118,7 @@ def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> 
     assert library.own is not None
     own = library.own / "agents/over.yaml"
     own.write_text(f"kind: local\noptions: {{path: {tmp_path / 'base'}, adapter: {tmp_path / 'adapter'}}}\n")
-    both = f"{base_of('scholar', library)}+{weights_digest(tmp_path / 'adapter')}"
+    both = f"{base_of('scholar', library)}+{hash_weights(tmp_path / 'adapter')}"
     assert base_of("over", library) == both
 
     trained = Trained.model_construct(digest="d")

@@ -26,7 +26,7 @@ from collab.config import (
 from collab.envs.android.device_tasks import DeviceTask
 from collab.envs.web.live_tasks import LiveTask
 from collab.graphs.edges import SAMPLERS
-from collab.library import presets_in
+from collab.library import list_presets
 from collab.loop.interfaces import algorithm_named, load_method
 from collab.preferences import adversary
 from collab.prompts import render
@@ -159,7 +159,7 @@ def test_every_setting_of_a_recipe_is_there_and_explained(pages: dict[str, str],
 def test_whatever_a_preset_sets_can_be_looked_up(pages: dict[str, str], name: str) -> None:
     """Of each algorithm, down to the fields of its recipe."""
     algorithm, rows = algorithm_named(name), section(pages["settings.md"], f"A training by {name}")
-    for preset in presets_in(algorithm.presets):
+    for preset in list_presets(algorithm.presets):
         found = load_method(algorithm, preset).model_dump(mode="json")
         for path in {one for key, value in found.items() for one in leaves(key, value)}:
             assert any(path == row or path.startswith(f"{row}.") or row.startswith(f"{path}.") for row in rows), path

@@ -14,7 +14,7 @@ import pytest
 
 from collab.data.example import Example, Level
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.library import Library, root
+from collab.library import Library, find_builtin_root
 from collab.prompts.render import Template, read_templates
 from collab.synthesis.config import SynthConfig, SynthesisRequest, configure
 from collab.synthesis.conversation import Reader, Talk
@@ -89,7 +89,7 @@ def phones() -> SimPhoneSuite:
 
 @pytest.fixture(scope="session")
 def reader() -> Reader:
-    return Reader(template=Template("default", read_templates(root() / "prompts" / "default")))
+    return Reader(template=Template("default", read_templates(find_builtin_root() / "prompts" / "default")))
 
 
 @pytest.fixture(scope="session")

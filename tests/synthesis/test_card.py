@@ -13,7 +13,7 @@ import pytest
 
 from collab.data.example import LEVELS, Example
 from collab.data.parquet import read_rows
-from collab.rewards.query import text_hash
+from collab.rewards.query import hash_text
 from collab.synthesis.card import command
 from collab.synthesis.config import SynthConfig
 from collab.synthesis.journal import Done, read_records
@@ -72,13 +72,13 @@ def test_it_names_teacher_prompts_seed_versions_split_and_licence(config: SynthC
     assert "| environment | fake[corridor], version 1 |" in card
     assert "| run seed | 0 |" in card
     assert "| checked against | new-seeds, unseen-tasks, unseen-app |" in card
-    assert f"question `{text_hash(config.prompt['question'])[:12]}`" in card
+    assert f"question `{hash_text(config.prompt['question'])[:12]}`" in card
     assert "## Licence" in card
     if config.teacher is None:
         assert "no language model" in card
     else:
         assert "| teacher | tutor: the model fake |" in card
-        assert f"clumsy `{text_hash(config.teacher_prompts['clumsy'])[:12]}`" in card
+        assert f"clumsy `{hash_text(config.teacher_prompts['clumsy'])[:12]}`" in card
         assert "temperature 0.1" in card
 
 

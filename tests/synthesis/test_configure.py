@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.data.splits import EVALUATION_SEEDS, kept_instances
+from collab.data.splits import EVALUATION_SEEDS, list_kept_instances
 from collab.errors import ConfigError, OverlapError, UnknownName, UsageError
 from collab.library import Library
 from collab.synthesis.config import SynthConfig, SynthesisRequest, configure, units_of
@@ -31,7 +31,7 @@ def test_the_training_split_is_implied_and_the_unseen_app_is_not_installed():
 def test_no_unit_plays_what_is_kept_for_evaluation():
     units = units_of(built_in("androidworld", screens=3000, episodes=1000))
     assert len(units) == 1300
-    assert not [unit for unit in units if unit.instance in kept_instances(unit.task)]
+    assert not [unit for unit in units if unit.instance in list_kept_instances(unit.task)]
     assert len({(unit.task, unit.instance) for unit in units}) == len(units)
 
 
@@ -43,7 +43,7 @@ def test_seeds_of_evaluation_are_refused(wanted: Wanted, seed: int):
 
 def test_an_instance_that_is_kept_by_chance_is_refused(wanted: Wanted, monkeypatch: pytest.MonkeyPatch):
     unit = units_of(wanted())[0]
-    monkeypatch.setattr("collab.data.splits.kept_instances", lambda task: frozenset({unit.instance}))
+    monkeypatch.setattr("collab.data.splits.list_kept_instances", lambda task: frozenset({unit.instance}))
     with pytest.raises(OverlapError, match=f"its instance seed {unit.instance} is kept"):
         wanted()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from collab.config import EnvironmentDefinition
-from collab.data.splits import words_of
+from collab.data.splits import split_words
 from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.library import Library
@@ -195,5 +195,5 @@ def test_drawn_texts_are_many_and_say_nothing_that_is_kept() -> None:
     rng = generator(0)
     texts = [drawn_text(rng) for _ in range(4000)]
     assert len(set(texts)) > 2500
-    assert not set().union(*map(words_of, texts)) & kept
+    assert not set().union(*map(split_words, texts)) & kept
     assert all(text and text == text.strip() for text in texts)

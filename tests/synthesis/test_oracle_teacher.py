@@ -19,7 +19,7 @@ from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.text import flatten, format_element
 from collab.graphs.deliberation import Network
 from collab.prompts.parse import read_reply
-from collab.prompts.render import PromptContext, PromptMessage, prefix_text, rebuild
+from collab.prompts.render import PromptContext, PromptMessage, build_prefix, rebuild
 from collab.rewards.oracle import GOOD, OracleCritic
 from collab.seeds import generator
 from collab.synthesis import facts
@@ -164,7 +164,7 @@ async def asked_by_agents(scene: Scene, reader: Listening, seat: Seat, heard: di
     """What a real network asks in a seat, its peers saying what they are said to have said."""
 
     def speak(prompt: Prompt, seed: int) -> str:
-        return heard.get(seat.dag.conversation(seat.rounds)[seed], "Reason: none\nAction: none")
+        return heard.get(seat.dag.list_cells(seat.rounds)[seed], "Reason: none\nAction: none")
 
     agents = {
         name: Agent(
@@ -181,11 +181,11 @@ async def asked_by_agents(scene: Scene, reader: Listening, seat: Seat, heard: di
     context = PromptContext(
         goal=scene.task.goal, space=scene.suite.space, observation=scene.observation, history=scene.history
     )
-    order = seat.dag.conversation(seat.rounds)
+    order = seat.dag.list_cells(seat.rounds)
     deliberation = Deliberation(context=context, seed_of=lambda slot, round: order.index(CellRef(slot, round)))
     network = Network(dag=seat.dag, agents=agents, rounds=seat.rounds)
     matrix, (shared,) = await network.deliberate(deliberation)
-    return rebuild(prefix_text(shared.system, shared.text), matrix[seat.cell].prompt)
+    return rebuild(build_prefix(shared.system, shared.text), matrix[seat.cell].prompt)
 
 
 @pytest.mark.parametrize("context_tokens", [8192, 1150])

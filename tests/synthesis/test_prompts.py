@@ -8,11 +8,11 @@ import pytest
 
 from collab.envs.grammar import MOBILE, WEB
 from collab.errors import ConfigError
-from collab.library import root
-from collab.rewards.query import prompt_hash
+from collab.library import find_builtin_root
+from collab.rewards.query import hash_prompt
 from collab.synthesis.llm_prompts import FILES, TeacherPrompts, action_form, endings, read_teacher_prompts
 
-TEXTS = read_teacher_prompts(root() / "prompts" / "teacher")
+TEXTS = read_teacher_prompts(find_builtin_root() / "prompts" / "teacher")
 
 
 def test_the_action_list_stands_in_the_system_text_and_questions_come_last():
@@ -45,7 +45,7 @@ def test_the_adversary_is_told_what_would_be_right():
 
 def test_equal_prompts_have_equal_hashes():
     prompts = TeacherPrompts(TEXTS, MOBILE)
-    assert prompt_hash(prompts.act("Task: x")) == prompt_hash(prompts.act("Task: x")) != prompt_hash(prompts.act("y"))
+    assert hash_prompt(prompts.act("Task: x")) == hash_prompt(prompts.act("Task: x")) != hash_prompt(prompts.act("y"))
 
 
 def test_mistakes_in_a_folder_are_named(tmp_path: Path):

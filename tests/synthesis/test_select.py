@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collab.config import EnvironmentDefinition
 from collab.data.example import Example, Provenance
-from collab.data.splits import Split, kept_instances, splits_of
+from collab.data.splits import Split, list_kept_instances, read_splits
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.errors import OverlapError, UsageError
 from collab.library import Library
@@ -80,7 +80,7 @@ def test_an_empty_set_is_refused() -> None:
 
 def splits() -> list[Split]:
     unseen = Library().load("envs", "androidworld", EnvironmentDefinition).unseen
-    return list(splits_of("androidworld", SimPhoneSuite().tasks(), unseen).values())
+    return list(read_splits("androidworld", SimPhoneSuite().tasks(), unseen).values())
 
 
 def test_rows_of_the_train_split_pass(rows: tuple[Example, ...]) -> None:
@@ -97,7 +97,7 @@ def test_a_leak_is_refused_by_name(rows: tuple[Example, ...], leak: str) -> None
         "task": replace(rows[0], provenance=replace(origin, task=unseen)),
         "app": replace(rows[0], provenance=replace(origin, apps=("settings", "Pro Expense"))),
         "word": replace(rows[0], reply="Add it to the expenses."),
-        "seed": replace(rows[0], provenance=replace(origin, seed=min(kept_instances(origin.task)))),
+        "seed": replace(rows[0], provenance=replace(origin, seed=min(list_kept_instances(origin.task)))),
     }[leak]
     with pytest.raises(OverlapError, match=bad.id[:12]):
         refuse_leaks([*rows[1:20], bad], known)

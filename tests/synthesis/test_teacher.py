@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.prompts.parse import read_reply
 from collab.prompts.render import Template, read_templates
-from collab.rewards.query import prompt_hash
+from collab.rewards.query import hash_prompt
 from collab.synthesis.conversation import Reader
 from collab.synthesis.llm_prompts import TeacherPrompts, read_teacher_prompts
 from collab.synthesis.llm_teacher import Caller, Desk, LanguageTeacher, draw_questions
@@ -42,8 +42,8 @@ def teaching(rule: Rule = good) -> tuple[LanguageTeacher, ScriptedModel]:
         return rule(prompt.user)
 
     model = ScriptedModel(rule=said)
-    prompts = TeacherPrompts(read_teacher_prompts(root() / "prompts" / "teacher"), CorridorSuite.space)
-    reader = Reader(template=Template("default", read_templates(root() / "prompts" / "default")))
+    prompts = TeacherPrompts(read_teacher_prompts(find_builtin_root() / "prompts" / "teacher"), CorridorSuite.space)
+    reader = Reader(template=Template("default", read_templates(find_builtin_root() / "prompts" / "default")))
     caller = Caller(model=model, sampling=Sampling(temperature=0.1, max_tokens=2048))
     return LanguageTeacher(desk=Desk(name="tutor", caller=caller, prompts=prompts, reader=reader)), model
 
@@ -103,7 +103,7 @@ def test_rows_name_the_very_prompt_that_was_answered():
         return found, model.requests[0].prompt
 
     found, prompt = asyncio.run(teach())
-    assert {row.provenance.teacher_prompt for row in found.rows} == {prompt_hash(prompt)}
+    assert {row.provenance.teacher_prompt for row in found.rows} == {hash_prompt(prompt)}
 
 
 def test_teachers_are_asked_at_temperature_01_with_seeds_of_the_scene():

@@ -5,7 +5,7 @@ import torch
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from collab.data.tokenize import EncodedExample, EncodedPair, collate_examples, collate_pairs, positions
+from collab.data.tokenize import EncodedExample, EncodedPair, collate_examples, collate_pairs, make_position_dataset
 
 
 def ids(*values: int):
@@ -23,7 +23,7 @@ PAIRS = [
 
 
 def test_a_batch_by_hand() -> None:
-    data = positions(EXAMPLES)
+    data = make_position_dataset(EXAMPLES)
     batch = collate_examples(EXAMPLES, padding=0)([data[1], data[0]])
     assert batch["input_ids"].tolist() == [[8, 9, 0], [5, 6, 7]]
     assert batch["labels"].tolist() == [[-100, 9, -100], [-100, 6, 7]]
@@ -31,7 +31,7 @@ def test_a_batch_by_hand() -> None:
 
 
 def test_prompts_are_labelled_where_they_are_to_be_read_too() -> None:
-    batch = collate_examples(EXAMPLES, padding=0, prompts=True)(list(positions(EXAMPLES)))
+    batch = collate_examples(EXAMPLES, padding=0, prompts=True)(list(make_position_dataset(EXAMPLES)))
     assert batch["labels"].tolist() == [[5, 6, 7], [8, 9, -100]]
     assert batch["replies"].tolist() == [[False, True, True], [False, True, False]]
 
@@ -40,7 +40,7 @@ def test_batches_are_those_of_trl() -> None:
     theirs = DataCollatorForLanguageModeling(pad_token_id=0)(
         [{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}, {"input_ids": [8, 9], "labels": [-100, 9]}]
     )
-    ours = collate_examples(EXAMPLES, padding=0)(list(positions(EXAMPLES)))
+    ours = collate_examples(EXAMPLES, padding=0)(list(make_position_dataset(EXAMPLES)))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) and ours[name].dtype == theirs[name].dtype for name in ours)
 
@@ -52,6 +52,6 @@ def test_preferences_are_those_of_trl() -> None:
             {"prompt_ids": [6], "chosen_ids": [7, 8], "rejected_ids": [9]},
         ]
     )
-    ours = collate_pairs(PAIRS, padding=0)(list(positions(PAIRS)))
+    ours = collate_pairs(PAIRS, padding=0)(list(make_position_dataset(PAIRS)))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collab.data.example import Example, Sampled
-from collab.data.tokenize import encode_pairs, encode_replies, rows_digest
+from collab.data.tokenize import encode_pairs, encode_replies, hash_examples
 from collab.errors import ConfigError
 from collab.models.base import Request
 from collab.models.local import LocalModel
@@ -117,6 +117,6 @@ def test_a_pair_has_one_prompt_and_two_ends(samples, chat) -> None:
 
 def test_the_digest_follows_what_is_taught(samples) -> None:
     rows = samples.rows(3)
-    assert rows_digest(rows) == rows_digest(list(rows))
-    assert rows_digest(rows) != rows_digest(rows[::-1])
-    assert rows_digest(rows) != rows_digest([replace(rows[0], reply="Other"), *rows[1:]])
+    assert hash_examples(rows) == hash_examples(list(rows))
+    assert hash_examples(rows) != hash_examples(rows[::-1])
+    assert hash_examples(rows) != hash_examples([replace(rows[0], reply="Other"), *rows[1:]])

@@ -11,7 +11,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from collab.errors import ConfigError, UsageError
-from collab.models.checkpoint import CARD, check_layout, weights_digest, write_layout
+from collab.models.checkpoint import CARD, check_layout, hash_weights, write_layout
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.checkpoint import Precision, load, open_source, reads, write
 from collab.utils.files import write_json
@@ -46,7 +46,7 @@ def adapter(base: Path, tmp_path: Path) -> Path:
         get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(folder)
     AutoTokenizer.from_pretrained(base).save_pretrained(folder)
     write_layout(folder)
-    write_json(folder / CARD, {"base": {"path": str(base), "digest": weights_digest(base)}})
+    write_json(folder / CARD, {"base": {"path": str(base), "digest": hash_weights(base)}})
     return folder
 
 

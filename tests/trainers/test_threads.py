@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from collab.errors import RunFormatError
-from collab.models.checkpoint import weights_digest
+from collab.models.checkpoint import hash_weights
 from collab.trainers.distributed import as_begun, threads_head
 from collab.trainers.run import begin, train
 
@@ -63,7 +63,7 @@ def test_a_run_is_gone_on_with_in_the_threads_that_it_began_in(samples, base: Pa
 
     result = train(prepared, folder, device="cpu", watch=watch, tell=told.append)
     assert (set(seen), len(told), torch.get_num_threads()) == ({2}, 1, 1)
-    assert weights_digest(result.final) == weights_digest(whole.final)
+    assert hash_weights(result.final) == hash_weights(whole.final)
 
 
 @pytest.mark.slow

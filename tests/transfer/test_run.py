@@ -17,7 +17,7 @@ import collab.transfer.run as parts
 import collab.transfer.run as transferring
 from collab.config import AgentDefinition, Budget
 from collab.errors import ModelFailure, RunFormatError, UnknownName, UsageError
-from collab.evaluation.report import runs_in
+from collab.evaluation.report import find_runs
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import TrainingResult
@@ -189,7 +189,7 @@ def test_direct_compares_a_team_with_its_base(library: Library, tmp_path: Path) 
 def test_what_is_there_is_not_played_again(library: Library, tmp_path: Path) -> None:
     config, folder = put(library, PRESSES), TransferDir(tmp_path / "out")
     result = run(config, folder.path)
-    manifests = {path: (path / RUN_FILE).stat().st_mtime_ns for path in runs_in(folder.path)}
+    manifests = {path: (path / RUN_FILE).stat().st_mtime_ns for path in find_runs(folder.path)}
     lost = folder.path / "second/transferred/seed-31"
     shutil.rmtree(lost)
     folder.result.unlink()
@@ -199,7 +199,7 @@ def test_what_is_there_is_not_played_again(library: Library, tmp_path: Path) -> 
         ("second/transferred", "begun"),
     ]
     assert asyncio.run(resume(folder.path)).told == result.told
-    again = {path: (path / RUN_FILE).stat().st_mtime_ns for path in runs_in(folder.path)}
+    again = {path: (path / RUN_FILE).stat().st_mtime_ns for path in find_runs(folder.path)}
     assert [path for path, written in manifests.items() if again[path] != written] == [lost]
 
 

@@ -14,9 +14,9 @@ import pytest
 from collab.preferences.store import pair_names
 from collab.store.run import RunStore
 from collab.view import common, readers
-from collab.view.common import lines_about
+from collab.view.common import find_lines_about
 from collab.view.inspector import Inspector
-from collab.view.labels import PairSet, StoredLabelling, added, read_labelling
+from collab.view.labels import PairSet, StoredLabelling, add_spent, read_labelling
 from collab.view.readers import ReaderPool
 
 
@@ -44,12 +44,12 @@ def test_lines_that_name_an_episode_are_all_whole_ones_that_do(
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(written) + json.dumps({"trajectory": "Task/1", "step": 6})[:-1])  # half a line
     for id in told:
-        found = list(lines_about(path, id))
+        found = list(find_lines_about(path, id))
         assert [line.decode() for _, line in found] == [
             line for line in written if json.loads(line)["trajectory"] == id
         ]
         assert all(path.read_bytes()[offset:].startswith(line) for offset, line in found)
-    assert not list(lines_about(path, "Task"))
+    assert not list(find_lines_about(path, "Task"))
 
 
 def test_about_one_episode_is_what_the_whole_says_of_it(recorded: Path) -> None:
@@ -84,14 +84,14 @@ def test_a_step_is_answered_without_reading_all_and_afterwards_alike(
 def test_what_was_appended_to_is_looked_at_again(run: Path, tmp_path: Path) -> None:
     pool = ReaderPool(tmp_path / "spares")
     (id, *_) = episodes(run)
-    with pool.opened(run) as one:
-        before = one.beside.said("oracle", id)
+    with pool.open_run(run) as one:
+        before = one.beside.read_scores("oracle", id)
         (path,) = (run / "labels" / "oracle" / "events").iterdir()
         more = json.loads(next(line for line in path.read_text().splitlines() if json.dumps(id) in line))
         more["rewards"]["step"] = 99
         with path.open("a") as file:
             file.write(json.dumps(more) + "\n")
-        assert set(one.beside.said("oracle", id)) == {*before, (id, 99)}
+        assert set(one.beside.read_scores("oracle", id)) == {*before, (id, 99)}
     pool.close()
 
 
@@ -99,7 +99,7 @@ def test_runs_that_were_named_are_opened_before_anybody_asks(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inspector = Inspector([recorded], spares=tmp_path)
-    inspector.warm()
+    inspector.warm_up()
     monkeypatch.setattr("collab.view.readers.RunReader", None)
     monkeypatch.setattr("collab.view.labels.read_labelling", None)
     assert inspector.overview(inspector.ids()[0]).labels == "oracle"
@@ -114,7 +114,7 @@ def test_of_a_folder_the_newest_run_is_opened_before_anybody_asks(
         shutil.copytree(recorded, tmp_path / "runs" / name)
         os.utime(tmp_path / "runs" / name, (at, at))
     inspector = Inspector([tmp_path / "runs"], spares=tmp_path)
-    inspector.warm()
+    inspector.warm_up()
     monkeypatch.setattr("collab.view.readers.RunReader", None)
     shown = {}
     for root in inspector._desk.roots.top():
@@ -128,14 +128,14 @@ def test_of_a_folder_the_newest_run_is_opened_before_anybody_asks(
 
 def test_the_labelling_that_was_learned_from_comes_first(run: Path, tmp_path: Path) -> None:
     pool = ReaderPool(tmp_path / "spares")
-    with pool.opened(run) as one:
-        assert (one.beside.chosen(None), one.beside.chosen("")) == ("oracle", None)
+    with pool.open_run(run) as one:
+        assert (one.beside.choose_labelling(None), one.beside.choose_labelling("")) == ("oracle", None)
         (run / "labels" / "oracle").rename(run / "labels" / "zz")
         shutil.copytree(run / "labels" / "zz", run / "labels" / "training")
         shutil.copytree(run / "labels" / "zz", run / "labels" / "a")
         assert one.beside.labellings() == ["a", "training", "zz"]
-        assert (one.beside.chosen(None), one.beside.chosen("zz")) == ("training", "zz")
-        assert one.beside.chosen("oracle", known=False) is None
+        assert (one.beside.choose_labelling(None), one.beside.choose_labelling("zz")) == ("training", "zz")
+        assert one.beside.choose_labelling("oracle", known=False) is None
     pool.close()
 
 
@@ -166,8 +166,8 @@ def test_what_critics_and_adversaries_took_is_in_the_sums_of_a_run(run: Path, tm
 
 
 def test_sums_are_over_those_that_tell() -> None:
-    assert added([]) == (0, None, None, None)
-    assert added([(1, None, 5, None), (2, 3, None, None)]) == (3, 3, 5, None)
+    assert add_spent([]) == (0, None, None, None)
+    assert add_spent([(1, None, 5, None), (2, 3, None, None)]) == (3, 3, 5, None)
 
 
 # ------------------------------------------------------------------------------------------------------- spare indices
@@ -177,14 +177,14 @@ def test_spare_indices_are_deleted_when_nobody_looks_at_their_runs(run: Path, tm
     (run / "index.sqlite").unlink()
     folder = tmp_path / "spares"
     folder.mkdir()
-    mine = readers.spare_of(run, folder)
+    mine = readers.locate_cached_index(run, folder)
     old = [mine, folder / f"{'0' * 64}.sqlite", folder / f".{'1' * 64}.sqlite.0a1b", folder / "notes.txt"]
     long_ago = time.time() - (readers.UNUSED_DAYS - 1) * 86400
     for path in old:
         path.write_bytes(b"x")
         os.utime(path, (long_ago, long_ago))
     pool = ReaderPool(folder)
-    with pool.opened(run):
+    with pool.open_run(run):
         pass
     pool.close()
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in old), "not that long ago"

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.view.export import NotBundled, bundled
+from collab.view.export import NotBundled, bundle
 
 
 def make(folder: Path, **modules: str) -> Path:
@@ -19,7 +19,7 @@ def test_modules_stand_behind_those_they_need(tmp_path):
         c="/** </script> in a comment. */\nexport function c() {}\nclass Own {}\nexport { Own as Named };\n",
         d="export async function d() {}\n",
     )
-    script = bundled(folder, "main.js")
+    script = bundle(folder, "main.js")
     places = [script.index(f'modules["{name}.js"] = ') for name in ("c", "b", "d", "main")]
     assert places == sorted(places)
     assert 'const { c: d } = modules["c.js"];' in script
@@ -43,4 +43,4 @@ def test_modules_stand_behind_those_they_need(tmp_path):
 )
 def test_what_one_script_cannot_repeat_is_refused(tmp_path, source, why):
     with pytest.raises(NotBundled, match=why):
-        bundled(make(tmp_path, main=source), "main.js")
+        bundle(make(tmp_path, main=source), "main.js")

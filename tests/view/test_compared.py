@@ -9,7 +9,7 @@ import pytest
 
 from collab.store.run import RunStore
 from collab.types import Action, ElementTarget
-from collab.view.episodes import ActionTrace, parting
+from collab.view.episodes import ActionTrace, find_parting
 from collab.view.inspector import Inspector
 from collab.view.schema.episodes import EpisodeFilter
 
@@ -84,4 +84,4 @@ def test_the_table_names_the_step_that_the_page_of_an_instance_names(recorded: P
 def test_episodes_part_at_the_first_step_that_is_known_to_differ(
     a: ActionTrace, b: ActionTrace, parted: object
 ) -> None:
-    assert parting(a, b) == parting(b, a) == parted
+    assert find_parting(a, b) == find_parting(b, a) == parted

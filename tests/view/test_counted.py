@@ -22,7 +22,7 @@ from collab.utils.files import write_json
 from collab.view.inspector import Inspector
 from collab.view.markdown import report
 from collab.view.overview import count_pairs, count_unpaired
-from collab.view.readers import seconds_of
+from collab.view.readers import measure_seconds
 
 Open = Callable[[Path], Inspector]
 
@@ -144,7 +144,7 @@ def test_the_time_between_two_processes_is_nobodys(tmp_path: Path) -> None:
     (tmp_path / "events" / "0002-bb.jsonl").write_text(event(1000) + event(1002.5))
     (tmp_path / "events" / "0003-cc.jsonl").write_text("nothing\n")
     (tmp_path / "events" / "0004-dd.jsonl").write_text(event(9) + event(8))
-    assert seconds_of(tmp_path) == 9.5
+    assert measure_seconds(tmp_path) == 9.5
 
 
 def test_calls_of_steps_that_never_ended_were_paid_for(run: Path, inspect: Open) -> None:

@@ -15,8 +15,8 @@ from collab.loop.record import TrainingDir
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import Observation
-from collab.view.common import encoded
-from collab.view.export import STATIC, WIDTH, export, looks, thumbnail
+from collab.view.common import to_json
+from collab.view.export import STATIC, WIDTH, export, hash_looks, make_thumbnail
 from collab.view.inspector import Inspector
 from collab.view.schema.episodes import EpisodeFilter
 
@@ -36,7 +36,7 @@ def run_of(inspector):
 
 
 def plain(answer):
-    return json.loads(encoded(answer))
+    return json.loads(to_json(answer))
 
 
 def without_picture(step):
@@ -106,7 +106,7 @@ def test_pictures_are_small_and_each_is_there_once(inspector, report):
         if "/step?" in address:
             one = inspector.observation(run, answer["episode"], str(answer["step"]))
             shown.add(answer["screen"]["picture"])
-            assert seen.setdefault(looks(one), answer["screen"]["picture"]) == answer["screen"]["picture"]
+            assert seen.setdefault(hash_looks(one), answer["screen"]["picture"]) == answer["screen"]["picture"]
     assert len(seen) == len(shown) < made.steps, "home screens are alike"
     assert {f"/api/{name}" for name in pictures} >= shown
 
@@ -207,7 +207,7 @@ def test_a_picture_is_shrunk_to_its_width_and_a_small_one_is_kept():
     for size, expected in (((1080, 300), (360, 100)), ((700, 7), (360, 4)), ((160, 210), (160, 210))):
         buffer = io.BytesIO()
         Image.new("RGB", size, "#0072B2").save(buffer, "WEBP", lossless=True)
-        small = thumbnail(screen, buffer.getvalue())
+        small = make_thumbnail(screen, buffer.getvalue())
         assert Image.open(io.BytesIO(small)).size == expected
         assert (small == buffer.getvalue()) == (size[0] <= WIDTH)
 

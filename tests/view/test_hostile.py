@@ -37,7 +37,7 @@ from collab.types import (
     Utterance,
     Vote,
 )
-from collab.view.common import encoded
+from collab.view.common import to_json
 from collab.view.export import export
 from collab.view.markdown import report as markdown
 from collab.view.plots import draw_plots
@@ -211,7 +211,7 @@ def test_nothing_of_any_length_is_answered_whole_but_what_is_asked_for_whole(ins
         inspector.overview(run),
         inspector.problems(run),
         inspector.episodes(run, EpisodeFilter()),
-        *(inspector.finds(run, kind) for kind in ("first-wrong", "overruled", "disagrees")),
+        *(inspector.find_steps(run, kind) for kind in ("first-wrong", "overruled", "disagrees")),
         inspector.search(run, "lang"),
         *(inspector.episode(run, row.id) for row in (one, other)),
         step,
@@ -220,9 +220,9 @@ def test_nothing_of_any_length_is_answered_whole_but_what_is_asked_for_whole(ins
         inspector.compare(run, run),
         inspector.compare_episodes(run, run, one.id, one.id),
     ]
-    longest = {type(answer).__name__: longest_text(json.loads(encoded(answer))) for answer in answers}
+    longest = {type(answer).__name__: longest_text(json.loads(to_json(answer))) for answer in answers}
     assert longest == {name: min(length, CUT) for name, length in longest.items()}
-    assert max(len(encoded(answer)) for answer in answers) < 200_000
+    assert max(len(to_json(answer)) for answer in answers) < 200_000
     assert len(inspector.run(run).config) <= CONFIG + 1
     assert len(agent) == 300
     assert inspector.cell(run, one.id, 0, agent, 0).reply == words, "found by the name that is shown"

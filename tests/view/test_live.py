@@ -20,7 +20,7 @@ import pytest
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.view.inspector import Inspector
-from collab.view.server import growth
+from collab.view.server import stream_growth
 
 
 async def told(events: AsyncIterator[bytes]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def test_a_growing_run_is_told_of_and_a_quiet_one_is_not(recorded: Path, tmp_pat
     where = {"episode": 0, "epoch": 0, "environment": "phone", "environment_version": "1"}
 
     async def go() -> None:
-        events = growth(inspector, [], stopped=lambda: False, pause_s=0.01, walk_s=0.01)
+        events = stream_growth(inspector, [], stopped=lambda: False, pause_s=0.01, walk_s=0.01)
         writer = store.writer()
         first = await told(events)
         assert (first["status"], first["done"], first["steps"]) == ("running", 0, 0)
@@ -73,7 +73,7 @@ def test_a_stream_ends_when_the_server_stops(inspector: Inspector) -> None:
     stopped: list[bool] = []
 
     async def go() -> None:
-        events = growth(inspector, ["nothing-0123456789"], stopped=lambda: bool(stopped), pause_s=30)
+        events = stream_growth(inspector, ["nothing-0123456789"], stopped=lambda: bool(stopped), pause_s=30)
         assert (await anext(events)).startswith(b"retry:")
         waiting = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0.05)
@@ -94,7 +94,7 @@ def test_folders_are_walked_through_less_often_than_runs_are_looked_at(
     monkeypatch.setattr(inspector, "state", lambda id: (looks.append(id), state(id))[1])
 
     async def go() -> None:
-        async for _ in growth(inspector, [], stopped=lambda: len(looks) >= 5, pause_s=0.001):
+        async for _ in stream_growth(inspector, [], stopped=lambda: len(looks) >= 5, pause_s=0.001):
             pass
 
     asyncio.run(asyncio.wait_for(go(), 10))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from collab.cli.main import main
-from collab.view.markdown import report, safe
+from collab.view.markdown import escape_markdown, report
 from collab.view.plots import Plot
 from collab.view.schema.runs import HeatView, ProblemView, RateView
 
@@ -154,7 +154,7 @@ def test_text_from_outside_is_never_markup(overview, view_of, nasty):
 @given(st.text(max_size=40))
 def test_words_read_back_as_they_were(words):
     shown = "".join(letter if letter.isprintable() else " " for letter in words).strip()
-    tokens = READER.parse(f"x{safe(words)}")
+    tokens = READER.parse(f"x{escape_markdown(words)}")
     told = "".join(child.content for token in tokens for child in token.children or ())
     assert " ".join(told.split()) == " ".join(f"x{shown}".split())
 

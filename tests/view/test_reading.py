@@ -22,12 +22,12 @@ from collab.rewards.labels import read_labels
 from collab.store import index
 from collab.store.run import RunStore
 from collab.types import Box, Element, Observation, PromptRef, Trajectory
-from collab.view.episodes import page
+from collab.view.episodes import filter_episodes
 from collab.view.inspector import Inspector
 from collab.view.overview import count_pairs, count_unpaired
 from collab.view.schema.episodes import EpisodeFilter, EpisodeRow
-from collab.view.search import worth
-from collab.view.step import changes
+from collab.view.search import get_step_worth
+from collab.view.step import compare_screens
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def look_at_everything(one: Inspector) -> None:
         one.overview(row.id)
         one.problems(row.id)
         one.search(row.id, "tap")
-        one.finds(row.id, "disagrees")
+        one.find_steps(row.id, "disagrees")
         for episode in one.episodes(row.id, EpisodeFilter()).rows:
             view = one.episode(episode.run, episode.id)
             for step in view.steps:
@@ -153,7 +153,7 @@ def test_what_is_not_known_comes_last_either_way_round(inspector: Inspector, run
     rows = [*inspector.episodes(run, EpisodeFilter()).rows]
     scored = [replace(one, score=score) for one, score in zip(rows, (None, 0.0, 1.0), strict=True)]
     for descending, order in ((False, [0.0, 1.0, None]), (True, [1.0, 0.0, None])):
-        found = page(scored, EpisodeFilter(sort="score", descending=descending)).rows
+        found = filter_episodes(scored, EpisodeFilter(sort="score", descending=descending)).rows
         assert [one.score for one in found] == order
 
 
@@ -161,7 +161,7 @@ def test_an_episode_alone_is_what_it_is_among_all(
     inspector: Inspector, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = list(inspector.episodes(run, EpisodeFilter()).rows)
-    monkeypatch.setattr("collab.view.episodes.rows_of", None)  # none is looked for among all
+    monkeypatch.setattr("collab.view.episodes.list_episode_rows", None)  # none is looked for among all
     views = [inspector.episode(run, one.id) for one in rows]
     assert [one.row for one in views] == rows
     ids = [None, *(one.id for one in rows), None]
@@ -172,14 +172,14 @@ def test_an_episode_alone_is_what_it_is_among_all(
 def test_a_step_is_worth_what_the_cells_behind_it_scored() -> None:
     """0.4 and 0.2 proposed what was executed: 0.3, although another proposal scored 0.9, the first of two."""
     cells = [("ada", 0, True, 0.4), ("ben", 0, False, 0.9), ("ada", 1, True, 0.2), ("ben", 1, False, 0.9)]
-    found = worth("Task/0", 3, cells)
+    found = get_step_worth("Task/0", 3, cells)
     assert found is not None
     assert math.isclose(found.score or 0, 0.3)
     assert (found.best, found.best_score, found.overruled) == (("ben", 0), 0.9, True)
-    half = worth("Task/0", 3, [("ada", 0, True, 0.5), ("ben", 0, False, 0.5)])
+    half = get_step_worth("Task/0", 3, [("ada", 0, True, 0.5), ("ben", 0, False, 0.5)])
     assert half is not None
     assert not half.overruled
-    assert worth("Task/0", 3, []) is None
+    assert get_step_worth("Task/0", 3, []) is None
 
 
 def test_finds_are_all_steps_of_their_kind_and_no_others(
@@ -193,13 +193,13 @@ def test_finds_are_all_steps_of_their_kind_and_no_others(
         winners = [scores[cell] for cell in step.vote.ballots[0].cells if cell in scores] if step.vote.ballots else []
         if winners and math.fsum(winners) / len(winners) <= 0.5 < max(scores.values()):
             overruled.add((episode, number))
-    found = inspector.finds(run, "overruled")
+    found = inspector.find_steps(run, "overruled")
     assert {(one.episode, one.step) for one in found.rows} == overruled
     marked = {(id, row.step) for id in played for row in inspector.episode(run, id).steps if row.overruled}
     assert marked == overruled
-    assert inspector.finds(run, "first-wrong", "").judged == 0
+    assert inspector.find_steps(run, "first-wrong", "").judged == 0
     solved = {one.id for one in played.values() if one.success}
-    assert not {one.episode for one in inspector.finds(run, "first-wrong").rows} & solved
+    assert not {one.episode for one in inspector.find_steps(run, "first-wrong").rows} & solved
 
 
 def test_words_are_found_where_they_stand(inspector: Inspector, recorded: Path, run: str) -> None:
@@ -283,12 +283,12 @@ def test_changes_of_a_screen_are_those_that_were_made() -> None:
         element(0, "Old"), element(1, "Same"), element(2, "On", key="a"), element(3, "Row"), element(4, "Row")
     )
     after = screen(element(0, "Same", top=50), element(1, "Off", key="a"), element(2, "Row"), element(3, "New"))
-    found = changes(before, after)
+    found = compare_screens(before, after)
     assert [one.label for one in found.appeared] == ["New"]
     assert [(one.label, one.index) for one in found.gone] == [("Old", 0), ("Row", 4)]
     assert [(one.before.label, one.after.label) for one in found.changed] == [("On", "Off")]
     assert (found.moved, found.same) == (1, False)
-    assert changes(before, before).same
+    assert compare_screens(before, before).same
 
 
 def screen(*elements: Element) -> Observation:

@@ -16,13 +16,13 @@ from starlette.testclient import TestClient
 from collab.view.auth import Gate
 from collab.view.inspector import Inspector
 from collab.view.schema import episodes, runs, step
-from collab.view.server import STATIC, application
+from collab.view.server import STATIC, build_application
 
 
 @pytest.fixture(scope="module")
 def client(inspector: Inspector) -> Iterator[TestClient]:
     gate = Gate("127.0.0.1", 8477, open_to_all=True)
-    with TestClient(application(inspector, gate), base_url="http://127.0.0.1:8477") as client:
+    with TestClient(build_application(inspector, gate), base_url="http://127.0.0.1:8477") as client:
         yield client
 
 

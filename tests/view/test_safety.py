@@ -22,7 +22,7 @@ from collab.types import Element, ElementTarget, Observation, Step, Trajectory
 from collab.view.auth import POLICY, Gate
 from collab.view.inspector import Inspector
 from collab.view.schema.runs import CUT
-from collab.view.server import application, listening
+from collab.view.server import build_application, open_listening_socket
 
 BASE = "http://127.0.0.1:8477"
 HOSTILE = "".join(
@@ -45,7 +45,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 def client(inspector: Inspector, gate: Gate) -> Iterator[TestClient]:
-    with TestClient(application(inspector, gate), base_url=BASE) as client:
+    with TestClient(build_application(inspector, gate), base_url=BASE) as client:
         yield client
 
 
@@ -64,7 +64,7 @@ def test_the_token_opens_one_session_once(client: TestClient, gate: Gate, inspec
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
     assert "token" not in gate.address
     assert client.get("/api/runs").status_code == 200
-    with TestClient(application(inspector, gate), base_url=BASE) as other:
+    with TestClient(build_application(inspector, gate), base_url=BASE) as other:
         assert "set-cookie" not in other.get(address, follow_redirects=False).headers
         assert other.get("/api/runs").status_code == 401
         assert other.get("/api/runs", headers={"cookie": "collab-view-8477=guessed"}).status_code == 401
@@ -131,13 +131,13 @@ def test_every_answer_forbids_what_it_can(client: TestClient, gate: Gate) -> Non
 
 
 def test_an_address_that_is_taken_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with listening("127.0.0.1", 0) as taken:
+    with open_listening_socket("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr("collab.view.server.PORT", port)
-        with listening("127.0.0.1", None) as other:
+        with open_listening_socket("127.0.0.1", None) as other:
             assert other.getsockname()[1] != port
         with pytest.raises(UsageError, match=f"--port {port}.*in use"):
-            listening("127.0.0.1", port)
+            open_listening_socket("127.0.0.1", port)
     assert Gate("::", 1).address.startswith("http://[::1]:1/?token=")
 
 
@@ -166,7 +166,7 @@ def test_a_bug_is_one_line_of_json(inspector: Inspector, monkeypatch: pytest.Mon
         raise KeyError(f"{id}\nmore")
 
     monkeypatch.setattr(inspector, "problems", broken)
-    app = application(inspector, Gate("127.0.0.1", 1, open_to_all=True))
+    app = build_application(inspector, Gate("127.0.0.1", 1, open_to_all=True))
     with TestClient(app, base_url=BASE, raise_server_exceptions=False) as client:
         answer = client.get("/api/run/x/problems")
     assert answer.status_code == 500
@@ -186,7 +186,7 @@ def test_no_name_leads_out_of_the_runs(recorded: Path, tmp_path: Path) -> None:
     (folder / f"ab{'1' * 62}.webp").write_bytes(b"<script>alert(1)</script>")
     (tmp_path / "runs" / "linked").symlink_to(recorded)
     one = Inspector([tmp_path / "runs"], spares=tmp_path / "spares")
-    with TestClient(application(one, Gate("127.0.0.1", 1, open_to_all=True)), base_url=BASE) as client:
+    with TestClient(build_application(one, Gate("127.0.0.1", 1, open_to_all=True)), base_url=BASE) as client:
         (id,) = [row.id for row in one.runs().runs]
         assert client.get(f"/api/run/{id}/picture/{hash}").status_code == 410
         assert client.get(f"/api/run/{id}/picture/ab{'1' * 62}").status_code == 410
@@ -244,7 +244,7 @@ def test_what_was_recorded_comes_out_as_it_was_and_as_text(recorded: Path, tmp_p
         writer.step("Task/0", step)
         writer.end_episode("Task/0", outcome=replace(played.outcome, reason=text), final=made.final, seconds=1.0)
     one = Inspector([store.path], spares=tmp_path / "spares")
-    with TestClient(application(one, Gate("127.0.0.1", 1, open_to_all=True)), base_url=BASE) as client:
+    with TestClient(build_application(one, Gate("127.0.0.1", 1, open_to_all=True)), base_url=BASE) as client:
         id = one.runs().runs[0].id
         told = client.get(f"/api/run/{id}/step", params={"episode": "Task/0", "step": 0})
         assert told.content.isascii()

@@ -63,7 +63,7 @@ def test_a_run_that_cannot_be_read_is_a_line_among_the_others(
     run: Path, inspect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil_index(run)
-    monkeypatch.setattr(readers, "_sound", lambda reader, spare: reader)
+    monkeypatch.setattr(readers, "_open_sound_reader", lambda reader, spare: reader)
     (row,) = inspect(run).runs().runs
     assert "3x" in (row.unreadable or "")
 
@@ -78,7 +78,7 @@ def test_a_training_is_read_without_the_rollout_that_cannot_be(recorded: Path, t
     inspector = inspect(folder.path)
     id = inspector.runs().runs[0].id
     assert {one.epoch for one in inspector.episodes(id, EpisodeFilter()).rows} == {2}
-    assert inspector.finds(id, "overruled").judged > 0
+    assert inspector.find_steps(id, "overruled").judged > 0
     assert inspector.search(id, "contact").rows
     assert len(inspector.compare(id, id).both) == 3
     assert any("9.0" in one.reason for one in inspector.problems(id).problems)
@@ -115,7 +115,7 @@ def test_a_pair_counts_whole_or_not_at_all(run: Path) -> None:
     where = pairs[0].chosen[0]
     assert pairs[0] in list(stored.of(where.trajectory, where.step))
     assert stored.count(where.trajectory, where.step) == len(list(stored.of(where.trajectory, where.step)))
-    assert [id for id, _ in stored.beginning(pairs[-1].id)] == [pairs[-1].id]
+    assert [id for id, _ in stored.find_beginning(pairs[-1].id)] == [pairs[-1].id]
 
 
 def test_a_score_that_no_float_holds_is_a_problem_of_its_line(run: Path) -> None:
@@ -136,7 +136,7 @@ def test_who_is_counted_keeps_a_run_open(
     recorded: Path, run: Path, opened: ReaderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "_MOST", 1)
-    with opened.opened(run):
+    with opened.open_run(run):
         pass
     looking, go = threading.Event(), threading.Event()
     fits = readers.OpenRun.fits
@@ -150,66 +150,68 @@ def test_who_is_counted_keeps_a_run_open(
     found: list[int] = []
 
     def ask() -> None:
-        with opened.opened(run) as one:
+        with opened.open_run(run) as one:
             found.append(len(one.reader.episodes()))
 
     asking = threading.Thread(target=ask)
     asking.start()
     assert looking.wait(10)
-    with opened.opened(recorded):  # makes room for itself
+    with opened.open_run(recorded):  # makes room for itself
         go.set()
         asking.join(10)
     assert found == [3]
-    with opened.opened(run) as one:
+    with opened.open_run(run) as one:
         assert len(one.reader.episodes()) == 3
 
 
 def test_what_a_labelling_says_does_not_change_under_who_reads_it(run: Path, opened: ReaderPool) -> None:
-    with opened.opened(run) as one:
-        said = one.beside.said("oracle")
+    with opened.open_run(run) as one:
+        said = one.beside.read_scores("oracle")
         (path,) = (run / "labels" / "oracle" / "events").iterdir()
         more = json.loads(path.read_text().splitlines()[0])
         more["rewards"]["step"] = 99
         with path.open("a") as file:
             file.write(json.dumps(more) + "\n")
         for _ in said:
-            assert len(one.beside.said("oracle")) == len(said) + 1
+            assert len(one.beside.read_scores("oracle")) == len(said) + 1
 
 
 def test_what_is_removed_or_made_anew_beside_a_run_is_not_remembered(run: Path, opened: ReaderPool) -> None:
-    with opened.opened(run) as one:
+    with opened.open_run(run) as one:
         assert one.beside.labellings() == ["oracle"]
-        before = len(one.beside.said("oracle"))
+        before = len(one.beside.read_scores("oracle"))
         (path,) = (run / "labels" / "oracle" / "events").iterdir()
         path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
-        assert (before > 1, len(one.beside.said("oracle"))) == (True, 1)
+        assert (before > 1, len(one.beside.read_scores("oracle"))) == (True, 1)
         shutil.rmtree(run / "labels" / "oracle")
         assert one.beside.labellings() == []
         with pytest.raises(UnknownName, match="oracle"):
-            one.beside.said("oracle")
+            one.beside.read_scores("oracle")
         (name,) = one.beside.pair_sets()
         file = run / "pairs" / name / "pairs.jsonl"
         first = json.loads(file.read_text().splitlines()[0])
         file.write_text(json.dumps(first) + "\n")
-        sources = one.beside.last_pairs()
+        sources = one.beside.read_last_pairs()
         assert sources is not None
         assert sources.sources(lambda trajectory: True) == {first["source"]: 1}
         shutil.rmtree(run / "pairs" / name)
-        assert (one.beside.pair_sets(), one.beside.last_pairs()) == ([], None)
+        assert (one.beside.pair_sets(), one.beside.read_last_pairs()) == ([], None)
 
 
 def test_the_numbers_of_a_run_are_counted_once_while_nothing_is_written(
     run: Path, opened: ReaderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
-    root, count = ListedRun(id="hurt", path=run, kind="run"), overview._epoch
-    monkeypatch.setattr(overview, "_epoch", lambda *given, **named: (counted.append(1), count(*given, **named))[1])
-    with opened.opened(run) as one:
-        assert overview.epochs_of(root, one, "oracle") == overview.epochs_of(root, one, "oracle")
+    root, count = ListedRun(id="hurt", path=run, kind="run"), overview._build_epoch
+    monkeypatch.setattr(
+        overview, "_build_epoch", lambda *given, **named: (counted.append(1), count(*given, **named))[1]
+    )
+    with opened.open_run(run) as one:
+        assert overview.build_epochs(root, one, "oracle") == overview.build_epochs(root, one, "oracle")
         assert len(counted) == 1
         (path,) = (run / "labels" / "oracle" / "events").iterdir()
         path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
-        overview.epochs_of(root, one, "oracle")
+        overview.build_epochs(root, one, "oracle")
     assert len(counted) == 2
 
 
@@ -253,9 +255,9 @@ def test_judgements_and_pairs_that_are_links_are_not_read(
     path = run / place
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     path.symlink_to(recorded / place)
-    with opened.opened(run) as one:
-        said = one.beside.said("oracle") if "oracle" in one.beside.labellings() else {}
-        stored = one.beside.last_pairs()
+    with opened.open_run(run) as one:
+        said = one.beside.read_scores("oracle") if "oracle" in one.beside.labellings() else {}
+        stored = one.beside.read_last_pairs()
         counted = sum(stored.sources(lambda trajectory: True).values()) if stored else 0
         problems = one.beside.problems()
     assert not (said if place.startswith("labels") else counted)
@@ -287,12 +289,12 @@ def test_files_of_a_run_are_checked_once_and_again_when_one_was_exchanged(
     for number in range(2, 202):
         (run / "events" / f"{number:04}-{number:08x}.jsonl").touch()
     asked: list[Path] = []
-    trouble = common.trouble
-    monkeypatch.setattr(common, "trouble", lambda root, path: (asked.append(path), trouble(root, path))[1])
+    trouble = common.explain_unreadable
+    monkeypatch.setattr(common, "explain_unreadable", lambda root, path: (asked.append(path), trouble(root, path))[1])
     for _ in range(20):
-        with opened.opened(run) as one:
+        with opened.open_run(run) as one:
             one.reader.episodes()
     assert len(asked) < 20, "neither for every segment nor at every question"
     (run / "events" / "0300-0000ffff.jsonl").symlink_to(next((recorded / "events").iterdir()))
-    with pytest.raises(RunFormatError, match="out of the run"), opened.opened(run):
+    with pytest.raises(RunFormatError, match="out of the run"), opened.open_run(run):
         pass

@@ -152,7 +152,7 @@ def test_whose_word_counts_in_a_training_can_be_chosen(two_critics: Path, inspec
     assert (first[2], other.epochs[1].rewards) == (None, None), "the second epoch has no such labelling"
     with pytest.raises(UnknownName, match="nobody"):
         inspector.overview(id, "nobody")
-    assert inspector.finds(id, "overruled", "contrary").rows != inspector.finds(id, "overruled").rows
+    assert inspector.find_steps(id, "overruled", "contrary").rows != inspector.find_steps(id, "overruled").rows
     episode = inspector.episodes(rollout.id, EpisodeFilter()).rows[0].id
     assert inspector.step(rollout.id, episode, 0).labels == "training"
 
@@ -161,9 +161,9 @@ def test_only_the_rollout_that_has_grown_is_counted_again(
     two_critics: Path, inspect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
-    count = training._rollout
+    count = training._build_rollout
     monkeypatch.setattr(
-        training, "_rollout", lambda desk, part, labels: counted.append(part.epoch) or count(desk, part, labels)
+        training, "_build_rollout", lambda desk, part, labels: counted.append(part.epoch) or count(desk, part, labels)
     )
     inspector = inspect(two_critics)
     id = inspector.ids()[0]

@@ -36,19 +36,26 @@ from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.base import Model
 from collab.models.tokenizer import ChatTokenizer
 from collab.preferences.rebuild import ORACLE
-from collab.preferences.registry import SAMPLER, AdversaryChoice, adversary_asked, opened_adversary
-from collab.rewards.base import CriticInput, cases
-from collab.rewards.calibration.record import EXEMPT, FOLDER, CalibrationRecord, admit, last_calibration, told
+from collab.preferences.registry import SAMPLER, AdversaryChoice, open_adversary, resolve_adversary
+from collab.rewards.base import CriticInput, build_inputs
+from collab.rewards.calibration.record import (
+    EXEMPT,
+    FOLDER,
+    CalibrationRecord,
+    admit,
+    find_last_calibration,
+    format_calibration,
+)
 from collab.rewards.calibration.record import FOLDER as CALIBRATIONS
 from collab.rewards.calibration.run import Asking
 from collab.rewards.registry import (
     MODEL,
     CriticChoice,
     CriticResources,
-    critic_texts,
     load_critic,
-    opened_critic,
-    unasked,
+    make_token_counter,
+    open_critic,
+    read_critic_texts,
 )
 from collab.rollout.build import build, build_suite
 from collab.trainers.prepare import FinetuneTask
@@ -190,7 +197,7 @@ async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: int)
         return found
     if choice.agent is None:
         return None
-    model: Model = build("models", unasked(choice.agent), "agents file of the adversary")
+    model: Model = build("models", make_token_counter(choice.agent), "agents file of the adversary")
     try:
         role = sum(map(model.count_tokens, choice.texts.values()))
         tokens = sum(_length(model, prompt) + role for prompt in prompts)
@@ -241,7 +248,7 @@ async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[floa
 async def _case(tried: TriedStep) -> CriticInput:
     suite = build_suite(tried.run)
     try:
-        return next(cases(tried.trajectory, suite.space))
+        return next(build_inputs(tried.trajectory, suite.space))
     finally:
         await suite.close()
 
@@ -289,12 +296,12 @@ async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway:
         await bench.close()
     label = "" if found is None else await _label(config)
     if found is not None and found.environment != label:
-        found = last_calibration(calibrations, bench.digest, label) or found
+        found = find_last_calibration(calibrations, bench.digest, label) or found
     if least is not None:
         admit(found, least, critic=name, kind=kind, folder=calibrations, library=config.library, anyway=anyway)
     if found is not None:
         cautions = _other_world(found, label) + _elsewhere(found, config)
-        return f"calibrated {found.created}: {told(found)}{cautions}"
+        return f"calibrated {found.created}: {format_calibration(found)}{cautions}"
     if kind in EXEMPT:
         return "needs no calibration: it scores against the environment's own solution"
     return f"no finished calibration of it in {calibrations}"
@@ -303,7 +310,7 @@ async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway:
 def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecord | None:
     """The last one of a critic; one that cannot be read is none where none is needed."""
     try:
-        return last_calibration(folder, digest)
+        return find_last_calibration(folder, digest)
     except RunFormatError:
         if needed:
             raise
@@ -347,10 +354,10 @@ async def check_asked(config: CollabConfig, budget: Budget) -> None:
     method, run = config.method, config.run
     call_s = run.environment.limits.call_s
     if method.is_judged:
-        async with opened_critic(config.judging(method.critic, run.seed), budget, call_s):
+        async with open_critic(config.judging(method.critic, run.seed), budget, call_s):
             pass
     if method.asks_an_adversary:
-        async with opened_adversary(config.erring, budget, call_s):
+        async with open_adversary(config.erring, budget, call_s):
             pass
 
 
@@ -443,8 +450,8 @@ class CollabUIAgents(Algorithm):
         critic = load_critic(library, method.critic)
         return {
             "critic": critic,
-            "critic_texts": critic_texts(library, critic),
-            "adversary": adversary_asked(library, method.adversary).told,
+            "critic_texts": read_critic_texts(library, critic),
+            "adversary": resolve_adversary(library, method.adversary).as_json,
         }
 
     def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:

@@ -20,7 +20,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 from collab.config import Definition
 from collab.loop.config import Ablation, Method, TrainingConfig
 from collab.preferences.pairs import PairRecipe, Sources
-from collab.preferences.registry import AdversaryChoice, AdversarySpec, choice_told
+from collab.preferences.registry import AdversaryChoice, AdversarySpec, choice_from_json
 from collab.rewards.registry import CriticChoice, CriticDefinition
 from collab.trainers.recipe import DpoRecipe
 
@@ -146,7 +146,7 @@ class CollabConfig(TrainingConfig):
     critic_texts: dict[str, str] = Field(default_factory=dict)
     """Template → text of what it asks; empty when it asks nothing."""
     adversary: dict[str, Any]
-    """Who makes worse sides up, with all that stood in files: `AdversaryChoice.told`."""
+    """Who makes worse sides up, with all that stood in files: `AdversaryChoice.as_json`."""
 
     def judging(self, labels: str, seed: int) -> CriticChoice:
         """The critic, for labels of that name and a run of that seed."""
@@ -157,7 +157,7 @@ class CollabConfig(TrainingConfig):
     @property
     def erring(self) -> AdversaryChoice:
         """The adversary."""
-        return choice_told(self.adversary)
+        return choice_from_json(self.adversary)
 
 
 ABLATIONS: dict[str, Ablation] = {

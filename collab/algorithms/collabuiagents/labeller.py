@@ -46,17 +46,17 @@ from collab.loop.state import Halted, LoopState
 from collab.loop.step_budget import certain, planned_order
 from collab.preferences.adversary import AdversaryBudgetSpent, BudgetedAdversary, label_of
 from collab.preferences.pairs import Paired, Pairing, PairRecipe, TooManyFailures, pair_up
-from collab.preferences.registry import SAMPLER, AdversaryChoice, adversary_of, deciding, opened_adversary
+from collab.preferences.registry import SAMPLER, AdversaryChoice, open_adversary, read_adversary, select_deciding
 from collab.preferences.replies import FOLDER as PROPOSALS
 from collab.preferences.replies import ProposalMemory, RememberingAdversary
-from collab.preferences.store import FOLDER, HEAD, PairHead, StoredPairs, critic_digest, read_pairs, write_pairs
-from collab.preferences.trajectory_pairs import trajectory_pairs
-from collab.rewards.base import Critic, CriticInput, Judgement, cases
+from collab.preferences.store import FOLDER, HEAD, PairHead, StoredPairs, hash_critic, read_pairs, write_pairs
+from collab.preferences.trajectory_pairs import build_trajectory_pairs
+from collab.rewards.base import Critic, CriticInput, Judgement, build_inputs
 from collab.rewards.labelling import Labelling, label, last_reply
 from collab.rewards.labels import FOLDER as LABELS
-from collab.rewards.labels import LabelSet, LabelWriter, labellings, read_labels
+from collab.rewards.labels import LabelSet, LabelWriter, list_labellings, read_labels
 from collab.rewards.llm import TOO_LONG
-from collab.rewards.registry import MODEL, opened_critic
+from collab.rewards.registry import MODEL, open_critic
 from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
 from collab.rollout.collector import Progress as Meter
@@ -90,7 +90,7 @@ async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Tr
     """
     state.begin("critic")
     suite = await state.suite(run)
-    with state.timed("critic", whole=NAME not in labellings(out) or "critic" in state.seconds):
+    with state.timed("critic", whole=NAME not in list_labellings(out) or "critic" in state.seconds):
         if _is_left(out, played, suite):
             told = await _label(state, run, out, played, suite)
             state.spend(told.spent)
@@ -140,17 +140,17 @@ def _is_too_long(one: Judgement) -> bool:
 
 def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
     """Whether the critic is to be asked about anything; opening one for nothing may take a server's time."""
-    if NAME not in labellings(out):
+    if NAME not in list_labellings(out):
         return True
     known = read_labels(out, NAME)
-    return any(known.of(case) is None for one in played for case in cases(one, suite.space))
+    return any(known.of(case) is None for one in played for case in build_inputs(one, suite.space))
 
 
 async def _label(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite) -> Labelling:
     states = StateRebuilder(suite)
     async with asking(state, run, out, state.left()) as (critic, writer):
         return await label(
-            (case for one in played for case in cases(one, suite.space, states)),
+            (case for one in played for case in build_inputs(one, suite.space, states)),
             critic,
             writer,
             concurrency=run.concurrency,
@@ -165,9 +165,9 @@ async def _label(state: LoopState, run: RunConfig, out: Path, played: Sequence[T
 async def asking(
     state: LoopState, run: RunConfig, out: Path, budget: Budget
 ) -> AsyncIterator[tuple[Critic, LabelWriter]]:
-    """The critic of a rollout, and where its words are written; raises as `opened_critic` and `LabelWriter`."""
+    """The critic of a rollout, and where its words are written; raises as `open_critic` and `LabelWriter`."""
     choice, call_s = config_of(state).judging(NAME, run.seed), run.environment.limits.call_s
-    async with opened_critic(choice, budget, call_s, state.stop) as (critic, head):
+    async with open_critic(choice, budget, call_s, state.stop) as (critic, head):
         with LabelWriter(out, NAME, head) as writer:
             yield critic, writer
 
@@ -193,7 +193,7 @@ async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIte
     if not is_waited_for(state):
         yield
         return
-    whole, over = NAME not in labellings(out), asyncio.Event()
+    whole, over = NAME not in list_labellings(out), asyncio.Event()
     told = Labelling(threshold=config_of(state).method.pairs.threshold)
     judging = asyncio.create_task(_judge(state, run, out, over, told))
     failed: BaseException | None = None
@@ -282,7 +282,7 @@ class _Pile:
         while fresh := self._fresh():
             for name in fresh:
                 self.taken.add(name)
-                yield from cases(self.reader.trajectory(name), self.suite.space, self.states)
+                yield from build_inputs(self.reader.trajectory(name), self.suite.space, self.states)
 
     def _fresh(self) -> list[str]:
         self.reader.refresh()
@@ -336,7 +336,7 @@ class CreditLabeller:
 
     def spent(self, rollout: Path) -> Usage:
         """Return what judgements of a rollout took; what an adversary was paid is counted with its pairs."""
-        return spent_on_judging(read_labels(rollout, NAME)) if NAME in labellings(rollout) else Usage()
+        return spent_on_judging(read_labels(rollout, NAME)) if NAME in list_labellings(rollout) else Usage()
 
 
 async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
@@ -413,11 +413,11 @@ async def _pair(
     meter, budget, call_s = Meter(planned=0), state.left(), run.environment.limits.call_s
     state.inner(meter)
     with ProposalMemory(out) as memory, RunStore.open(out).reader() as reader:
-        async with opened_adversary(choice, budget, call_s, state.stop) as adversary:
+        async with open_adversary(choice, budget, call_s, state.stop) as adversary:
             allowed = BudgetedAdversary(
                 adversary=adversary, budget=budget, meter=meter, stop=state.stop, at_once=run.concurrency
             )
-            remembering = RememberingAdversary(allowed, memory, options=deciding(choice.told))
+            remembering = RememberingAdversary(allowed, memory, options=select_deciding(choice.as_json))
             stopped = None
             try:
                 made = await pair_up(
@@ -438,13 +438,15 @@ async def _pair(
             who = label_of(adversary) if asks else None
         state.halt(_mostly_unasked(made))  # before its pairs are there: who goes on asks again
         made = replace(made, spent=sum(remembering.recalled, made.spent))  # by processes that died, too
-        write_pairs(out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.told if asks else {})
+        write_pairs(
+            out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.as_json if asks else {}
+        )
 
 
 def _whole_pairs(config: CollabConfig, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> StoredPairs:
     """Pairs of solved with unsolved episodes; those that have no counterpart are counted."""
     if not _is_paired(out):
-        pairs = trajectory_pairs(played, run.seed)
+        pairs = build_trajectory_pairs(played, run.seed)
         alone = sum(one.outcome is not None for one in played) - 2 * len(pairs)
         made = Paired(
             pairing=Pairing(pairs=pairs, counts=+Counter({"trajectory": len(pairs), NO_COUNTERPART: alone})),
@@ -477,13 +479,13 @@ def _made_otherwise(head: PairHead, labels: LabelSet | None, config: CollabConfi
     critic = None if labels is None else labels.head.critic
     if head.critic != critic:
         return f"were made of judgements by {head.critic}, there are those by {critic}"
-    if head.critic_digest != (None if labels is None else critic_digest(labels.head)):
+    if head.critic_digest != (None if labels is None else hash_critic(labels.head)):
         return f"were made of judgements by {critic} that was asked in another way or with another seed"
     wanted = config.method.pairs.recipe(run.seed)
     if head.recipe != wanted:
         return f"were made by the recipe {_recipe(head.recipe)}, this training's is {_recipe(wanted)}"
     asked = labels is not None and config.method.asks_an_adversary
-    if asked and adversary_of(head).told != config.erring.told:
+    if asked and read_adversary(head).as_json != config.erring.as_json:
         return "were made with another adversary, or with one that was asked in another way"
     return None
 

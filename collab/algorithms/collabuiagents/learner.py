@@ -39,9 +39,9 @@ from collab.loop.interfaces import Labels, Rollout, Update
 from collab.loop.policy import Policy
 from collab.loop.record import ExampleCounts, TrainingDir
 from collab.loop.state import LoopState
-from collab.preferences.pairs import sureness
-from collab.rewards.base import Judgement, cases
-from collab.rewards.credit import BEHIND_ERROR, JudgedStep, behind_errors, rewarded
+from collab.preferences.pairs import sum_logprobs
+from collab.rewards.base import Judgement, build_inputs
+from collab.rewards.credit import BEHIND_ERROR, JudgedStep, find_behind_errors, list_rewarded
 from collab.rewards.labels import LabelSet
 from collab.trainers.prepare import FinetuneTask, Prepared, prepare
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
@@ -140,10 +140,14 @@ def add_anchors(
     steps = list(filter(None, _judged(played, labels, space, method.threshold)))
     behind = _behind(steps, builder)
     for step in (one for one in steps if one.judgement.key not in behind):
-        alone = [cell for cell in rewarded(step) if cell.cell.agent in learning and step.ref(cell.cell) not in paired]
-        surest = {cell.cell for cell in sorted(alone, key=sureness, reverse=True)[: method.anchors]}
+        alone = [
+            cell
+            for cell in list_rewarded(step)
+            if cell.cell.agent in learning and step.make_ref(cell.cell) not in paired
+        ]
+        surest = {cell.cell for cell in sorted(alone, key=sum_logprobs, reverse=True)[: method.anchors]}
         for cell in (cell for cell in alone if cell.cell in surest):
-            group, ref = builder.groups[cell.cell.agent], step.ref(cell.cell)
+            group, ref = builder.groups[cell.cell.agent], step.make_ref(cell.cell)
             target = replace(_lesson(ref, step.judgement, "preference", "anchor"), rejected=ref)
             made.anchors[group] += made.add(group, builder, target)
 
@@ -215,23 +219,23 @@ def _judged(
 ) -> Iterator[JudgedStep | None]:
     """The steps of a rollout, in its order; None for one that nobody judged."""
     for trajectory in played:
-        for case in cases(trajectory, space):
+        for case in build_inputs(trajectory, space):
             judgement = labels.of(case)
             yield None if judgement is None else JudgedStep.of(trajectory, judgement, threshold)
 
 
 def _behind(steps: Iterable[JudgedStep], builder: ExampleBuilder) -> frozenset[tuple[str, int]]:
     """The steps (trajectory, step) that teach nothing because of where they stand."""
-    return behind_errors(steps) if method_of(builder).pairs.stop_at_first_error else frozenset()
+    return find_behind_errors(steps) if method_of(builder).pairs.stop_at_first_error else frozenset()
 
 
 def _rewarded(step: JudgedStep, builder: ExampleBuilder) -> Iterator[Target]:
     """What of a step is learned."""
-    cells = rewarded(step)
+    cells = list_rewarded(step)
     kept = _kept(step, cells, builder.recorded.run.seed, method_of(builder).pairs.cap)
     for cell in cells:
         if cell.cell in kept:
-            yield _lesson(step.ref(cell.cell), step.judgement, "demonstration", "rewarded")
+            yield _lesson(step.make_ref(cell.cell), step.judgement, "demonstration", "rewarded")
 
 
 def _lesson(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Target:

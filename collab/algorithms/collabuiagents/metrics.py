@@ -16,7 +16,7 @@ from collab.errors import ConfigError, RunFormatError
 from collab.loop.record import EpochRecord, ExampleCounts, hash_json
 from collab.preferences.explain import count_lines
 from collab.preferences.store import PairHead, StoredPairs
-from collab.rewards.base import Judgement, spent_on
+from collab.rewards.base import Judgement, sum_spent
 from collab.rewards.labels import FailedLabel, LabelSet
 from collab.trainers.callbacks import chosen_gain, over_pairs
 from collab.types import PreferencePair, Usage
@@ -147,7 +147,7 @@ def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
 
 def spent_on_judging(labels: LabelSet) -> Usage:
     """What the calls behind judgements took, those of answers about steps that could not be judged, too."""
-    return sum((*(spent_on(judgement.calls) for judgement in labels.judged.values()), *labels.lost), Usage())
+    return sum((*(sum_spent(judgement.calls) for judgement in labels.judged.values()), *labels.lost), Usage())
 
 
 def judged_hash(judgements: Iterable[Judgement]) -> str:

@@ -472,13 +472,13 @@ def compare_runs(
     as_json: options.Json = False,
 ) -> None:
     """Show recorded evaluations as a table in Markdown: success per environment and split, and paired differences."""
-    from collab.evaluation.report import markdown, tabulate
+    from collab.evaluation.report import format_markdown, tabulate
 
     found = tabulate(_recorded(arms), against, force=force)
     if as_json:
         emit(_table_data(found))
     else:
-        say(markdown(found))
+        say(format_markdown(found))
 
 
 def _recorded(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
@@ -488,12 +488,12 @@ def _recorded(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
         UsageError: a path holds no evaluation.
     """
     from collab.errors import UsageError
-    from collab.evaluation.report import recorded_run, runs_in
+    from collab.evaluation.report import find_runs, read_run
 
     found: dict[str, list[EvaluatedRun]] = {}
     for arm in arms:
         name, path = _arm(arm)
-        runs = [recorded_run(one) for one in runs_in(path) or [path]]
+        runs = [read_run(one) for one in find_runs(path) or [path]]
         for run in runs:
             if run.command != EVALUATION:
                 note(f"left out: {run.path} was made by collab {run.command}, not by collab eval")

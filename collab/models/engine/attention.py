@@ -105,7 +105,7 @@ class PackedPass:
     asking: Tensor = field(init=False)
     """Places of the tokens that attend to shared parts, part by part, (N,)."""
     places: Tensor = field(init=False)
-    """For each token, which of the partial results are its own, (T, most parts); see `places_of`."""
+    """For each token, which of the partial results are its own, (T, most parts); see `locate_partials`."""
 
     def __post_init__(self) -> None:
         runs = [run for segment in self.segments for run in [segment.tokens] * (2 if segment.above else 1)]
@@ -115,7 +115,7 @@ class PackedPass:
         every = torch.arange(count, device=device)
         asking = [part.tokens for part in self.shared]
         object.__setattr__(self, "asking", torch.cat([every[:0], *asking]))
-        object.__setattr__(self, "places", places_of([*asking, *(every[run] for run in runs)], count))
+        object.__setattr__(self, "places", locate_partials([*asking, *(every[run] for run in runs)], count))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Keep the new keys and values, and attend.
@@ -153,7 +153,7 @@ class PackedPass:
     def _attend_shared(self, layer: int, query: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         """All that attend to shared parts, part by part; as `attend`, with n = N."""
         groups = self.shared[0].kv.shape[2]
-        folded = _fold(query[self.asking], groups)
+        folded = _fold_heads(query[self.asking], groups)
         each = folded.shape[1] // len(self.asking)
         pieces = torch.split(folded, [each * len(part.tokens) for part in self.shared], 1)
         results = [
@@ -176,14 +176,14 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Ten
     Returns:
         Output (n, H, D) and log-sum-exp of the scores (n, H), float32.
     """
-    return _unfold(*_attend_all(_fold(query, key.shape[0]), key, value, scale), len(query))
+    return _unfold(*_attend_all(_fold_heads(query, key.shape[0]), key, value, scale), len(query))
 
 
 def attend_causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Attend to the keys up to one's own; as `attend`, with n = K."""
     if query.device.type == "cpu":
         each = query.shape[1] // key.shape[0]
-        output, lse = _flash(
+        output, lse = _flash_attention(
             query.transpose(0, 1)[None],
             key.repeat_interleave(each, 0)[None],
             value.repeat_interleave(each, 0)[None],
@@ -194,7 +194,7 @@ def attend_causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tu
     return _attend_causal_in_pieces(query, key, value, scale)
 
 
-def _flash(*tensors: Tensor, scale: float, **options: Any) -> tuple[Tensor, Tensor]:
+def _flash_attention(*tensors: Tensor, scale: float, **options: Any) -> tuple[Tensor, Tensor]:
     """PyTorch's own kernel for processors, which also returns log-sum-exps."""
     found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
         *tensors, scale=scale, **options
@@ -202,7 +202,7 @@ def _flash(*tensors: Tensor, scale: float, **options: Any) -> tuple[Tensor, Tens
     return found
 
 
-def _fold(query: Tensor, groups: int) -> Tensor:
+def _fold_heads(query: Tensor, groups: int) -> Tensor:
     """(n, H, D) to (G, n * H / G, D): the heads that share keys become queries of their own."""
     n, heads, size = query.shape
     return query.view(n, groups, heads // groups, size).transpose(0, 1).reshape(groups, -1, size)
@@ -219,7 +219,7 @@ def _attend_all(folded: Tensor, key: Tensor, value: Tensor, scale: float) -> tup
     """As `attend`, from and to folded shapes: (G, n, D) in, (G, n, D) and (G, n) out."""
     if folded.device.type != "cpu":
         return _attend_in_pieces(folded, key, value, scale)
-    output, lse = _flash(folded[None], key[None], value[None], scale=scale)
+    output, lse = _flash_attention(folded[None], key[None], value[None], scale=scale)
     return output[0], lse[0]
 
 
@@ -267,7 +267,7 @@ def _attend_rows(
     folded = query.reshape(count, groups, heads // groups, size)
     if query.device.type == "cpu":
         absent = rows.absent.expand(-1, -1, heads // groups, -1)
-        output, lse = _flash(folded, keys, values, attn_mask=absent, scale=scale)
+        output, lse = _flash_attention(folded, keys, values, attn_mask=absent, scale=scale)
     else:
         output, lse = _attend_masked(folded, keys, values, rows.absent, scale)
     return output.reshape(count, heads, size).float(), lse.reshape(count, heads)
@@ -301,7 +301,7 @@ def join(parts: Sequence[tuple[Tensor, Tensor]], places: Tensor) -> Tensor:
     return joined.view(-1, heads, size)
 
 
-def places_of(tokens: Sequence[Tensor], count: int) -> Tensor:
+def locate_partials(tokens: Sequence[Tensor], count: int) -> Tensor:
     """Where each token finds its partial results, see `join`.
 
     Args:

@@ -86,7 +86,7 @@ class PrefixCache:
             if node is None:
                 node = level[ids] = PrefixNode(ids=ids, start=start, parent=parent, policy=policy)
             if not node.users:
-                self.idle_bytes -= self._bytes(node)
+                self.idle_bytes -= self._count_bytes(node)
             node.users += 1
             path.append(node)
             level, parent, start = node.children, node, start + len(ids)
@@ -97,7 +97,7 @@ class PrefixCache:
         """Room for the keys and values of a node in use."""
         if node.kv is None:
             node.kv = self.shape.empty(len(node.ids))
-            self.held_bytes += self._bytes(node)
+            self.held_bytes += self._count_bytes(node)
         return node.kv
 
     def release(self, path: Sequence[PrefixNode]) -> None:
@@ -105,7 +105,7 @@ class PrefixCache:
         for node in reversed(path):
             node.users -= 1
             if not node.users:
-                self.idle_bytes += self._bytes(node)
+                self.idle_bytes += self._count_bytes(node)
                 if not node.ready and not node.children:
                     self._drop(node)
         self.shrink(self.budget_bytes)
@@ -141,11 +141,11 @@ class PrefixCache:
         level = self._roots[node.policy] if node.parent is None else node.parent.children
         del level[node.ids]
         del self._nodes[node]
-        self.held_bytes -= self._bytes(node)
-        self.idle_bytes -= self._bytes(node)
+        self.held_bytes -= self._count_bytes(node)
+        self.idle_bytes -= self._count_bytes(node)
         node.kv = None
 
-    def _bytes(self, node: PrefixNode) -> int:
+    def _count_bytes(self, node: PrefixNode) -> int:
         return 0 if node.kv is None else len(node.ids) * self.shape.token_bytes
 
 

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.checkpoint import Checkpoint, out_of_memory, tolerance_of
+from collab.models.checkpoint import Checkpoint, is_out_of_memory, tolerance_of
 from collab.models.engine.sampling import DecodeRequest, Generation, SampledReply, sample
 from collab.models.engine.scheduler import Bound, RequestQueue
-from collab.models.tokenizer import PromptIds, first_line
+from collab.models.tokenizer import PromptIds, take_first_line
 from collab.models.vision import PREFIX_FAMILIES
 from collab.types import Sampling
 
 
-def first_pass(
+def prepare_first_pass(
     checkpoint: Checkpoint, batch: Sequence[Generation], ids: Tensor, mask: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Positions and further inputs of a batch that is computed for the first time.
@@ -40,7 +40,7 @@ def first_pass(
         the forward pass that say what is seen, by name. The next token's positions are the last ones plus 1.
     """
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    inputs = _pixels(batch, ids.device)
+    inputs = _join_pixels(batch, ids.device)
     if checkpoint.family is None:
         return positions, inputs
     if checkpoint.family in PREFIX_FAMILIES:
@@ -58,7 +58,7 @@ def first_pass(
     return positions, inputs
 
 
-def _pixels(batch: Sequence[Generation], device: torch.device) -> dict[str, Tensor]:
+def _join_pixels(batch: Sequence[Generation], device: torch.device) -> dict[str, Tensor]:
     """The pictures of all rows, joined in order; empty when there is none."""
     pictures = [picture for one in batch for picture in one.job.pictures]
     names = pictures[0].inputs if pictures else ()
@@ -114,11 +114,11 @@ class PaddedEngine:
             try:
                 self.run(batch)
             except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
-                done += self._smaller(batch)
+                done += self._retry_smaller(batch)
             else:
-                self._width.fitted(len(batch))
+                self._width.note_fit(len(batch))
                 done += batch
         return [(one.job, one.result) for one in done if one.result is not None]
 
@@ -143,7 +143,7 @@ class PaddedEngine:
         self._line.put_back(later)
         return batch
 
-    def _smaller(self, batch: list[Generation]) -> list[Generation]:
+    def _retry_smaller(self, batch: list[Generation]) -> list[Generation]:
         """Try half as many at once, with what they have sampled; one that does not fit alone has failed."""
         done = [one for one in batch if one.result is not None]
         rest = [one for one in batch if one.result is None]
@@ -154,13 +154,13 @@ class PaddedEngine:
             self._line.put_back(rest)
             return done
         for one in rest:
-            one.too_big(str(self.checkpoint.device))
+            one.fail_for_memory(str(self.checkpoint.device))
         return batch
 
     def run(self, batch: list[Generation]) -> None:
         """Sample token by token until every generation has its result."""
-        ids, mask = self._padded([(*one.job.prompt.ids, *one.tokens) for one in batch])
-        positions, inputs = first_pass(self.checkpoint, batch, ids, mask)
+        ids, mask = self._pad([(*one.job.prompt.ids, *one.tokens) for one in batch])
+        positions, inputs = prepare_first_pass(self.checkpoint, batch, ids, mask)
         for one in batch:
             one.computed_tokens += len(one.job.prompt) + len(one.tokens)
         cache: Any = None
@@ -188,7 +188,7 @@ class PaddedEngine:
             mask = torch.cat([mask, mask.new_ones(len(batch), 1)], dim=-1)
             positions = positions[..., -1:] + 1
 
-    def _padded(self, prompts: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
+    def _pad(self, prompts: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
         """Ids and mask, both (rows, longest), padded on the left."""
         longest = max(map(len, prompts))
         ids = [[_PAD] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
@@ -197,7 +197,7 @@ class PaddedEngine:
         return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
 
 
-def trusted_width(checkpoint: Checkpoint, width: int) -> int:
+def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
     """How many sequences can be computed together so that each is answered as it would be alone.
 
     Args:
@@ -212,9 +212,9 @@ def trusted_width(checkpoint: Checkpoint, width: int) -> int:
     """
     if checkpoint.family is not None:
         return width
-    if width > 1 and not checkpoint.stretches and _differs(checkpoint, 2) is None:
+    if width > 1 and not checkpoint.stretches and _find_difference(checkpoint, 2) is None:
         return width
-    reason = _differs(checkpoint, 1)
+    reason = _find_difference(checkpoint, 1)
     if reason is not None:
         kind = checkpoint.model.config.model_type
         raise ConfigError(f"{checkpoint.chat.path}: models of type {kind} cannot be computed here: {reason}; serve it")
@@ -222,7 +222,7 @@ def trusted_width(checkpoint: Checkpoint, width: int) -> int:
 
 
 @torch.inference_mode()
-def _differs(checkpoint: Checkpoint, width: int) -> str | None:
+def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
     """Why short replies, so many computed together, are not what a plain pass finds; None when they are."""
     size = checkpoint.chat.size
     batch = []
@@ -234,7 +234,7 @@ def _differs(checkpoint: Checkpoint, width: int) -> str | None:
     try:
         PaddedEngine(checkpoint, width=width).run(batch)
     except _FAILURES as error:
-        return f"its forward pass fails ({type(error).__name__}: {first_line(error)[:120]})"
+        return f"its forward pass fails ({type(error).__name__}: {take_first_line(error)[:120]})"
     for one in batch:
         if isinstance(one.result, ModelFailure):  # it computes NaN, and will say so to whoever calls it
             continue

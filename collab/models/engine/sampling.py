@@ -124,7 +124,7 @@ class Generation:
         for sampled in (self.tokens, self.logprobs, self.behaviour):
             sampled.clear()
 
-    def too_big(self, device: str) -> None:
+    def fail_for_memory(self, device: str) -> None:
         """It has failed: even alone it does not fit into the memory of `device`."""
         self.result = ModelFailure(
             f"{self.chat.path}: a prompt of {len(self.job.prompt)} tokens alone does not fit into the memory of "
@@ -141,12 +141,12 @@ class Generation:
         self.tokens.append(token)
         self.logprobs.append(logprob)
         self.behaviour.append(behaviour)
-        if self.job.sampling.stop and self._stopped():
+        if self.job.sampling.stop and self._stop_at_string():
             return
         if len(self.tokens) >= self.limit or self.job.abandoned():
             self._finish("length", sampled=len(self.tokens))
 
-    def _stopped(self) -> bool:
+    def _stop_at_string(self) -> bool:
         """End when the text contains a stop string.
 
         The text ends before it; the tokens end with the last one that spells some of that text.
@@ -235,7 +235,7 @@ def draw(logits: Tensor, temperature: Tensor, top_p: Tensor, uniforms: Tensor) -
     greedy = temperature == 0
     tokens = plain.argmax(-1)
     behaviour = torch.zeros_like(tokens, dtype=torch.float32)
-    for rows, pick in ((~greedy & (top_p >= 1), _any), (~greedy & (top_p < 1), _nucleus)):
+    for rows, pick in ((~greedy & (top_p >= 1), _draw_any), (~greedy & (top_p < 1), _draw_nucleus)):
         if rows.any():
             below = plain[rows] - plain[rows].amax(-1, keepdim=True)  # at most 0: no temperature makes it overflow
             bent = (below / temperature[rows, None]).softmax(-1, dtype=torch.float64)
@@ -244,23 +244,23 @@ def draw(logits: Tensor, temperature: Tensor, top_p: Tensor, uniforms: Tensor) -
     return Drawn(tokens=tokens, logprobs=plain.gather(-1, tokens[:, None])[:, 0], behaviour=behaviour)
 
 
-def _any(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+def _draw_any(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Draw from the whole vocabulary."""
-    tokens = _invert(probabilities, uniforms)
+    tokens = _invert_cumulative(probabilities, uniforms)
     return tokens, probabilities.gather(-1, tokens[:, None])[:, 0]
 
 
-def _nucleus(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+def _draw_nucleus(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Draw from the smallest set of most probable tokens whose mass reaches top-p."""
     sorted_, order = probabilities.sort(dim=-1, descending=True, stable=True)
     kept = sorted_.masked_fill(sorted_.cumsum(-1) - sorted_ >= top_p[:, None], 0.0)
     kept[:, 0] = sorted_[:, 0]
-    position = _invert(kept, uniforms)
+    position = _invert_cumulative(kept, uniforms)
     chosen = kept.gather(-1, position[:, None])[:, 0] / kept.sum(-1)
     return order.gather(-1, position[:, None])[:, 0], chosen
 
 
-def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
+def _invert_cumulative(weights: Tensor, uniforms: Tensor) -> Tensor:
     """The first position whose cumulative weight exceeds uniform · total."""
     cumulative = weights.cumsum(-1)
     total = cumulative[:, -1:].contiguous()

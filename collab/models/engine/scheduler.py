@@ -38,7 +38,7 @@ import torch
 from torch import Tensor
 
 from collab.errors import ModelFailure
-from collab.models.checkpoint import Checkpoint, out_of_memory
+from collab.models.checkpoint import Checkpoint, is_out_of_memory
 from collab.models.engine.attention import PackedPass, PassSegment, Rows, SharedKeys
 from collab.models.engine.kv_cache import PrefixCache, PrefixNode, RowStore
 from collab.models.engine.sampling import DecodeRequest, Generation, SampledReply, sample
@@ -185,10 +185,10 @@ class DecodeBatch:
         """
         work = self._next_work(prefill)
         self.computed = work.tokens
-        rows = self._rows()
+        rows = self._list_rows()
         self._checkpoint.use(self.adapter)
         self._reserve(work.entering)
-        layout = self._layout(rows, work)
+        layout = self._lay_out(rows, work)
         begun = time.perf_counter()
         logits = self._checkpoint.forward(layout.ids, layout.positions, layout.keep, layout.plan)
         for run in work.runs:
@@ -198,7 +198,7 @@ class DecodeBatch:
             sample(drawing, logits, self._checkpoint)
         self.compute_s += time.perf_counter() - begun
         self._keep(rows, work, layout.tails)
-        return self._leave()
+        return self._remove_finished()
 
     def forget_abandoned(self) -> None:
         """Let go of sequences that came in and whose answer nobody waits for any more."""
@@ -208,7 +208,7 @@ class DecodeBatch:
 
     def put_back(self) -> list[Generation]:
         """Give up all sequences, with what they have sampled, to be computed later; their memory is free then."""
-        everyone = [*self._rows(), *self._entering]
+        everyone = [*self._list_rows(), *self._entering]
         for running in everyone:
             self._cache.release(running.path)
         self._shelves.clear()
@@ -218,7 +218,7 @@ class DecodeBatch:
 
     # ---------------------------------------------------------------------------------------------------- shelves
 
-    def _rows(self) -> list[Running]:
+    def _list_rows(self) -> list[Running]:
         """All rows, in the order of a pass."""
         return [running for shelf in self._shelves.values() for running in shelf.rows]
 
@@ -226,7 +226,7 @@ class DecodeBatch:
         """Make room for the rows of sequences that come in."""
         rooms: dict[int, list[int]] = {}
         for running in tails:
-            rooms.setdefault(_digits(running), []).append(_room(running))
+            rooms.setdefault(_shelf_number(running), []).append(_final_length(running))
         for digits, coming in rooms.items():
             shelf = self._shelves.setdefault(digits, _Shelf(RowStore(self._checkpoint.shape)))
             shelf.store.reserve(len(shelf.rows) + len(coming), max(coming))
@@ -254,10 +254,10 @@ class DecodeBatch:
                 break
         return work
 
-    def _layout(self, rows: list[Running], work: _PassWork) -> _PassLayout:
+    def _lay_out(self, rows: list[Running], work: _PassWork) -> _PassLayout:
         device = self._checkpoint.device
         ids = [running.generation.tokens[-1] for running in rows]
-        positions = [_length(running) - 1 for running in rows]
+        positions = [_current_length(running) - 1 for running in rows]
         segments: list[PassSegment] = []
         tails: list[Tensor] = []
         last: list[int] = []
@@ -277,11 +277,13 @@ class DecodeBatch:
             ids=torch.tensor(ids, device=device),
             positions=torch.tensor(positions, device=device),
             keep=torch.tensor([*range(len(rows)), *last], dtype=torch.long, device=device),
-            plan=PackedPass(rows=self._own(), segments=segments, shared=self._shared(rows, work, segments)),
+            plan=PackedPass(
+                rows=self._collect_own_keys(), segments=segments, shared=self._collect_shared_keys(rows, work, segments)
+            ),
             tails=tails,
         )
 
-    def _own(self) -> list[Rows]:
+    def _collect_own_keys(self) -> list[Rows]:
         """What the rows hold themselves, shelf by shelf."""
         own: list[Rows] = []
         first = 0
@@ -293,7 +295,9 @@ class DecodeBatch:
                 first += len(lengths)
         return own
 
-    def _shared(self, rows: list[Running], work: _PassWork, segments: list[PassSegment]) -> list[SharedKeys]:
+    def _collect_shared_keys(
+        self, rows: list[Running], work: _PassWork, segments: list[PassSegment]
+    ) -> list[SharedKeys]:
         """Long pieces, with who attends to them."""
         if self._held is not None and not segments:
             return self._held
@@ -324,12 +328,12 @@ class DecodeBatch:
             shelf.store.lengths[:] = [length + 1 for length in shelf.store.lengths]
         for running, tail in zip(work.entering, tails, strict=True):
             self._entering.remove(running)
-            shelf = self._shelves[_digits(running)]
-            shelf.store.add([*map(self._cache.allocate, _short(running)), tail])
+            shelf = self._shelves[_shelf_number(running)]
+            shelf.store.add([*map(self._cache.allocate, _short_pieces(running)), tail])
             shelf.rows.append(running)
             self._held = None
 
-    def _leave(self) -> list[Generation]:
+    def _remove_finished(self) -> list[Generation]:
         done: list[Generation] = []
         for shelf in self._shelves.values():
             for running in [running for running in shelf.rows if running.generation.result is not None]:
@@ -340,27 +344,27 @@ class DecodeBatch:
         return done
 
 
-def _short(running: Running) -> list[PrefixNode]:
+def _short_pieces(running: Running) -> list[PrefixNode]:
     """Those pieces of its prompt that are copied into its row."""
     return [node for node in running.path if len(node.ids) < LONG]
 
 
-def _begun(running: Running) -> int:
+def _initial_length(running: Running) -> int:
     """Tokens that its row holds at first."""
-    return sum(len(node.ids) for node in _short(running)) + len(running.tail)
+    return sum(len(node.ids) for node in _short_pieces(running)) + len(running.tail)
 
 
-def _digits(running: Running) -> int:
+def _shelf_number(running: Running) -> int:
     """Which shelf its row lies on: rows there differ in length by a factor of two at most when they begin."""
-    return max(_begun(running), _SHORTEST).bit_length()
+    return max(_initial_length(running), _SHORTEST).bit_length()
 
 
-def _room(running: Running) -> int:
+def _final_length(running: Running) -> int:
     """Tokens that its row will hold at most."""
-    return _begun(running) + running.generation.limit - len(running.generation.tokens)
+    return _initial_length(running) + running.generation.limit - len(running.generation.tokens)
 
 
-def _length(running: Running) -> int:
+def _current_length(running: Running) -> int:
     """Tokens of prompt and reply so far."""
     return len(running.generation.job.prompt) + len(running.generation.tokens)
 
@@ -435,7 +439,7 @@ class Bound:
         self._calm, self._grown = 0, False
         return True
 
-    def fitted(self, used: int) -> None:
+    def note_fit(self, used: int) -> None:
         """After so much fitted; what uses less than the bound proves nothing."""
         if self.size == self.most or used < self.size:
             return
@@ -500,14 +504,14 @@ class Engine:
                 lane.forget_abandoned()
                 if len(lane):
                     done += lane.step(self._prefill.size)
-                    self._prefill.fitted(lane.computed)
-            self._width.fitted(running)
+                    self._prefill.note_fit(lane.computed)
+            self._width.note_fit(running)
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             done += self._shrink()
         self.peak_bytes = max(self.peak_bytes, self.cache.held_bytes + sum(lane.bytes for lane in self._lanes.values()))
-        return [(generation.job, _result(generation)) for generation in done]
+        return [(generation.job, _require_result(generation)) for generation in done]
 
     def forget(self, adapter: str | None) -> bool:
         """Drop what was computed with an adapter; False, and nothing is dropped, while it still computes."""
@@ -538,14 +542,14 @@ class Engine:
             if generation is None:
                 return
             generation.start()
-            self._lane(generation.job.adapter).enter(self._begun(generation))
+            self._find_batch(generation.job.adapter).enter(self._cut_prompt(generation))
 
-    def _lane(self, adapter: str | None) -> DecodeBatch:
+    def _find_batch(self, adapter: str | None) -> DecodeBatch:
         if adapter not in self._lanes:
             self._lanes[adapter] = DecodeBatch(self.checkpoint, self.cache, adapter)
         return self._lanes[adapter]
 
-    def _begun(self, generation: Generation) -> Running:
+    def _cut_prompt(self, generation: Generation) -> Running:
         """Cut a prompt into pieces; what was sampled before belongs to the last."""
         prompt, sampled = generation.job.prompt, tuple(generation.tokens)
         if self._exact:
@@ -570,7 +574,7 @@ class Engine:
             self._line.put_back(left)
             return [generation for generation in back if generation.result is not None]
         for generation in left:
-            generation.too_big(str(self.checkpoint.device))
+            generation.fail_for_memory(str(self.checkpoint.device))
         return back
 
 
@@ -579,6 +583,6 @@ def _cut(ids: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
         yield ids[first : first + size]
 
 
-def _result(generation: Generation) -> SampledReply | ModelFailure:
+def _require_result(generation: Generation) -> SampledReply | ModelFailure:
     assert generation.result is not None, "it is over"
     return generation.result

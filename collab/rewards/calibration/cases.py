@@ -23,7 +23,7 @@ from collab.envs.base import Environment, HasGoal, Suite
 from collab.errors import EnvironmentFailure, UsageError, boundary
 from collab.rewards.base import CriticInput
 from collab.rewards.oracle import BAD, GOOD, NEUTRAL, OracleCritic, SolutionEnvironment
-from collab.rewards.perturb import DecisionPoint, mistakes
+from collab.rewards.perturb import DecisionPoint, draw_mistakes
 from collab.rewards.restore import EnvironmentSlots
 from collab.rollout.episode import told
 from collab.seeds import derive, generator
@@ -64,12 +64,12 @@ class KnownCase:
     case: CriticInput
     worth: Mapping[CellRef, KnownWorth]
 
-    def lengthened(self, seed: int) -> tuple[KnownCase, frozenset[CellRef]]:
+    def lengthen_reasons(self, seed: int) -> tuple[KnownCase, frozenset[CellRef]]:
         """The same with longer reasons, that say nothing more, in half of its cells; and which cells these are."""
         cells = self.case.matrix.utterances
         drawn = generator(derive(seed, "longer", *self.case.key)).sample(cells, (len(cells) + 1) // 2)
         chosen = frozenset(cell.cell for cell in drawn)
-        longer = tuple(_said(cell, cell.reason + _LONGER) if cell.cell in chosen else cell for cell in cells)
+        longer = tuple(_replace_reason(cell, cell.reason + _LONGER) if cell.cell in chosen else cell for cell in cells)
         matrix = replace(self.case.matrix, utterances=longer)
         return replace(self, case=replace(self.case, matrix=matrix)), chosen
 
@@ -82,13 +82,13 @@ class ReplayedState:
     task: Task
     actions: tuple[Action, ...]
 
-    def opened(self) -> AbstractAsyncContextManager[Environment]:
+    def open(self) -> AbstractAsyncContextManager[Environment]:
         """A fresh environment, in which the actions were done."""
-        return self._opened()
+        return self._open()
 
     @contextlib.asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Environment]:
-        async with self.room.opened() as environment:
+    async def _open(self) -> AsyncIterator[Environment]:
+        async with self.room.open() as environment:
             with boundary(EnvironmentFailure, f"{self.task.name}: doing {len(self.actions)} actions again"):
                 await environment.reset(self.task)
                 for action in self.actions:
@@ -128,7 +128,7 @@ async def build_calibration_set(
     while True:
         before = len(found)
         for name in tasks:
-            found += await _of_instance(room, _Instance(name=name, number=number, seed=seed, most=most))
+            found += await _build_of_instance(room, _Instance(name=name, number=number, seed=seed, most=most))
             if wanted is not None and len(found) >= wanted:
                 return found[:wanted]
         if wanted is None:
@@ -151,7 +151,7 @@ class _Instance:
     most: int
 
 
-async def _of_instance(room: EnvironmentSlots, instance: _Instance) -> list[KnownCase]:
+async def _build_of_instance(room: EnvironmentSlots, instance: _Instance) -> list[KnownCase]:
     suite = room.suite
     again = (instance.number,) if instance.number else ()
     task = suite.instance(instance.name, derive(instance.seed, "calibration", instance.name, *again))
@@ -178,7 +178,7 @@ async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, 
         if len(done) < instance.most:
             rng = generator(derive(instance.seed, "known step", task.name, instance.number, len(done)))
             spot = DecisionPoint(observation=observation, space=space, last=done[-1] if done else None)
-            proposed = await _proposed(environment, right, spot, rng)
+            proposed = await _collect_proposals(environment, right, spot, rng)
             place = _KnownStepBuilder(
                 room=room, task=task, number=instance.number, observation=observation, history=tuple(history)
             )
@@ -187,23 +187,23 @@ async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, 
         history.append(told(space, observation, right, "", result))
         observation, outcome = result.observation, result.outcome
         done.append(right)
-    return [_ended(one, done, outcome) for one in found]
+    return [_mark_ended(one, done, outcome) for one in found]
 
 
-def _ended(known: KnownCase, done: Sequence[Action], outcome: Outcome | None) -> KnownCase:
+def _mark_ended(known: KnownCase, done: Sequence[Action], outcome: Outcome | None) -> KnownCase:
     """The same step of an episode that is over."""
     step = known.case.step
     case = replace(known.case, executed=done[step], later=tuple(done[step + 1 :]), outcome=outcome)
     return replace(known, case=case)
 
 
-async def _proposed(
+async def _collect_proposals(
     environment: SolutionEnvironment, right: Action, spot: DecisionPoint, rng: random.Random
 ) -> dict[Action, KnownWorth]:
     """The right action and sampled ones, each with what a fork said of it."""
     critic = OracleCritic(environment)
     found: dict[Action, KnownWorth] = {}
-    drawn = mistakes(right, spot, rng)
+    drawn = draw_mistakes(right, spot, rng)
     for action in (right, *(one.action for one, _ in zip(drawn, range(_DRAWS), strict=False))):
         verdict = await critic(action)
         worth = WORTH[verdict.score]
@@ -232,7 +232,7 @@ class _KnownStepBuilder:
         actions = list(proposed)
         rng.shuffle(actions)
         agents = AGENTS[: len(actions)]
-        cells = tuple(self._cell(agent, action) for agent, action in zip(agents, actions, strict=True))
+        cells = tuple(self._build_cell(agent, action) for agent, action in zip(agents, actions, strict=True))
         case = CriticInput(
             trajectory=f"calibration/{self.task.name}/{self.number}",
             task=self.task,
@@ -252,7 +252,7 @@ class _KnownStepBuilder:
         )
         return KnownCase(case=case, worth={cell.cell: proposed[a] for cell, a in zip(cells, actions, strict=True)})
 
-    def _cell(self, agent: str, action: Action) -> Utterance:
+    def _build_cell(self, agent: str, action: Action) -> Utterance:
         cell = Utterance(
             agent=agent,
             round=0,
@@ -267,9 +267,9 @@ class _KnownStepBuilder:
             seed=0,
         )
         words = self.room.suite.space.describe(action, self.observation)
-        return _said(cell, f"The task needs this next: {words}.")
+        return _replace_reason(cell, f"The task needs this next: {words}.")
 
 
-def _said(cell: Utterance, reason: str) -> Utterance:
+def _replace_reason(cell: Utterance, reason: str) -> Utterance:
     """The same action for another reason; the text only has to tell the two apart."""
     return replace(cell, reason=reason, text=f"Reason: {reason}\nAction: {cell.action}")

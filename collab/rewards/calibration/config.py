@@ -22,13 +22,13 @@ from collab.config import (
     override,
     validate,
 )
-from collab.data.splits import TRAIN, named, within
+from collab.data.splits import TRAIN, find_split, restrict_run
 from collab.envs.base import Suite
 from collab.errors import UsageError
 from collab.library import Library
 from collab.rewards.base import Critic
 from collab.rewards.calibration.cases import KnownCase, build_calibration_set, require_known
-from collab.rewards.registry import CriticDefinition, CriticResources, critic_texts, load_critic
+from collab.rewards.registry import CriticDefinition, CriticResources, load_critic, read_critic_texts
 from collab.rollout.build import build_environment, order_tasks, splits_in, task_names
 from collab.seeds import derive
 
@@ -96,9 +96,9 @@ async def configure(library: Library, wish: CalibrationRequest) -> CalibrationCo
     environment = load_environment(library, wish.env)
     critic = load_critic(library, wish.critic)
     data = {
-        "environment_name": _short(wish.env),
+        "environment_name": _shorten(wish.env),
         "environment": environment,
-        "critic_name": _short(wish.critic),
+        "critic_name": _shorten(wish.critic),
         "critic": critic.model_dump(mode="json"),
         "tasks": list(wish.tasks) or environment.own_tasks,
         "cases": wish.cases,
@@ -110,13 +110,13 @@ async def configure(library: Library, wish: CalibrationRequest) -> CalibrationCo
     for name, option in _BY_OPTION.items():
         if getattr(asked, name) != getattr(config, name):
             raise UsageError(f"--set {name}: cannot be set; " + (f"say it with {option}" if option else "it follows"))
-    config = config.model_copy(update={"texts": critic_texts(library, config.critic)})
-    return await _resolved(config)
+    config = config.model_copy(update={"texts": read_critic_texts(library, config.critic)})
+    return await _resolve_tasks(config)
 
 
-async def _resolved(config: CalibrationConfig) -> CalibrationConfig:
+async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
     """With tasks written out: those of the training split whose solution is known."""
-    suite = suite_of(config)
+    suite = build_calibration_suite(config)
     try:
         require_known(suite)
         wanted = config.tasks
@@ -129,18 +129,18 @@ async def _resolved(config: CalibrationConfig) -> CalibrationConfig:
                 "choose with --tasks tag:oracle"
             )
         splits = await splits_in(config.environment_name, config.environment)
-        config = within(config.model_copy(update={"tasks": known}), named(splits, TRAIN))
+        config = restrict_run(config.model_copy(update={"tasks": known}), find_split(splits, TRAIN))
         return config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
     finally:
         await suite.close()
 
 
-def suite_of(config: CalibrationConfig) -> Suite:
+def build_calibration_suite(config: CalibrationConfig) -> Suite:
     """The environments of a calibration; see `collab.rollout.build.build` for the errors."""
     return build_environment(config.environment_name, config.environment)
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     path = Path(name)
     return path.stem if path.suffix in (".yaml", ".yml") else name
 
@@ -162,7 +162,7 @@ class CalibrationResources:
         """The critic's own seed in a pass."""
         return derive(self.config.seed, "calibrated critic", number)
 
-    async def known(self) -> list[KnownCase]:
+    async def build_known(self) -> list[KnownCase]:
         """The known steps, always the same; errors as `build_calibration_set` raises them."""
         config = self.config
         return await build_calibration_set(
@@ -191,7 +191,7 @@ class CalibrationResources:
 
 
 @contextlib.asynccontextmanager
-async def opened(config: CalibrationConfig, *, asks: bool = True) -> AsyncIterator[CalibrationResources]:
+async def open_resources(config: CalibrationConfig, *, asks: bool = True) -> AsyncIterator[CalibrationResources]:
     """Build what a calibration needs, and give it back in the end; nobody is asked yet.
 
     Args:
@@ -203,7 +203,7 @@ async def opened(config: CalibrationConfig, *, asks: bool = True) -> AsyncIterat
     bench = CriticResources.of(config.critic_name, config.critic, config.texts, asks=asks)
     try:
         bench.critic()  # what does not fit is found before anything is written
-        suite = suite_of(config)
+        suite = build_calibration_suite(config)
         try:
             yield CalibrationResources(config=config, suite=suite, bench=bench)
         finally:

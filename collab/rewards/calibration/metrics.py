@@ -8,7 +8,7 @@
     under other names       position bias; all worths stand in all places
     with longer reasons     length bias; in half of the cells, which say nothing more
 
-Each of these is a `CalibrationPass`: `passes` says what is asked, `measure` makes numbers of what was
+Each of these is a `CalibrationPass`: `plan_passes` says what is asked, `measure` makes numbers of what was
 answered, wherever that was kept meanwhile; `calibrate` does both in one go.
 
 Numbers are over the cells that were scored; how many were not stands beside them. A critic that shows no names and no
@@ -24,8 +24,8 @@ How far a critic can be trusted, in numbers: pure functions over scores of actio
     position_bias   the same proposals under permuted names: what the place in the list is worth
     length_bias     the same proposals with longer reasons: what their length is worth
 
-Scores are in [0, 1]. What the critic left missing must be left out first (`scored`) and told beside every number: a
-critic that only answers what is easy looks better than it is.
+Scores are in [0, 1]. Missing scores must be left out first (`split_scored`) and counted beside every number: a critic
+that only answers what is easy looks better than it is.
 """
 
 from __future__ import annotations
@@ -86,19 +86,19 @@ class Retest:
     """Mean absolute difference of the scores."""
 
 
-def scored(pairs: Iterable[tuple[float | None, bool]]) -> tuple[list[KnownStep], int]:
+def split_scored(pairs: Iterable[tuple[float | None, bool]]) -> tuple[list[KnownStep], int]:
     """(score, good) pairs → those with a score, and how many have none."""
     every = list(pairs)
     known = [KnownStep(score=score, good=good) for score, good in every if score is not None]
     return known, len(every) - len(known)
 
 
-def accuracy(known: Sequence[KnownStep]) -> float | None:
+def compute_accuracy(known: Sequence[KnownStep]) -> float | None:
     """Share of rewards that are right, a reward being score > 0.5; None without scores."""
     return sum((one.score > 0.5) == one.good for one in known) / len(known) if known else None
 
 
-def auc(known: Sequence[KnownStep]) -> float | None:
+def compute_auc(known: Sequence[KnownStep]) -> float | None:
     """Area under the ROC curve, as the Mann–Whitney statistic: P(good above other) + ½ P(equal).
 
     Returns:
@@ -116,7 +116,7 @@ def auc(known: Sequence[KnownStep]) -> float | None:
     return wins / (total[0] * total[1])
 
 
-def reliability(known: Sequence[KnownStep], bins: int = 10) -> tuple[Bin, ...]:
+def compute_reliability(known: Sequence[KnownStep], bins: int = 10) -> tuple[Bin, ...]:
     """Scores in columns of equal width, empty ones included; ValueError for fewer than one."""
     if bins < 1:
         raise ValueError(f"{bins} bins; at least 1 is needed")
@@ -135,7 +135,7 @@ def reliability(known: Sequence[KnownStep], bins: int = 10) -> tuple[Bin, ...]:
     )
 
 
-def ece(picture: Sequence[Bin]) -> float | None:
+def compute_ece(picture: Sequence[Bin]) -> float | None:
     """Expected calibration error, Σ count/n · |mean score − share good| over the columns (Guo et al. 2017, eq. 3).
 
     Returns:
@@ -147,7 +147,7 @@ def ece(picture: Sequence[Bin]) -> float | None:
     return sum(column.count / total * column.gap for column in picture if column.gap is not None)
 
 
-def retest(pairs: Iterable[tuple[float | None, float | None]]) -> Retest | None:
+def compute_retest(pairs: Iterable[tuple[float | None, float | None]]) -> Retest | None:
     """First and second score of each cell → how they agree; None where no cell was scored twice."""
     both = [(one, other) for one, other in pairs if one is not None and other is not None]
     if not both:
@@ -159,7 +159,7 @@ def retest(pairs: Iterable[tuple[float | None, float | None]]) -> Retest | None:
     )
 
 
-def position_effects(shown: Iterable[Sequence[tuple[int, float]]]) -> dict[int, float]:
+def compute_position_effects(shown: Iterable[Sequence[tuple[int, float]]]) -> dict[int, float]:
     """What each place in the list adds to a score, by place.
 
     Least squares of score = what the proposal is worth + what its place adds, so the effects do not depend on how often
@@ -175,7 +175,7 @@ def position_effects(shown: Iterable[Sequence[tuple[int, float]]]) -> dict[int, 
         with the most scores are told, and the others are left out.
     """
     moved = [places for places in shown if len({place for place, _ in places}) > 1]
-    group = _most_scored(moved)
+    group = _choose_most_scored(moved)
     if not group:
         return {}
     index = {place: row for row, place in enumerate(sorted(group))}
@@ -194,7 +194,7 @@ def position_effects(shown: Iterable[Sequence[tuple[int, float]]]) -> dict[int, 
     return dict(zip(index, np.linalg.solve(normal, gains).tolist(), strict=True))
 
 
-def _most_scored(moved: Iterable[Sequence[tuple[int, float]]]) -> frozenset[int]:
+def _choose_most_scored(moved: Iterable[Sequence[tuple[int, float]]]) -> frozenset[int]:
     """Of the groups of places that are compared, the one with the most scores; of equals, that of the lowest place."""
     groups: dict[frozenset[int], int] = {}
     for places in moved:
@@ -205,12 +205,12 @@ def _most_scored(moved: Iterable[Sequence[tuple[int, float]]]) -> frozenset[int]
     return max(groups, key=lambda group: (groups[group], -min(group)), default=frozenset())
 
 
-def position_bias(effects: Mapping[int, float]) -> float | None:
+def compute_position_bias(effects: Mapping[int, float]) -> float | None:
     """What the best place adds to a score over the worst; None where there are not two."""
     return max(effects.values()) - min(effects.values()) if len(effects) > 1 else None
 
 
-def length_bias(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
+def compute_length_bias(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
     """Score with a short reason and with a long one, of the same proposals → the mean gain of the long one.
 
     Returns:
@@ -270,10 +270,10 @@ FIRST, AGAIN, NAMES, LONGER = "first", "again", "names", "longer"
 """Names of the passes; those under other names are numbered."""
 
 
-def passes(known: Sequence[KnownCase], permutations: int = 3) -> tuple[CalibrationPass, ...]:
+def plan_passes(known: Sequence[KnownCase], permutations: int = 3) -> tuple[CalibrationPass, ...]:
     """What is asked, 3 + `permutations` times all steps; the critic's seed is 0 but under other names."""
     plain = tuple(one.case for one in known)
-    longer = tuple(one.case for one, _ in _longer(known))
+    longer = tuple(one.case for one, _ in _lengthen_all(known))
     return (
         CalibrationPass(name=FIRST, seed=0, attempt=0, cases=plain),
         CalibrationPass(name=AGAIN, seed=0, attempt=1, cases=plain),
@@ -296,27 +296,27 @@ def measure(
         bins: columns of the reliability picture.
     """
     first = judged[FIRST]
-    pairs = [(judgement.of(cell).score, worth) for judgement, cell, worth in _cells(first, known)]
-    values, _ = scored((score, worth == "good") for score, worth in pairs)
-    picture = reliability(values, bins)
+    pairs = [(judgement.of(cell).score, worth) for judgement, cell, worth in _list_cells(first, known)]
+    values, _ = split_scored((score, worth == "good") for score, worth in pairs)
+    picture = compute_reliability(values, bins)
     renamed = [said for name, said in judged.items() if name.startswith(NAMES)]
-    effects = position_effects(_places([first, *renamed])) if renamed else {}
+    effects = compute_position_effects(_list_places([first, *renamed])) if renamed else {}
     return Calibration(
         critic=critic,
         cases=len(known),
         cells=len(pairs),
         missing=sum((judgement.missing for judgement in first), Counter[str]()),
-        mean_scores=_means(pairs),
-        accuracy=accuracy(values),
-        auc=auc(values),
+        mean_scores=_compute_means(pairs),
+        accuracy=compute_accuracy(values),
+        auc=compute_auc(values),
         picture=picture,
-        ece=ece(picture),
-        retest=retest(_both(first, judged[AGAIN])),
+        ece=compute_ece(picture),
+        retest=compute_retest(_pair_scores(first, judged[AGAIN])),
         position_effects=effects,
-        position_bias=position_bias(effects),
-        length_bias=length_bias(
+        position_bias=compute_position_bias(effects),
+        length_bias=compute_length_bias(
             (before.of(cell).score, after.of(cell).score)
-            for before, after, (_, chosen) in zip(first, judged[LONGER], _longer(known), strict=True)
+            for before, after, (_, chosen) in zip(first, judged[LONGER], _lengthen_all(known), strict=True)
             for cell in sorted(chosen)
         ),
     )
@@ -335,18 +335,18 @@ async def calibrate(
         EnvironmentFailure, ModelFailure: a step could not be asked about.
     """
     judged: dict[str, Sequence[Judgement]] = {}
-    for one in passes(known, permutations):
+    for one in plan_passes(known, permutations):
         critic = make(one.seed, one.attempt)
         judged[one.name] = await together([partial(critic.judge, case) for case in one.cases], concurrency)
     return measure(label_of(make(0, 0)), known, judged, bins)
 
 
-def _longer(known: Sequence[KnownCase]) -> list[tuple[KnownCase, frozenset[CellRef]]]:
+def _lengthen_all(known: Sequence[KnownCase]) -> list[tuple[KnownCase, frozenset[CellRef]]]:
     """Each step with longer reasons in some cells, and which cells these are."""
-    return [one.lengthened(0) for one in known]
+    return [one.lengthen_reasons(0) for one in known]
 
 
-def _cells(
+def _list_cells(
     judgements: Sequence[Judgement], known: Sequence[KnownCase]
 ) -> Iterable[tuple[Judgement, CellRef, KnownWorth]]:
     for judgement, one in zip(judgements, known, strict=True):
@@ -354,7 +354,7 @@ def _cells(
             yield judgement, cell, worth
 
 
-def _means(pairs: Sequence[tuple[float | None, KnownWorth]]) -> dict[KnownWorth, float]:
+def _compute_means(pairs: Sequence[tuple[float | None, KnownWorth]]) -> dict[KnownWorth, float]:
     found: dict[KnownWorth, list[float]] = defaultdict(list)
     for score, worth in pairs:
         if score is not None:
@@ -362,14 +362,16 @@ def _means(pairs: Sequence[tuple[float | None, KnownWorth]]) -> dict[KnownWorth,
     return {worth: sum(scores) / len(scores) for worth, scores in found.items()}
 
 
-def _both(first: Sequence[Judgement], second: Sequence[Judgement]) -> Iterable[tuple[float | None, float | None]]:
+def _pair_scores(
+    first: Sequence[Judgement], second: Sequence[Judgement]
+) -> Iterable[tuple[float | None, float | None]]:
     """Scores of each cell in two passes."""
     for one, other in zip(first, second, strict=True):
         for reward in one.rewards.rewards:
             yield reward.score, other.of(reward.cell).score
 
 
-def _places(passes: Sequence[Sequence[Judgement]]) -> Iterable[list[tuple[int, float]]]:
+def _list_places(passes: Sequence[Sequence[Judgement]]) -> Iterable[list[tuple[int, float]]]:
     """(place in the list, score) of each cell over all passes; nothing for cells that stood in no list."""
     found: dict[tuple[int, CellRef], list[tuple[int, float]]] = defaultdict(list)
     for judgements in passes:

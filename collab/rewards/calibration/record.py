@@ -104,7 +104,7 @@ FEW = 50
 """Scores below which an AUC is told as a rough measure: its standard error is then about 0.08 or more at chance."""
 
 
-def last_calibration(folder: Path, digest: str, environment: str | None = None) -> CalibrationRecord | None:
+def find_last_calibration(folder: Path, digest: str, environment: str | None = None) -> CalibrationRecord | None:
     """The one of a critic that was begun last and is finished; None when there is none.
 
     What cannot be read is passed over where it is of another critic, or where this one has another that can be read.
@@ -122,7 +122,7 @@ def last_calibration(folder: Path, digest: str, environment: str | None = None) 
         try:
             record = CalibrationDir(path.parent).read_record()
         except RunFormatError as error:
-            spoilt += [error] if _told_digest(path) in (None, digest) else []
+            spoilt += [error] if _read_told_digest(path) in (None, digest) else []
         else:
             mine += [record] if record.digest == digest and record.numbers is not None else []
     if spoilt and not mine:
@@ -131,7 +131,7 @@ def last_calibration(folder: Path, digest: str, environment: str | None = None) 
     return max(fitting, key=lambda record: record.created, default=None)
 
 
-def _told_digest(path: Path) -> str | None:
+def _read_told_digest(path: Path) -> str | None:
     """Of which critic a record is that this version cannot read; None where that cannot be told either."""
     try:
         return str(json.loads(read_plain(path))["digest"])
@@ -172,13 +172,13 @@ def admit(
     if found is None or found.numbers is None:
         raise ConfigError(
             f"critic {critic}: no finished calibration of it, as it is now, in {folder}; make one with: "
-            f"{calibrate_command(critic, folder, library)}, {otherwise}"
+            f"{format_calibrate_command(critic, folder, library)}, {otherwise}"
         )
     auc = found.numbers.auc
     if auc is None:
         raise ConfigError(
-            f"critic {critic}: its calibration of {found.created} knows no AUC ({told(found)}), at least {min_auc:g} "
-            f"is wanted; use another critic, {otherwise}"
+            f"critic {critic}: its calibration of {found.created} knows no AUC ({format_calibration(found)}), at least "
+            f"{min_auc:g} is wanted; use another critic, {otherwise}"
         )
     if auc < min_auc:
         raise ConfigError(
@@ -193,7 +193,7 @@ def admit(
         )
 
 
-def calibrate_command(critic: str, folder: Path = FOLDER, library: str | None = None) -> str:
+def format_calibrate_command(critic: str, folder: Path = FOLDER, library: str | None = None) -> str:
     """What to type to calibrate a critic, into a directory that is not there yet.
 
     Args:
@@ -206,7 +206,7 @@ def calibrate_command(critic: str, folder: Path = FOLDER, library: str | None = 
     return shlex.join(["collab", "critic", "calibrate", "--critic", critic, *own, "--out", str(out)])
 
 
-def told(found: CalibrationRecord) -> str:
+def format_calibration(found: CalibrationRecord) -> str:
     """A finished calibration in one line."""
     numbers = found.numbers
     if numbers is None:

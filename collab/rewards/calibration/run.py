@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from collab.config import Budget, validate_recorded, without_secrets
+from collab.config import Budget, hide_secrets, validate_recorded
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
 from collab.models.reward_model import RewardModel
 from collab.rewards.base import CriticInput, Judgement
 from collab.rewards.calibration.cases import KnownCase, KnownWorth
-from collab.rewards.calibration.config import CalibrationConfig, CalibrationResources, opened
-from collab.rewards.calibration.metrics import CalibrationPass, measure, passes
+from collab.rewards.calibration.config import CalibrationConfig, CalibrationResources, open_resources
+from collab.rewards.calibration.metrics import CalibrationPass, measure, plan_passes
 from collab.rewards.calibration.record import (
     PICTURE,
     CalibrationDir,
@@ -30,7 +30,7 @@ from collab.rewards.calibration.record import (
 )
 from collab.rewards.labelling import Labelling, label
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
-from collab.rewards.query import text_hash
+from collab.rewards.query import hash_text
 from collab.types import Prompt, Usage
 from collab.utils.files import write_atomic, writing
 from collab.utils.plotting import BAR, INK, PALE, PALETTE, new_axes, plot_style, to_svg
@@ -81,10 +81,10 @@ async def start(
         ModelFailure: the critic's server does not answer.
         StoreFailure: the directory cannot be written; what was recorded stays.
     """
-    config = without_secrets(config)
+    config = hide_secrets(config)
     folder = CalibrationDir(out)
     folder.check_free()
-    async with opened(config) as place:
+    async with open_resources(config) as place:
         with boundary(EnvironmentFailure, f"opening {place.suite.label}"):
             await (await place.suite.open()).close()
         record = CalibrationRecord(
@@ -95,8 +95,8 @@ async def start(
             environment=place.suite.label,
             environment_version=place.suite.version,
             model=await place.about(),
-            prompts={name: text_hash(text) for name, text in config.texts.items()},
-            seeds={one.name: place.seed(one.seed) for one in passes((), config.permutations)},
+            prompts={name: hash_text(text) for name, text in config.texts.items()},
+            seeds={one.name: place.seed(one.seed) for one in plan_passes((), config.permutations)},
         )
         folder.begin(record)
         with folder.lock():
@@ -126,7 +126,7 @@ async def resume(
     config = validate_recorded(CalibrationConfig, record.config, str(folder.file))
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
-    async with opened(config) as place:
+    async with open_resources(config) as place:
         _check_unchanged(path, record, place)
         await place.about()
         with folder.lock():
@@ -156,8 +156,8 @@ async def _work(
 ) -> CalibrationResult:
     config, progress, path = place.config, CalibrationProgress(), folder.path
     watch(progress)
-    known = await place.known()
-    asked = passes(known, config.permutations)
+    known = await place.build_known()
+    asked = plan_passes(known, config.permutations)
     progress.planned = len(asked) * len(known)
     for one in asked:
         await _ask(one, place, path, progress, stop)
@@ -259,9 +259,9 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
         UsageError: a part cannot be built, or no step is of known worth.
         EnvironmentFailure: the environment broke.
     """
-    async with opened(config, asks=False) as place:
-        known = await place.known()
-        asked = passes(known, config.permutations)
+    async with open_resources(config, asks=False) as place:
+        known = await place.build_known()
+        asked = plan_passes(known, config.permutations)
         calls: int | None = 0
         tokens: int | None = 0
         unfit: int | None = 0

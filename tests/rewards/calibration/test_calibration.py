@@ -14,7 +14,7 @@ import pytest
 
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.errors import ModelFailure, UnknownName, UsageError
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.models.openai import OpenAIModel
 from collab.rewards.base import Critic
 from collab.rewards.calibration.cases import AGENTS, KnownCase, build_calibration_set
@@ -24,7 +24,7 @@ from collab.rewards.oracle import SolutionCritic
 from collab.testing.fake_server import FakeServer
 
 TASKS = ["ContactsAddContact", "SystemWifiTurnOn", "ClockStopWatchRunning"]
-TEXTS = read_critic_prompts(root() / "prompts" / "critic")
+TEXTS = read_critic_prompts(find_builtin_root() / "prompts" / "critic")
 Score = Callable[[int, dict[str, Any]], float]
 """(place in the list, proposal) → score."""
 
@@ -71,7 +71,7 @@ def test_the_seed_decides(known: list[KnownCase]) -> None:
 
 def test_longer_reasons_say_nothing_more(known: list[KnownCase]) -> None:
     one = known[0]
-    longer, chosen = one.lengthened(3)
+    longer, chosen = one.lengthen_reasons(3)
     assert len(chosen) == (len(one.worth) + 1) // 2
     for before, after in zip(one.case.matrix, longer.case.matrix, strict=True):
         assert after.action == before.action

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from collab.rewards.calibration.metrics import Calibration, KnownStep, auc, ece, reliability
+from collab.rewards.calibration.metrics import Calibration, KnownStep, compute_auc, compute_ece, compute_reliability
 from collab.rewards.calibration.record import CalibrationRecord
 from collab.rewards.calibration.run import draw_reliability
 from collab.utils.plotting import to_svg
@@ -21,7 +21,7 @@ KNOWN = [
 
 
 def drawn(known: list[KnownStep], bins: int = 10) -> Figure:
-    picture = reliability(known, bins)
+    picture = compute_reliability(known, bins)
     numbers = Calibration(
         critic="llm-1",
         cases=1,
@@ -29,9 +29,9 @@ def drawn(known: list[KnownStep], bins: int = 10) -> Figure:
         missing={},
         mean_scores={},
         accuracy=None,
-        auc=auc(known),
+        auc=compute_auc(known),
         picture=picture,
-        ece=ece(picture),
+        ece=compute_ece(picture),
         retest=None,
         position_effects={},
         position_bias=None,
@@ -61,7 +61,8 @@ def test_every_column_says_how_many_actions_it_has() -> None:
     start = said.index("actions with such a score") + 1
     assert said[start : start + 10] == ["0", "0", "4", "0", "0", "0", "0", "0", "0", "3"]
     assert "a <critic> & more (llm-1)" in said
-    counted = f"AUC {auc(KNOWN):.3f}, calibration error {ece(reliability(KNOWN)):.3f}, 7 scored actions"
+    error = compute_ece(compute_reliability(KNOWN))
+    counted = f"AUC {compute_auc(KNOWN):.3f}, calibration error {error:.3f}, 7 scored actions"
     assert f"on fake; {counted}" in said
 
 

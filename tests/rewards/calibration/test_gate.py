@@ -9,29 +9,36 @@ from pathlib import Path
 import pytest
 
 from collab.errors import ConfigError, RunFormatError
-from collab.rewards.calibration.metrics import Calibration, KnownStep, accuracy, auc, ece, reliability
+from collab.rewards.calibration.metrics import (
+    Calibration,
+    KnownStep,
+    compute_accuracy,
+    compute_auc,
+    compute_ece,
+    compute_reliability,
+)
 from collab.rewards.calibration.record import (
     CalibrationDir,
     CalibrationRecord,
     admit,
-    calibrate_command,
-    last_calibration,
-    told,
+    find_last_calibration,
+    format_calibrate_command,
+    format_calibration,
 )
 from collab.rewards.calibration.run import draw_reliability
 
 KNOWN = [KnownStep(score=score, good=score > 0.55) for score in (0.05, 0.15, 0.55, 0.62, 0.65, 0.95, 1.0)]
-PICTURE = reliability(KNOWN)
+PICTURE = compute_reliability(KNOWN)
 NUMBERS = Calibration(
     critic="llm-1",
     cases=3,
     cells=9,
     missing={"the critic gave no score": 2},
     mean_scores={"good": 0.8, "bad": 0.2},
-    accuracy=accuracy(KNOWN),
-    auc=auc(KNOWN),
+    accuracy=compute_accuracy(KNOWN),
+    auc=compute_auc(KNOWN),
     picture=PICTURE,
-    ece=ece(PICTURE),
+    ece=compute_ece(PICTURE),
     retest=None,
     position_effects={0: 0.1, 1: -0.1},
     position_bias=0.2,
@@ -61,15 +68,15 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_the_last_finished_one_of_this_critic_counts(tmp_path: Path) -> None:
-    assert last_calibration(tmp_path / "nowhere", RECORD.digest) is None
+    assert find_last_calibration(tmp_path / "nowhere", RECORD.digest) is None
     newer = replace(RECORD, created="2026-01-02T00:00:00.000Z")
     keep(tmp_path, "a-newer", newer)
     keep(tmp_path, "b-older", RECORD)
     keep(tmp_path, "c-unfinished", replace(RECORD, created="2026-01-03T00:00:00.000Z", numbers=None))
     keep(tmp_path, "d-of-another", replace(RECORD, created="2026-01-04T00:00:00.000Z", digest="00" * 32))
-    assert last_calibration(tmp_path, RECORD.digest) == newer
-    assert last_calibration(tmp_path / "b-older", RECORD.digest) == RECORD
-    assert last_calibration(tmp_path / "d-of-another", RECORD.digest) is None
+    assert find_last_calibration(tmp_path, RECORD.digest) == newer
+    assert find_last_calibration(tmp_path / "b-older", RECORD.digest) == RECORD
+    assert find_last_calibration(tmp_path / "d-of-another", RECORD.digest) is None
 
 
 def test_what_cannot_be_read_counts_only_where_it_may_be_the_one(tmp_path: Path) -> None:
@@ -77,12 +84,12 @@ def test_what_cannot_be_read_counts_only_where_it_may_be_the_one(tmp_path: Path)
     for name, content in (("spoilt", "{"), ("old", '{"format": 0, "digest": "00"}')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "calibration.json").write_text(content)
-    assert last_calibration(tmp_path, RECORD.digest) == RECORD
-    assert last_calibration(tmp_path / "old", RECORD.digest) is None
+    assert find_last_calibration(tmp_path, RECORD.digest) == RECORD
+    assert find_last_calibration(tmp_path / "old", RECORD.digest) is None
     with pytest.raises(RunFormatError, match=f"spoilt.*; move it out of {tmp_path}, or remove it"):
-        last_calibration(tmp_path, "11" * 32)
+        find_last_calibration(tmp_path, "11" * 32)
     with pytest.raises(RunFormatError, match="format 0"):
-        last_calibration(tmp_path / "old", "00")
+        find_last_calibration(tmp_path / "old", "00")
 
 
 def test_an_auc_that_is_high_enough_is_let_through() -> None:
@@ -124,7 +131,7 @@ def test_the_command_names_a_directory_that_is_free_and_the_library(tmp_path: Pa
     folder = tmp_path / "my calibrations"
     for name in ("judge", "judge-2"):
         keep(folder, name, replace(RECORD, digest="00" * 32))
-    said = calibrate_command("my agents/judge.yaml", folder, "my library")
+    said = format_calibrate_command("my agents/judge.yaml", folder, "my library")
     start = ["collab", "critic", "calibrate", "--critic", "my agents/judge.yaml", "--library", "my library", "--out"]
     assert shlex.split(said) == [*start, str(folder / "judge-3")]
     with pytest.raises(ConfigError) as refused:
@@ -140,14 +147,14 @@ def test_one_that_tells_nothing_apart_is_refused() -> None:
 
 
 def test_one_line_tells_it() -> None:
-    assert told(RECORD).startswith("AUC 1.000, accuracy 0.857, calibration error 0.219")
-    assert told(RECORD).endswith(", 2 of 9 scores missing, on 3 steps of androidworld[simphone] <&>")
-    assert told(replace(RECORD, numbers=replace(NUMBERS, cases=1))).endswith(
+    assert format_calibration(RECORD).startswith("AUC 1.000, accuracy 0.857, calibration error 0.219")
+    assert format_calibration(RECORD).endswith(", 2 of 9 scores missing, on 3 steps of androidworld[simphone] <&>")
+    assert format_calibration(replace(RECORD, numbers=replace(NUMBERS, cases=1))).endswith(
         ", on 1 step of androidworld[simphone] <&>"
     )
-    assert told(replace(RECORD, numbers=None)) == "not finished"
-    assert "of 7 scores only, which is a rough measure" in told(RECORD)
-    assert "rough" not in told(replace(RECORD, numbers=replace(NUMBERS, cells=52)))
+    assert format_calibration(replace(RECORD, numbers=None)) == "not finished"
+    assert "of 7 scores only, which is a rough measure" in format_calibration(RECORD)
+    assert "rough" not in format_calibration(replace(RECORD, numbers=replace(NUMBERS, cells=52)))
 
 
 def test_a_calibration_without_numbers_has_no_picture() -> None:

@@ -13,12 +13,12 @@ import pytest
 
 from collab.config import Budget
 from collab.errors import RunFormatError, UsageError
-from collab.models.checkpoint import weights_digest
+from collab.models.checkpoint import hash_weights
 from collab.rewards.base import ABSENT, OUT_OF_RANGE
 from collab.rewards.calibration.config import CalibrationConfig
 from collab.rewards.calibration.record import FILE, PICTURE, CalibrationDir
 from collab.rewards.calibration.run import CalibrationProgress, estimate, resume, start
-from collab.rewards.labels import labellings, read_labels
+from collab.rewards.labels import list_labellings, read_labels
 from collab.testing.fake_server import FakeServer, Fault
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
@@ -34,7 +34,7 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def recorded(path: Path) -> int:
-    return sum(len(read_labels(path, name).judged) for name in labellings(path))
+    return sum(len(read_labels(path, name).judged) for name in list_labellings(path))
 
 
 def test_the_oracle_is_found_to_be_right(wanted: Wanted, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_oracle_is_found_to_be_right(wanted: Wanted, tmp_path: Path) -> None
     assert record.numbers is not None
     assert (record.numbers.cases, record.numbers.accuracy, record.numbers.auc) == (4, 1.0, 1.0)
     assert (record.label, record.asked, record.model, record.prompts) == ("oracle-2", None, {}, {})
-    assert labellings(tmp_path / "out") == PASSES
+    assert list_labellings(tmp_path / "out") == PASSES
     assert (tmp_path / "out" / PICTURE).read_text().startswith("<svg")
 
 
@@ -106,7 +106,7 @@ def test_a_reward_model_is_measured_with_its_weights_and_without_words(
     assert record.numbers is not None
     assert record.spent is not None
     assert (record.label, set(record.prompts)) == ("model-1", {"system", "state", "action"})
-    assert record.model["capabilities"]["weights"] == weights_digest(weights)
+    assert record.model["capabilities"]["weights"] == hash_weights(weights)
     assert record.numbers.cells == sum(planned.worth.values()) > 4
     assert planned.calls == record.spent.calls == 3 * record.numbers.cells
     assert planned.prompt_tokens is not None
@@ -122,7 +122,7 @@ def test_without_other_names_nothing_is_said_of_places(wanted: Wanted, tmp_path:
     numbers = asyncio.run(start(wanted(cases=1, settings=["permutations=0"]), tmp_path / "out")).record.numbers
     assert numbers is not None
     assert (numbers.position_effects, numbers.position_bias) == ({}, None)
-    assert labellings(tmp_path / "out") == ["again", "first", "longer"]
+    assert list_labellings(tmp_path / "out") == ["again", "first", "longer"]
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from collab.cli.main import main
 from collab.envs.web.browser import find_browser
 from collab.view.auth import Gate
 from collab.view.inspector import Inspector
-from collab.view.server import listening
+from collab.view.server import open_listening_socket
 
 PATIENCE_MS = 60_000
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
@@ -34,12 +34,12 @@ def served(paths: list[Path], spares: Path) -> Iterator[tuple[str, Inspector]]:
     """The address of a server that shows these runs, with its token."""
     import uvicorn
 
-    from collab.view.server import application
+    from collab.view.server import build_application
 
     inspector = Inspector(paths, spares=spares)
-    with listening("127.0.0.1", 0) as listener:
+    with open_listening_socket("127.0.0.1", 0) as listener:
         gate = Gate("127.0.0.1", listener.getsockname()[1])
-        app = application(inspector, gate, stopped=lambda: server.should_exit, pause_s=0.1)
+        app = build_application(inspector, gate, stopped=lambda: server.should_exit, pause_s=0.1)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
         thread.start()
