@@ -56,8 +56,10 @@ async def unless_stopped(
     Raises:
         Stopped: it was not done in time.
     """
+    # Without a stop there is nothing to watch: the common case costs no task.
     if stop is None:
         return await work
+    # A timeout without an end, so that a stop can set one later: it cancels the work, and only the work.
     limit = asyncio.timeout(None)
     try:
         async with limit:
@@ -66,6 +68,7 @@ async def unless_stopped(
                 return await work
             finally:
                 watcher.cancel()
+    # The work may raise TimeoutError of its own; only our limit means "stopped".
     except TimeoutError:
         if not limit.expired():
             raise
@@ -109,6 +112,7 @@ class WorkerPool(Generic[ItemT]):
 
     def take(self) -> Iterator[ItemT]:
         """Yield items to one worker, until none is left or the work ends early."""
+        # Items are taken one by one, so that work ends at an item's border; the iterator is shared by all workers.
         while not self._halt.is_set():
             try:
                 item = next(self._items)
@@ -118,6 +122,7 @@ class WorkerPool(Generic[ItemT]):
 
     def may_go_on(self) -> bool:
         """Look whether something says stop, and return whether nothing does."""
+        # A request comes before a limit: a user who stops is told of the stop.
         why = REQUESTED if self._stop.is_set() else self._exceeded()
         if why is not None:
             self.halt(why)
@@ -130,12 +135,14 @@ class WorkerPool(Generic[ItemT]):
 
     def count(self, failure: str | None) -> None:
         """Note that an item is over, and why it failed; None where it did not."""
+        # Any success in between clears the count: single items may fail, a broken server fails them all.
         self.failed_in_a_row = 0 if failure is None else self.failed_in_a_row + 1
         if failure is not None and self.failed_in_a_row >= PATIENCE:
             self.halt(f"{PATIENCE} {self._failing}, the last: {failure}")
 
     async def run(self, workers: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Let so many workers work until they are done or something says stop; the first error of one ends all."""
+        # Waiting tasks in place of polling: a stop is seen at once, even while every worker waits for a server.
         jobs = (together([work] * workers), self._stop.wait(), self._halt.wait(), self._watch_clock())
         working, asked, halted, clock = (asyncio.ensure_future(job) for job in jobs)
         try:
@@ -143,12 +150,15 @@ class WorkerPool(Generic[ItemT]):
             if self._finishes:  # a limit waits for what is begun, a request only for a moment
                 await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.wait({working}, timeout=GRACE_S)
+            # Only a request to stop, or its grace, leaves workers unfinished; a limit's own reason was set before.
             if not working.done():
                 self.halt(REQUESTED)
+        # All are cancelled and awaited here: no worker may write after `run` has returned.
         finally:
             for task in (working, asked, halted, clock):
                 task.cancel()
             await asyncio.gather(working, asked, halted, clock, return_exceptions=True)
+        # An error of a worker is raised plainly; a cancelled one was stopped, which `stopped` says.
         if not working.cancelled():
             working.result()
 
@@ -164,6 +174,7 @@ async def together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once: in
     Args:
         at_once: how many of them are worked on at the same time; None for all.
     """
+    # Bounded by a semaphore and not by fewer tasks, so that results keep the order of the jobs.
     room = asyncio.Semaphore(at_once or max(1, len(jobs)))
 
     async def admitted(job: Callable[[], Awaitable[ResultT]]) -> ResultT:
@@ -173,6 +184,7 @@ async def together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once: in
     tasks = [asyncio.ensure_future(admitted(job)) for job in jobs]
     try:
         return await asyncio.gather(*tasks)
+    # `gather` leaves the other jobs running when one fails; here they must end first.
     finally:
         for task in tasks:
             task.cancel()
@@ -203,17 +215,20 @@ def doing(what: str) -> Iterator[None]:
 
 def latest_doing() -> Doing | None:
     """Return what was begun last and goes on; None where nothing that was noted does."""
+    # Copied, because other threads add and remove meanwhile.
     known = list(_DOING)
     return known[-1] if known else None
 
 
 async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:
     """What a function returns or raises; cancelled, this returns at once and the function works on."""
+    # A daemon thread of our own: those of `asyncio.to_thread` are waited for when the loop closes.
     loop = asyncio.get_running_loop()
     done: asyncio.Future[ResultT] = loop.create_future()
 
     def tell(report: Callable[[Any], None], what: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: whoever waited has left
+            # The future may be cancelled by then; setting a result would raise in the loop.
             loop.call_soon_threadsafe(lambda: None if done.done() else report(what))
 
     def run() -> None:
@@ -224,6 +239,7 @@ async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT
         else:
             tell(done.set_result, result)
 
+    # Context variables do not cross threads by themselves; settings such as trust must.
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(run,), name=_NAME, daemon=True).start()
     return await done

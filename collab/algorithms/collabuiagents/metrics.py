@@ -123,6 +123,7 @@ def reward_rates(
     judgements: Iterable[Judgement], agents: Sequence[str], rounds: int, threshold: float
 ) -> dict[str, list[float | None]]:
     """Share of judged cells with a score above the threshold, per agent and round; None where none was judged."""
+    # Missing scores count in no share: an unjudged cell is neither right nor wrong.
     judged, rewarded = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for judgement in judgements:
         for one in judgement.rewards.rewards:
@@ -152,6 +153,7 @@ def spent_on_judging(labels: LabelSet) -> Usage:
 
 def judged_hash(judgements: Iterable[Judgement]) -> str:
     """Return the SHA-256 of judgements, whatever their order."""
+    # Sorted, for judgements are stored in order of arrival, which concurrency changes.
     return hash_json(sorted(_judgement(one) for one in judgements))
 
 
