@@ -518,6 +518,7 @@ def run_config(
     Raises:
         UnknownName, ConfigError, GraphError: see the library and `fill_slots`; a number is out of its bounds.
     """
+    # Environment and graph before agents: how many slots must be filled is the graph's to say.
     environment = load_environment(library, env)
     if backend is not None:
         if backend not in environment.backends:
@@ -527,6 +528,7 @@ def run_config(
     names = fill_slots(agents, graph_definition.slots) if filled is None else dict.fromkeys(filled, agents)
     if filled is None:
         filled = {slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()}
+    # `*_name` fields are for people; the definitions themselves go into the run, so that files may change later.
     chosen = {
         "purpose": purpose,
         "environment_name": shorten_name(env),
@@ -541,6 +543,7 @@ def run_config(
         "concurrency": concurrency,
         "budget": budget or Budget(),
     }
+    # Settings last, on the validated whole: `--set` reaches every field, and is checked like one.
     return override(validate(RunConfig, chosen, "what was asked for"), settings)
 
 

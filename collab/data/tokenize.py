@@ -253,21 +253,25 @@ def read_data(folders: Sequence[Path], levels: Sequence[Level], *, max_broken: i
         ConfigError: a row is broken, or there is none of these levels.
         MissingExtra: pyarrow is not installed.
     """
+    # By content id: a row that stands in two files must not count twice in training.
     kept: dict[str, Example] = {}
     repeated = 0
     broken: Counter[str] = Counter()
     for file in _find_files(folders, levels):
+        # Without an allowance, `read_rows` raises at the first broken row, with its place.
         for row in read_rows(file, skipped=broken if max_broken else None):
             if row.level in levels and row.id in kept:
                 repeated += 1
             elif row.level in levels:
                 kept[row.id] = row
+        # Checked per file, so that the message names the file that went beyond.
         if broken.total() > max_broken:
             fields = ", ".join(f"{name} {count}" for name, count in broken.items())
             raise ConfigError(
                 f"{file}: {broken.total()} broken rows so far ({fields}), {max_broken} are allowed; "
                 "make the data again, or raise --max-broken"
             )
+    # No row is most often a wrong level, so the message lists what lies there.
     if not kept:
         places = ", ".join(map(str, folders))
         raise ConfigError(

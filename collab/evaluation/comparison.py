@@ -95,6 +95,7 @@ def compare_trainings(
     Raises:
         UsageError: as `compare` does.
     """
+    # Refuse what cannot be compared before anything is counted; `force` skips what the user takes on.
     every = [report for pair in pairs for report in pair]
     for report in every:
         check_result(report, force=force)
@@ -102,18 +103,23 @@ def compare_trainings(
     if not force:
         for before, after in pairs:
             check_same_sampling(before.sampling, after.sampling)
+    # Only instances that all trainings played: a missing one would weigh the others differently.
     played = [(_group_by_instance(first), _group_by_instance(second)) for first, second in pairs]
     common = sorted(set.intersection(*(set(one) for both in played for one in both)))
     if not common:
         raise UsageError("the two runs share no (task, seed): nothing to compare; use the same --tasks and --seed")
+    # Paired by instance: its difficulty is in both terms and cancels.
     gains = {instance: [after[instance] - before[instance] for before, after in played] for instance in common}
+    # Swapping the reports must mirror the interval, so the bootstrap sees one direction and signs are restored below.
     direction = next((gain for those in gains.values() for gain in those if gain), 1)
+    # Tasks are the units that are drawn: instances of one task are alike and would make the interval too narrow.
     by_task: dict[str, list[float]] = {}
     for (task, _, _), those in gains.items():
         by_task.setdefault(task, []).append(direction * sum(those) / len(those))
     low, high = bootstrap(list(by_task.values()), draws=draws, seed=seed, level=level)
     episodes = len(common) * len(played)
     return RunComparison(
+        # Episodes are counted, not instances: rates are over all trainings.
         pairs=episodes,
         tasks=len(by_task),
         first=Rate(successes=sum(one[instance] for one, _ in played for instance in common), episodes=episodes),

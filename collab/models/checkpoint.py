@@ -278,11 +278,13 @@ class Checkpoint:
         self.image_token: int | None = self.model.config.image_token_id if self.family else None
         """Id that stands for a piece of a picture; None for a checkpoint that reads text only."""
         self._adapters = Adapters(self.model, chat.path)
+        # For checkpoints that see, the language model's own part of the configuration.
         config = get_text_config(self.model.config, chat.path)
         self.context: int = read_context_length(config)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
         self.ends: frozenset[int] = chat.turn_ends.union(_read_configured_ends(self.model))
         """Ids that end a reply."""
+        # A tokenizer of another model would produce fluent nonsense: refused here, while both are at hand.
         check_vocabulary(chat, config)
         if max(self.ends, default=0) >= chat.size:
             raise ConfigError(
@@ -315,6 +317,7 @@ class Checkpoint:
         Returns:
             None when that is how the model now computes; otherwise why it cannot, and nothing has changed.
         """
+        # Refused by what the configuration says, before anything is tried: these differences would not show in a probe.
         if self.family is not None:
             return f"the model sees ({self.family}), and its attention and positions are its own"
         config = self.model.config.get_text_config()
@@ -330,21 +333,25 @@ class Checkpoint:
         own = self.model.config._attn_implementation
         if own == IMPLEMENTATION:
             return None
+        # Two short sequences that begin alike, (2, 24): the smallest input in which a prefix is shared.
         ids = torch.arange(48, device=self.device).view(2, 24) * 7 % self.chat.size
         ids[1, :8] = ids[0, :8]
         install()
         try:
-            expected = self.model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+            expected = self.model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)  # (2, 24, vocabulary)
             self.model.set_attn_implementation(IMPLEMENTATION)
+            # (40, vocabulary): the same log-probabilities by both ways prove that nothing else differs.
             found = self._probe(ids)
         except NotImplementedError as error:
             reason: str | None = str(error)
         except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
             reason = f"its attention cannot be replaced ({type(error).__name__}: {take_first_line(error)[:120]})"
         else:
+            # Only rounding may differ; a wrong mask or scale shows at once in some of 40 distributions.
             apart = float((found - torch.cat([expected[0], expected[1, 8:]])).abs().max())
             fits = apart <= tolerance_of(self.model.dtype)
             reason = None if fits else f"its log-probabilities would differ by {apart:.2g}"
+        # The model is left as it was found, or the padded engine would compute with a foreign attention.
         if reason is not None and self.model.config._attn_implementation != own:
             self.model.set_attn_implementation(own)
         return reason
@@ -372,9 +379,11 @@ class Checkpoint:
         Raises:
             NotImplementedError: a layer did not compute as told.
         """
+        # NaN shows which keys were never written: a layer that computes its own attention leaves them.
         kept = [self.shape.empty(tokens).fill_(torch.nan) for tokens in (8, 8, 8, 16)]
         start, middle, end, other = kept  # what is in common, two more pieces of the first sequence, one of the second
         every = torch.arange(40, device=self.device)
+        # All three cases in one pass: pieces that follow each other, a piece above, and a shared beginning.
         plan = PackedPass(
             rows=(),
             segments=[
@@ -401,6 +410,7 @@ class Checkpoint:
         Returns:
             Logits, float32, (kept, vocabulary).
         """
+        # Packed into one row, (1, tokens): `shared_prefix` says what belongs together, so there is no mask.
         output = self.model(
             input_ids=ids[None],
             position_ids=positions[None],

@@ -316,7 +316,7 @@ def encode_data_url(image: bytes) -> str:
 def read_completion(
     completion: Completion, request: Request, tokenizer: str, cost_usd: float | None, *, masked: bool = False
 ) -> Reply:
-    """A server's answer as a `Reply`, the end-of-turn token removed from ids and log-probabilities.
+    """Return a server's answer as a `Reply`, without the end-of-turn token in ids and log-probabilities.
 
     Servers report log-probabilities of the plain policy, so those of the behaviour are known only where nothing bends
     the distribution (temperature 1, no top-p).
@@ -327,11 +327,14 @@ def read_completion(
     """
     choice = completion.choices[0]
     finish, aside = _read_finish(choice)
+    # The stop token is no part of the reply: a local engine does not count it either, and training must see the same.
     scored, ids = completion.scored, choice.token_ids
     if scored and finish == "stop" and _is_end(scored[-1], completion.text):
         ids = ids[:-1] if ids is not None and len(ids) == len(scored) else ids
         scored = scored[:-1]
+    # None and empty differ: no log-probabilities were sent, or those of a reply without tokens.
     logprobs = tuple(entry.logprob for entry in scored) if completion.scored else None
+    # Servers report log p of the unscaled policy; only at temperature 1 and top-p 1 was the reply drawn from that.
     plain = request.sampling.temperature == 1 and request.sampling.top_p == 1
     return Reply(
         text=completion.text,
@@ -342,6 +345,7 @@ def read_completion(
         computed_tokens=completion.computed_tokens,
         tokens=None if ids is None else tuple(ids),
         tokenizer=None if ids is None else tokenizer,
+        # Under a pattern, vLLM masks first: what it reports is the behaviour's, and the plain policy's is unknown.
         logprobs=None if masked else logprobs,
         behaviour_logprobs=logprobs if plain else None,
         cost_usd=cost_usd,

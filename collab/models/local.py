@@ -337,12 +337,15 @@ class LocalModel:
                 no pictures or was closed.
             ConfigError: the weights cannot be loaded (first call).
         """
+        # From the caller's view: waiting for a place in the batch is included.
         started = time.perf_counter()
         try:
             answer = await self._answer(request)
+        # Failures are metered here and not in the engine, which may fail many requests at once.
         except ModelFailure:
             self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise
+        # A local model costs no money: the bill is zero, not unknown.
         reply = Reply(
             text=answer.text,
             finish=answer.finish,
@@ -358,6 +361,7 @@ class LocalModel:
             behaviour_logprobs=answer.behaviour_logprobs,
             cost_usd=_BILL,
         )
+        # What was computed, not only what was read: shared prefixes make the two differ.
         self.meter.count_answer(
             latency_s=time.perf_counter() - started,
             prompt_tokens=reply.prompt_tokens,

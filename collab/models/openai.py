@@ -102,17 +102,20 @@ class OpenAIModel:
         max_context: int | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
+        # Numbers are checked together, so that one message names all that do not fit.
         if concurrency < 1 or timeout_s <= 0 or retries < 0 or version < 0:
             raise ConfigError(
                 f"openai: concurrency {concurrency} (allowed: from 1), timeout_s {timeout_s:g} (above 0), "
                 f"retries {retries} (from 0), version {version} (from 0)"
             )
         check_address(base_url)
+        # A key written into a file would be recorded with every run: refuse it before anything is asked.
         written = misplaced_key({"api_key_env": api_key_env, "base_url": base_url, "extra": extra}, "openai")
         if written is not None:
             raise ConfigError(written)
         self.policy = PolicyRef(base=model, adapter=adapter, version=version)
         self.meter = Meter()
+        # Looked up at each wait, so that tests can replace it after construction.
         self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep
         """Sleeps between attempts; tests replace it."""
         self.sampling = Sampling()
@@ -131,6 +134,7 @@ class OpenAIModel:
             on_retry=self.meter.count_retry,
             on_lost=self.meter.lose,
         )
+        # What the server supports is found out once, at the first call; these hold it.
         self._place = AdapterPlace(self._transport, self.policy)
         self._gate = SharedLock()
         self._dialect = Dialect()

@@ -216,10 +216,12 @@ class RewardHead:
         Raises:
             RuntimeError, MemoryError: not even one ending fits into memory.
         """
-        ids = torch.tensor([tuple(opening)], device=self.device)
+        ids = torch.tensor([tuple(opening)], device=self.device)  # (1, opening)
+        # The opening is computed once; each batch of endings gets a copy of its keys.
         keys = self.model.base_model(input_ids=ids, use_cache=True).past_key_values
         found: list[tuple[float, ...]] = []
         while len(found) < len(endings):
+            # Smaller for good: what did not fit once would not fit the next time either.
             part = endings[len(found) : len(found) + self._width]
             try:
                 found += self._select_endings(keys, len(opening), part)
@@ -235,12 +237,13 @@ class RewardHead:
         own = copy.deepcopy(keys)  # a pass adds its own keys
         own.batch_repeat_interleave(rows)
         every = torch.arange(rows, device=self.device)
-        hidden: Tensor = self.model.base_model(
-            input_ids=_pad(endings, self.device),
+        hidden: Tensor = self.model.base_model(  # (rows, longest, hidden size)
+            input_ids=_pad(endings, self.device),  # (rows,)
             position_ids=torch.arange(first, first + int(lengths.max()), device=self.device).expand(rows, -1),
             past_key_values=own,
             use_cache=True,
         ).last_hidden_state
+        # Read at each ending's last token, (rows, labels); padding behind it cannot be seen by causal attention.
         said: list[list[float]] = self.model.score(hidden[every, lengths - 1]).float().tolist()
         return [tuple(row) for row in said]
 

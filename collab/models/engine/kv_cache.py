@@ -81,10 +81,12 @@ class PrefixCache:
         """The nodes of a prompt's beginning, in use until `release`; missing ones are added, not ready."""
         level, parent, start = self._roots.setdefault(policy, {}), None, 0
         path: list[PrefixNode] = []
+        # Pieces are looked up under their parent: the same words after another beginning have other keys.
         for ids in pieces:
             node = level.get(ids)
             if node is None:
                 node = level[ids] = PrefixNode(ids=ids, start=start, parent=parent, policy=policy)
+            # In use from here on: what is idle may be dropped by anyone, what is used never.
             if not node.users:
                 self.idle_bytes -= self._count_bytes(node)
             node.users += 1
@@ -101,6 +103,7 @@ class PrefixCache:
         return node.kv
 
     def release(self, path: Sequence[PrefixNode]) -> None:
+        # From the end, so that a child is dropped before its parent loses its last user.
         """One sequence fewer attends to these nodes; what was never computed is forgotten, the budget is kept."""
         for node in reversed(path):
             node.users -= 1
@@ -112,6 +115,7 @@ class PrefixCache:
 
     def forget(self, policy: Hashable) -> None:
         """Drop a policy's nodes that nobody uses: its weights have changed."""
+        # Children stand before parents in `_nodes`, so one pass takes whole branches.
         for node in [node for node in self._nodes if node.policy == policy]:
             if not node.users and not node.children:
                 self._drop(node)
@@ -120,6 +124,7 @@ class PrefixCache:
         """Drop unused nodes, least recently used first, until at most so much of them is held."""
         if self.idle_bytes <= budget_bytes:
             return
+        # Only leaves: a node without its parent could never be found again.
         for node in list(self._nodes):
             if not node.users and not node.children:
                 self._drop(node)
@@ -133,6 +138,7 @@ class PrefixCache:
         return iter(self._nodes)
 
     def _touch(self, path: Sequence[PrefixNode]) -> None:
+        # The end of the path first, so that a parent is always used more recently than its children.
         for node in reversed(path):
             self._nodes[node] = None
             self._nodes.move_to_end(node)
@@ -180,13 +186,16 @@ class RowStore:
     def reserve(self, rows: int, tokens: int) -> None:
         """Make room for so many rows, of so many tokens or as many as there is room for: what is added takes none."""
         old = self._kv
+        # Growing copies all rows, so it is done before a pass and never within one.
         if old is not None and rows <= old.shape[2] and tokens <= old.shape[4]:
             return
         held = (0, 0) if old is None else (old.shape[2], old.shape[4])
+        # Doubled, so that the copying adds up to a constant per row.
         if rows > held[0]:
             rows = max(rows, 2 * held[0])
         room = held[1] if tokens <= held[1] else -(-tokens // _ROOM) * _ROOM
         shape = self._shape
+        # Zeros, not `empty`: products read beyond a row's end with weight zero, and 0 × NaN is NaN.
         new = torch.zeros(
             (shape.layers, 2, max(rows, held[0]), shape.groups, room, shape.size),
             dtype=shape.dtype,
@@ -204,6 +213,7 @@ class RowStore:
         """
         assert self._kv is not None, "room was reserved"
         row, at = len(self.lengths), 0
+        # (L, 2, rows, G, room, D): short pieces are copied, so that one product serves all rows.
         for piece in pieces:
             self._kv[:, :, row, :, at : at + piece.shape[3]] = piece
             at += piece.shape[3]
@@ -215,6 +225,7 @@ class RowStore:
         What it held is wiped: a product reads beyond a row's end with weight zero, and zero times NaN is NaN.
         """
         assert self._kv is not None, "there is a row"
+        # The first rows stay without a gap, so the last one moves into the freed place.
         last, gone = len(self.lengths) - 1, self.lengths[row]
         length = self.lengths.pop()
         if row != last:
@@ -222,6 +233,7 @@ class RowStore:
             self._kv[:, :, row, :, length:gone] = 0
             self.lengths[row] = length
         self._kv[:, :, last, :, :length] = 0
+        # The last sequence is gone: its memory may be needed by other policies.
         if not self.lengths:
             self._kv = None
         return last

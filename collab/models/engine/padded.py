@@ -39,15 +39,17 @@ def prepare_first_pass(
         Positions, (rows, longest), or (3, rows, longest) where pictures have positions in a plane; and the inputs of
         the forward pass that say what is seen, by name. The next token's positions are the last ones plus 1.
     """
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)  # (rows, longest); padding takes position 0, which its mask hides
     inputs = _join_pixels(batch, ids.device)
     if checkpoint.family is None:
         return positions, inputs
+    # These families attend in both directions within the prompt, and learn what the prompt is by type ids.
     if checkpoint.family in PREFIX_FAMILIES:
         said = torch.zeros_like(ids)
         for row, one in zip(said, batch, strict=True):
             row[len(row) - len(one.tokens) :] = 1  # the prompt attends in both directions, a reply only back
         return positions + 1, {**inputs, "token_type_ids": said}  # this family counts from 1
+    # M-RoPE: a picture's tokens have positions in time, height and width, (3, rows, longest).
     if inputs:
         positions, _ = checkpoint.model.model.get_rope_index(
             ids,
@@ -114,6 +116,7 @@ class PaddedEngine:
             try:
                 self.run(batch)
             except (RuntimeError, MemoryError) as error:
+                # Only memory makes a batch smaller; any other error is a fault, and is shown.
                 if not is_out_of_memory(error):
                     raise
                 done += self._retry_smaller(batch)
@@ -131,6 +134,7 @@ class PaddedEngine:
         self._line.clear()
 
     def _next_batch(self) -> list[Generation]:
+        # A batch is of one policy, for one adapter computes it; jobs of others go back to the front of the line.
         """Waiting generations of one policy, first come, first served."""
         batch: list[Generation] = []
         later: list[Generation] = []
@@ -145,6 +149,7 @@ class PaddedEngine:
 
     def _retry_smaller(self, batch: list[Generation]) -> list[Generation]:
         """Try half as many at once, with what they have sampled; one that does not fit alone has failed."""
+        # What is done stays done; the rest keeps what it has sampled and is computed again.
         done = [one for one in batch if one.result is not None]
         rest = [one for one in batch if one.result is None]
         for one in rest:
@@ -159,6 +164,7 @@ class PaddedEngine:
 
     def run(self, batch: list[Generation]) -> None:
         """Sample token by token until every generation has its result."""
+        # Left padding puts all last tokens into one column, from which the next ones are drawn.
         ids, mask = self._pad([(*one.job.prompt.ids, *one.tokens) for one in batch])
         positions, inputs = prepare_first_pass(self.checkpoint, batch, ids, mask)
         for one in batch:
@@ -175,18 +181,19 @@ class PaddedEngine:
                 **inputs,
             )
             cache, inputs = getattr(output, self._cache), {}  # what is seen stands in the cache from now on
-            tokens = sample(batch, output.logits[:, -1].float(), self.checkpoint)
+            tokens = sample(batch, output.logits[:, -1].float(), self.checkpoint)  # (rows,)
             going = [index for index, one in enumerate(batch) if one.result is None]
             if not going:
                 return
+            # Rows that are done leave at once: a long reply must not make the others' tokens dearer.
             if len(going) < len(batch):
                 batch = [batch[index] for index in going]
                 chosen = torch.tensor(going, device=ids.device)
                 cache.batch_select_indices(chosen)
                 tokens, mask, positions = tokens[chosen], mask[chosen], positions[..., chosen, :]
-            ids = tokens[:, None]
+            ids = tokens[:, None]  # (rows, 1)
             mask = torch.cat([mask, mask.new_ones(len(batch), 1)], dim=-1)
-            positions = positions[..., -1:] + 1
+            positions = positions[..., -1:] + 1  # of one token: (rows, 1) or (3, rows, 1)
 
     def _pad(self, prompts: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
         """Ids and mask, both (rows, longest), padded on the left."""
@@ -210,10 +217,13 @@ def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
     Raises:
         ConfigError: not even one sequence is continued as the model does it by itself.
     """
+    # Checkpoints that see have been compared with their own processors; text-only probes would say nothing.
     if checkpoint.family is not None:
         return width
+    # Width first: most models bear company, and then the single-row check is not needed.
     if width > 1 and not checkpoint.stretches and _find_difference(checkpoint, 2) is None:
         return width
+    # Alone is the last resort; a model that differs even there is computed in another way than it was trained.
     reason = _find_difference(checkpoint, 1)
     if reason is not None:
         kind = checkpoint.model.config.model_type
@@ -225,6 +235,7 @@ def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
 def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
     """Why short replies, so many computed together, are not what a plain pass finds; None when they are."""
     size = checkpoint.chat.size
+    # Of different lengths, so that padding and leaving early are both tried.
     batch = []
     for number in range(width):
         ids = tuple(index * (size - 1) // 23 for index in range(24 - 11 * number))
@@ -239,7 +250,9 @@ def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
         if isinstance(one.result, ModelFailure):  # it computes NaN, and will say so to whoever calls it
             continue
         ids = (*one.job.prompt.ids, *one.tokens)
+        # (tokens, vocabulary)
         logits = checkpoint.model(input_ids=torch.tensor([ids], device=checkpoint.device), use_cache=False).logits[0]
+        # Greedy replies: the largest log-probability of each place must be the sampled one.
         found = logits.float().log_softmax(-1)[-len(one.tokens) - 1 : -1].max(-1)
         apart = float((found.values - torch.tensor(one.logprobs, device=checkpoint.device)).abs().max())
         if not apart <= tolerance_of(checkpoint.model.dtype):
