@@ -116,15 +116,19 @@ def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
     """
     if shortest < 1:
         raise ValueError(f"shortest is {shortest}, at least 1")
+    # An explicit stack and not recursion: a trie of long rows is deeper than Python calls go.
     tokens = [np.asarray(row, np.int64).reshape(-1) for row in rows]
     places: list[list[Ids]] = [[np.zeros(0, np.int64)] for _ in tokens]
     pieces, positions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     starts, parents = [0], list[int]()
     left: list[tuple[list[int], int, int]] = [(list(range(len(tokens))), 0, -1)] if tokens else []
+    # `starts` has one entry more than `parents`: each node's start, then the end of the last.
     while left:
         group, offset, parent = left.pop()
+        # The longest run of tokens that all rows of this group have in common.
         stop = _common(tokens, group, offset)
         branches = _branches(tokens, group, stop)
+        # A short shared run costs more as a node of its own than computed again in each branch.
         if stop - offset >= (shortest if len(branches) > 1 else 1):
             start, node = starts[-1], len(parents)
             for row in group:
@@ -133,8 +137,10 @@ def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
             positions.append(np.arange(offset, stop))
             parents.append(parent)
             starts.append(start + stop - offset)
+            # Reversed, so that the stack gives branches in their order: what stands under a node follows it directly.
             left += [(branch, stop, node) for ended, branch in reversed(branches) if not ended]
         elif len(branches) > 1:
+            # Repeated: each branch begins anew at the offset, and so holds the short run itself.
             left += [(branch, offset, parent) for _, branch in reversed(branches)]
     return Packing(
         ids=np.concatenate(pieces),
@@ -155,9 +161,12 @@ def scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Scored:
     """
     keys, cells, wanted = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)], packing.ids
     for number, (places, mask) in enumerate(zip(packing.places, masks, strict=True)):
+        # The first token of a row is never scored: nothing predicts it.
         at = np.flatnonzero(np.asarray(mask)[1 : len(places)])
+        # Predictor and wanted token together: one place may be followed by several tokens, one per branch.
         keys.append(np.stack([places[at], wanted[places[at + 1]]], 1))
         cells.append(number * (width - 1) + at)
+    # Rows through the same node share a prediction, which is computed once.
     found, which = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
     return Scored(predictors=found[:, 0], wanted=found[:, 1], which=which.reshape(-1), cells=np.concatenate(cells))
 
@@ -181,6 +190,7 @@ def token_ratio(prompt: int, reply: int, pairs: int) -> float:
 def _common(tokens: Sequence[Ids], group: Sequence[int], offset: int) -> int:
     """Position up to which the rows of a group are equal; they are up to `offset`."""
     first = tokens[group[0]]
+    # Compared with the first row alone: what all share is at most what it shares with each.
     stop = len(first)
     for row in group[1:]:
         stop = min(stop, len(tokens[row]))
@@ -200,6 +210,7 @@ def _branches(tokens: Sequence[Ids], group: Sequence[int], at: int) -> list[tupl
 
 def _nodes(starts: Sequence[int], parents: Sequence[int]) -> Iterator[Node]:
     ends = list(starts[1:])
+    # From the last to the first: children come after their parents, so their ends are known.
     for node in range(len(parents) - 1, -1, -1):
         if parents[node] >= 0:
             ends[parents[node]] = max(ends[parents[node]], ends[node])
@@ -256,6 +267,7 @@ def curriculum(
         ConfigError: a level has fewer rows than a step has parts.
     """
     steps: list[BatchStep] = []
+    # A generator per level and pass: another level does not change this one's order.
     for name, times in passes.items():
         for number, chunk in enumerate(_shuffled_passes(groups[name], times, seed, name)):
             rng = generator(derive(seed, "steps", name, number))
@@ -278,6 +290,7 @@ def mixed(
         for name, times in passes.items()
     }
     steps: list[BatchStep] = []
+    # Each epoch sees a slice of every level's stream, so a level with 1.5 passes is spread over all epochs.
     for epoch in range(epochs):
         rng = generator(derive(seed, "steps", "mixed", epoch))
         chunk = [row for stream in streams.values() for row in _share(stream, epoch, epochs)]
@@ -298,6 +311,7 @@ def padded(lengths: Sequence[int], part: Sequence[int]) -> int:
 
 def _shuffled_passes(rows: Sequence[int], times: float, seed: int, name: str) -> Iterator[list[int]]:
     """Shuffled passes over the rows; the last one is cut short where `times` is no whole number."""
+    # `times` may be a fraction: the last pass is cut short after its shuffle, so no row is preferred.
     left = round(times * len(rows))
     number = 0
     while left > 0:
@@ -325,13 +339,16 @@ def _row_steps(
             "use more data, fewer processes or a larger rows_at_once"
         )
     steps: list[BatchStep] = []
+    # Sorting within windows, not over all: padding shrinks, and the order stays random enough.
     width = max(batch.window * batch.rows, batch.parts)
     bounds = [*range(0, len(chunk), width), len(chunk)]
     if len(bounds) > 2 and bounds[-1] - bounds[-2] < batch.parts:
         del bounds[-2]  # the rest alone would be too few rows for a step
     for start, stop in pairwise(bounds):
+        # Of similar length, so little is padded …
         window = sorted(chunk[start:stop], key=lengths.__getitem__)
         made = [BatchStep(group=name, parts=_parts(rows, batch.parts)) for rows in _cut_rows(window, lengths, batch)]
+        # … and shuffled again, so that training does not run from short to long.
         rng.shuffle(made)
         steps += made
     return steps
@@ -343,6 +360,7 @@ def _cut_rows(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> li
     for row in window:  # the row at hand is the longest so far
         full = len(cut[-1]) >= batch.rows
         heavy = batch.tokens is not None and (len(cut[-1]) + 1) * lengths[row] > batch.tokens
+        # At least one row per forward pass of each process, even where the limits are reached.
         if (full or heavy) and len(cut[-1]) >= batch.parts:
             cut.append([])
         cut[-1].append(row)
@@ -391,6 +409,7 @@ def by_state(
         ConfigError: a level has fewer rows than there are processes.
     """
     steps: list[BatchStep] = []
+    # Many cuts ask for the same units; packing them once is enough.
     known = cache(work)
     for name, times in passes.items():
         units = _units(groups[name], states, min(most, batch.rows))
@@ -400,6 +419,7 @@ def by_state(
                 "processes"
             )
         for number in range(times):
+            # Units are shuffled: a state's rows stay together.
             chunk = list(units)
             generator(derive(seed, "pass", name, number)).shuffle(chunk)
             steps += _unit_steps(name, chunk, known, batch, most, generator(derive(seed, "steps", name, number)))
@@ -425,6 +445,7 @@ def _unit_steps(
     """The steps of one pass over a level."""
     steps: list[BatchStep] = []
     for window in _windows(chunk, max(batch.window * batch.rows, batch.parts), batch.parts):
+        # By work and not by length: what states share is counted once.
         cut = _cut_units(sorted(window, key=work), work, batch)
         made = [BatchStep(group=name, parts=_forward_passes(units, work, most, batch.parts)) for units in cut]
         rng.shuffle(made)
@@ -471,10 +492,12 @@ def _forward_passes(units: Sequence[Unit], work: Work, most: int, processes: int
     They are a multiple of the processes; where there are fewer units than that, the largest ones are halved.
     """
     rows = _rows(units)
+    # As few passes as hold the units whole; more only where they do not fit.
     for count in range(processes * math.ceil(rows / (most * processes)), rows + 1, processes):
         found = _divided(_at_least(units, count), work, most, count)
         if found is not None:
             return found
+    # Units may be too unequal for `most`: then it is given up, for a state is rather torn than the step refused.
     count = rows // processes * processes
     found = _divided(_at_least(units, count), work, rows, count)
     assert found is not None, "with room for all rows in each, every unit finds a place"
@@ -494,6 +517,7 @@ def _divided(units: Sequence[Unit], work: Work, most: int, count: int) -> tuple[
     """Units in so many forward passes, each where the least work is so far; None where one finds no room."""
     parts: list[list[int]] = [[] for _ in range(count)]
     rows, loads = [0] * count, [0] * count
+    # Largest first, each to the lightest pass: the usual heuristic for equal loads.
     for number in sorted(range(len(units)), key=lambda number: work(units[number]), reverse=True):
         size = len(units[number])
         free = [place for place in range(count) if not parts[place] or rows[place] + size <= most]
@@ -503,6 +527,7 @@ def _divided(units: Sequence[Unit], work: Work, most: int, count: int) -> tuple[
         parts[least].append(number)
         rows[least] += size
         loads[least] += work(units[number])
+    # The heaviest first: memory that is too small shows in the first pass, and not after hours.
     heaviest = sorted(range(count), key=loads.__getitem__, reverse=True)
     return tuple(tuple(row for number in sorted(parts[place]) for row in units[number]) for place in heaviest)
 
@@ -516,6 +541,7 @@ def steps_of(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int
     Raises:
         ConfigError: a level has too few rows for all processes.
     """
+    # With sharing, states decide the order; without, lengths do.
     if shares(recipe):
         return _by_state(recipe, encoded, seed, processes)
     groups, lengths = encoded.groups, [len(item) for item in encoded.items]
@@ -525,6 +551,7 @@ def steps_of(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int
     if not isinstance(recipe, SftRecipe):
         passes: Mapping[str, float] = {name: float(recipe.epochs) for name in groups}
         return curriculum(lengths, groups, passes, batch=batch, seed=seed)
+    # A level's weight is how often it is seen, not a factor in the loss.
     passes = {
         level: recipe.epochs * recipe.weights_by_level.get(level, 1.0) for level in recipe.levels if level in groups
     }
@@ -542,6 +569,7 @@ def fitted(recipe: RecipeT, rows: int, processes: int) -> tuple[RecipeT, int]:
     Returns:
         A recipe that leaves something to each process in every step, and how many processes that are.
     """
+    # A step must leave something to each process, or the others would wait for ever.
     processes = min(processes, rows)
     most = rows // processes * processes
     return recipe.model_copy(update={"batch_rows": min(recipe.batch_rows, most)}), processes

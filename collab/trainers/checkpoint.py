@@ -95,6 +95,7 @@ def open_source(path: str, base: str | None = None) -> WeightSource:
     from collab.models.local import check_files
     from collab.models.weights import check_weights
 
+    # Where it is first, then what it is: each refusal names the next move.
     folder = Path(resolve_checkpoint(path))
     if not folder.is_dir():
         raise ConfigError(
@@ -102,15 +103,18 @@ def open_source(path: str, base: str | None = None) -> WeightSource:
             "told by: collab runs list"
         )
     card = read_card(folder)
+    # A directory with both files is a checkpoint: PEFT leaves adapter files beside merged weights.
     if (folder / "config.json").is_file() or not (folder / CONFIG).is_file():
         if base is not None:
             raise UsageError(f"--base {base}: {path} is a whole checkpoint and has no base; leave --base out")
         check_files(str(folder))
         check_weights(folder, named=path)
         return WeightSource(path=folder, card=card)
+    # Only safetensors: a pickle would run code while being loaded.
     if not (folder / WEIGHTS[0]).is_file():
         raise ConfigError(f"{path}: an adapter without {WEIGHTS[0]}; other formats can hold code and are not loaded")
     check_layout(folder)
+    # What the user names goes before the card, the card before PEFT's own file, which may hold a foreign path.
     named = base or (card.get("base") or {}).get("path") or _adapter_config(folder).get("base_model_name_or_path")
     if not named:
         raise ConfigError(f"{path}: the adapter does not name its base; name it: --base DIR")
@@ -297,15 +301,18 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
         ConfigError: something of it is missing or does not fit; says what.
         MissingExtra: transformers is not installed.
     """
+    # In the words of the option or the setting that named it.
     folder, named = Path(resolve_checkpoint(path)), path if settings else f"--base {path}"
     if not folder.is_dir():
         raise ConfigError(
             f"{named}: no such model directory; one of the model hub is fetched with: hf download ID --local-dir DIR"
         )
+    # The commonest mistake has its own message: an adapter is trained through its base.
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise ConfigError(f"{named}: an adapter, not a whole checkpoint; train it with lora.merge: true")
     check_files(str(folder))
     chat = ChatTokenizer(str(folder), date=recipe.date, template=recipe.chat_template_kwargs)
+    # Everything is read from the configuration, so that a wrong checkpoint costs no loading.
     whole = read_config(folder, named=named)
     how = read_quantisation(whole)
     if how is not None:
@@ -313,11 +320,13 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
             f"{named}: its weights are quantised ({how}), and only plain weights are trained; name the checkpoint that "
             "it was made from"
         )
+    # The text part: a model that sees nests it.
     config, most = get_text_config(whole, named), read_context_length(get_text_config(whole, named))
     if recipe.context > most:
         raise ConfigError(
             f"{named}: reads {most} tokens, the recipe has context {recipe.context}; --set {settings}context={most}"
         )
+    # Tokenizer and weights last, as they read files.
     check_vocabulary(chat, config, named)
     check_weights(folder, named=named)
     return chat, config

@@ -185,13 +185,18 @@ def memory(prepared: Prepared) -> MemoryEstimate:
     recipe, config = prepared.task.recipe, prepared.base.config
     size = sizes(prepared)
     is_dpo = isinstance(recipe, DpoRecipe)
+    # A frozen reference in memory beside the policy; adapters share one base with theirs.
     reference = 2 if is_dpo and (recipe.lora is None or prepared.reference is not None) else 1
+    # Bytes per number: as the weights are kept, and as passes compute.
     held = 4 if recipe.weights == "float32" else 2
     computed = 4 if recipe.precision == "float32" else 2
     width, depth = find_setting(config, "hidden_size") or 0, find_setting(config, "num_hidden_layers") or 1
+    # Numbers that a layer keeps per token; grouped heads make keys and values narrower than the width.
     layer = 8 * width + 2 * _key_width(config, width) + 4 * (find_setting(config, "intermediate_size") or 4 * width)
+    # With checkpointing one layer at a time is kept whole, of the others only what comes in.
     kept = depth * width + layer if recipe.checkpointing else depth * layer
     items, vocabulary = prepared.encoded.items, find_setting(config, "vocab_size") or prepared.base.chat.size
+    # The largest pass decides, not the mean: memory has to hold it once.
     activations = max(
         computed * kept * prepared.computed(part) + 12 * vocabulary * sum(items[row].scored for row in part)
         for step in prepared.steps
@@ -275,6 +280,7 @@ def forecast(
     """
     check_installed()
 
+    # What does not fit is left out in training, too, so it must not count here.
     fitting = [item for item in items if len(item) <= task.recipe.context]
     if not fitting:
         what = "pairs" if task.stage == "dpo" else "replies"
@@ -282,9 +288,11 @@ def forecast(
             f"none of {len(items)} {what} fits into context {task.recipe.context}, the shortest has "
             f"{min(map(len, items), default=0)} tokens; raise context as far as the model allows"
         )
+    # Three preparations: the few items for time, a full step of them, and a full step of the longest.
     few = _prepared(task, fitting, rows=len(fitting), processes=1)
     whole = _prepared(task, _filled(fitting, task.recipe.batch_rows, None), processes=processes)
     longest = _prepared(task, _filled(fitting, task.recipe.batch_rows, task.recipe.context), processes=processes)
+    # Measured on few items and scaled by their number, so that a plan takes seconds.
     time = measure(few, device, memory(few).total)
     computed = sum(few.computed(part) for step in few.steps for part in step.parts)
     size = sizes(few)

@@ -158,10 +158,12 @@ def _train(
     report_to: Sequence[str],
 ) -> Result:
     """What every process does."""
+    # Imported here: commands that train nothing must not wait for torch.
     with doing("loading torch and TRL"):
         from collab.trainers.base import trainer_of
 
     rank, processes = world()
+    # A checkpoint is looked at by every process, checked whole by one: hashing it takes time.
     checkpoint = folder.checkpoint()
     if checkpoint is not None:
         check_checkpoint(checkpoint)
@@ -170,22 +172,27 @@ def _train(
     try:
         with quiet():
             trainer = trainer_of(prepared, folder, device, report_to)
+    # Refused before the first step: a fresh directory is given back, one with a checkpoint stays as it is.
     except UsageError:
         if rank == 0 and checkpoint is None:
             folder.abandon()
         raise
     check_sharded(trainer)
+    # The written order decides what each process computes, not a sampler: a resume repeats it.
     trainer.steps = of_process(prepared.steps, rank, processes)
     trainer.folder, trainer.keep = folder, prepared.task.recipe.keep
     watcher = _watcher(prepared, folder, trainer.accelerator, watch, stopping)
     trainer.add_callback(watcher)
+    # Lines behind the checkpoint are of steps that are made again; without this they would be there twice.
     if rank == 0:
         folder.forget_metrics_after(0 if checkpoint is None else int(checkpoint.name.removeprefix("step-")))
     with quiet():
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    # Stopped is no result: the last checkpoint is what a resume begins from.
     final = None if watcher.stopped else folder.final
     if final is not None:
         write_result(trainer, prepared, folder)
+    # Others must not leave while the first still writes.
     trainer.accelerator.wait_for_everyone()
     lines = folder.read_metrics()
     loss = lines[-1]["loss"] if lines else None

@@ -395,7 +395,7 @@ def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prep
         rows = read_data([epoch.examples / group], ("demonstration",)).rows
         task = task_of_epoch(state, number, group, policy, rewarded_recipe(recipe), "sft")
         return prepare(task, rows, processes=method.processes, fits=True)
-    # DPO needs its reference fixed before prepare: log π_ref of each row is computed once and kept.
+    # DPO learns log π − log π_ref, so the reference is a part of the task.
     task = _compared(config, state.first, policy, group, task_of_epoch(state, number, group, policy, recipe, "dpo"))
     # Whole trajectories: the counts tell which rows belong to which side of which pair.
     if method.objective == "trajectory-dpo":
