@@ -85,9 +85,11 @@ def training_facts(
 
 def checkpoint_facts(source: WeightSource) -> Facts:
     """Of a checkpoint or an adapter, from what was written beside it."""
+    # Only what was written beside the weights: nothing is guessed about a checkpoint from elsewhere.
     card = source.card
     base = source.base or (card.get("base") or {}).get("path")
     stage = card.get("stage")
+    # Two stages have no recipe to tell of; every other one does.
     how = {None: "; how it was made is not recorded", "new": ", untrained: its weights are random"}
     lines = {"base": _told_base(base, (card.get("base") or {}).get("digest"))}
     if stage not in how:
@@ -102,6 +104,7 @@ def checkpoint_facts(source: WeightSource) -> Facts:
             "data": f"rows with digest `{digest[:12]}`" if digest else "made by the stage itself",
         }
     made = how.get(stage, f", fine-tuned ({stage})")
+    # The licence of the base goes before that of the directory: derived weights stay under it.
     return Facts(
         what=f"A language model for agents that operate phones and web pages{made}.",
         base=base,
@@ -341,21 +344,25 @@ def export(team: ExportedTeam, out: Path, *, merge: bool, dtype: Precision | Non
         ConfigError: weights cannot be read, or have no chat template.
         StoreFailure: it cannot be written; nothing is left behind.
     """
+    # A link is refused too: the renaming below would replace it, or write where it leads.
     if out.exists() or out.is_symlink():
         raise UsageError(f"--out {out}: is there already; name a new directory")
     out = out.resolve()
+    # Beside the target, so that the final rename stays on one file system and is atomic.
     partial = out.with_name(f".{out.name}.partial")
     try:
         with saving(out, "try again"):
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         digests = {}
+        # One member at a time is in memory; `saving` turns only the writing's errors into its own.
         for place, member in team.members.items():
             weights = load(member.source, merge=merge, dtype=dtype)
             with saving(out, "try again"):
                 digests[place or "."] = _write(member, weights, partial / place, out / place)
         names = dict(both for place, member in team.members.items() for both in _files(member, out / place).items())
         agents = _spelled(names)
+        # The card names all members, so it comes when all are written; the sync makes the rename mean "whole".
         with saving(out, "try again"):
             if "" not in team.members:
                 _text(partial / CARD, team_card(out.name, digests, agents))
@@ -363,6 +370,7 @@ def export(team: ExportedTeam, out: Path, *, merge: bool, dtype: Precision | Non
             partial.rename(out)
             sync_directory(out.parent)
     finally:
+        # After the rename there is nothing to remove; after an error, nothing stays behind.
         shutil.rmtree(partial, ignore_errors=True)
     return Exported(path=out, agents=agents, digests=digests)
 

@@ -61,22 +61,27 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
     epoch, recipe = state.folder.epoch(number), state.config.method.RECIPE
     trained: dict[str, Trained] = {}
     untrained: dict[str, str] = {}
+    # Timed as a whole only when nothing was trained before, or a resumed part would look like all of it.
     with state.timed("training", whole=not is_begun(epoch, state.config.groups)):
+        # One policy after the other: each needs the device's memory for itself.
         for group in state.config.groups:
             try:
                 if how.has_examples(group):
                     trained[group] = await _finetune(state, epoch, group, how)
                 else:
                     untrained[group] = how.nothing
+            # Not an error of the training: this policy keeps its weights, and the record says why.
             except NothingFits as all_:
                 untrained[group] = (
                     f"{how.nothing}: none of {all_.many} fits into {recipe}.context={all_.context}, "
                     f"the longest has {all_.longest} tokens"
                 )
+            # NaN would destroy the policy; the epoch goes on with the weights it had.
             except Diverged as lost:
                 untrained[group] = (
                     f"{NO_NUMBER} ({lost.what}); a lower {recipe}.learning_rate, in another training, may mend that"
                 )
+            # After each policy, so that a viewer sees which one is being trained.
             state.progress.tell(trained=dict(trained), untrained=dict(untrained))
     return trained, untrained
 

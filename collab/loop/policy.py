@@ -152,6 +152,7 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
         UsageError: a rehearsal, or nobody whose weights are here.
         ConfigError: it sees pictures, or has an adapter that the method does not go on with.
     """
+    # Each kind of agent that cannot be trained has its own next move.
     if agent.kind == "rehearsal":
         raise UsageError(
             f"--agents: {slot} is agents/{name}, a rehearsal and not a language model; nothing can be trained in it: "
@@ -164,6 +165,7 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
             f"--agents: {slot} is agents/{name} of kind {agent.kind}; trained are checkpoints in this process "
             "(kind: local, with options.path) or on a vLLM server of this machine (kind: openai)"
         )
+    # A method that keeps adapters trains them further; one that merges could only train over them.
     adapter = agent.options.get("adapter")
     if adapter is not None and not method.keeps_adapters:
         raise ConfigError(

@@ -142,12 +142,15 @@ def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: 
         UsageError: a name, a number or a combination does not fit.
         RunFormatError: the earlier pairs cannot be read.
     """
+    # A name is checked before anything is read: it becomes a folder.
     if wish.name is not None:
         check_name(wish.name)
         _check_free(wish, "--name", wish.name)
+    # What is not said is as in the set before, so that a rebuild changes exactly what was asked for.
     against = wish.against or find_last_name(wish.run)
     before = None if against is None else read_pairs(wish.run, against)
     recipe = _build_recipe(wish, PairRecipe(seed=seed) if before is None else before.head.recipe)
+    # Without a source that needs one, no adversary is opened, whatever the earlier set had.
     adversary = _choose_adversary(wish, library, before) if recipe.sources.adversary else None
     if adversary is None and wish.adversary is not None:
         raise UsageError("--adversary: pairs of what was said ask nobody; leave it out, or say --source mix")
@@ -157,9 +160,12 @@ def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: 
         recipe=recipe,
         before=before,
     )
+    # A limit on what nothing counts would never stop anything.
     _check_budget(wish, plan)
+    # New labels need a free name; labels that are there are extended.
     if plan.critic.labels not in list_labellings(wish.run):
         _check_free(wish, "--critic" if wish.labels is None else "--labels", plan.critic.labels)
+    # Resuming under a name must mean the same pairs, or the two halves would differ.
     if wish.name is not None and wish.name in pair_names(wish.run):
         _check_same(wish.run, wish.name, plan)
     return plan

@@ -339,16 +339,19 @@ def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[Store
         UsageError: there are several.
         RunFormatError: that set cannot be read; or one of all, and none of the others has the pair.
     """
+    # The last set first: of equal pairs in several sets, the newest is shown.
     names = pair_names(run)[::-1] if name is None else [name]
     found: dict[str, tuple[StoredPairs, PreferencePair]] = {}
     spoilt: RunFormatError | None = None
     for each in names:
+        # One damaged set must not hide a pair of another.
         try:
             stored = read_pairs(run, each)
         except RunFormatError as error:
             spoilt = error
             continue
         for pair in stored.pairs:
+            # An empty beginning would match every pair.
             if beginning and pair.id.startswith(beginning.lower()):
                 found.setdefault(pair.id, (stored, pair))
     if spoilt is not None and not found:
@@ -356,6 +359,7 @@ def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[Store
     if not found:
         where = f"among {', '.join(names)}" if names else f"for there are none: collab pairs rebuild {run}"
         raise UnknownName(f"{run}: no pair {beginning[:64]!r} {where}; see them with: collab pairs list {run}")
+    # IDs are hashes: a few more letters always decide.
     if len(found) > 1:
         shown = ", ".join(list(shorten_ids(found).values())[:4])
         raise UsageError(

@@ -116,11 +116,14 @@ def _describe_form(space: ActionSpace) -> str:
 
 
 def _read(text: str, space: ActionSpace, observation: Observation) -> ParsedReply:
+    # Cheap refusals first; each kind is counted apart, as each has another cause.
     if not text.strip():
         return _make_failure("", ParseFailure(kind="empty", detail="the reply is empty"))
+    # A bound on work: scanning is linear, but replies of megabytes come from models that loop.
     if len(text) > _LONGEST:
         detail = f"the reply has {len(text)} characters, at most {_LONGEST} are read"
         return _make_failure("", ParseFailure(kind="malformed", detail=detail))
+    # The last marker counts: models quote the form before they use it.
     marker = _find_last_marker(text)
     start = marker.end() if marker else 0
     found = list(_find_candidates(text, start, space))
@@ -128,14 +131,17 @@ def _read(text: str, space: ActionSpace, observation: Observation) -> ParsedRepl
         return _make_failure(
             text, ParseFailure(kind="no_action", detail=f"no action found, expected {_describe_form(space)}")
         )
+    # After a marker the first candidate is meant; without one the last, as reasoning comes before acting.
     begin, end = found[0] if marker else found[-1]
     reason = text[: marker.start() if marker else begin]
+    # Two steps: well-formed first, then possible on this very screen.
     parsed = space.parse(text[begin:end])
     if isinstance(parsed, ParseFailure):
         return _make_failure(reason, parsed)
     failure = space.check(parsed, observation)
     if failure is not None:
         return _make_failure(reason, failure)
+    # Canonical, so that votes on the same element agree however it was named.
     return ParsedReply(reason=_clean(reason), action=space.canonical(parsed, observation), failure=None)
 
 

@@ -386,12 +386,15 @@ class LanguageCritic:
         self, case: CriticInput, proposals: Sequence[ScoredProposal], names: Mapping[str, str], number: int
     ) -> tuple[CriticCall | None, list[CellScore]]:
         """The call and a word on each proposal; no call where the question does not fit."""
+        # The prompt is shortened until it fits; what never fits is a missing score, not a guess.
         prompt = self._fit_prompt(case, proposals)
         if prompt is None:
             return None, [CellScore.none(TOO_LONG)] * len(proposals)
+        # The seed is of this call alone, so that asking again, or in another order, gives the same answer.
         seed, started = self._seed_of(case, "call", number, self._attempt), time.perf_counter()
         reply = await ask(self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic")
         policy = self._model.policy
+        # The whole call is kept: a score has to be traceable to what was asked and answered.
         call = CriticCall(
             prompt=hash_prompt(prompt),
             model=policy.base if policy.adapter is None else f"{policy.base} + {policy.adapter}",
@@ -404,7 +407,9 @@ class LanguageCritic:
             cost_usd=reply.cost_usd,
             latency_s=time.perf_counter() - started,
         )
+        # Withheld replies hold no scores, and are no fault of the format.
         withheld = read_withheld(reply.finish, reply.aside)
         if withheld is not None:
             return call, [CellScore.none(f"the critic: {withheld.detail}")] * len(proposals)
+        # A reply that was cut may still have scored the first proposals.
         return call, read_scores(reply.text, proposals, cut=reply.finish == "length")

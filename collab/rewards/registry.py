@@ -371,8 +371,10 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
         ConfigError: the agents file does not fit, or is of somebody who speaks.
         UsageError: another critic made the labelling of that name, or it can have no such name.
     """
+    # What a bare name means is settled here: a labelling beside the run, a kind, or an agents file.
     there, known = list_labellings(run), [kind for kind in kinds("critics") if kind not in NEEDS_OPTIONS]
     bare = name in known or ":" in name
+    # A critic goes before a labelling of the same name.
     if name in there and not bare and not _is_critic(library, name, run):
         if labels not in (None, name):
             raise UsageError(
@@ -380,12 +382,14 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
                 "leave one of the two out"
             )
         return find_labelling(run, name)
+    # Named by the user on the command line, so it may run; a recorded name would have to be trusted first.
     if bare:
         vouch({"kind": name})
         definition, texts = CriticDefinition(kind=name), dict[str, str]()
         told: dict[str, Any] = {"kind": name, "options": {}}
     else:
         try:
+            # Only to know whether it exists: the error then lists everything that could have been meant.
             library.path("agents", name)
         except UnknownName:
             every = {*there, *known, *library.names("agents")}
@@ -393,8 +397,10 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
         definition = load_critic(library, name)
         texts = read_critic_texts(library, definition)
         told = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
+    # A labelling's name becomes a folder: colons and paths are taken out.
     labels = labels or (name.replace(":", "-") if bare else Path(name).stem)
     check_name(labels)
+    # Two critics under one name would mix their labels.
     if labels in there:
         stored = read_label_head(run, labels)
         other = explain_difference(labels, stored, build_head(definition, texts, stored))
@@ -403,6 +409,7 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
                 f"--critic {name}: labels {labels!r} of {run} were made with {other}; keep both with "
                 f"--labels {free_name(labels, there)} beside it, or take what is there with --labels {labels} instead"
             )
+        # What is there decides seed and options: a labelling is extended, never mixed.
         seed, told = stored.seed, dict(stored.options)
     return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 

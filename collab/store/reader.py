@@ -103,8 +103,10 @@ privileged OR EXISTS (SELECT 1 FROM steps WHERE steps.key = episodes.key AND ste
 
 def summarise(row: tuple[Any, ...], present: Sequence[int]) -> EpisodeSummary:
     """Make a summary of one row and the steps that are in the index."""
+    # In the order of the index's columns: `index.py` names them.
     (_, id, task, environment, difficulty, epoch, episode, seed, max_steps, attempt, state), rest = row[:11], row[11:]
     success, score, reason, error, message, error_step, steps, seconds, privileged = rest
+    # Running episodes have no count yet; then the last step that was seen is the least that is expected.
     expected = steps if steps is not None else max(present, default=-1) + 1
     return EpisodeSummary(
         id=id,

@@ -102,20 +102,25 @@ class RunWriter:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        # Before the lock: a directory that is no run must not get a lock file.
         manifest = find_manifest(directory)
         self._mutex = threading.RLock()
         self._texts: set[str] = set()
         self._secrets = known_secrets()
         self._seq = 0
         self._open = True
+        # The lock comes before the index: another writer would make both wrong.
         with writing(directory):
             self._lock = RunLock(directory)
+        # From here on the lock is ours, so every failure has to give it back.
         try:
             with writing(directory):
                 index = Index.load(directory)
                 self._episodes = progress(index)
+                # A tail without a line break is of a writer that died: it is told and skipped, never repaired.
                 for tail in index.tails(directory):
                     logger.warning("%s: events/%s:%d: %s", directory, tail.segment, tail.line, tail.reason)
+                # A kill between head and first event leaves a run that has not begun, which is started and not resumed.
                 begun = index.connection.execute("SELECT 1 FROM events WHERE type = 'run_started'").fetchone()
                 self._log = Appender(directory)
             self._index = self._keep(index)
@@ -123,6 +128,7 @@ class RunWriter:
         except BaseException:
             self._lock.release()
             raise
+        # Pictures may be damaged without harm to the run; that is noted in the log.
         self._blobs = BlobWriter(directory, lambda hash, reason: self.note(f"picture {hash} is unreadable: {reason}"))
 
     @property

@@ -173,13 +173,16 @@ def gather(records: Iterable[Record]) -> Made:
 
 def report(made: Made, selection: Selection) -> SynthesisReport:
     """Count what was made and what was kept of it."""
+    # Counted on what was kept; `made` and `refused` tell what was left out, and why.
     rows, done = selection.rows, made.units.values()
     groups = [group_of(row) for row in rows]
     levels = Counter(row.level for row in rows)
     refused: dict[str, Counter[str]] = {}
+    # Refusals are counted per level, as they have other causes there.
     for record in done:
         for level, causes in record.refused.items():
             refused.setdefault(level, Counter()).update(causes)
+    # Sorted, and zeros left out: the card is read by people.
     return SynthesisReport(
         rows=len(rows),
         by_level={level: levels[level] for level in LEVELS if levels[level]},
@@ -251,6 +254,7 @@ def command(config: SynthConfig) -> str:
 
 
 def _origin(head: Head, config: SynthConfig, report: SynthesisReport, checked: Iterable[str]) -> list[tuple[str, str]]:
+    # Everything that decides which rows there are: with these lines the set can be made again.
     split, without = config.split, len(config.unsolved)
     rows = [
         ("environment", f"{head.environment}, version {head.environment_version}"),
@@ -263,9 +267,11 @@ def _origin(head: Head, config: SynthConfig, report: SynthesisReport, checked: I
         ("screens taught", str(report.screens)),
         ("collab", head.versions.get("collab", "unknown")),
     ]
+    # An oracle has no prompts, no sampling and no bill.
     if config.teacher is not None:
         spent = report.spent
         cost = f", {spent.cost_usd:.2f} USD" if spent.cost_usd else ""
+        # Calls without an answer may have cost something: said, not estimated.
         cost += f", and what {spent.lost} calls cost that were sent and never answered" if spent.lost else ""
         rows += [
             ("teacher's prompts", _hashes(config.teacher_prompts)),

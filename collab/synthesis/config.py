@@ -229,6 +229,7 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
         UsageError: a name, a number or a combination does not fit, or none of the tasks is trained on.
         OverlapError: a unit would meet an instance that is kept for evaluation.
     """
+    # Before anything is read: rows are written as Parquet at the very end, hours later.
     MissingExtra.unless("pyarrow", extra="parquet", purpose="a synthesis")
     environment = load_environment(library, wish.env)
     if wish.backend is not None:
@@ -236,7 +237,9 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
             hint = "see them with: collab env list"
             raise UnknownName.of(f"backend of {wish.env}", wish.backend, environment.backends, hint)
         environment = environment.model_copy(update={"backend": wish.backend})
+    # The oracle is no agents file: it has neither a model nor prompts.
     asked_of_oracle = wish.teacher == ORACLE
+    # Definitions go in whole: files may change between start and resume.
     data = {
         "environment_name": _short(wish.env),
         "environment": environment,
@@ -256,8 +259,10 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
         "budget": wish.budget.model_dump(),
     }
     asked = validate(SynthConfig, data, "collab synth")
+    # Settings last, so that they reach every field and are checked like it.
     config = override(asked, wish.settings)
     _check_settings(asked, config)
+    # Tasks are resolved last, by the suite that the settings ask for.
     return await _resolved(config, every_task_once=wish.episodes is None)
 
 

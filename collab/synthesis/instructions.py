@@ -264,11 +264,14 @@ async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tup
         EnvironmentFailure: the environment broke.
     """
     done = Hands(scene.suite.space).done()
+    # Without a fork, trying the first step would change the screen that rows are made of.
     if not isinstance(scene.environment, Forkable) or done is None:
         return ()
     fork = await scene.environment.fork()
+    # The fork holds a device or a page: it is closed on every way out.
     try:
         result = await fork.step(first.action)
+        # An episode that ends with the first step has no second one.
         if result.done:
             return ()
         halfway = replace(_after(replace(scene, history=()), first.action, result), environment=fork)
@@ -280,6 +283,7 @@ async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tup
     second, result = found
     goal = joined(first.goal, second.goal, rng)
     end = _after(halfway, second.action, result)
+    # Three moments of one goal: the first step, the second, and saying that it is done.
     return tuple(
         Moment(
             scene=met,

@@ -116,21 +116,25 @@ async def play(suite: Suite, environment: Environment, task: Task, *, seed: int,
     steps: list[Taken] = []
     refused: Counter[str] = Counter()
     idle = 0
+    # As an agent would play it, but with one teacher that decides alone.
     while True:
         found = await propose(scene)
         decided = found if isinstance(found, Decided) else None
         if not isinstance(found, Decided):
             refused += found
         idle = 0 if decided else idle + 1
+        # A teacher that decides nothing several times in a row would do so to the end.
         if idle == PATIENCE:
             return Played(steps=tuple(steps), success=False, refused=refused)
         result = await environment.step(executed := decided.action if decided else None)
         after = result.observation
+        # Steps that change nothing are kept with that mark: they teach nothing, and are left out later.
         changed = result.terminated or after.digest != scene.observation.digest
         steps.append(Taken(decided=decided, executed=executed, screen=scene.observation.digest, changed=changed))
         if result.done:
             success = result.outcome is not None and result.outcome.success
             return Played(steps=tuple(steps), success=success, refused=refused)
+        # The history is told as in a rollout, so that rows look like what a policy will read.
         entry = told(suite.space, scene.observation, executed, decided.reason if decided else "", result)
         scene = _next(scene, entry, executed, seed=seed)
         scene = replace(scene, observation=after)

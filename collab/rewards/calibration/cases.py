@@ -166,6 +166,7 @@ async def _build_of_instance(room: EnvironmentSlots, instance: _Instance) -> lis
 async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, instance: _Instance) -> list[KnownCase]:
     """The solution, to its end: what a critic may be told of an episode that is over, is so."""
     space = room.suite.space
+    # The goal is known after the reset only, in some environments.
     observation = await environment.reset(task)
     if isinstance(environment, HasGoal):
         task = replace(task, goal=environment.goal())
@@ -173,9 +174,13 @@ async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, 
     history: list[HistoryEntry] = []
     done: list[Action] = []
     outcome: Outcome | None = None
+    # Along the solution: what is right in each of these states is known, and nothing else is.
     while outcome is None and isinstance(environment, SolutionEnvironment) and (solution := environment.oracle()):
         right = space.canonical(solution[0], observation)
+        # The whole solution is walked, as later cases of an episode need its outcome; only the first ones are asked
+        # about.
         if len(done) < instance.most:
+            # Named by task, instance and step, so that another number of cases draws the same ones.
             rng = generator(derive(instance.seed, "known step", task.name, instance.number, len(done)))
             spot = DecisionPoint(observation=observation, space=space, last=done[-1] if done else None)
             proposed = await _collect_proposals(environment, right, spot, rng)
@@ -183,10 +188,12 @@ async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, 
                 room=room, task=task, number=instance.number, observation=observation, history=tuple(history)
             )
             found.append(place.known(proposed, tuple(done), rng))
+        # Always the right action: wrong proposals are tried on forks and never change this episode.
         result = await environment.step(right)
         history.append(told(space, observation, right, "", result))
         observation, outcome = result.observation, result.outcome
         done.append(right)
+    # Outcome and later actions are filled in at the end, as for a critic that judges a finished episode.
     return [_mark_ended(one, done, outcome) for one in found]
 
 
@@ -229,10 +236,12 @@ class _KnownStepBuilder:
         Args:
             done: the actions before this step.
         """
+        # Shuffled, or the right action would always stand first and a critic could learn its place.
         actions = list(proposed)
         rng.shuffle(actions)
         agents = AGENTS[: len(actions)]
         cells = tuple(self._build_cell(agent, action) for agent, action in zip(agents, actions, strict=True))
+        # As in a rollout, with one round and no edges, so that a critic is calibrated on the form that it judges.
         case = CriticInput(
             trajectory=f"calibration/{self.task.name}/{self.number}",
             task=self.task,

@@ -295,10 +295,13 @@ def measure(
         judged: pass → its judgements, in the order of the known steps.
         bins: columns of the reliability picture.
     """
+    # One pass gives the scores; the others only show what changing the question changes.
     first = judged[FIRST]
     pairs = [(judgement.of(cell).score, worth) for judgement, cell, worth in _list_cells(first, known)]
+    # Good against the rest: neutral proposals count as not rewarded, as they are in training.
     values, _ = split_scored((score, worth == "good") for score, worth in pairs)
     picture = compute_reliability(values, bins)
+    # Renamed and reordered passes: a critic that prefers a place shows as scores that follow it.
     renamed = [said for name, said in judged.items() if name.startswith(NAMES)]
     effects = compute_position_effects(_list_places([first, *renamed])) if renamed else {}
     return Calibration(
@@ -314,6 +317,7 @@ def measure(
         retest=compute_retest(_pair_scores(first, judged[AGAIN])),
         position_effects=effects,
         position_bias=compute_position_bias(effects),
+        # The same cells, longer: any difference is due to length alone.
         length_bias=compute_length_bias(
             (before.of(cell).score, after.of(cell).score)
             for before, after, (_, chosen) in zip(first, judged[LONGER], _lengthen_all(known), strict=True)

@@ -156,21 +156,27 @@ async def _work(
 ) -> CalibrationResult:
     config, progress, path = place.config, CalibrationProgress(), folder.path
     watch(progress)
+    # Known steps are made anew on every start, from seeds: only judgements are stored.
     known = await place.build_known()
     asked = plan_passes(known, config.permutations)
     progress.planned = len(asked) * len(known)
+    # Pass by pass, so that a stop leaves whole passes behind.
     for one in asked:
         await _ask(one, place, path, progress, stop)
         if progress.labelling.stopped is not None:
             return CalibrationResult(path=path, record=record, progress=progress, stopped=progress.labelling.stopped)
+    # Read back from the files: judgements of earlier processes count as much as those of this one.
     judged = {one.name: _judged(path, one) for one in asked}
+    # A judgement that failed would make the numbers those of other steps than of the other passes.
     failures = [why for _, found in judged.values() for why in found]
     if failures:
         told = f"{len(failures)} of {amount(progress.planned, 'judgement')} failed ({failures[0]})"
         return CalibrationResult(path=path, record=record, progress=progress, stopped=told)
+    # Answers that could not be read were paid for.
     lost = [one for known_pass in asked for one in read_labels(path, known_pass.name).lost]
     record = _finished(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
     record = replace(record, spent=sum(lost, record.spent or Usage()))
+    # The picture before the record: a record means that all is there.
     with writing(path, folder.resume):
         write_atomic(path / PICTURE, to_svg(draw_reliability(record)).encode())
     folder.write(record)
@@ -259,7 +265,9 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
         UsageError: a part cannot be built, or no step is of known worth.
         EnvironmentFailure: the environment broke.
     """
+    # Nothing is asked: the critic is opened only to see its prompts.
     async with open_resources(config, asks=False) as place:
+        # Environments are opened, though, for which steps are known decides how many there are.
         known = await place.build_known()
         asked = plan_passes(known, config.permutations)
         calls: int | None = 0
@@ -267,14 +275,17 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
         unfit: int | None = 0
         model = place.bench.model
         if model is not None:
+            # One critic per pass, as each has its own order and seed.
             critics = [(place.critic(one.seed, one.attempt), one.cases) for one in asked]
             found = [list(one.prompts(case)) for one, cases in critics if isinstance(one, Asking) for case in cases]
             prompts = [prompt for asked_of_one in found for prompt in asked_of_one]
+            # A critic that does not show its questions leaves calls and tokens unknown, not zero.
             shows = all(isinstance(critic, Asking) for critic, _ in critics)
             unfit = sum(not asked_of_one for asked_of_one in found) if shows else None
             calls = len(prompts) if shows else None
             counted = (model.count_tokens(prompt.system) + model.count_tokens(prompt.user) for prompt in prompts)
             tokens = sum(counted) if shows else None
+        # A reward model says numbers and no tokens.
         replies = 0 if isinstance(model, RewardModel) else config.critic.sampling.max_tokens
         worth = Counter(worth for one in known for worth in one.worth.values())
         return CalibrationEstimate(
