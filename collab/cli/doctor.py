@@ -85,16 +85,19 @@ def _examine(definitions: Library, timeout_s: float) -> Iterator[Check]:
 def _packages() -> Iterator[Check]:
     """One line for what collab itself needs, and one per extra."""
     groups: dict[str, list[str]] = {}
+    # Asked of the installed package itself, so that the list cannot grow old.
     try:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         mend = "pip install -e . in the checkout"
         yield Check(area="packages", name="collab", status="broken", detail="not installed as a package", mend=mend)
         return
+    # The same names as in `pip install`: per extra, what it brings.
     for requirement in requirements:
         if match := _REQUIREMENT.match(requirement):
             groups.setdefault(match["extra"] or "", []).append(match["name"])
     for extra, packages in groups.items():
+        # Tools for development are no feature that could be missing.
         if extra == _DEVELOPERS:
             continue
         found = {package: _version(package) for package in packages}
@@ -104,6 +107,7 @@ def _packages() -> Iterator[Check]:
         yield Check(
             area="packages",
             name=extra or "core",
+            # An extra that is missing is a choice; a missing core package is broken.
             status="ok" if not missing else "missing" if extra else "broken",
             detail=detail,
             mend=mend if missing else None,

@@ -73,12 +73,14 @@ def list_tasks(
 
     definitions = options.library(library)
     definition = load(definitions, name, backend)
+    # The suite is opened only to list its tasks, and closed before anything is printed.
     suite = built(name, definition)
     try:
         names = set(task_names(suite, options.listed("--tasks", tasks) or definition.own_tasks, name, definition))
         infos = [info for info in suite.tasks() if info.name in names]
     finally:
         asyncio.run(suite.close())
+    # A split narrows what was chosen; it never adds tasks.
     if split is not None:
         own = find_split(_splits(definitions, name, backend), split).tasks
         infos = [info for info in infos if info.name in own]
@@ -99,6 +101,7 @@ def list_tasks(
             for info in infos
         ],
     )
+    # How many have a known solution decides whether a rehearsal or the oracle can be used.
     say(f"\n{suite.label}: {amount(len(infos), 'task')}, {sum(info.oracle for info in infos)} with a known solution")
 
 
@@ -247,6 +250,7 @@ def _teller(name: str, tasks: list[str]) -> Callable[[Finding], None]:
 
 def _tell_check(report: CheckReport) -> None:
     """One row per claim, then every broken promise and where something could not be shown."""
+    # Counted per claim: hundreds of findings become one row per promise.
     claims: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
     for finding in report.findings:
@@ -261,8 +265,10 @@ def _tell_check(report: CheckReport) -> None:
             for claim, count in claims.items()
         ],
     )
+    # Failures in full, below the table: each is a fault of the environment.
     for finding in report.failures:
         say(plain(f"failed: {finding.task}: {finding.claim}: {finding.detail}"))
+    # "oracle" may be skipped for some tasks; which ones, users ask next.
     solvable = claims.get("oracle", Counter())
     if solvable["skipped"] and solvable["passed"] + solvable["failed"]:
         unsolved = [one.task for one in report.findings if one.claim == "oracle" and one.status == "skipped"]

@@ -89,6 +89,7 @@ def validate_graphs(
     from collab.rollout.build import build_first_dag
 
     definitions = options.library(library)
+    # All of them are checked: one broken file must not hide another.
     problems: dict[str, str | None] = {}
     for name in names or definitions.names("graphs"):
         try:
@@ -96,6 +97,7 @@ def validate_graphs(
             problems[name] = None
         except UsageError as error:
             problems[name] = str(error)
+    # JSON goes to stdout whole; problems go to stderr in both cases.
     if as_json:
         emit({name: {"ok": problem is None, "problem": problem} for name, problem in problems.items()})
     for name, problem in problems.items():
@@ -103,6 +105,7 @@ def validate_graphs(
             fail(f"{name}: {problem}")
         elif not as_json:
             say(f"{name}: ok")
+    # Exit code 2 as for any wrong definition, so that scripts can use it.
     if any(problems.values()):
         raise typer.Exit(2)
 

@@ -147,6 +147,7 @@ def rebuild(
     from collab.preferences.rebuild import RebuildRequest, parse_sources
     from collab.preferences.store import read_short_ids
 
+    # None stands for "not said", which takes what the earlier pairs have.
     wish = RebuildRequest(
         run=run,
         critic=critic,
@@ -160,9 +161,12 @@ def rebuild(
         against=against,
         budget=Budget() if budget is None else Budget.parse(budget),
         concurrency=concurrency,
+        # Pairs that a training learned from are kept: rebuilding would change what its record rests on.
         kept=frozenset() if training_of(run) is None else frozenset({PAIRS}),
     )
+    # A folder of several runs has no pairs of its own.
     refuse_several(find_recorded(run), "collab pairs rebuild {}")
+    # Of a training's rollout, episodes beyond its step budget taught nothing.
     definitions, again, played = options.library(library), "the same command", counted_in(run)
     result: RebuiltPairs = work(
         lambda watch, stop: flow.rebuild(wish, definitions, played=played, watch=watch, stop=stop),
@@ -170,14 +174,17 @@ def rebuild(
         tell=describe,
         resume=again,
     )
+    # Text and JSON tell of the same result; both also when it stopped early.
     if as_json:
         emit(rebuilt_data(run, result))
     elif result.stored is not None:
         say_rebuilt(run, result, result.stored, read_short_ids(run))
     elif result.spent.lost:
         say(describe_lost(result.spent.lost))
+    # The same command twice changes nothing, and says so instead of nothing.
     if result.stored is not None and not (result.new or result.judged or result.asked):
         tell_finished(run, "for other labels or pairs name another --critic, --adversary or --threshold")
+    # Stopped is exit code 1: scripts must not take half the pairs for all.
     if result.stopped is not None:
         note(f"stopped: {result.stopped}; go on with {again}: what was judged and answered is kept")
         raise typer.Exit(1)

@@ -448,8 +448,10 @@ def describe(progress: Progress) -> str:
     Of those that are over no rate is told: short episodes end first, and those are solved more often than others.
     Where it is told also the prefix cache's share, the batches' width and the mean time of a call in line and at work.
     """
+    # No rate before the end: short episodes end first, and they are solved more often.
     solved = f" over, {progress.succeeded} solved" if progress.done else ""
     parts = [f"{progress.done}/{amount(progress.planned, 'episode')}{solved}"]
+    # With a step budget, steps are what is planned, and episodes only follow.
     if progress.wanted_steps is not None:
         played = min(progress.steps_before + progress.steps, progress.wanted_steps)
         ending = ", ending episodes that were begun" if played == progress.wanted_steps else ""
@@ -459,14 +461,17 @@ def describe(progress: Progress) -> str:
         ]
     if progress.broken:
         parts.append(f"{progress.broken} broken")
+    # Of all processes: a resumed run's cost includes what was spent before.
     whole = progress.spent_in_all
     tokens = counted(whole.prompt_tokens + whole.completion_tokens, "token")
     parts.append(f"{counted(whole.calls, 'call')}, {tokens}, {progress.calls_per_s:.1f} calls/s")
+    # Only local engines and some servers tell of their cache; a missing number is left out, not shown as 0.
     if progress.hit_rate is not None:
         computed = short(progress.computed_tokens)
         parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")
     if progress.mean_width is not None:
         parts.append(f"batches {progress.mean_width:.1f} wide")
+    # Waiting and working apart: the first mends with more servers, the second with a faster one.
     if progress.timed_calls:
         queue_s, work_s = (total / progress.timed_calls for total in (progress.queue_s, progress.work_s))
         parts.append(f"{queue_s:.2f} s in line, {work_s:.2f} s at work")

@@ -304,6 +304,7 @@ def _training_row(path: Path) -> dict[str, Any]:
     result, status = _training(path)
     head, config = read_training(TrainingDir(path))
     best = None if result.summary is None else result.summary.best
+    # Of the best epoch, by which trainings are compared; the last one may be worse.
     success = next((one.success for one in result.records if one.epoch == best), None)
     return {
         "run": str(path),

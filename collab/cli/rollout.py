@@ -59,6 +59,7 @@ def rollout(
     as_json: options.Json = False,
 ) -> None:
     """Play episodes with a team and record them."""
+    # Everything is resolved before the run directory is made: a refusal leaves nothing behind.
     definitions = options.library(library)
     config = configure(
         definitions,
@@ -76,6 +77,7 @@ def rollout(
         budget=budget,
         settings=settings,
     )
+    # What was chosen is shown, with seed and number, before the first call is paid.
     options.tell_outside(options.listed("--tasks", tasks), config.split, config.tasks)
     options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     options.tell_doubts(config)
@@ -248,12 +250,14 @@ def evaluate(
 
     For a table of several evaluations: collab runs table. Greedy replies: --set agents.*.sampling.temperature=0
     """
+    # Comparing plays nothing, so none of the options for playing is looked at.
     if comparing is not None:
         _compare(*comparing, force=force, as_json=as_json)
         return
     definitions = options.library(library)
     device = options.device(serial, allow_apps, allow_effects)
 
+    # One configuration per seed; doubts are told once, not once per seed.
     def configured(chosen: int, tells: bool) -> RunConfig:
         return configure(
             definitions,
@@ -273,11 +277,13 @@ def evaluate(
             tells=tells,
         )
 
+    # All seeds are configured before the first is played: a mistake must not show after hours.
     configs = [configured(one, not number) for number, one in enumerate(chosen_seeds(seed, seeds, settings))]
     options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
     options.tell_doubts(configs[0])
+    # One seed is an ordinary run; only several get a folder of runs.
     if seeds is None:
         [config] = configs
         finish(play(config, definitions, out), as_json=as_json, details=True)

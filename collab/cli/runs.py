@@ -177,19 +177,24 @@ def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list
     from collab.rollout.build import splits_in
     from collab.rollout.run import recorded_config
 
+    # Of the recorded runs and of today's splits: the question is whether these runs have met what is kept now.
     configs = [recorded_config(run) for run in runs]
     names = list(dict.fromkeys(config.environment_name for config in configs))
+    # Splits belong to an environment; a mixture would be checked against the wrong ones.
     if len(names) > 1:
         command = f"collab runs overlap {shlex.quote(str(runs[0]))}"
         raise UsageError(f"the runs are of {_joined(names)}; check those of one environment at a time: {command}")
     definition = definitions.load("envs", names[0], EnvironmentDefinition)
+    # The recorded backend, if it still exists: another one may have other tasks.
     backend = configs[0].environment.backend
     if backend in definition.backends:
         definition = definition.model_copy(update={"backend": backend})
     splits = asyncio.run(splits_in(names[0], definition))
+    # Without a wish, everything that is kept for evaluation.
     if not wanted:
         return list_kept_by(splits.values())
     chosen = [find_split(splits, name) for name in wanted]
+    # Training instances are met by design, so checking them would always find an overlap.
     if any(split.trains for split in chosen):
         raise UsageError("--with train: nothing of that split is kept; name new-seeds, unseen-tasks or unseen-app")
     return [collect_held_out(split) for split in chosen]
@@ -224,10 +229,12 @@ def list_runs(
     from collab.errors import RunFormatError, UsageError
     from collab.evaluation.report import find_runs
 
+    # The default folder may be missing on a fresh checkout, which is no mistake.
     if not folder.is_dir() and folder != RUNS:
         raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise: collab runs list")
     rows = list(rows_beneath(folder))
     for path in find_runs(folder):
+        # One unreadable run must not hide the others.
         try:
             with open_run(path) as reader:
                 counted = _counted(path, reader)
@@ -236,6 +243,7 @@ def list_runs(
                     note(counted.problem)
         except RunFormatError as error:
             note(f"skipped: {error}")
+    # By time of creation, as names say nothing about order.
     rows.sort(key=lambda row: str(row["created"]))
     if as_json:
         emit(rows)
@@ -298,16 +306,20 @@ def show_run(
     from collab.cli.recorded import find_episode, find_recorded, refuse_several, show_recorded
     from collab.errors import UsageError
 
+    # Contradicting options are refused before the run is opened.
     if cost and episode is not None:
         raise UsageError("--cost tells of the whole run; leave out --episode or --cost")
     if step is not None and episode is None:
         raise UsageError("--step needs --episode: of which episode?")
     found = find_recorded(run)
+    # Costs are counted per run: of several, each has its own table.
     if cost:
         refuse_several(found, "collab runs show {} --cost")
+    # What is no run, e.g. a training, is shown by its own kind.
     if found.kind != "run" and episode is None:
         show_recorded(found, as_json=as_json)
         return
+    # An episode may lie in a part of a training; it is found there by its name.
     reader = open_run(run if found.kind == "run" or episode is None else find_episode(found, episode))
     if cost:
         show_cost(run, reader, as_json=as_json)
@@ -420,12 +432,14 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
     from collab.rewards.calibration.record import FILE as CALIBRATION
     from collab.synthesis.journal import FILE as SYNTHESIS
 
+    # By the head that lies there: the user need not know which command made it.
     if (path / SYNTHESIS).is_file():
         synth.go_on(path, budget, as_json=as_json)
         return True
     if (path / CALIBRATION).is_file():
         critic.go_on(path, budget, as_json=as_json)
         return True
+    # Everything else has a kind of its own; a run returns False and is resumed by the caller.
     match find_recorded(path).kind:
         case "training":
             train.go_on(path, budget, as_json=as_json)
@@ -435,6 +449,7 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
             finetune.go_on(path, max_minutes=_minutes(path, budget), as_json=as_json)
         case "series":
             rollout.go_on(path, budget, as_json=as_json)
+        # Which of several runs is meant, only the user knows.
         case "runs":
             where = shlex.quote(str(path))
             raise UsageError(f"{path}: a folder of runs; see which are stopped with: collab runs list {where}")
@@ -496,6 +511,7 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
     from collab.evaluation.report import count_replies, read_sampling
 
     manifest, names, status, replies = reader.manifest, counted.names, reader.status, count_replies(reader)
+    # Of a training's rollout, only the episodes that it learns from count.
     episodes = [one for one in reader.episodes() if names is None or one.id in names]
     return {
         "run": str(path),
@@ -507,12 +523,14 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "agents": manifest.agents,
         **seeds_data(manifest.seeds),
         "unit": "episodes",
+        # With a step budget, how many episodes there will be is not known before the end.
         "planned": manifest.planned if counted.steps is None else None if names is None else len(names),
         "done": sum(one.state != "unfinished" for one in episodes),
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),
         "broken": sum(one.state == "failed" for one in episodes),
         "replies": replies_data(Replies.sum(replies.get(one.id, Replies()) for one in episodes)),
         "sampling": sampling_data(read_sampling(manifest)),
+        # A rollout that has all its steps is finished, even where later episodes were cut off.
         "status": "finished" if counted.whole and status != "running" else status,
         "privileged": manifest.privileged,
         "note": REHEARSAL if manifest.privileged else None,
@@ -528,11 +546,13 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.loop.record import training_around
     from collab.loop.step_budget import report_of_counted
 
+    # What a training counts and what was played may differ, so both are looked up.
     counted, training = _counted(path, reader), training_around(path)
     report = report_of_counted(reader, counted.steps, so_far=True)
     summary = _summary(path, reader, counted)
     problems = [str(problem) for problem in reader.problems]
     unknown = [] if counted.problem is None else [counted.problem]
+    # JSON has the same numbers in the same order as the report of an evaluation.
     if as_json:
         head = {key: summary[key] for key in _HEAD}
         emit(head | report_data(report) | {"versions": reader.manifest.versions, "problems": unknown + problems})
@@ -540,6 +560,7 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     say(f"run      {path} ({summary['status']}, {summary['command']}, begun {summary['created']})")
     say(f"who      {summary['agents']} on {summary['graph']}, seed {reader.manifest.seeds}")
     headline(report.environment, report, privileged=report.privileged)
+    # The difference between "played" and "learned from" is explained where both numbers are seen.
     if counted.whole:
         beyond = sum(one.state != "unfinished" for one in reader.episodes()) - len(report.results)
         learned = amount(counted.steps or 0, "step")
@@ -548,10 +569,12 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
         say(f"         its training ends it with {amount(counted.steps, 'step')}; this is what is over so far")
     show_tables(report)
     show_cause(path, report)
+    # Problems last: they qualify everything above.
     for line in unknown:
         note(line)
     for problem in problems:
         note(f"unreadable: {problem}")
+    # The next command, ready to paste; a part of a training is resumed by that training.
     if summary["status"] in ("stopped", "dead"):
         say(f"go on with: {resume_command(path) if training is None else training.resume}")
     if report.results:

@@ -213,15 +213,19 @@ async def check_budget(subject: Subject) -> str:
 
 async def check_fork(subject: Subject) -> str:
     """Check that a fork behaves like the original, and that neither notices what the other does."""
+    # A generator of its own per promise: checks can be run alone and draw the same.
     suite, rng = subject.suite, subject.make_rng("forks")
     async with subject.start() as (original, observation):
         if not isinstance(original, Forkable):
             raise EnvironmentFailure("claims fork, but the environment has no fork()")
+        # A few steps first: forks of an initial state may work by chance.
         prefix, observation = await _wander(suite, original, observation, rng, steps=3)
         path: list[Action | None] = []
         async with close_twice(await original.fork()) as twin:
+            # A third one is stepped elsewhere and closed: neither the original nor its twin may notice.
             async with close_twice(await original.fork()) as loner:
                 await _wander(suite, loner, observation, subject.make_rng("loner"), steps=5)
+            # The same actions on both, chosen on the original, must give the same screens and ends.
             for _ in range(6):
                 action = _choose_action(suite, original, observation, rng)
                 path.append(action)
@@ -231,6 +235,7 @@ async def check_fork(subject: Subject) -> str:
                 observation = one.observation
                 if one.done:
                     break
+    # Replayed from the start: only then it shows that stepping forks left no trace in the original.
     if "deterministic" in suite.capabilities:
         again = await replay(suite, subject.task, [*prefix, *path])
         require(again[-1] == compute_fingerprint(observation), "stepping a fork changed the original")
@@ -326,6 +331,7 @@ async def _follow(
     """Step along the oracle to success; how many steps it took, None when the budget ran out first."""
     if not isinstance(environment, HasOracle):
         raise EnvironmentFailure("claims oracle, but the environment has no oracle()")
+    # The budget is the task's own number of steps: a solution that needs more is none.
     for number in range(1, budget + 1):
         solution = environment.oracle()
         if not solution:
@@ -333,15 +339,19 @@ async def _follow(
                 f"{where}: no solution after {amount(number - 1, 'step')}, and the episode goes on"
             )
         action = solution[0]
+        # A solution is asked at every step and has to be possible on the screen shown.
         missing = suite.space.check(action, observation)
         require(missing is None, f"{where}: solution names {missing.detail if missing else ''}")
+        # Rehearsals speak it as text, so it must survive formatting and parsing.
         require(suite.space.parse(suite.space.format(action)) == action, f"{where}: solution is not in the grammar")
         result = await environment.step(action)
         observation = result.observation
+        # Truncated is no failure of the solution yet: the caller decides what a budget is worth.
         if result.truncated:
             return None
         if result.terminated:
             reason = result.outcome.reason if result.outcome else "no outcome"
+            # An end without success breaks the promise.
             require(
                 bool(result.outcome and result.outcome.success),
                 f"{where}: no success in {amount(number, 'step')}: {reason}",

@@ -151,6 +151,7 @@ def close_epoch(
         **update.hashes,
         "evaluation": measured.hash,
     }
+    # The algorithm's numbers go into `metrics`: the record has no field that belongs to one of them.
     record = EpochRecord(
         algorithm=state.config.algorithm,
         epoch=rollout.number,

@@ -387,26 +387,34 @@ def verify(
         StoreFailure: something cannot be written.
     """
     check_installed()
+    # Small steps, so that there are many places to be killed at.
     recipe = algorithm_named(algorithm).method.RECIPE
     steps = [f"{recipe}.{one}" for one in (*STEPS, *(SPLIT if threads > 1 else ()))]
     wanted = (f"epochs={epochs}", *steps, *(("episodes=4",) if threads > 1 else ()), *settings)
+    # Settings are checked before a directory is made.
     _check(algorithm, wanted)
     _make(out)
+    # Everything heavy is loaded before forking, so that each life starts at once.
     _load()
     log = out / "log.txt"
     config = _found(algorithm, out, log, wanted, tell)
     tell(f"training undisturbed: epochs={config.method.epochs}, threads={threads}")
+    # One training undisturbed, which also shows which calls there are to be killed at.
     whole, killed = TrainingDir(out / "undisturbed"), TrainingDir(out / "killed")
     trace = whole_life(config, whole.path, log, threads=threads)
+    # Drawn from the calls that were really made, so that every point can be reached.
     points = draw(trace, kills=kills, seed=seed)
     tell(f"training again, killed {len(points)} times")
     died = [live(config, killed.path, log, point, threads=threads) for point in points]
+    # The last life is not killed: it has to finish what the others left.
     live(config, killed.path, log, None, threads=threads)
     return Proof(
+        # A life that never came to its point died behind it or not at all; both are told apart.
         path=out,
         points=tuple(place for place in died if place is not None),
         planned=tuple(point for point, place in zip(points, died, strict=True) if place is not None),
         missed=tuple(point for point, place in zip(points, died, strict=True) if place is None),
+        # Part by part, so that a difference names the phase.
         parts=tuple(compared(whole, killed)),
     )
 

@@ -76,11 +76,14 @@ class ScriptedModel:
     async def generate(self, request: Request) -> Reply:
         """The next reply; ModelFailure where it was told to fail."""
         position = len(self.requests)
+        # Noted before anything else: tests count requests, also those that hang or fail.
         self.requests.append(request)
         started = time.perf_counter()
+        # Hangs for ever: what waits must have a limit of its own.
         if position in self._hang:
             await asyncio.Event().wait()
         await asyncio.sleep(self._delay_s)
+        # Metered like a real failure, so that counts in tests are those of a run.
         if position in self._fail:
             self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise ModelFailure(f"{self.policy.base}: call {position} was told to fail")

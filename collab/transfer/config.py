@@ -140,19 +140,25 @@ async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
     Raises:
         UsageError: something does not fit, or would be measured where it was trained or chosen.
     """
+    # What contradicts itself is refused before any file is read.
     _check_wish(wish)
     source = _source(wish)
+    # A trained team is trained further by its own algorithm, unless another is named.
     if wish.algorithm is None and source is not None:
         wish = replace(wish, algorithm=source.config.algorithm)
     _check_settings(wish)
+    # Settings are told apart here: some are of the run, the others of the method.
     wish = replace(wish, settings=tuple(told_apart(wish.settings, _method_of(wish))))
     base = _base(wish, source)
+    # Both teams in the second environment: the untrained one is what a gain is measured against.
     transferred, untrained = [await _second(library, wish, agents) for agents in (wish.agents, base)]
+    # Equal weights on both sides give a difference of zero, whatever is played.
     if wish.mode == "direct" and wish.base is None and transferred[0].agents == untrained[0].agents:
         raise UsageError(
             f"--agents {wish.agents}: its weights are those of {base}, so there is nothing to compare; name a later "
             "epoch, or something else with --base"
         )
+    # A difference in sampling would count as one of training.
     check_same_sampling(
         untrained[0].sampling,
         transferred[0].sampling,
@@ -160,12 +166,15 @@ async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
     )
     training, first = None, list[RunConfig]()
     if source is not None:
+        # Measured in the environment it was trained in, a transfer would be an ordinary evaluation.
         _check_elsewhere(source, transferred)
+        # Instances that were trained on, or chosen by, must not be measured.
         _check_unseen(wish, source.config, "first training", "measure on others")
     if source is not None and wish.mode == "continual":
         training = await _training(library, wish)
         _check_elsewhere(source, [training.run])
         _check_unseen(wish, training, "second training", "measure on others, or set held_out.seeds")
+        # Forgetting is measured in the first environment, with the team before and after.
         first = await _first(wish, source)
     return TransferConfig(
         mode=wish.mode,

@@ -132,6 +132,7 @@ def outcome_of(
     Raises:
         UsageError: something is no result or cannot be compared; see `collab.evaluation.report.tabulate`.
     """
+    # Tables refuse what cannot be compared, so they come before any difference.
     tables = {place: tabulate({str(arm): runs for arm, runs in arms.items()}) for place, arms in played.items()}
     second = _reports(played["second"], tables["second"])
     first = _reports(played["first"], tables["first"]) if "first" in played else {}
@@ -142,11 +143,13 @@ def outcome_of(
         seeds=list(seeds),
         second=_measured(tables["second"], second),
         first=_measured(tables["first"], first) if first else None,
+        # Each trained team against the untrained one, on the same instances (see the formulas of this room).
         generalization={
             arm: Difference.of(generalization(second["base"], report))
             for arm, report in second.items()
             if arm != "base"
         },
+        # What further training gained, and what it cost at home, exist only in mode continual.
         gained=Difference.of(compare(second["transferred"], second["continued"])) if first else None,
         forgetting=Difference.of(forgetting(first["transferred"], first["continued"])) if first else None,
         method=method,

@@ -162,6 +162,7 @@ async def train(work: Work) -> str | None:
 
 async def _trained(work: Work, budget: Budget) -> TrainingResult:
     folder, config = work.folder.training, work.config.training
+    # A training that was begun is resumed from its own head: options were checked then.
     if folder.file.exists() or config is None:
         return await resume_training(
             folder.path,
@@ -171,6 +172,7 @@ async def _trained(work: Work, budget: Budget) -> TrainingResult:
             watch=work.watch,
             stop=work.stop,
         )
+    # Options of the algorithm stand in the transfer's head, so that a resume passes the same ones.
     head = work.folder.read()
     return await start_training(
         config,
@@ -361,6 +363,7 @@ async def _run(
     config: TransferConfig, folder: TransferDir, limits: RunLimits, watch: Watch, stop: asyncio.Event | None
 ) -> TransferResult:
     _check_prompts(config, folder)
+    # Parts are counted before any is done, so that progress is out of a fixed number.
     many = len(parts_before(config)) + len(parts_after(config)) + (config.training is not None)
     work = Work(
         config=config,
@@ -371,14 +374,17 @@ async def _run(
         reports=limits.reports,
         progress=TransferProgress(parts=many),
     )
+    # One writer: parts of one transfer must not be played twice at once.
     with folder.held():
         watch(work.progress)
         try:
+            # A stop is a result; finished parts stay and are not played again.
             stopped = await _all(work)
         except Stopped as why:
             stopped = str(why)
         if stopped is not None:
             return TransferResult(path=folder.path, told=None, stopped=stopped)
+        # Compared only when every part is there: half a comparison would look like a whole one.
         told = _compared(config, folder)
         folder.close(told)
         return TransferResult(path=folder.path, told=told, stopped=None)
@@ -472,13 +478,16 @@ async def plan(config: TransferConfig, folder: TransferDir | None = None, device
         UsageError, RunError: as the first rollout of the training would.
     """
     if folder is not None:
+        # The device of the transfer, as that decides what a training takes.
         device = folder.limits(device=device).device
     device = device or RunLimits().device
     check_device(device)
     training, found = config.training, None
     state: State = "missing" if folder is None else folder.state_of_training()
+    # Only a training that has not begun is tried: a step of it may take minutes.
     if training is not None and state == "missing":
         found = await estimate.plan(training, library_of(config.library), device)
+    # Parts before the training, the training, parts after it: the order in which they are played.
     lines = [_line(part, folder) for part in parts_before(config)]
     if training is not None:
         split = training.run.split
@@ -489,6 +498,7 @@ async def plan(config: TransferConfig, folder: TransferDir | None = None, device
             split=None if split is None else split.name,
             team=config.agents,
             seeds=(training.run.seed,),
+            # Without a probe the episodes are those of the configuration.
             episodes=training.method.epochs * training.run.episodes if found is None else found.episodes,
             calls_per_step=len(training.run.graph.slots) * training.run.graph.rounds,
         )

@@ -143,20 +143,24 @@ def step_rows(run: OpenRun, episode: str, labels: str | None) -> list[StepRow]:
 
 
 def _build_row(run: str, row: tuple[Any, ...]) -> EpisodeRow:
+    # In the order of the query's columns.
     (id, task, goal, difficulty, apps, epoch, episode, seed, state, success, score, reason), rest = row[:12], row[12:]
     error, message, steps, max_steps, seconds, agreement, entropy, ties, failures, privileged = rest
+    # The state decides which of the fields below mean something.
     finished = state == "finished"
     return EpisodeRow(
         run=run,
         id=id,
         task=task,
         goal=goal,
+        # The index joins apps with commas; a list is what pages and filters take.
         difficulty=difficulty,
         apps=[app for app in apps.split(", ") if app],
         epoch=epoch,
         episode=episode,
         seed=seed,
         state=state,
+        # Only a finished episode has an outcome.
         success=bool(success) if finished else None,
         score=score if finished else None,
         reason=reason if finished else None,

@@ -480,24 +480,30 @@ def export(
         UsageError: `out` is a folder.
         StoreFailure: the file cannot be written; an older one is still there.
     """
+    # Cheap refusals first: collecting episodes may take minutes.
     if out.is_dir():
         raise UsageError(f"{out}: is a folder; name the file to write, e.g. {out / 'report.html'}")
     row = inspector.row(id)
     if row.unreadable is not None:
         raise RunFormatError(row.unreadable)
+    # A labelling may be named that this run has not; "" asks for none.
     names = inspector.run(id).labellings
     if labels and labels not in names:
         raise UnknownName.of(f"labelling of {row.path}", labels, names)
+    # All ids, so that the page can say how many were left out.
     known = _list_all(inspector, id)
     chosen = _list_chosen(row, known, episodes, most)
     packing = ReportPacker(inspector, id, chosen, known=known, labels=labels)
+    # Damaged episodes are skipped as long as one can be opened; a report of none would be empty pages.
     if chosen and not packing.chosen:
         raise RunFormatError(f"no episode that was to be taken can be opened: {packing.unread[0]}")
+    # One episode at a time, so that memory holds the packed pages and no run.
     for done, one in enumerate(packing.chosen, start=1):
         packing.add(one)
         watch(done, len(packing.chosen))
     content = build_page(packing.data(), packing.parts, title=f"{Path(row.path).name} · Collab").encode("utf-8")
     try:
+        # Written as a whole: an older report stays until the new one is there.
         write_atomic(out, content)
     except OSError as error:
         raise StoreFailure(f"{out}: cannot be written: {error.strerror or error}") from None

@@ -103,6 +103,7 @@ class Inspector:
 
     def run(self, id: str) -> RunView:
         """One of them, and where it belongs."""
+        # A training has no log of its own: its row, parts and labellings come from what lies inside it.
         root = self._desk.roots.find(id)
         if root.kind == "training":
             return RunView(
@@ -119,6 +120,7 @@ class Inspector:
                 run=self.row(id),
                 training=root.training,
                 parts=(),
+                # Names and versions come from files, so they are cut before they reach a page.
                 versions={shorten(name): shorten(version) for name, version in run.reader.manifest.versions.items()},
                 labellings=run.beside.labellings(),
                 pair_sets=run.beside.pair_sets(),

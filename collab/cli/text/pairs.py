@@ -107,10 +107,12 @@ def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prom
     """What a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
     _say_head(run, stored, told)
     say(f"goal     {plain(told.goal)}")
+    # What was preferred first, then why: the order in which a doubtful pair is read.
     for word, side in (("better", told.chosen), ("worse", told.rejected)):
         say(f"{word:<8} {plain(side.action)}, {_who(told, side)}")
         say(f"         {_judged(told.pair, side)}")
     say(f"context  {_context(told)}")
+    # One call may have judged both sides; it is told once.
     calls = {id(side.call): side.call for side in (told.chosen, told.rejected) if side.call is not None}
     for call in calls.values():
         seen = ", ".join(f"{slot} as {name}" for slot, name in call.shown.items())
@@ -120,6 +122,7 @@ def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prom
         _say_indented(call.reply)
     say(f"\nscreen before the step: {plain(told.screen.title)}")
     _say_indented(told.screen.text)
+    # Prompts are long, so they are printed on request alone.
     if prompt:
         say("\ninput that both sides answer: system")
         _say_indented(told.prompt.system)
@@ -141,9 +144,11 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
     from collab.preferences.explain import count_lines
 
     head, changes = stored.head, result.changes
+    # The same command twice makes nothing new, and must not look as if it had.
     there = "stored" if result.new else "which are there already"
     say(marked(f"{run}: {amount(head.pairs, 'pair')}, {there} as {stored.name!r}", run))
     say(f"recipe   {_recipe(head)}")
+    # Missing scores stand with the counts: they explain why there are so few pairs.
     _say_lines([*count_lines(head), *cause_lines("no score", result.missing)])
     if result.left_out:
         say(f"left out {amount(result.left_out, 'episode')} broken or not finished")
@@ -155,13 +160,16 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
         if spent.calls
         else ""
     )
+    # What this process asked and paid; earlier ones told theirs.
     say(f"asked    {amount(result.judged, 'step')} judged and {amount(result.asked, 'worse side')} made up now{cost}")
     if lost := max(spent.lost, head.spent.lost):
         say(f"         {describe_lost(lost)}")
+    # The difference to the pairs before is what a rebuild is for.
     if changes is None:
         say("changes  none to tell of: the run had no pairs before")
     else:
         _say_changes(changes, stored.name, letters)
+    # Steps without a judgement may be asked again; the others are settled.
     if left := head.unjudged + sum(head.failed.values()):
         note(
             f"{amount(left, 'step')} not judged, or not to be asked about; the same command without --name, or with "

@@ -88,12 +88,14 @@ def result_data(result: RunResult) -> dict[str, Any]:
         "privileged": result.privileged,
         "note": REHEARSAL if result.privileged else None,
         "spent": data(
+            # What this process spent; what all have spent stands below under a name of its own.
             {
                 "seconds": round(progress.seconds, 3),
                 "steps": progress.steps,
                 "calls": progress.calls,
                 "prompt_tokens": progress.prompt_tokens,
                 "completion_tokens": progress.completion_tokens,
+                # None where no model told of its cache: 0 would mean that nothing was found in it.
                 "computed_tokens": None if progress.hit_rate is None else progress.computed_tokens,
                 "prefix_hit_rate": progress.hit_rate,
                 "mean_width": progress.mean_width,
@@ -250,18 +252,22 @@ def show_comparison(comparison: RunComparison, first: str, second: str) -> None:
     """Two rates, their paired difference in percentage points, the instances behind it, and how both were sampled."""
     from collab.evaluation.metrics import FEW_TOLD, describe_sampling
 
+    # In percentage points, as all rates here are told in percent.
     low, high = (100 * end for end in comparison.interval)
     width = max(len(first), len(second), len("difference"))
+    # Each rate with its sampling: a difference at other temperatures is one of temperatures.
     for name, rate, sampling in zip(
         (first, second), (comparison.first, comparison.second), comparison.sampling, strict=True
     ):
         say(f"{name:<{width}}  {rate}, {describe_sampling(sampling)}")
     instances, tasks = amount(comparison.pairs, "equal instance"), amount(comparison.tasks, "task")
+    # Few instances make intervals that look exact; the warning stands beside them.
     few = f"; {FEW_TOLD}" if comparison.is_few else ""
     say(
         f"{'difference':<{width}}  {100 * comparison.difference:+.1f} percentage points [{low:+.1f}, {high:+.1f}] "
         f"(second minus first, {instances} of {tasks}{few})"
     )
+    # Discordant instances are what a paired difference consists of, so they are named.
     won, lost = comparison.won, comparison.lost
     say(f"{'discordant':<{width}}  {len(won) + len(lost)} of {instances}: {len(won)} won, {len(lost)} lost")
     for word, those in (("won", won), ("lost", lost)):
@@ -327,6 +333,7 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     """Sums over the recorded steps; what no call told is a dash, and how many calls did not tell is said below."""
     from collab.store.usage import costs_of
 
+    # Problems are read once more at the end, as an unreadable line is also uncounted.
     costs, privileged = costs_of(reader), reader.manifest.privileged
     problems = [str(problem) for problem in reader.problems]
     if as_json:
@@ -336,6 +343,7 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     say(f"run      {path}" + (f"  ({REHEARSAL})" if privileged else ""))
     counted = f"{amount(costs.whole.calls, 'call')} of {amount(costs.steps, 'recorded step')}"
     say(f"counted  {counted}; seconds are added up over the calls\n")
+    # From the whole to the parts; every axis adds up to the first row.
     rows = [("in all", costs.whole)]
     rows += [(f"round {number + 1}", cost) for number, cost in costs.by_round.items()]
     rows += [("no layer" if number is None else f"layer {number + 1}", cost) for number, cost in costs.by_layer.items()]
@@ -345,6 +353,7 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     say()
     table(_WON, [_proposals(one, costs.steps) for one in costs.proposals])
     say()
+    # A sum over calls that did not all tell is no total: how many are missing stands below it.
     for count, names in _by_count(_not_told(costs.whole)).items():
         say(f"not told by {amount(count, 'call')}: {', '.join(names)}")
     say(f"spent    {_spent(costs)}")

@@ -98,14 +98,17 @@ def _connect_client(host: str, port: int) -> adbutils.AdbClient:
     import adbutils
     from adbutils.errors import AdbConnectionError, AdbTimeout
 
+    # adbutils starts a server of its own where none answers, which would hide that the device's one is gone.
     class Connection(adbutils.AdbConnection):  # type: ignore[misc]
         def _safe_connect(self) -> socket.socket:
             try:
                 connected = socket.create_connection((host, port), timeout=_CONNECT_S)
+            # In adbutils' own classes, so that its callers handle them as they always do.
             except TimeoutError as error:
                 raise AdbTimeout("connect to adb server timeout") from error
             except OSError as error:
                 raise AdbConnectionError(f"connect to adb server failed: {error}") from error
+            # Only the connection is bounded here; commands have limits of their own.
             connected.settimeout(None)
             return connected
 

@@ -307,24 +307,30 @@ class HostGate:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         method, target, host, port = _parse_destination(head)
+        # Sites on disk answer here and never reach the network.
         folder = None if method == "CONNECT" else self._policy.find_site(host, port)
         if folder is not None:
             writer.write(build_response(folder, method, _extract_path(target)))
             return await writer.drain()
+        # The browser's own errands (updates, metrics) are refused without being reported as the page's.
         if host in _BROWSER_OWN:
             return await _answer(writer, 403, "Refused.")
         try:
+            # Connecting resolves the name and checks every address, so that a name cannot lead to a private one.
             far_reader, far_writer = await self._connect(host, port)
         except RefusedAddress as refusal:
+            # Bounded: a page can ask for any number of addresses.
             if len(self._refusals) < _REMEMBERED:
                 self._refusals[cut(str(refusal), 200)] = None
             return await _answer(writer, 403, f"Refused: {refusal}.")
         except (OSError, TimeoutError) as error:
             return await _answer(writer, 502, f"{host} cannot be reached: {type(error).__name__}.")
         try:
+            # Encrypted traffic is passed through as it is; only its destination was checked.
             if method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
+                # Plain requests are rewritten from the proxy's form to the server's.
                 far_writer.write(_rewrite_head(head, target))
             await _pump_both(reader, writer, far_reader, far_writer)
         finally:

@@ -254,21 +254,26 @@ class LiveEnvironment:
 
         problem: Error | None = None
         try:
+            # One limit for all attempts, as a page that keeps moving answers none of them.
             async with asyncio.timeout(self._options.answer_timeout_s):
                 while True:
+                    # New tabs first: they come before the shown page and take its place.
                     await window.settle_tabs()
                     problem = None
                     try:
                         page = window.page
                         answer = await question(page)
+                        # An answer of a page that is no longer shown would describe another screen.
                         if window.is_shown(page):
                             return answer
                     except Error as error:
+                        # A crashed page never answers; anything else may be a page that was just being left.
                         if window.crashed:
                             raise
                         problem = error
                     await asyncio.sleep(_QUIET_S / 2)
         except TimeoutError:
+            # The last error tells more than that time was up.
             if problem is None:
                 raise
             raise problem from None
@@ -376,6 +381,7 @@ class LiveSuite:
         answer_timeout_s: float = 10.0,
         executable_path: str | None = None,
     ) -> None:
+        # The policy comes first: tasks are checked against it.
         self._policy = HostPolicy(
             allow_hosts=tuple(allow_hosts or ()),
             allow_private=allow_private,
@@ -384,7 +390,9 @@ class LiveSuite:
             sites={host.lower(): find_site_folder(host, folder) for host, folder in (sites or {}).items()},
         )
         self._tasks = {task.name: task for task in load_tasks(tasks)}
+        # Start addresses are checked now; where pages lead to is checked when they go there.
         for task in self._tasks.values():
+            # Secrets are hidden in recorded tasks, so such a task could not be played again.
             if HIDDEN in task.start:
                 problem = "what was secret in it is not kept in a run"
                 advice = "keep tasks with such addresses in a file of their own, which is read again: tasks: FILE"
@@ -392,6 +400,7 @@ class LiveSuite:
             if refusal := self._policy.explain_refusal(task.address):
                 advice = "see allow_hosts, allow_private and allow_files"
                 raise ConfigError(f"web task {task.name}: start {task.shown_start}: {refusal}; {advice}")
+        # All that changes what pages look like is in the version: runs with other settings do not compare.
         self.version = f"2 ({width}×{height}, scale {scale:g}, {locale}, {_check_zone(timezone)}, {colours})"
         self._options = LiveOptions(
             surroundings=build_surroundings(

@@ -104,6 +104,7 @@ def _make_page(row: TableRow, day: int) -> Page:
 
 def editor(phone: Phone, page: Page) -> View:
     """Show an event; nothing is stored before Save."""
+    # The form works on the page's data, so leaving without Save changes nothing.
     data, new = page.data, page.data["id"] is None
     delete = icon("Delete", _ID + "delete", _ask)
     body: list[Item] = [
@@ -115,6 +116,7 @@ def editor(phone: Phone, page: Page) -> View:
         _choice("Reminder", "event_reminder_1", "calendar.reminder", _name_reminder(int(data["reminder"]))),
         _choice("Repetition", "event_repetition", "calendar.repetition", _name_interval(int(data["interval"]))),
     ]
+    # Weekdays are asked for weekly events alone, as in the app.
     if data["interval"] == WEEK:
         chosen = Page(screen="calendar.weekdays", data={"rule": data["rule"]})
         name = format_weekdays(int(data["rule"]))
@@ -122,6 +124,7 @@ def editor(phone: Phone, page: Page) -> View:
     return View(
         title="New Event" if new else "Edit Event",
         navigation=icon("Close", _ID + "close", _close),
+        # A new event cannot be deleted.
         actions=(*(() if new else (delete,)), icon("Save", _ID + "save", _save)),
         body=body,
         back=_close,

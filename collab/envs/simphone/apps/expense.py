@@ -184,12 +184,16 @@ def logs(phone: Phone, page: Page) -> View:
     for one in list_expenses(phone):
         id = _read_id(one)
         choose = partial(toggle, name=str(id))
+        # While something is selected, a tap selects too, as everywhere on Android.
         tap = choose if selected else partial(_open, id=id)
         body.append(_entry(one, tap=tap)._replace(hold=choose, flags=("selected",) if str(id) in selected else ()))
+    # An empty list says so, or an agent would take it for one that is loading.
     if not body:
         body.append(text("No Data", _ID + "tv_no_data"))
+    # Selection mode has a title, actions and a way back of its own.
     if not selected:
         return View(title="Expense Logs", body=body, navigation=_drawer_icon())
+    # Selected by id, as two records may read alike.
     ids = tuple(int(name) for name in selected)
     return View(
         title=f"{len(selected)} selected",

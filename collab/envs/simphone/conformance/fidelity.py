@@ -549,9 +549,12 @@ class Examiner:
         return verdict
 
     def _judge_instance(self, name: str, suite_seed: int, told: Mapping[str, Any]) -> FidelityVerdict:
+        # AndroidWorld has set the phone up; our start is its end.
         params, start = told["params"], self._handle.phone
         instance = JudgedInstance(spec=BY_NAME[name], params=params, start=start)
+        # Untouched must not count as solved, or the task would be won by doing nothing.
         marks: dict[JudgedState, Mark] = {"untouched": self._mark(instance, start)}
+        # A few tasks may draw nothing to do: then untouched and solved are the same.
         nothing_to_do = name in MAY_SAMPLE_NOTHING and not params.get("row_objects", True)
         steps, changed, problem = None, None, None
         try:
@@ -560,6 +563,7 @@ class Examiner:
             problem = str(stuck)
         else:
             marks["solved"] = self._mark(instance, solved)
+            # Changed by one detail, blurred and disturbed: AndroidWorld's judge and ours must agree on all of them.
             changes: dict[JudgedState, ChangedPhone | None] = {
                 "spoilt": spoil(name, start, solved),
                 "blurred": blur(start, solved),
@@ -567,6 +571,7 @@ class Examiner:
             }
             marks |= {state: self._mark(instance, made[1]) for state, made in changes.items() if made is not None}
             changed = None if changes["spoilt"] is None else changes["spoilt"][0]
+        # What was found is told whole; which combination is a fault, the caller decides.
         return FidelityVerdict(
             task=name,
             suite_seed=suite_seed,

@@ -102,6 +102,7 @@ def _slide(phone: Phone, start: tuple[float, float], to: float) -> Phone | None:
 
 def press(phone: Phone, code: int) -> Phone:
     """Press a key by its code; keys that mean nothing here do nothing."""
+    # Keys that are actions of the mobile space act as those, toasts and all.
     actions = {
         3: "navigate_home",
         4: "navigate_back",
@@ -111,6 +112,7 @@ def press(phone: Phone, code: int) -> Phone:
     }
     if code in actions:
         return act(look(phone), MOBILE.make(actions[code]))
+    # Any key sends a toast away, as a touch does.
     phone = _clear_toast(phone)
     if code in _SYSTEM:
         return _SYSTEM[code](phone)
@@ -120,6 +122,7 @@ def press(phone: Phone, code: int) -> Phone:
         return put_text(phone, read_typed(phone)[:-1])
     if code == KEYS["TAB"]:
         return _focus_next_field(phone)
+    # Copying needs a focused field; without one the key does nothing.
     if code in (KEYS["COPY"], KEYS["CUT"]) and find_focused_input(phone) is not None:
         copied = replace(phone, clipboard=read_typed(phone))
         return put_text(copied, "") if code == KEYS["CUT"] else copied

@@ -242,11 +242,14 @@ PROPERTIES = {
 
 def settings(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Read and write the settings tables."""
+    # One user: which one is asked about makes no difference.
     if args[:1] == ["--user"]:
         args = args[2:]
     verb, space, rest = (args[0], args[1], args[2:]) if len(args) >= 2 else ("", "", [])
+    # Messages as the real command words them, for agents that read them.
     if space not in NAMESPACES:
         return Output(err="Invalid namespace\n" if space else "Bad arguments\n", code=255)
+    # Settings are kept as "namespace/name", so that one table holds all.
     values = session.phone.settings
     if verb == "list":
         prefix = space + "/"
@@ -256,6 +259,7 @@ def settings(session: ShellSession, args: list[str], stdin: str) -> Output:
         return Output(err="Bad arguments\n", code=255)
     name = f"{space}/{rest[0]}"
     if verb == "get":
+        # A missing setting reads as "null", as on a real phone.
         return Output(values.get(name, "null") + "\n")
     if verb == "put" and len(rest) > 1:
         return _put(session, name, rest[1])
