@@ -77,7 +77,7 @@ class Agent:
             images=tuple(scene.images[name] for name in shared.images),
             privilege=self._grant_privilege(scene),
         )
-        # The clock includes queueing: it is what the cell waited, `queue_s` tells the part that is not the model's.
+        # The clock includes queueing: it is what the cell waited, `queue_s` is the part that is not the model's.
         started = time.perf_counter()
         reply = await self._ask(request, scene.spent)
         # Only hashes and the cell's own suffix are kept; the shared text is stored once per step.

@@ -91,7 +91,7 @@ def check_agents(
         name: asyncio.run(_check(definitions, name, agent, call=call, timeout_s=timeout))
         for name, agent in override(cast, settings or ()).agents.items()
     }
-    # Everything is known before a line is printed, so JSON and text tell the same.
+    # Everything is known before a line is printed, so JSON and text agree.
     if as_json:
         emit(found)
         return
@@ -177,7 +177,7 @@ async def _limit(who: str, model: Model, timeout_s: float) -> AsyncIterator[None
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError:
-        # The last problem tells more than "timeout": it is what the retries met.
+        # The last problem explains more than "timeout": it is what the retries met.
         problem = getattr(model, "problem", "")
         why = f"; before that: {problem}" if problem else ""
         raise ModelFailure(f"{who}: not all was answered within {timeout_s:g} s (--timeout){why}") from None

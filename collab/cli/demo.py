@@ -159,7 +159,7 @@ def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunR
         among = f" of at most {part.most_steps} steps"
     if part.most_tasks is not None:
         config = config.model_copy(update={"episodes": min(part.most_tasks, len(config.tasks))})
-    # What is left out is said, or the success rate would look like that of all tasks.
+    # What is left out is printed, or the success rate would look like that of all tasks.
     options.print_sample(config.tasks, config.episodes, f"{part.name}: seed {config.seed}", among)
     run = home / part.name
     result = work(

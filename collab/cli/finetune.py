@@ -46,7 +46,7 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) 
     rows = read.rows if read is not None else ()
     refuse_leaks(rows, definitions, allow_overlap)
     prepared = prepare(task, rows)
-    # Told before training: what was read is what is trained, and a wrong folder shows here.
+    # Printed before training: what was read is what is trained, and a wrong folder shows here.
     tell(f"base: {prepared.base}")
     if prepared.base.chat.doubt is not None:
         tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
@@ -56,7 +56,7 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) 
         tell_of(task.data, read)
         for absent in (level for level in levels_of(task) if level not in read.levels):
             tell(f"no rows of level {absent}")
-    # Rows that are too long are lost without an error, so they are told with the number that would keep them.
+    # Rows that are too long are lost without an error, so they are printed with the number that would keep them.
     for level, count in prepared.encoded.dropped.items():
         tell(
             f"dropped: {amount(count, 'row')} of level {level} longer than context {task.recipe.context}; "
@@ -246,7 +246,7 @@ def finetune(
     check_device(device)
     _check_minutes(max_minutes)
     folder = FinetuneDir(resume or _new(out, plan))
-    # A finished run has nothing to resume; its result is told again.
+    # A finished run has nothing to resume; its result is printed again.
     if resume is not None and folder.final.is_dir() and not plan:
         _tell_over(folder, as_json)
         return

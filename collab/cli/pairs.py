@@ -147,7 +147,7 @@ def rebuild(
     from collab.preferences.rebuild import RebuildRequest, parse_sources
     from collab.preferences.store import read_short_ids
 
-    # None stands for "not said", which takes what the earlier pairs have.
+    # None stands for "not given", which takes what the earlier pairs have.
     wish = RebuildRequest(
         run=run,
         critic=critic,
@@ -174,14 +174,14 @@ def rebuild(
         tell=describe,
         resume=again,
     )
-    # Text and JSON tell of the same result; both also when it stopped early.
+    # Text and JSON show the same result, also of a run that stopped early.
     if as_json:
         emit(rebuilt_data(run, result))
     elif result.stored is not None:
         say_rebuilt(run, result, result.stored, read_short_ids(run))
     elif result.spent.lost:
         say(describe_lost(result.spent.lost))
-    # The same command twice changes nothing, and says so instead of nothing.
+    # The same command twice changes nothing, which is printed, too.
     if result.stored is not None and not (result.new or result.judged or result.asked):
         tell_finished(run, "for other labels or pairs name another --critic, --adversary or --threshold")
     # Stopped is exit code 1: scripts must not take half the pairs for all.

@@ -465,7 +465,7 @@ def describe(progress: Progress) -> str:
     whole = progress.spent_in_all
     tokens = counted(whole.prompt_tokens + whole.completion_tokens, "token")
     parts.append(f"{counted(whole.calls, 'call')}, {tokens}, {progress.calls_per_s:.1f} calls/s")
-    # Only local engines and some servers tell of their cache; a missing number is left out, not shown as 0.
+    # Only local engines and some servers report their cache; a missing number is left out, not shown as 0.
     if progress.hit_rate is not None:
         computed = short(progress.computed_tokens)
         parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")

@@ -257,7 +257,7 @@ def evaluate(
     definitions = options.library(library)
     device = options.device(serial, allow_apps, allow_effects)
 
-    # One configuration per seed; doubts are told once, not once per seed.
+    # One configuration per seed; doubts are printed once, not once per seed.
     def configured(chosen: int, tells: bool) -> RunConfig:
         return configure(
             definitions,

@@ -287,10 +287,10 @@ def verify_resume(
     from collab.testing.kill_resume import verify
     from collab.trainers.prepare import check_installed
 
-    # Missing packages are told before a directory is made.
+    # Missing packages are reported before a directory is made.
     check_installed()
     folder = Path(tempfile.mkdtemp(prefix="collab-verify-")) if out is None else out
-    # Another seed each time, so that many runs try many places; it is told, so that each can be repeated.
+    # Another seed each time, so that many runs try many places; it is printed, so that each can be repeated.
     many, drawn = kills or (2 if quick else 7), secrets.randbelow(1_000_000) if seed is None else seed
     note(f"points are drawn with --seed {drawn}")
     epochs, more = 1 if quick else 2, tuple(settings or ())

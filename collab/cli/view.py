@@ -88,9 +88,11 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
     from collab.view.inspector import Inspector
     from collab.view.markdown import report as markdown
 
+    # Plots of several runs would lie in one folder under equal names.
     if figures is not None:
         instead = commands_instead(found, "collab report {} --figures DIR")
         raise UsageError(f"--figures draws one run or training: {instead}")
+    # Several seeds have one setting: a line per seed, then all together.
     if found.kind == "series":
         evaluation = read_evaluation(found.path)
         rates = [*evaluation.by_seed.items(), ("together", evaluation.report)]
@@ -107,6 +109,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
     if as_json:
         emit({"overviews": overviews})
         return
+    # Headings of each part go one level down, under the path that they have in common.
     say(f"# {found.path}\n\n{head}")
     for row, overview in zip(rows, overviews, strict=True):
         text = markdown(inspector.run(row.id), overview, inspector.problems(row.id).problems)
@@ -197,7 +200,7 @@ def write_report(
     say(f"{out}  ({made.size / 1e6:.1f} MB)")
     screens = amount(made.pictures, "different screen")
     note(f"{made.episodes} of {amount(made.of, 'episode')}, {amount(made.steps, 'step')}, {screens}")
-    # What is missing is said with the options that choose otherwise.
+    # What is missing is printed with the options that choose otherwise.
     if not episodes and made.episodes < made.of:
         note("choose others with --episode ID, or more with --most N")
 

@@ -89,7 +89,7 @@ def checkpoint_facts(source: WeightSource) -> Facts:
     card = source.card
     base = source.base or (card.get("base") or {}).get("path")
     stage = card.get("stage")
-    # Two stages have no recipe to tell of; every other one does.
+    # Two stages have no recipe to show; every other one does.
     how = {None: "; how it was made is not recorded", "new": ", untrained: its weights are random"}
     lines = {"base": _told_base(base, (card.get("base") or {}).get("digest"))}
     if stage not in how:

@@ -76,7 +76,7 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
                     f"{how.nothing}: none of {all_.many} fits into {recipe}.context={all_.context}, "
                     f"the longest has {all_.longest} tokens"
                 )
-            # NaN would destroy the policy; the epoch goes on with the weights it had.
+            # NaN would destroy the policy; the epoch continues with the weights it had.
             except Diverged as lost:
                 untrained[group] = (
                     f"{NO_NUMBER} ({lost.what}); a lower {recipe}.learning_rate, in another training, may mend that"

@@ -428,7 +428,7 @@ def changed_prompt(run: RunConfig, library: Library) -> str | None:
 async def _run(
     config: TrainingConfig, folder: TrainingDir, limits: RunLimits, watch: Watch, stop: asyncio.Event | None
 ) -> TrainingResult:
-    # Before the lock: a training whose prompts have changed would go on with another team.
+    # Before the lock: a training whose prompts have changed would continue with another team.
     library = Library.for_recorded_training(config.library)
     _check_prompts(config, folder, library)
     state = LoopState(
@@ -503,7 +503,7 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
     plan = await algorithm.curriculum.plan(state, number, policy)
     async with collect(state, algorithm, number, plan) as (rollout, report, paid):
         played = facts_of_play(plan.run, rollout.trajectories, report)
-        # Progress is told after each phase, so a viewer sees an epoch grow before its record exists.
+        # Progress is updated after each phase, so a viewer sees an epoch grow before its record exists.
         tell(temperature_scale=dict(plan.temperature_scale), **played)
 
         # Label. Labels lie beside the rollout and are never made twice.

@@ -359,7 +359,7 @@ async def probe_server(
     Raises:
         ModelFailure: it does not answer a plain request, or stops answering in between.
     """
-    # A list of models costs nothing and tells a wrong name better than a failed call.
+    # A list of models costs nothing and exposes a wrong name better than a failed call.
     interview = _Interview(ask=ask, dialect=dialect, notes=[])
     offered = await interview.list_models(model, offers)
     explicit = _has_own_defaults(model, url, offered)

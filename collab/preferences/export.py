@@ -262,7 +262,7 @@ def _add_pair(
         run.add("pairs", told)
         return
     cell, judgement = step.matrix[pair.answered.cell], run.find_judgement(labels, trajectory, step)
-    # From here on the pair has a prompt: its texts are looked up where they were said.
+    # From here on the pair has a prompt: its texts are looked up where they were recorded.
     better, worse = pair.chosen[0], next(iter(pair.rejected), None)
     chosen = step.matrix[better.cell].text
     # Synthesised replies have no cell; their text is in the pair.
@@ -277,7 +277,7 @@ def _add_pair(
         "rejected": clean(rejected),
         "chosen_score": _to_value(judgement, better),
         "rejected_score": None if worse is None else _to_value(judgement, worse),
-        # Off-context: one of both sides was said under other messages than the prompt shows.
+        # Off-context: one of both sides was written under other messages than the prompt shows.
         "off_context": any(not is_heard_alike(cell, other) for other in others),
     }
     run.add("pairs", told)

@@ -146,7 +146,7 @@ def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: 
     if wish.name is not None:
         check_name(wish.name)
         _check_free(wish, "--name", wish.name)
-    # What is not said is as in the set before, so that a rebuild changes exactly what was asked for.
+    # What is not given is as in the set before, so that a rebuild changes exactly what was asked for.
     against = wish.against or find_last_name(wish.run)
     before = None if against is None else read_pairs(wish.run, against)
     recipe = _build_recipe(wish, PairRecipe(seed=seed) if before is None else before.head.recipe)

@@ -138,7 +138,7 @@ async def play(
                 begun = True
                 final, outcome = await player.run(steps, _asking(admit, episode.id, limit))
         trajectory = replace(trajectory, steps=tuple(steps), final=final, outcome=outcome)
-    # Steps before the failure are kept: they were paid for, and tell where it broke.
+    # Steps before the failure are kept: they were paid for, and show where it broke.
     except (EnvironmentFailure, ModelFailure) as failure:
         error = EpisodeError(type=type(failure).__name__, message=str(failure), step=len(steps))
         trajectory = replace(trajectory, steps=tuple(steps), error=error)
@@ -276,7 +276,7 @@ class _Player:
             # Cut here, because effects go into every later prompt and into the record.
             result = _bounded(await self.environment.step(executed))
         acted = time.perf_counter()
-        # The history tells the reason of the cell that represents the vote, not of all who voted.
+        # The history keeps the reason of the cell that represents the vote, not of every voter.
         reason = matrix[decision.representative].reason if decision.representative else ""
         entry = told(self.stage.suite.space, self.observation, executed, reason, result)
         self.history.append(entry)

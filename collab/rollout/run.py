@@ -485,7 +485,7 @@ async def _play(
     # Written even when stopped: the next process cannot know what this one spent.
     writer.spent(progress.spent)
     _close(writer, collection)
-    # The report is read from disk, so that it tells of all processes.
+    # The report is read from disk, so that it covers all processes.
     return RunResult(
         path=path,
         label=suite.label,

@@ -117,7 +117,7 @@ class RunWriter:
             with writing(directory):
                 index = Index.load(directory)
                 self._episodes = progress(index)
-                # A tail without a line break is of a writer that died: it is told and skipped, never repaired.
+                # A tail without a line break is of a writer that died: it is logged and skipped, never repaired.
                 for tail in index.tails(directory):
                     logger.warning("%s: events/%s:%d: %s", directory, tail.segment, tail.line, tail.reason)
                 # A kill between head and first event leaves a run that has not begun, which is started and not resumed.

@@ -165,7 +165,7 @@ def costs_of(reader: RunReader) -> Costs:
     Raises:
         RunFormatError: the log was changed while it was read.
     """
-    # Count and sum together: a sum over calls of which some did not tell must not pass for the whole.
+    # Count and sum together: a sum over calls of which some did not report must not pass for the whole.
     sums = ", ".join(f"count({what}), total({what})" for what in _MEASURES.values())
     whole = Cost()
     by_round: dict[int, Cost] = {}

@@ -173,7 +173,7 @@ def gather(records: Iterable[Record]) -> Made:
 
 def report(made: Made, selection: Selection) -> SynthesisReport:
     """Count what was made and what was kept of it."""
-    # Counted on what was kept; `made` and `refused` tell what was left out, and why.
+    # Counted on what was kept; `made` and `refused` say what was left out, and why.
     rows, done = selection.rows, made.units.values()
     groups = [group_of(row) for row in rows]
     levels = Counter(row.level for row in rows)
@@ -271,7 +271,7 @@ def _origin(head: Head, config: SynthConfig, report: SynthesisReport, checked: I
     if config.teacher is not None:
         spent = report.spent
         cost = f", {spent.cost_usd:.2f} USD" if spent.cost_usd else ""
-        # Calls without an answer may have cost something: said, not estimated.
+        # Calls without an answer may have cost something: mentioned, not estimated.
         cost += f", and what {spent.lost} calls cost that were sent and never answered" if spent.lost else ""
         rows += [
             ("teacher's prompts", _hashes(config.teacher_prompts)),

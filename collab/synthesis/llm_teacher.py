@@ -134,7 +134,7 @@ async def play(suite: Suite, environment: Environment, task: Task, *, seed: int,
         if result.done:
             success = result.outcome is not None and result.outcome.success
             return Played(steps=tuple(steps), success=success, refused=refused)
-        # The history is told as in a rollout, so that rows look like what a policy will read.
+        # The history is worded as in a rollout, so that rows look like what a policy will read.
         entry = told(suite.space, scene.observation, executed, decided.reason if decided else "", result)
         scene = _next(scene, entry, executed, seed=seed)
         scene = replace(scene, observation=after)

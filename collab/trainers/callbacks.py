@@ -267,7 +267,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         values = self._values(logs, range(self._logged, step))
         self._logged = step
         line = {"step": step, "group": group, "tokens": self._total[step], "seconds": round(seconds, 3), **values}
-        # log p of chosen replies that falls while margins grow is DPO's known failure; the user is told while it runs.
+        # log p of chosen replies that falls while margins grow: a known failure of DPO, of which the user is warned.
         alarm = None if self._beta is None else displacement(line, self._beta)
         if alarm is not None:
             line["alarm"] = alarm

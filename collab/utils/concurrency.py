@@ -122,7 +122,7 @@ class WorkerPool(Generic[ItemT]):
 
     def may_go_on(self) -> bool:
         """Look whether something says stop, and return whether nothing does."""
-        # A request comes before a limit: a user who stops is told of the stop.
+        # A request comes before a limit: a user's own stop is the reason shown.
         why = REQUESTED if self._stop.is_set() else self._exceeded()
         if why is not None:
             self.halt(why)

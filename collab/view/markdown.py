@@ -109,6 +109,7 @@ def _format_head(view: RunView, overview: RunOverview) -> Iterator[str]:
     done = amount(run.done, unit) if run.planned is None else f"{run.done} of {amount(run.planned, unit)}"
     asked = f"{amount(run.steps, 'step')}, {amount(run.calls, 'call')}"
     broken = f", {run.broken} broken" if run.broken else ""
+    # In the order in which a reader asks: what, with whom, how far, at what cost; empty facts are left out.
     facts = {
         "environment": run.environment,
         "agents": run.agents,
@@ -123,6 +124,7 @@ def _format_head(view: RunView, overview: RunOverview) -> Iterator[str]:
     }
     yield f"# {'Training' if training else 'Run'} {escape_markdown(run.path)}"
     yield ""
+    # A rehearsal plays known solutions, so its mark comes before any number.
     if run.privileged:
         yield f"**{REHEARSAL}**: these numbers are no result."
         yield ""
@@ -133,11 +135,13 @@ def _format_success(view: RunView, overview: RunOverview) -> Iterator[str]:
     run = overview.run
     yield "## Success"
     yield ""
+    # Small numbers of episodes are marked where the rate stands, and not in a footnote.
     few = f"; {FEW_TOLD}" if 0 < run.success.episodes < FEW else ""
     yield f"{_format_rate(run.success)}: % {_describe_counted(view, overview)} [95 % Wilson interval] (episodes{few})."
     yield ""
     yield f"Replies without an action: {run.without_action} of {run.replies}."
     yield ""
+    # Tasks of a rollout were learned from: their rates must not pass for held-out ones.
     if overview.tasks:
         if overview.tasks_epoch is not None:
             yield f"By task, of the rollout of epoch {overview.tasks_epoch}: played to be learned from, not held out."
@@ -243,6 +247,7 @@ def _format_training(epochs: Sequence[EpochView]) -> Iterator[str]:
         for one in epochs
         for policy in one.trained
     ]
+    # An epoch without training has no table; an empty one would look like a fault.
     if not rows:
         return
     yield "## Training"

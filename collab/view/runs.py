@@ -383,7 +383,7 @@ def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]
         sampling=next((row.sampling for row in (*measured, *rollouts)), ""),
         steps=sum(one.steps for one in rows),
         calls=sum(one.calls for one in rows),
-        # A sum over parts of which some tell nothing is unknown, not smaller.
+        # A sum over parts of which some report nothing is unknown, not smaller.
         prompt_tokens=sum_known(one.prompt_tokens for one in rows),
         completion_tokens=sum_known(one.completion_tokens for one in rows),
         cost_usd=sum_known(one.cost_usd for one in rows),

@@ -289,11 +289,11 @@ def _add_errors(app: FastAPI) -> None:
         return refused(410, f"the run changed while it was read; ask again ({error})")
 
     def large(request: Request, error: Exception) -> Response:
-        # SQLite takes 64 bits; larger numbers in an address are nobody's step.
+        # SQLite takes 64 bits; larger numbers in an address are no step's number.
         return refused(400, "a number is too large for any run")
 
     def bug(request: Request, error: Exception) -> Response:
-        # A part from outside that fails is named as such; everything else is ours and says so.
+        # A part from outside that fails is named as such; everything else is a bug of ours, and is called one.
         if outside_place(error) is not None:
             return refused(500, describe_error(error)[:_LONGEST])
         return refused(500, f"a bug of collab: {type(error).__name__}: {take_first_line(error)}")

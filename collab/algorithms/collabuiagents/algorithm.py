@@ -435,7 +435,7 @@ async def _unsolved(config: CollabConfig) -> list[str]:
     tasks, without = config.run.tasks, [task for task in config.run.tasks if task not in solved]
     critic, lost = f"critic {config.method.critic}", "and every score would be missing"
     other = "name a critic that needs none, e.g. --set critic=critic-llm"
-    # Nothing could ever be learned: refused. A part of the tasks is only told, as it may be meant.
+    # Nothing could ever be learned: refused. A part of the tasks is only mentioned, as it may be meant.
     if not able:
         raise UsageError(f"{critic}: {suite.label} knows no solutions, {lost}; {other}")
     if len(without) == len(tasks):

@@ -213,7 +213,7 @@ async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIte
         state.begin("critic")
         # Only now the display changes to the critic: while episodes are played, they are what is shown.
         state.progress.inner = told
-    # Cancelled: nobody waits for answers, so questions on their way are given up.
+    # Cancelled: no answer is waited for, so questions on their way are given up.
     except asyncio.CancelledError as error:
         judging.cancel()
         failed = error
@@ -222,7 +222,7 @@ async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIte
     except Exception as error:
         told.stopped, failed = repr(error), error
         raise
-    # Told first, then waited for: the task ends its loop at the next look.
+    # Signalled first, then waited for: the task ends its loop at the next look.
     finally:
         over.set()
         try:
@@ -250,7 +250,7 @@ async def _judge(state: LoopState, run: RunConfig, out: Path, over: asyncio.Even
         await _pause(over)
     if over.is_set():
         return
-    # What fails here fails again in `judge`, where it is told; ahead of time it must not break the rollout.
+    # What fails here fails again in `judge`, where it is reported; ahead of time it must not break the rollout.
     with contextlib.suppress(CollabError, Halted):
         suite = build_suite(run)
         try:
@@ -343,7 +343,7 @@ class CreditLabeller:
         threshold = config.method.pairs.threshold
         # First all judgements, then pairs: whether a team erred is known only of whole episodes.
         labels = await label_rollout(state, rollout)
-        # Told before pairing, which may take as long again.
+        # Shown before pairing, which may take as long again.
         state.progress.tell(metrics=label_metrics(labels, None, run, threshold).model_dump(mode="json"))
         pairs = await pair_rollout(state, rollout, labels)
         hashes, spent = {}, {}
@@ -466,7 +466,7 @@ async def _pair(
                     states=StateRebuilder(suite),
                     concurrency=run.concurrency,
                 )
-            # Both leave replies in the memory and no pairs on disk: a resume goes on from there.
+            # Both leave replies in the memory and no pairs on disk: a resume continues from there.
             except (AdversaryBudgetSpent, TooManyFailures) as reached:
                 stopped = str(reached)
             finally:

@@ -95,7 +95,7 @@ def examples_of(rollout: Rollout, judged: JudgedRollout, space: ActionSpace, bui
     assert labels is not None, "what is not compared as a whole was judged"
     if pairs is None:
         return rewarded_rows(rollout.trajectories, labels, space, builder)
-    # Anchors stand behind all pairs, so that a row's place tells which it is.
+    # Anchors stand behind all pairs, so that a row's place shows which it is.
     made = pair_rows(pairs.pairs, builder)
     if method.pairs.anchors:
         add_anchors(made, pairs.pairs, rollout.trajectories, labels, space, builder)
@@ -200,7 +200,7 @@ def trajectory_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) ->
         for group, slots in builder.config.groups.items():
             sides = [_whole(side, kind, slots) for side, kind in ((pair.chosen, "solved"), (pair.rejected, "unsolved"))]
             found = [builder.build(target) for side in sides for target in side]
-            # A reply whose recorded tokens no longer fit is tokenised again; one is enough to tell of the pair.
+            # A reply whose recorded tokens no longer fit is tokenised again; one is enough to count the pair.
             made.retokenised[group] += any(again for _, again in found)
             refused = [row for row, _ in found if isinstance(row, str)]
             if refused:
@@ -397,7 +397,7 @@ def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prep
         return prepare(task, rows, processes=method.processes, fits=True)
     # DPO learns log π − log π_ref, so the reference is a part of the task.
     task = _compared(config, state.first, policy, group, task_of_epoch(state, number, group, policy, recipe, "dpo"))
-    # Whole trajectories: the counts tell which rows belong to which side of which pair.
+    # Whole trajectories: the counts say which rows belong to which side of which pair.
     if method.objective == "trajectory-dpo":
         counts = (stored(epoch.examples, CollabCounts) or {})[group]
         file = examples_file(state.folder, number, group, FILES[method.objective])

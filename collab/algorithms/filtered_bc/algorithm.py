@@ -88,7 +88,7 @@ class ImitationLearner:
 
     def _examples(self, config: TrainingConfig, rollout: Rollout, policy: Policy) -> Examples:
         made, imitated = Examples.of(config), self._imitated(config, rollout)
-        # Each slot's replies train the policy that said them: slots of one group share a policy.
+        # Each slot's replies train the policy that wrote them: slots of one group share a policy.
         groups = {slot: group for group, slots in config.groups.items() for slot in slots}
         with example_builder(config, rollout, policy) as builder:
             # The outcome is the only filter: no critic, so wrong turns inside a solved episode are imitated, too.

@@ -112,7 +112,7 @@ def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prom
         say(f"{word:<8} {plain(side.action)}, {_who(told, side)}")
         say(f"         {_judged(told.pair, side)}")
     say(f"context  {_context(told)}")
-    # One call may have judged both sides; it is told once.
+    # One call may have judged both sides; it is printed once.
     calls = {id(side.call): side.call for side in (told.chosen, told.rejected) if side.call is not None}
     for call in calls.values():
         seen = ", ".join(f"{slot} as {name}" for slot, name in call.shown.items())
@@ -160,7 +160,7 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
         if spent.calls
         else ""
     )
-    # What this process asked and paid; earlier ones told theirs.
+    # What this process asked and paid; earlier ones printed theirs.
     say(f"asked    {amount(result.judged, 'step')} judged and {amount(result.asked, 'worse side')} made up now{cost}")
     if lost := max(spent.lost, head.spent.lost):
         say(f"         {describe_lost(lost)}")

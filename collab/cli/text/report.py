@@ -95,7 +95,7 @@ def result_data(result: RunResult) -> dict[str, Any]:
                 "calls": progress.calls,
                 "prompt_tokens": progress.prompt_tokens,
                 "completion_tokens": progress.completion_tokens,
-                # None where no model told of its cache: 0 would mean that nothing was found in it.
+                # None where no model reports its cache: 0 would mean that nothing was found in it.
                 "computed_tokens": None if progress.hit_rate is None else progress.computed_tokens,
                 "prefix_hit_rate": progress.hit_rate,
                 "mean_width": progress.mean_width,
@@ -252,7 +252,7 @@ def show_comparison(comparison: RunComparison, first: str, second: str) -> None:
     """Two rates, their paired difference in percentage points, the instances behind it, and how both were sampled."""
     from collab.evaluation.metrics import FEW_TOLD, describe_sampling
 
-    # In percentage points, as all rates here are told in percent.
+    # In percentage points, as all rates here are in percent.
     low, high = (100 * end for end in comparison.interval)
     width = max(len(first), len(second), len("difference"))
     # Each rate with its sampling: a difference at other temperatures is one of temperatures.
@@ -353,7 +353,7 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     say()
     table(_WON, [_proposals(one, costs.steps) for one in costs.proposals])
     say()
-    # A sum over calls that did not all tell is no total: how many are missing stands below it.
+    # A sum over calls that did not all report is no total: how many are missing stands below it.
     for count, names in _by_count(_not_told(costs.whole)).items():
         say(f"not told by {amount(count, 'call')}: {', '.join(names)}")
     say(f"spent    {_spent(costs)}")

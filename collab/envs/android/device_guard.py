@@ -68,7 +68,7 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
     element = _find_target(action, observation)
     # Permission dialogs belong to a system package, and are judged by what is pressed in them.
     asking = any(word in package for word in _PERMISSION_DIALOGS)
-    # The launcher is everybody's way to an allowed app, and to all others.
+    # The launcher leads to allowed apps and to all others.
     if "launcher" in package:
         return _judge_on_launcher(action, element, allowed)
     # What the app in front is, decides first: in a foreign one nothing is harmless.

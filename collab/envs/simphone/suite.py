@@ -97,7 +97,7 @@ def _check_task(spec: TaskSpec, module: str) -> TaskSpec:
         ("plan", lambda answer: isinstance(answer, Action), "an Action"),
     )
     says += tuple((name, callable(getattr(spec, name)), "a function") for name, *_ in functions)
-    # The first mistake is told with task and module: tasks may come from outside packages.
+    # The first mistake is reported with task and module: tasks may come from outside packages.
     for name, fits, wanted in says:
         if not fits:
             raise ConfigError(f"{where}: {name} must be {wanted}, got {getattr(spec, name)!r:.80}")

@@ -328,7 +328,7 @@ def describe_effect(before: Frame, after: Frame, action: Action) -> str:
         return came
     if action.type == "answer":
         return "noted the answer"
-    # A new title means another page; whether it was opened or left, the page stack tells.
+    # A new title means another page; whether it was opened or left, the page stack knows.
     if after.observation.title != before.observation.title:
         return f"{'went back to' if _has_closed_page(before, after) else 'opened'} {after.observation.title}"
     # On the same page, the most specific description that fits.

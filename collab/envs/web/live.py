@@ -273,7 +273,7 @@ class LiveEnvironment:
                         problem = error
                     await asyncio.sleep(_QUIET_S / 2)
         except TimeoutError:
-            # The last error tells more than that time was up.
+            # The last error explains more than that time was up.
             if problem is None:
                 raise
             raise problem from None

@@ -148,7 +148,7 @@ class Generation:
         if self.job.sampling.stop and self._stop_at_string():
             return
         if len(self.tokens) >= self.limit or self.job.abandoned():
-            # Nobody waits: ended like a reply that became too long, as its text is not read.
+            # Abandoned: ended like a reply that became too long, as its text is not read.
             self._finish("length", sampled=len(self.tokens))
 
     def _stop_at_string(self) -> bool:

@@ -194,7 +194,7 @@ class DecodeBatch:
         begun = time.perf_counter()
         # (rows + tails, vocabulary)
         logits = self._checkpoint.forward(layout.ids, layout.positions, layout.keep, layout.plan)
-        # Counted even if nobody was ready to draw: long prompts take several passes.
+        # Counted even if no sequence was ready to draw: long prompts take several passes.
         for run in work.runs:
             run.running.generation.computed_tokens += len(run.ids)
         drawing = [running.generation for running in (*rows, *work.entering)]

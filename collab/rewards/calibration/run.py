@@ -285,7 +285,7 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
             calls = len(prompts) if shows else None
             counted = (model.count_tokens(prompt.system) + model.count_tokens(prompt.user) for prompt in prompts)
             tokens = sum(counted) if shows else None
-        # A reward model says numbers and no tokens.
+        # A reward model replies in numbers and no tokens.
         replies = 0 if isinstance(model, RewardModel) else config.critic.sampling.max_tokens
         worth = Counter(worth for one in known for worth in one.worth.values())
         return CalibrationEstimate(

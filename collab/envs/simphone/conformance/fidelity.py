@@ -571,7 +571,7 @@ class Examiner:
             }
             marks |= {state: self._mark(instance, made[1]) for state, made in changes.items() if made is not None}
             changed = None if changes["spoilt"] is None else changes["spoilt"][0]
-        # What was found is told whole; which combination is a fault, the caller decides.
+        # All that was found is returned; which combination is a fault, the caller decides.
         return FidelityVerdict(
             task=name,
             suite_seed=suite_seed,

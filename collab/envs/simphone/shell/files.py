@@ -21,7 +21,7 @@ from collab.envs.simphone.state import Phone
 def ls(session: ShellSession, args: list[str], stdin: str) -> Output:
     """List files and folders."""
     flags, paths = split_flags(args)
-    # A doubled -l is toybox's full listing, which single letters cannot tell.
+    # A doubled -l is toybox's full listing, which single letters cannot express.
     if any(arg.startswith("-") and not arg.startswith("--") and arg.count("l") > 1 for arg in args):
         flags["full"] = ""
     out: list[str] = []
@@ -193,7 +193,7 @@ def _transfer(session: ShellSession, args: list[str], verb: str) -> Output:
     if len(sources) > 1 and not into:
         return Output(err=f"{verb}: '{target}' not directory\n", code=1)
     err: list[str] = []
-    # One bad source stops no other; the exit code tells of it.
+    # One bad source stops no other; the exit code shows it.
     for source in sources:
         start = session.path(source)
         found = tree.find_info(session.phone, start)

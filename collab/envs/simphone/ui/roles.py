@@ -194,7 +194,7 @@ def _draw_input(brush: Brush) -> None:
         canvas.rectangle(
             (x, bottom - 22 - thick, right - MARGIN, bottom - 22), theme.accent if focused else theme.faint
         )
-    # The caret tells which field typing goes to.
+    # The caret shows which field typing goes to.
     if focused:
         canvas.rectangle((caret[0], caret[1] - 28, caret[0] + 5, caret[1] + 28), theme.accent)
 
