@@ -83,7 +83,7 @@ def _examine(definitions: Library, timeout_s: float) -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    """One line for what collab itself needs, and one per extra."""
+    """Yield one line for what collab itself needs, and one per extra."""
     groups: dict[str, list[str]] = {}
     # Asked of the installed package itself, so that the list cannot grow old.
     try:

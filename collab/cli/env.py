@@ -249,7 +249,7 @@ def _teller(name: str, tasks: list[str]) -> Callable[[Finding], None]:
 
 
 def _tell_check(report: CheckReport) -> None:
-    """One row per claim, then every broken promise and where something could not be shown."""
+    """Print one row per claim, then every broken promise and what could not be shown."""
     # Counted per claim: hundreds of findings become one row per promise.
     claims: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}

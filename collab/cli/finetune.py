@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) -> Prepared:
-    """Rows read, checked and tokenised; what is worth knowing about them is said."""
+    """Read, check and tokenise rows, and print what is worth knowing about them."""
     from collab.trainers.prepare import levels_of, prepare
 
     # Leaks are refused before tokenising, which takes long.

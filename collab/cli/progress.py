@@ -443,7 +443,7 @@ async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
 
 
 def describe(progress: Progress) -> str:
-    """One line: episodes or steps, how many episodes were solved, calls, tokens, calls per second, time left.
+    """Format one line: episodes or steps, how many were solved, calls, tokens, calls per second, time left.
 
     Of those that are over no rate is told: short episodes end first, and those are solved more often than others.
     Where it is told also the prefix cache's share, the batches' width and the mean time of a call in line and at work.

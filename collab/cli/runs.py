@@ -166,7 +166,7 @@ def overlap(
 
 
 def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list[HeldOutInstances]:
-    """What the environment of the runs keeps, as its file says today.
+    """Return what the environment of the runs keeps for evaluation, as its file says today.
 
     Raises:
         UsageError: the runs are of several environments, or a split is not kept for evaluation.

@@ -242,7 +242,7 @@ class Data:
 
 
 def read_data(folders: Sequence[Path], levels: Sequence[Level], *, max_broken: int = 0) -> Data:
-    """The rows of some levels, from every Parquet file of some directories.
+    """Read the rows of some levels from every Parquet file of some directories.
 
     Args:
         max_broken: broken rows that are left out and counted; one more is refused. 0 refuses the first, by file, row

@@ -83,7 +83,7 @@ def compare_trainings(
     seed: int = 0,
     level: float = 0.95,
 ) -> RunComparison:
-    """Paired difference over several trainings that were measured on the same instances.
+    """Return the paired difference over several trainings that were measured on the same instances.
 
     What several trainings do on one instance is alike, and what is not trained does the same beside each of them. So
     the interval draws an instance with all that was done on it: as many trainings of the same outcome say no more than

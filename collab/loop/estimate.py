@@ -319,7 +319,7 @@ async def _at_once(run: RunConfig) -> int:
 
 
 async def _played(run: RunConfig, library: Library, out: Path) -> list[Trajectory]:
-    """The first step of each episode; at least one episode.
+    """Play the first step of each episode; at least one episode.
 
     Their end is taken for a success, so that a labeller that knows nothing else has something to tell.
 

@@ -93,7 +93,7 @@ class ExampleBuilder:
         return {slot: group for group, slots in self.config.groups.items() for slot in slots}
 
     def build(self, target: Target) -> tuple[Example | str, bool]:
-        """A row, or why there is none; and whether a sampled reply has the tokens of its text for want of its own."""
+        """Return a row, or why there is none; and whether a sampled reply was tokenised again."""
         # The record is read back whole: prompt, heard messages and policy are those of the rollout, not of today.
         ref, record = target.said, self.recorded
         cell, step, trajectory = record.cell(ref), record.step(ref), record.trajectories[ref.trajectory]

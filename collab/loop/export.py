@@ -84,7 +84,7 @@ def training_facts(
 
 
 def checkpoint_facts(source: WeightSource) -> Facts:
-    """Of a checkpoint or an adapter, from what was written beside it."""
+    """Return the facts of a checkpoint or an adapter, from what was written beside it."""
     # Only what was written beside the weights: nothing is guessed about a checkpoint from elsewhere.
     card = source.card
     base = source.base or (card.get("base") or {}).get("path")

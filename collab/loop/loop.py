@@ -184,7 +184,7 @@ def _weights(policy: Policy, root: Path) -> dict[str, Any]:
 def _spent(
     state: LoopState, rollout: Usage, labels: Labels, update: Update, measured: HeldOutResult
 ) -> dict[str, Spending]:
-    """What the parts of an epoch took, in the order of time."""
+    """Return what the parts of an epoch took, in the order of time."""
     seconds = state.seconds
     return {
         "rollout": Spending.of(rollout, seconds.get("rollout")),
@@ -381,7 +381,7 @@ async def resume(
 
 
 def _other_versions(head: Mapping[str, Any]) -> str | None:
-    """What computes in another version than when a training began, in a line; None where all is the same."""
+    """Return what computes in another version than when a training began, in a line; None where all is the same."""
     recorded = dict(head.get("versions") or {})
     now = installed(recorded)
     begun = {name: was for name, was in recorded.items() if now.get(name) != was}
@@ -392,7 +392,7 @@ def _other_versions(head: Mapping[str, Any]) -> str | None:
 
 
 def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) -> None:
-    """RunFormatError where a checkpoint that a training began with is gone, or has other weights now."""
+    """Check that the checkpoints that a training began with are there, with the same weights; else RunFormatError."""
     policy = first_policy(config.run, config.method)
     for place in {*map(resolve_checkpoint, policy.weights.values()), *policy.adapters.values()}:
         if not any(Path(place).glob("*.safetensors")):
@@ -420,7 +420,7 @@ def base_digests(config: TrainingConfig) -> dict[str, str]:
 
 
 def changed_prompt(run: RunConfig, library: Library) -> str | None:
-    """The first prompt of a run whose texts are others in the library by now; None when all are the same."""
+    """Return the first prompt of a run whose texts differ in the library by now; None when all are the same."""
     there = with_prompts(run, library).prompts
     return next((name for name, texts in run.prompts.items() if there.get(name) != texts), None)
 

@@ -263,14 +263,14 @@ class Transport:
         on_retry: Callable[[], None],
         on_lost: Callable[[], None],
     ) -> Transport:
-        """Another one that shares connections and waiting line: a server has one window, whoever asks it."""
+        """Return another one that shares connections and waiting line: a server has one window for all."""
         other = copy.copy(self)
         other._wait, other._on_retry, other._on_lost = wait, on_retry, on_lost
         return other
 
     @property
     def window(self) -> CallWindow:
-        """How many calls may be in flight now."""
+        """Return how many calls may be in flight now."""
         return self._line.window if self._line.session is None else self._line.session.slots.window
 
     async def ask(
@@ -283,7 +283,7 @@ class Transport:
         *,
         retries: int | None = None,
     ) -> AnswerModel:
-        """One call of the model, in a slot of its own for every attempt.
+        """Make one call of the model, in a slot of its own for every attempt.
 
         Args:
             path: below `url`.
@@ -329,7 +329,7 @@ class Transport:
         return await self._note_retry(attempt, seed, retries, caller)
 
     async def look(self, path: str, schema: type[AnswerModel], *, retries: int | None = None) -> AnswerModel:
-        """GET a JSON document, outside the waiting line. Raises like `ask`."""
+        """Get a JSON document, outside the waiting line. Raises like `ask`."""
         client = self._open().client
 
         async def attempt() -> AnswerModel:
@@ -339,7 +339,7 @@ class Transport:
         return await self._note_retry(attempt, seed=0, retries=retries)
 
     async def read(self, url: str) -> str:
-        """GET the text at a whole address, in one attempt. Raises like `ask`."""
+        """Get the text at a whole address, in one attempt. Raises like `ask`."""
         client = self._open().client
 
         async def attempt() -> str:
@@ -349,7 +349,7 @@ class Transport:
         return await self._note_retry(attempt, seed=0, retries=0)
 
     async def command(self, path: str, body: dict[str, Any], *, retries: int | None = None) -> None:
-        """POST something that changes the server, outside the waiting line. Raises like `ask`, without hints.
+        """Post something that changes the server, outside the waiting line. Raises like `ask`, without hints.
 
         Args:
             retries: attempts beyond the first; None for as many as calls have. Unlike a call's, an internal error
@@ -411,7 +411,7 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def _send_once(self, *, hints: bool = True) -> AsyncIterator[None]:
-        """One request. TryAgain where another may succeed, ServerRefusal where not."""
+        """Translate the errors of one request: TryAgain where another may succeed, ServerRefusal where not."""
         try:
             async with asyncio.timeout(self._timeout_s):  # the client's limit is per read
                 yield
@@ -457,13 +457,13 @@ class Transport:
         return ServerRefusal(message + hint, status, words)
 
     def _clean(self, text: str) -> str:
-        """Foreign text in one short line without secrets."""
+        """Return foreign text in one short line without secrets."""
         # Servers quote requests, keys included: whatever leaves this module is redacted and cut.
         text = redact(flatten(text), self._key)
         return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
     def _open(self) -> _Session:
-        """The session of the running event loop; a transport may outlive a loop."""
+        """Return the session of the running event loop; a transport may outlive a loop."""
         loop, line = asyncio.get_running_loop(), self._line
         line.users.add(id(self))
         # A transport outlives its loop (each `asyncio.run` has its own), but sockets do not.
@@ -481,7 +481,7 @@ class Transport:
 
 
 def check_address(base_url: str | None) -> None:
-    """ConfigError when it is no address, or holds a password. None is OpenAI's own."""
+    """Check that it is an address without a password; else ConfigError. None is OpenAI's own."""
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise ConfigError(f"openai: base_url {redact(base_url)!r} is no address; write it as http://host:port/v1")
     if base_url is not None and "@" in base_url.split("://", 1)[1].split("/", 1)[0]:
@@ -489,7 +489,7 @@ def check_address(base_url: str | None) -> None:
 
 
 def find_key(variable: str, base_url: str | None) -> str:
-    """The key in an environment variable, from now on hidden everywhere; a stand-in for servers that need none.
+    """Return the key in an environment variable, hidden everywhere from now on; a stand-in where none is needed.
 
     Raises:
         ConfigError: it is no key, or OpenAI's own server is meant and the variable is not set.

@@ -239,7 +239,7 @@ def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> 
 def _add_pair(
     run: _RunExport, trajectory: Trajectory, stored: StoredPairs, labels: LabelSet | None, pair: PreferencePair
 ) -> None:
-    """A line for a pair, and one for what it prefers, where both sides answer one prompt that is still there."""
+    """Add a line for a pair, and one for what it prefers, where both sides answer one prompt that is still there."""
     # What is known of every pair, also of one whose prompt is gone.
     told: Row = {
         "name": stored.name,

@@ -328,7 +328,7 @@ def read_short_ids(run: Path) -> dict[str, str]:
 
 
 def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[StoredPairs, PreferencePair]:
-    """The pair whose ID begins so, and the set that it is found in.
+    """Return the pair whose ID begins so, and the set that it is found in.
 
     Args:
         name: of the set to look in; None looks in all, and of equal pairs finds the one that was stored last. Sets that

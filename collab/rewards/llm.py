@@ -385,7 +385,7 @@ class LanguageCritic:
     async def _ask(
         self, case: CriticInput, proposals: Sequence[ScoredProposal], names: Mapping[str, str], number: int
     ) -> tuple[CriticCall | None, list[CellScore]]:
-        """The call and a word on each proposal; no call where the question does not fit."""
+        """Return the call and a score for each proposal; no call where the question does not fit."""
         # The prompt is shortened until it fits; what never fits is a missing score, not a guess.
         prompt = self._fit_prompt(case, proposals)
         if prompt is None:

@@ -359,7 +359,7 @@ class CriticChoice:
 
 
 def find_critic(library: Library, name: str, run: Path, seed: int, labels: str | None = None) -> CriticChoice:
-    """Who judges, and the labelling that it goes on with or makes.
+    """Return the critic, and the labelling that it extends or makes.
 
     Args:
         name: of a critic that asks no model, or of an agents file; else of a labelling of the run.

@@ -186,7 +186,7 @@ def _target(group: Group, part: PartDefinition, where: str) -> str:
 
 
 def _imported(group: Group, target: str, where: str) -> Callable[..., Any]:
-    """The class of a part, which has what its group asks of it; ConfigError where it is something else."""
+    """Return the class of a part, which has what its group needs; ConfigError where it is something else."""
     # Checked before importing: the name comes from a file.
     if not _TARGET.fullmatch(target):
         raise ConfigError(f"{where}: kind {target[:80]!r} is no class; write package.module:Class")
@@ -360,7 +360,7 @@ def with_dates_of(config: RunConfig, begun: RunConfig, asked: RunConfig) -> RunC
 
 
 def build_team(config: RunConfig) -> Team:
-    """The agents of a run on their graph; slots with equal models share one.
+    """Build the agents of a run on their graph; slots with equal models share one.
 
     Args:
         config: with its prompts, see `with_prompts`.
@@ -601,7 +601,7 @@ def counted(episodes: int | None, settings: Sequence[str]) -> bool:
 async def resolved(
     config: RunConfig, *, once_per_task: bool, split: str | None = None, redraw: bool = False
 ) -> RunConfig:
-    """The same run with its task names written out and, if asked for, one episode per task, within a split.
+    """Return the run with its task names written out and, if asked for, one episode per task, within a split.
 
     Tasks that are named themselves keep their order; of all others the run's seed draws one (`draw_order`), so that
     fewer episodes than tasks are a sample of them.

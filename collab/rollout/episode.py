@@ -62,7 +62,7 @@ class Episode:
 
     @property
     def id(self) -> str:
-        """Unique in its run."""
+        """Return the name of the episode, unique in its run."""
         name = f"{self.task}/{self.number}"
         return name if self.epoch == 0 else f"epoch{self.epoch}/{name}"
 
@@ -154,7 +154,7 @@ async def play(
 
 
 def _asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callable[[], Awaitable[None]]:
-    """Asks whether that episode may go on; waiting for the answer does not use up its limit."""
+    """Return a function that asks whether the episode may continue; its limit stands still meanwhile."""
 
     async def ask() -> None:
         ends, clock = limit.when(), asyncio.get_running_loop().time
@@ -170,7 +170,7 @@ def _asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callab
 
 
 def _recorded(observation: Observation) -> Observation:
-    """What a policy can see of a screen, as it is recorded: secrets of this machine hidden."""
+    """Return what a policy can see of a screen, as it is recorded: secrets of this machine hidden."""
     return replace(
         observation,
         title=hide_text(observation.title),
@@ -300,7 +300,7 @@ class _Player:
         )
 
     def _seeds(self, step: int) -> Callable[[str, int], int]:
-        """(slot, round) → seed of that call."""
+        """Return a function from (slot, round) to the seed of that call."""
         episode, seeds = self.episode, self.stage.seeds
         # By name and number, so that concurrency and resuming never change what a cell samples.
         return lambda slot, round: seeds.cell(episode.epoch, episode.task, episode.number, step, slot, round)
@@ -343,12 +343,12 @@ class _Player:
 def told(
     space: ActionSpace, before: Observation, executed: Action | None, reason: str, result: StepResult
 ) -> HistoryEntry:
-    """How later prompts tell a step: the action in words, and what the screen did."""
+    """Return how later prompts word a step: the action, and what the screen did."""
     return HistoryEntry(action=_words(space, executed, before), reason=reason, effect=_effect(before, result))
 
 
 def _remembered(environment: HasOracle) -> Oracle:
-    """The environment's oracle, asked at most once per step however many cells look."""
+    """Return the environment's oracle, asked at most once per step however many cells look."""
     # A list as a cell for one value: None is an answer, too, and must not be asked for again.
     answer: list[tuple[Action, ...] | None] = []
 
@@ -361,7 +361,7 @@ def _remembered(environment: HasOracle) -> Oracle:
 
 
 def _idle(space: ActionSpace) -> Action | None:
-    """What happens when no cell parsed: a phone waits, a page is looked at again."""
+    """Return what happens when no cell parsed: a phone waits, a page is looked at again."""
     return space.make("wait") if "wait" in space.types else None
 
 
@@ -370,14 +370,14 @@ def _words(space: ActionSpace, action: Action | None, observation: Observation |
 
 
 def _bounded(result: StepResult) -> StepResult:
-    """The result, its words about the step cut where they are too long."""
+    """Return the result, its words about the step cut where they are too long."""
     info = {name: cut_middle(told, MAX_WORDS) if isinstance(told, str) else told for name, told in result.info.items()}
     return replace(result, info=info)
 
 
 def _effect(before: Observation, result: StepResult) -> str:
     # The environment's own words say more than a comparison, e.g. "the button is disabled".
-    """What the screen did, in the environment's words or, where it has none, by comparing the screens."""
+    """Return what the screen did, in the environment's words or else by comparing the screens."""
     told = result.info.get("effect")
     if isinstance(told, str) and told:
         return told

@@ -46,7 +46,7 @@ class LogLine:
 
 
 def segments(directory: Path) -> list[str]:
-    """File names of all segments of a run, in log order; OSError when the folder cannot be listed."""
+    """Return the file names of all segments of a run, in log order; OSError when the folder cannot be listed."""
     folder = directory / FOLDER
     names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)] if folder.is_dir() else []
     # By number and not as text, or segment 10000 would come before 9999.
@@ -59,7 +59,7 @@ def is_segment(name: str) -> bool:
 
 
 def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Iterator[LogLine]:
-    """Whole lines of a segment from `offset` (after `number` lines) on; what follows the last line break is left."""
+    """Yield whole lines of a segment from `offset` (after `number` lines) on; a last line without a break is left."""
     # `open_plain` refuses links: an archive from elsewhere must not read files outside the run.
     with open_plain(directory / FOLDER / segment, within=directory) as file:
         file.seek(offset)
@@ -73,7 +73,7 @@ def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Ite
 
 
 def read(directory: Path, place: Place) -> bytes:
-    """The bytes at a place; OSError where they cannot be read, or no segment is called so: names lead nowhere else."""
+    """Return the bytes at a place; OSError where they cannot be read, or the name is no segment's."""
     # Places come from an index file, which may be foreign: a name such as "../x" must not be opened.
     if not _NAME.fullmatch(place.segment):
         raise FileNotFoundError(errno.ENOENT, "no segment of a log", place.segment)
@@ -83,7 +83,7 @@ def read(directory: Path, place: Place) -> bytes:
 
 
 def size(directory: Path, segment: str) -> int:
-    """Bytes of a segment; -1 when there is none."""
+    """Return the bytes of a segment; -1 when there is none."""
     try:
         found = os.stat(directory / FOLDER / segment)
     except OSError:
@@ -155,7 +155,7 @@ class LazyAppender:
         self._made: Appender | None = None
 
     def append(self, line: bytes) -> Place:
-        """As `Appender.append`; OSError also when the segment cannot be made."""
+        """Append a line as `Appender.append` does; OSError also when the segment cannot be made."""
         if self._made is None:
             self._made = Appender(self._directory)
         return self._made.append(line)

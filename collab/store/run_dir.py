@@ -204,7 +204,7 @@ class RunLimits(Definition):
 
     @property
     def head(self) -> dict[str, Any]:
-        """Its field of the head."""
+        """Return the limits as the field of a head."""
         return {GRANTED: self.model_dump(mode="json")}
 
 
@@ -229,12 +229,12 @@ class RunDir:
 
     @property
     def file(self) -> Path:
-        """The head."""
+        """Return the path of the head."""
         return self.path / self.HEAD
 
     @property
     def resume(self) -> str:
-        """The command that resumes it."""
+        """Return the command that resumes it."""
         return self.whole or f"{self.COMMAND} {shlex.quote(str(self.path))}"
 
     # ------------------------------------------------------------------------------------------------ beginning

@@ -252,7 +252,7 @@ class Moment:
 
 
 async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tuple[Moment, ...]:
-    """The three moments of an instruction and one that can follow it.
+    """Return the three moments of an instruction and one that can follow it.
 
     Args:
         first: of sort "do"; its action is canonical on the scene.

@@ -56,7 +56,7 @@ def refusal(body: Mapping[str, Any], supports: Collection[str]) -> str | None:
 def completion(
     body: Mapping[str, Any], supports: Collection[str], cached: int | None = None, text: str | None = None
 ) -> dict[str, Any]:
-    """The answer to a chat.
+    """Return the answer to a chat.
 
     Args:
         cached: tokens of the prompt that were in the prefix cache; None when the server does not say.
@@ -242,7 +242,7 @@ class FakeServer:
     # ---------------------------------------------------------------------------------------------- what it says
 
     def answer(self, body: dict[str, Any], headers: dict[str, str], life: _Life) -> tuple[Fault | None, Any]:
-        """What to say to one chat: a fault, or the completion."""
+        """Return the reply to one chat: a fault, or the completion."""
         # Taken under the lock, so that faults go to requests in order of arrival.
         with self._lock:
             self.requests.append(body)

@@ -74,7 +74,7 @@ class ScriptedModel:
         return len(self.requests)
 
     async def generate(self, request: Request) -> Reply:
-        """The next reply; ModelFailure where it was told to fail."""
+        """Return the next scripted reply; ModelFailure where it is to fail."""
         position = len(self.requests)
         # Noted before anything else: tests count requests, also those that hang or fail.
         self.requests.append(request)

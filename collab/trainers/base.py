@@ -157,7 +157,7 @@ class WrittenTrajectoryDpo(WholeSteps, TrajectoryDPOTrainer):
 def trainer_of(
     prepared: Prepared, folder: FinetuneDir, device: str, report_to: Sequence[str], **changes: Any
 ) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
-    """The trainer of a run, its weights loaded.
+    """Return the trainer of a run, its weights loaded.
 
     Args:
         device: "auto" takes a GPU when there is one, or "cpu".

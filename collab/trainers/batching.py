@@ -330,7 +330,7 @@ def _share(stream: Sequence[int], epoch: int, epochs: int) -> Sequence[int]:
 def _row_steps(
     name: str, chunk: Sequence[int], lengths: Sequence[int], batch: Batch, rng: random.Random
 ) -> list[BatchStep]:
-    """The steps of one pass, rows of a window sorted by length."""
+    """Return the steps of one pass, rows of a window sorted by length."""
     if not chunk:
         return []
     if len(chunk) < batch.parts:

@@ -120,7 +120,7 @@ class ByPairs:
         return samples, items
 
     def compute_loss(self: Any, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-        """TRL's loss, which is a mean over rows, with the weights of the class's formula."""
+        """Compute TRL's loss, a mean over rows, with the weights of the class's formula."""
         # Evaluation is no optimizer step: TRL's own mean is right there.
         if not self.model.training or self._totals is None:
             return super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
@@ -248,7 +248,7 @@ def innermost(model: Any) -> Any:
 
 @contextlib.contextmanager
 def unequal_counts(accelerator: Any) -> Iterator[None]:
-    """Metrics of all processes are put together however many pairs each has; TRL takes it that all have as many."""
+    """Gather metrics of processes with unequal numbers of pairs; TRL takes it that all have as many."""
     if accelerator.num_processes == 1:
         yield
         return

@@ -167,7 +167,7 @@ def _added(model: Any, lora: Lora) -> int:
 
 
 def memory(prepared: Prepared) -> MemoryEstimate:
-    """What the largest forward and backward pass needs.
+    """Return what the largest forward and backward pass needs.
 
     With P parameters of b bytes, T of them trained (float32), N tokens in the pass, S scored ones, width h, width of
     the feed-forward part f, keys and values of width k, L layers, vocabulary V, and c bytes per computed number:
@@ -221,7 +221,7 @@ def _key_width(config: Any, width: int) -> int:
 
 
 def told(plan: FinetunePlan) -> str:
-    """The plan in lines for people."""
+    """Return the plan in lines for people."""
     rows = ", ".join(f"{name} {count:,}" for name, count in plan.rows.items())
     dropped = ", ".join(f"{name} {count:,}" for name, count in plan.dropped.items()) or "none"
     share = 100 * plan.padding / (plan.tokens + plan.padding)

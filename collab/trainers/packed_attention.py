@@ -119,7 +119,7 @@ def on_gpu_backward(
 
 
 def error_of_kernels(device: torch.device, dtype: torch.dtype, size: int) -> float:
-    """Largest relative error of a GPU's flash kernels in what each part of a whole puts out.
+    """Return the largest relative error of a GPU's flash kernels in what each part of a whole puts out.
 
     The whole is a causal part and a full one of random numbers with heads of that size; it is compared with products in
     float32.

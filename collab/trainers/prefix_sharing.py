@@ -246,7 +246,7 @@ def _hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
 
 
 def _output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
-    """Log-probabilities of the rows' scored tokens and what TRL's metrics want, as if rows were not packed."""
+    """Return log-probabilities of the rows' scored tokens and TRL's metrics, as if rows were not packed."""
     # From packed tokens to scored ones: inputs (M, width), wanted (M,), each distinct prediction once.
     inputs, wanted = hidden[packed.predictors], packed.wanted
     at_once = max(1, _LOGITS_AT_ONCE // head.weight.shape[0])

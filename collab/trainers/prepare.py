@@ -131,7 +131,7 @@ class Prepared:
         return sides * padded([len(item) for item in items], range(len(items)))
 
     def manifest(self) -> dict[str, Any]:
-        """What `finetune.json` holds."""
+        """Return what `finetune.json` holds."""
         task = self.task
         return {
             "stage": task.stage,

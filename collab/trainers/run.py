@@ -157,7 +157,7 @@ def _train(
     device: str,
     report_to: Sequence[str],
 ) -> Result:
-    """What every process does."""
+    """Train in one of the processes, from the last checkpoint if there is one."""
     # Imported here: commands that train nothing must not wait for torch.
     with doing("loading torch and TRL"):
         from collab.trainers.base import trainer_of

@@ -238,7 +238,7 @@ class TrajectoryRows:
 
 
 def prepare_trajectories(task: FinetuneTask, pairs: Sequence[TrajectoryRows]) -> Prepared:
-    """Tokenise and order; nothing is written and no weight is loaded.
+    """Tokenise and order pairs of trajectories; nothing is written and no weight is loaded.
 
     A pair with a reply that is longer than the recipe's context is left out whole and counted.
 

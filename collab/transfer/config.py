@@ -223,7 +223,7 @@ def _base(wish: TransferRequest, source: TransferSource | None) -> str:
 
 
 async def _second(library: Library, wish: TransferRequest, agents: str) -> list[RunConfig]:
-    """A team's evaluations in the second environment, one per seed."""
+    """Return a team's evaluations in the second environment, one per seed."""
     filled = trained_agents(library, agents, wish.graph)
     run = run_config(
         purpose="eval",

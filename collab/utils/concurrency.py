@@ -221,7 +221,7 @@ def latest_doing() -> Doing | None:
 
 
 async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:
-    """What a function returns or raises; cancelled, this returns at once and the function works on."""
+    """Return what a function returns or raises. Cancelled, this returns at once and the function works on."""
     # A daemon thread of our own: those of `asyncio.to_thread` are waited for when the loop closes.
     loop = asyncio.get_running_loop()
     done: asyncio.Future[ResultT] = loop.create_future()

@@ -519,7 +519,7 @@ def export(
 
 
 def build_page(data: object, parts: Sequence[bytes], *, title: str) -> str:
-    """The whole document.
+    """Return the whole document.
 
     Args:
         data: what `packed.js` calls held: answers, parts and pictures.

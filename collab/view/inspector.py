@@ -102,7 +102,7 @@ class Inspector:
         return self._desk.row(id)
 
     def run(self, id: str) -> RunView:
-        """One of them, and where it belongs."""
+        """Return one of them, and where it belongs."""
         # A training has no log of its own: its row, parts and labellings come from what lies inside it.
         root = self._desk.roots.find(id)
         if root.kind == "training":

@@ -260,7 +260,7 @@ def build_recorded_rate(success: Success | None) -> RateView | None:
 
 
 def run_row(root: ListedRun, run: OpenRun) -> RunRow:
-    """A run in one line."""
+    """Return a run in one line."""
     # What is beside a run (labels, pairs) is read for its costs, and may be damaged by itself.
     reader, beside = run.reader, run.beside
     manifest, report = reader.manifest, report_in(root, reader)
@@ -309,7 +309,7 @@ def _read_seeds(run: Mapping[str, Any]) -> str:
 
 
 def build_unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
-    """A run or training of which nothing can be read."""
+    """Return the line of a run or training of which nothing can be read."""
     return RunRow(
         id=root.id,
         path=str(root.path),
@@ -343,7 +343,7 @@ def build_unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
 
 
 def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]]) -> RunRow:
-    """A training in one line.
+    """Return a training in one line.
 
     Args:
         parts: its runs, by epoch, those that cannot be read included; what they took is added up.

@@ -292,7 +292,7 @@ _TRIMMED = 20
 def build_cell_view(
     cell: Utterance, step: Step, *, layer: int | None, judged: Judged, pairs: Sequence[str]
 ) -> CellView:
-    """A cell of a step.
+    """Return a cell of a step.
 
     Args:
         layer: its depth in the graph; None on a cycle.
@@ -342,7 +342,7 @@ def build_cell_view(
 
 
 def build_whole_cell(reader: RunReader, step: Step, agent: str, round: int, judged: Judged) -> WholeCellView:
-    """The prompt that a cell read and its reply, uncut; UnknownName when the step has no such cell."""
+    """Return the prompt that a cell read and its reply, uncut; UnknownName when the step has no such cell."""
     # Compared by what an address can hold: names are cut in addresses, too.
     asked = CellKey(agent=common.shorten(agent), round=round)
     cell = next((one for one in step.matrix if common.build_cell_key(one.cell) == asked), None)
@@ -441,7 +441,7 @@ _SIDES = 50
 
 
 def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: str | None) -> StepView:
-    """A step of an episode.
+    """Return a step of an episode.
 
     Args:
         labels: whose scores to show; None for none.

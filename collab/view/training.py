@@ -182,7 +182,7 @@ class _Played:
 
 
 def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | None) -> RunOverview:
-    """A training in numbers. Of its runs, those are read again that have grown.
+    """Return a training in numbers. Those of its runs that have grown are read again.
 
     Args:
         labels: whose rewards to count, in the epochs whose rollout has them; None for those that were learned from,

@@ -116,7 +116,7 @@ def count_examples(
 
 
 def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[EncodedPair]:
-    """A pair for each cell, with its own prompt and reply; the worse side is as long, and differs from its start."""
+    """Return a pair for each cell, with its own prompt and reply; the worse side is as long and differs at once."""
     # As long as the chosen side but different from its first token on: the dearest case, as no prefix is shared.
     return [
         EncodedPair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
@@ -125,7 +125,7 @@ def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: Ch
 
 
 def prices(engine: PartDefinition) -> tuple[float, float] | None:
-    """USD per million tokens of prompts and of replies; None where nothing tells them."""
+    """Return USD per million tokens of prompts and of replies; None where they are not known."""
     if engine.kind in _OWN:
         # A local engine costs nothing, an unpriced server costs "not known": they must not look the same.
         return 0.0, 0.0
@@ -134,14 +134,14 @@ def prices(engine: PartDefinition) -> tuple[float, float] | None:
 
 
 def cost(prompt: Range, completion: Range, per_million: tuple[float, float] | None) -> Range | None:
-    """In USD."""
+    """Return the cost in USD; None without prices."""
     if per_million is None:
         return None
     return prompt.times(per_million[0] / _MILLION).plus(completion.times(per_million[1] / _MILLION))
 
 
 async def critic_questions(choice: CriticChoice, name: str, case: CriticInput) -> Questions | None:
-    """What a critic asks about a step; None where it does not show its questions.
+    """Return the calls and tokens that a critic asks about a step; None where it does not show its questions.
 
     Args:
         name: of its agents file, for messages.
@@ -173,7 +173,7 @@ async def critic_questions(choice: CriticChoice, name: str, case: CriticInput) -
 
 
 async def adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -> Questions | None:
-    """What the adversary asks about a step, at most: of every cell, as often as it may try; at least nothing.
+    """Return the calls and tokens that the adversary asks about a step, from none to every attempt at every cell.
 
     How few of them contrasts take over is not known: a rewarded cell that nothing can be set against falls to the
     adversary, whatever its weight.
@@ -189,7 +189,7 @@ async def adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -
 
 
 async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: int) -> Questions | None:
-    """Of several in turn, each may be the one that is drawn every time, but only one is each time.
+    """Return the calls and tokens of one adversary; of several in turn, those of the dearest.
 
     Args:
         times: how often each prompt is asked at most.
@@ -225,7 +225,7 @@ def _questions(calls: Range, read: Range, said: Range, engine: PartDefinition) -
 
 
 async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[float | None, float | None]:
-    """Seconds of judging and of pairing, where these ask no model; pairing needs judgements.
+    """Return the seconds of judging and of pairing, where these ask no model; pairing needs judgements.
 
     Raises:
         RunError: the step can be neither judged nor paired.
@@ -271,7 +271,7 @@ async def _case(tried: TriedStep) -> CriticInput:
 
 
 def _trained(config: CollabConfig, tried: TriedStep) -> Forecast:
-    """What might be learned of this step, trained for nothing; of policies that are trained apart, the first one's."""
+    """Forecast the training on what might be learned of this step; of policies trained apart, the first one's."""
     from collab.trainers.estimate import forecast
 
     method, slots = config.method, next(iter(config.groups.values()))
@@ -293,7 +293,7 @@ def _length(model: Model, prompt: Prompt) -> int:
 
 
 async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
-    """What is known of the critic of a training, in a line; it may judge.
+    """Return what is known of a training's critic, in a line, and check that it may judge.
 
     Args:
         calibrations: where they are looked for; a directory with one of them each, or a calibration itself.
@@ -330,7 +330,7 @@ async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway:
 
 
 def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecord | None:
-    """The last one of a critic; one that cannot be read is none where none is needed."""
+    """Return the critic's latest calibration, or None. An unreadable file is an error only where one is needed."""
     try:
         return find_last_calibration(folder, digest)
     except RunFormatError:
@@ -340,7 +340,7 @@ def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecor
 
 
 async def _label(config: CollabConfig) -> str:
-    """Of the environment that is trained in."""
+    """Return the label of the environment that is trained in."""
     suite = build_suite(config.run)
     try:
         return suite.label
@@ -349,14 +349,14 @@ async def _label(config: CollabConfig) -> str:
 
 
 def _other_world(found: CalibrationRecord, label: str) -> str:
-    """What to know of a calibration in another environment than is trained in: it stops nobody."""
+    """Return a warning where the calibration was made in another environment; empty where it was not."""
     if label == found.environment:
         return ""
     return f"; warning: that is not {label}, which is trained in: how well it judges there was not measured"
 
 
 def _elsewhere(found: CalibrationRecord, config: CollabConfig) -> str:
-    """What to know of a calibration of a model at another address: it is known to be the same by its name alone."""
+    """Return a warning where the calibrated model stood at another address: only its name says that it is the same."""
     then, now = _address(found.config.get("critic")), _address(config.critic.model_dump(mode="json"))
     if then == now:
         return ""
@@ -364,7 +364,7 @@ def _elsewhere(found: CalibrationRecord, config: CollabConfig) -> str:
 
 
 def _address(critic: Any) -> str:
-    """Where the model of a critic is asked, in words."""
+    """Return the address of a critic's model, in words."""
     try:
         return str(critic["options"]["model"]["options"]["base_url"])
     except (LookupError, TypeError):
@@ -385,7 +385,7 @@ async def check_asked(config: CollabConfig, budget: Budget) -> None:
 
 
 async def doubts(config: CollabConfig) -> list[str]:
-    """What somebody may not have meant, a line each; it stops nothing. Models and environments are not opened.
+    """Return settings that may be mistakes, a line each. Models and environments are not opened.
 
     Raises:
         UsageError: the oracle is to judge where it knows no solution: every score would be missing.
@@ -394,7 +394,7 @@ async def doubts(config: CollabConfig) -> list[str]:
 
 
 def _hotter(config: CollabConfig) -> list[str]:
-    """That replies are sampled hotter than they are learned from."""
+    """Return a warning where replies are sampled hotter than they are learned from."""
     # DPO's log π is at the learning temperature; replies sampled hotter look less likely than they were drawn.
     learned = config.method.dpo.temperature
     hottest = max(max(_temperatures(agent)) for agent in config.run.agents.values())
@@ -407,7 +407,7 @@ def _hotter(config: CollabConfig) -> list[str]:
 
 
 def _unasked(config: CollabConfig) -> list[str]:
-    """That somebody else than the sampler was named as adversary, of whose replies no pairs are made."""
+    """Return a warning where an adversary is named that no source of pairs asks."""
     method = config.method
     if method.asks_an_adversary or method.adversary.kind == SAMPLER:
         return []
@@ -416,13 +416,13 @@ def _unasked(config: CollabConfig) -> list[str]:
 
 
 def _temperatures(agent: AgentDefinition) -> list[float]:
-    """All that the slots of an agents file may sample at."""
+    """Return all temperatures that the slots of an agents file may sample at."""
     declared = agent.sampling.temperature
     return declared if isinstance(declared, list) else [declared]
 
 
 async def _unsolved(config: CollabConfig) -> list[str]:
-    """That the oracle is silent on some tasks."""
+    """Return a warning where the oracle has no solution of some tasks."""
     if config.critic.kind != ORACLE:
         return []
     # The suite is asked, not the library: solutions belong to the environment's version.

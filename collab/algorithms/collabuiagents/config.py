@@ -62,7 +62,7 @@ class Pairs(Definition):
         return self
 
     def recipe(self, seed: int) -> PairRecipe:
-        """The same as the pairing takes it."""
+        """Return the settings as a recipe of the pairing."""
         return PairRecipe(
             sources=Sources(adversary=self.adversary, contrast=self.contrast, correction=self.correction),
             threshold=self.threshold,
@@ -149,14 +149,14 @@ class CollabConfig(TrainingConfig):
     """Who makes worse sides up, with all that stood in files: `AdversaryChoice.as_json`."""
 
     def judging(self, labels: str, seed: int) -> CriticChoice:
-        """The critic, for labels of that name and a run of that seed."""
+        """Return the critic, for labels of that name and a run of that seed."""
         told = {"critic": self.critic.model_dump(mode="json", exclude={"description"}), "texts": self.critic_texts}
         name, definition, texts = self.method.critic, self.critic, self.critic_texts
         return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 
     @property
     def erring(self) -> AdversaryChoice:
-        """The adversary."""
+        """Return the adversary."""
         return choice_from_json(self.adversary)
 
 

@@ -79,7 +79,7 @@ def config_of(state: LoopState) -> CollabConfig:
 
 
 async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> LabelSet:
-    """Have every step of a rollout judged that is not judged yet, and read the judgements.
+    """Judge every step of a rollout that is not judged yet, and read the judgements.
 
     A step about which nobody could be asked stays unjudged and is counted; ten in a row stop the training, and so does
     more than half of all. So do answers without a single score.
@@ -104,7 +104,7 @@ async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Tr
 
 
 def _mostly_unjudged(labels: LabelSet, out: Path) -> str | None:
-    """Why an epoch cannot be learned from, where a critic judged less than half of it; else None.
+    """Return why an epoch cannot be learned from, where a critic judged less than half of it; else None.
 
     It may not have been reached, have answered without a score, or not have been asked for want of room; what counts is
     their sum. Who goes on asks again only about steps for which it was not reached: where these decide, nothing else is
@@ -174,7 +174,7 @@ async def _label(state: LoopState, run: RunConfig, out: Path, played: Sequence[T
 async def asking(
     state: LoopState, run: RunConfig, out: Path, budget: Budget
 ) -> AsyncIterator[tuple[Critic, LabelWriter]]:
-    """The critic of a rollout, and where its words are written; raises as `open_critic` and `LabelWriter`."""
+    """Open the critic of a rollout and the writer of its labels; raises as `open_critic` and `LabelWriter`."""
     choice, call_s = config_of(state).judging(NAME, run.seed), run.environment.limits.call_s
     async with open_critic(choice, budget, call_s, state.stop) as (critic, head):
         with LabelWriter(out, NAME, head) as writer:
@@ -300,7 +300,7 @@ class _Pile:
         object.__setattr__(self, "states", StateRebuilder(self.suite))
 
     def cases(self) -> Iterator[CriticInput]:
-        """Steps of those not taken yet, and of those that end meanwhile."""
+        """Yield the steps of episodes that were not taken yet, and of those that end meanwhile."""
         # Episodes may end while earlier ones are judged: look again until a look finds nothing new.
         while fresh := self._fresh():
             for name in fresh:
@@ -406,7 +406,7 @@ async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | No
 
 
 def _mostly_unasked(made: Paired) -> str | None:
-    """Why pairs are not learned from, where asking the adversary failed for more than half of the steps; else None."""
+    """Return why pairs are not learned from, where asking the adversary mostly failed; else None."""
     failed = sum(made.failed.values())
     # More than half without an answer: the pairs that exist would be those of the luckier calls.
     if 2 * failed <= made.asked:
@@ -482,7 +482,7 @@ async def _pair(
 
 
 def _whole_pairs(config: CollabConfig, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> StoredPairs:
-    """Pairs of solved with unsolved episodes; those that have no counterpart are counted."""
+    """Return pairs of solved with unsolved episodes; those without a counterpart are counted."""
     # Written once, like all pairs; outcomes do not change.
     if not _is_paired(out):
         pairs = build_trajectory_pairs(played, run.seed)
@@ -505,7 +505,7 @@ def _is_paired(out: Path) -> bool:
 
 
 def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig, out: Path) -> None:
-    """RunFormatError where pairs are not what this training makes of the judgements that lie beside them."""
+    """Check that pairs are what this training makes of the judgements beside them; else RunFormatError."""
     others = _made_otherwise(head, labels, config, run)
     if others is not None:
         raise RunFormatError(
@@ -515,7 +515,7 @@ def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, 
 
 
 def _made_otherwise(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig) -> str | None:
-    """What is different about pairs, in words; None where they are as this training makes them."""
+    """Return what is different about pairs, in words; None where they are as this training makes them."""
     # From the coarsest to the finest difference, so that the message names the cause and not a consequence.
     critic = None if labels is None else labels.head.critic
     if head.critic != critic:
@@ -533,7 +533,7 @@ def _made_otherwise(head: PairHead, labels: LabelSet | None, config: CollabConfi
 
 
 def _recipe(one: PairRecipe) -> str:
-    """A recipe in words."""
+    """Return a recipe in words."""
     return (
         f"{','.join(f'{name}={weight:g}' for name, weight in one.sources.weights.items())} "
         f"threshold={one.threshold:g} cap={one.cap or 'none'} attempts={one.attempts} "

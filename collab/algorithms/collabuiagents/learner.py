@@ -109,7 +109,7 @@ def method_of(builder: ExampleBuilder) -> CollabMethod:
 
 
 def pair_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
-    """A row per pair of one state, for the policy whose input it is."""
+    """Return a row per pair of one state, for the policy whose input it is."""
     made = CollabExamples.of(builder.config)
     # Pairs of whole trajectories have no row of one state; they are counted, not lost.
     for pair in pairs:
@@ -163,7 +163,7 @@ def add_anchors(
 def rewarded_rows(
     played: Iterable[Trajectory], labels: LabelSet, space: ActionSpace, builder: ExampleBuilder
 ) -> CollabExamples:
-    """A row per rewarded reply: what is left when nothing is compared (CollabUIAgents, table 3, "PO → RFT").
+    """Return a row per rewarded reply, compared with nothing (CollabUIAgents, table 3, "PO → RFT").
 
     Of a state with more rewarded replies than `pairs.cap`, those are kept that pairs would be kept of.
 
@@ -190,7 +190,7 @@ def rewarded_rows(
 
 
 def trajectory_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
-    """A row per reply of both trajectories of a pair, for each policy its own replies.
+    """Return a row per reply of both trajectories of a pair, for each policy its own replies.
 
     A pair is refused whole, by the first cause that one of its replies has.
     """
@@ -230,7 +230,7 @@ def _preferred(pair: PreferencePair, answered: ReplyRef) -> Target:
 def _judged(
     played: Iterable[Trajectory], labels: LabelSet, space: ActionSpace, threshold: float
 ) -> Iterator[JudgedStep | None]:
-    """The steps of a rollout, in its order; None for one that nobody judged."""
+    """Yield the steps of a rollout, in its order; None for a step without a judgement."""
     for trajectory in played:
         # Rebuilt from the record, so that a judgement is found by the very input that was judged.
         for case in build_inputs(trajectory, space):
@@ -239,12 +239,12 @@ def _judged(
 
 
 def _behind(steps: Iterable[JudgedStep], builder: ExampleBuilder) -> frozenset[tuple[str, int]]:
-    """The steps (trajectory, step) that teach nothing because of where they stand."""
+    """Return the steps (trajectory, step) that teach nothing because of where they stand."""
     return find_behind_errors(steps) if method_of(builder).pairs.stop_at_first_error else frozenset()
 
 
 def _rewarded(step: JudgedStep, builder: ExampleBuilder) -> Iterator[Target]:
-    """What of a step is learned."""
+    """Yield the rewarded replies of a step that are learned."""
     cells = list_rewarded(step)
     # The same draw as for pairs (`pair cap`), so that ablations learn from the same cells.
     kept = _kept(step, cells, builder.recorded.run.seed, method_of(builder).pairs.cap)
@@ -254,7 +254,7 @@ def _rewarded(step: JudgedStep, builder: ExampleBuilder) -> Iterator[Target]:
 
 
 def _lesson(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Target:
-    """A reply that a critic rewarded."""
+    """Return the target of a reply that a critic rewarded."""
     call = judgement.call_of(said.cell)
     # The critic's prompt goes into the row, so that a label can be traced to what was asked.
     return Target(
@@ -267,13 +267,13 @@ def _lesson(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Ta
 
 
 def _kept(step: JudgedStep, cells: Sequence[Utterance], seed: int, cap: int | None) -> set[CellRef]:
-    """Cells that the seed ranks first, as pairs of them would be ranked; all where there is no cap."""
+    """Return the cells that the seed ranks first, as their pairs would be ranked; all where there is no cap."""
     ranked = sorted(cells, key=lambda cell: step.seed(seed, "pair cap", cell.cell))
     return {cell.cell for cell in ranked[:cap]}
 
 
 def _whole(side: Sequence[ReplyRef], kind: str, slots: Sequence[str]) -> list[Target]:
-    """All that a policy said in an episode."""
+    """Return targets for all replies of a policy in an episode."""
     return [
         Target(said=ref, level="demonstration", kind=kind, teacher="outcome") for ref in side if ref.cell.agent in slots
     ]
@@ -379,7 +379,7 @@ def finetuning(state: LoopState, number: int, policy: Policy) -> Finetuning:
 
 
 def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prepared:
-    """What to train: from the policy as it is, examples tokenised and ordered, against what the objective names.
+    """Prepare the fine-tuning of a policy: its examples, tokenised and ordered, and what they are compared with.
 
     Few examples make one smaller step, which the manifest tells.
 
@@ -408,7 +408,7 @@ def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prep
 
 
 def _compared(config: CollabConfig, first: Policy, policy: Policy, group: str, task: FinetuneTask) -> FinetuneTask:
-    """The task with what preferences are compared with: the first policy, or the one that the epoch begins with."""
+    """Return the task with its reference: the first policy, or the one that the epoch begins with."""
     # Reference "previous" is the policy that the epoch begins with; "initial" is the one before any training.
     slots = config.groups[group]
     if config.method.reference == "previous":

@@ -122,7 +122,7 @@ def judgements_of(labels: LabelSet | None) -> list[Judgement]:
 def reward_rates(
     judgements: Iterable[Judgement], agents: Sequence[str], rounds: int, threshold: float
 ) -> dict[str, list[float | None]]:
-    """Share of judged cells with a score above the threshold, per agent and round; None where none was judged."""
+    """Return the share of judged cells above the threshold, per agent and round; None where none was judged."""
     # Missing scores count in no share: an unjudged cell is neither right nor wrong.
     judged, rewarded = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for judgement in judgements:
@@ -133,13 +133,13 @@ def reward_rates(
 
 
 def reward_rate(judgements: Iterable[Judgement], threshold: float) -> float | None:
-    """Share of all judged cells with a score above the threshold; None where none was judged."""
+    """Return the share of all judged cells with a score above the threshold; None where none was judged."""
     scores = [one.score for judgement in judgements for one in judgement.rewards.rewards if one.score is not None]
     return sum(score > threshold for score in scores) / len(scores) if scores else None
 
 
 def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
-    """Cause → steps about which nobody could be asked: the class of the error, and what the last one said."""
+    """Return cause → steps about which the critic could not be asked: the error's class, and its last message."""
     found: dict[str, list[str]] = {}
     for one in failed:
         found.setdefault(one.error, []).append(one.message)
@@ -147,7 +147,7 @@ def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
 
 
 def spent_on_judging(labels: LabelSet) -> Usage:
-    """What the calls behind judgements took, those of answers about steps that could not be judged, too."""
+    """Return what the calls behind judgements cost, those about steps that could not be judged included."""
     return sum((*(sum_spent(judgement.calls) for judgement in labels.judged.values()), *labels.lost), Usage())
 
 
@@ -242,7 +242,7 @@ def describe(method: CollabMethod) -> str:
 
 
 def _rewards(found: CollabMetrics) -> list[str]:
-    """Share of rewarded cells, per agent and round."""
+    """Format the share of rewarded cells, per agent and round."""
     if not any(rate is not None for row in found.rewards.values() for rate in row):
         return []
     rows = [
@@ -270,6 +270,6 @@ def _anchors(name: str, count: int) -> str:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """None where there is no value, or not everywhere one."""
+    """Return the mean; None where there is no value, or not everywhere one."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None

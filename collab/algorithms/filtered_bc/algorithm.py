@@ -106,7 +106,7 @@ class ImitationLearner:
                 yield ReplyRef(trajectory=trajectory.id, step=step.index, cell=cell.cell)
 
     def _imitated(self, config: TrainingConfig, rollout: Rollout) -> set[str]:
-        """The episodes that are learned from."""
+        """Return the ids of the episodes that are learned from."""
         assert isinstance(config.method, FilteredBCMethod), "the loop gives each algorithm its own method"
         found: dict[str, list[str]] = {}
         # Rollouts list episodes by task and number, so a cap keeps the same ones after a resume.

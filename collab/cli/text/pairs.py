@@ -104,7 +104,7 @@ def say_sides(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
 
 
 def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prompt: bool) -> None:
-    """What a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
+    """Print what a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
     _say_head(run, stored, told)
     say(f"goal     {plain(told.goal)}")
     # What was preferred first, then why: the order in which a doubtful pair is read.
@@ -140,7 +140,7 @@ def explained_data(run: Path, stored: StoredPairs, told: PairExplanation) -> dic
 
 
 def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: Mapping[str, str]) -> None:
-    """What was made, its counts, and the difference to the earlier pairs."""
+    """Print what was made, its counts, and the difference to the earlier pairs."""
     from collab.preferences.explain import count_lines
 
     head, changes = stored.head, result.changes

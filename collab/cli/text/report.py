@@ -77,7 +77,7 @@ def sampling_data(sampling: Mapping[str, Sampling]) -> dict[str, Any]:
 
 
 def result_data(result: RunResult) -> dict[str, Any]:
-    """A finished or stopped run as JSON data."""
+    """Return a finished or stopped run as JSON data."""
     progress = result.progress
     return {
         "run": str(result.path),
@@ -249,7 +249,7 @@ def _rates(planned: Rate) -> tuple[str, str, str]:
 
 
 def show_comparison(comparison: RunComparison, first: str, second: str) -> None:
-    """Two rates, their paired difference in percentage points, the instances behind it, and how both were sampled."""
+    """Print two rates, their paired difference in percentage points, its instances, and how both were sampled."""
     from collab.evaluation.metrics import FEW_TOLD, describe_sampling
 
     # In percentage points, as all rates here are in percent.
@@ -330,7 +330,7 @@ _MEASURED = {
 
 
 def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
-    """Sums over the recorded steps; what no call told is a dash, and how many calls did not tell is said below."""
+    """Print sums over the recorded steps, with a dash for what no call reported, and how many calls did not."""
     from collab.store.usage import costs_of
 
     # Problems are read once more at the end, as an unreadable line is also uncounted.

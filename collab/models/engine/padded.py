@@ -233,7 +233,7 @@ def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
 
 @torch.inference_mode()
 def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
-    """Why short replies, so many computed together, are not what a plain pass finds; None when they are."""
+    """Return why short replies, computed together, differ from those of a plain pass; None when they do not."""
     size = checkpoint.chat.size
     # Of different lengths, so that padding and leaving early are both tried.
     batch = []

@@ -241,7 +241,7 @@ class DecodeBatch:
     # ------------------------------------------------------------------------------------------------- planning
 
     def _next_work(self, prefill: int) -> _PassWork:
-        """Missing pieces and tails of the sequences that came in, in order, as far as the pass has room."""
+        """Return missing pieces and tails of entering sequences, in order, as far as the pass has room."""
         work = _PassWork()
         for running in self._entering:
             # What another sequence of this pass computes counts as known: keys are written before anything attends.

@@ -164,7 +164,7 @@ async def _build_of_instance(room: EnvironmentSlots, instance: _Instance) -> lis
 
 
 async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, instance: _Instance) -> list[KnownCase]:
-    """The solution, to its end: what a critic may be told of an episode that is over, is so."""
+    """Follow the solution to its end, and return its steps as known cases."""
     space = room.suite.space
     # The goal is known after the reset only, in some environments.
     observation = await environment.reset(task)
@@ -231,7 +231,7 @@ class _KnownStepBuilder:
     history: tuple[HistoryEntry, ...]
 
     def known(self, proposed: Mapping[Action, KnownWorth], done: tuple[Action, ...], rng: random.Random) -> KnownCase:
-        """The proposals as one round of a team, in an order that is drawn.
+        """Return the proposals as one round of a team, in an order that is drawn.
 
         Args:
             done: the actions before this step.

@@ -288,7 +288,7 @@ def plan_passes(known: Sequence[KnownCase], permutations: int = 3) -> tuple[Cali
 def measure(
     critic: str, known: Sequence[KnownCase], judged: Mapping[str, Sequence[Judgement]], bins: int = 10
 ) -> Calibration:
-    """Judgements of all passes → numbers.
+    """Return the numbers of a calibration from the judgements of all its passes.
 
     Args:
         critic: its name and version.
