@@ -94,7 +94,7 @@ class ServerRefusal(ModelFailure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallObserver:
-    """What a call tells whoever waits for it, and asks."""
+    """What a call reports to its caller, and asks it."""
 
     begun: Callable[[], None] = lambda: None
     """Called when the first attempt has its slot; later waiting counts as part of the call."""
@@ -105,7 +105,7 @@ class CallObserver:
 
 
 NO_OBSERVER = CallObserver()
-"""A call that nobody listens to, without a limit."""
+"""A call without a listener and without a limit."""
 
 
 async def call_with_retries(
@@ -207,20 +207,20 @@ class _Session:
 
 @dataclass(slots=True, kw_only=True)
 class _AttemptLine:
-    """What all who talk to one server share."""
+    """What all transports to one server share."""
 
     window: CallWindow
     """As it was when the last session ended."""
     session: _Session | None = None
     users: set[int] = field(default_factory=set)
-    """Who has not closed yet, by identity."""
+    """Transports that have not closed yet, by identity."""
 
 
 class Transport:
     """Requests to one server.
 
     Args:
-        model: whom the messages name.
+        model: named in messages.
         url: address up to and including /v1.
         key: sent with every request.
         concurrency: upper bound of the calls in flight at once.

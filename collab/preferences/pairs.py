@@ -7,14 +7,14 @@
     made = pair(replace(step, negatives=...), sources, seed, cap=4)
 
     adversary   against a synthesised reply (CollabUIAgents, eq. 7: only where the reward is 1)
-    contrast    against what another cell of the same step said, whose action parsed and whose reward is exactly 0
-    mix         both by weight: each rewarded cell draws its source; one that has nothing for it leaves it to the other
-    correction  what a cell said, whose action parsed and whose reward is exactly 0, against what a rewarded one said,
-                under the input of the one that erred
+    contrast    against the reply of another cell of the same step whose action parsed and whose reward is exactly 0
+    mix         both by weight: each rewarded cell draws its source; one without a worse reply leaves it to the other
+    correction  the reply of a rewarded cell against that of a cell whose action parsed and whose reward is exactly 0,
+                under the input of the cell that erred
 
 Deviation: all but `adversary` are ours. A contrast or a correction is off-context unless both cells heard the same
-messages; such that did are preferred. What is worse in a contrast was mostly never said under its input: its likelihood
-falls far, and takes that of good replies along. What is worse in a correction was said there.
+messages; on-context cells are preferred. The worse reply of a contrast was mostly never given under its input: its
+likelihood falls far, and takes that of good replies along. The worse reply of a correction was given there.
 
 Everything is a pure function of its arguments: what is drawn depends on the seed and on names, never on the order in
 which anything is given.
@@ -390,7 +390,7 @@ class Paired:
     unjudged: int
     """Steps without a judgement."""
     untried: int
-    """Negatives in pairs or not that nobody could try, for their state cannot be brought back."""
+    """Negatives, in pairs or not, that could not be tried: their state cannot be rebuilt."""
     spent: Usage
     """What asking the adversary cost."""
 

@@ -145,9 +145,9 @@ class Appender:
 
 
 class LazyAppender:
-    """An `Appender` whose segment is made with the first line: who has nothing to write leaves no file behind.
+    """An `Appender` whose segment is made with the first line: without a line it leaves no file behind.
 
-    Only for whoever holds the lock from before the first line to after the last one, so that numbers stay in order.
+    The writer must hold the lock from before the first line to after the last one, so that numbers stay in order.
     """
 
     def __init__(self, directory: Path) -> None:

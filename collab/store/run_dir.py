@@ -11,11 +11,11 @@
         folder.write({**folder.read(), "summary": summary})
 
 A directory is what its head file says: the whole configuration, written before anything else. A process that died
-before it wrote the head left at most a lock that nobody holds, empty folders and a half-written head. Such a directory
+before it wrote the head left at most an unheld lock, empty folders and a half-written head. Such a directory
 is free.
 
 The operating system holds the lock (flock), so it ends with its owner and nothing has to guess whether it is stale. The
-file says who owns it, for people.
+file names the owner, for people.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RunLock:
 
 
 def owner(directory: Path) -> Owner | None:
-    """Return who writes a directory now; None when nobody does. Changes nothing."""
+    """Return the process that writes a directory now, or None. Changes nothing."""
     try:
         descriptor = open_descriptor(directory / LOCK, os.O_RDONLY)
     except OSError:
@@ -124,7 +124,7 @@ def owner(directory: Path) -> Owner | None:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _read(descriptor) or Owner(pid=0, since="")
-    except OSError:  # a file system without locks: nobody can hold one
+    except OSError:  # a file system without locks: no process can hold one
         return None
     else:
         return None
@@ -311,7 +311,7 @@ class RunDir:
         A run whose head is lost is left, for its log holds a copy.
 
         Raises:
-            RunFormatError: the head of another part is lost, and nobody knows what lies in it.
+            RunFormatError: the head of another part is lost, and with it what lies in the directory.
         """
         # A log holds a copy of its run's head, so such a directory is restored, not removed.
         if not self.path.is_dir() or self.file.exists() or log.segments(self.path):

@@ -46,7 +46,7 @@ class Stopped(RunError):
 async def unless_stopped(
     work: Awaitable[ResultT], stop: asyncio.Event | None, doing: str, *, grace_s: float = 0.0
 ) -> ResultT:
-    """Wait for some work, but not longer than until somebody asks to stop; it is cancelled then.
+    """Wait for some work until `stop` is set; it is cancelled then.
 
     Args:
         stop: set from outside; None waits to the end.
@@ -204,7 +204,7 @@ _DOING: list[Doing] = []
 
 @contextlib.contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Note what is being done while the block runs, so that whoever waits can be told."""
+    """Note what is being done while the block runs, so that the command line can show it."""
     one = Doing(what)
     _DOING.append(one)
     try:
@@ -227,14 +227,14 @@ async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT
     done: asyncio.Future[ResultT] = loop.create_future()
 
     def tell(report: Callable[[Any], None], what: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: whoever waited has left
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
             # The future may be cancelled by then; setting a result would raise in the loop.
             loop.call_soon_threadsafe(lambda: None if done.done() else report(what))
 
     def run() -> None:
         try:
             result = function(*args)
-        except BaseException as error:  # noqa: BLE001 - whoever waits is to have it, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the waiting coroutine raises it, whatever it is
             tell(done.set_exception, error)
         else:
             tell(done.set_result, result)

@@ -462,7 +462,7 @@ class CollabUIAgents(Algorithm):
     default_preset = "collab"
     ablations = ABLATIONS
     options: ClassVar[Mapping[str, Any]] = {"calibrations": CALIBRATIONS, "anyway": False}
-    toy_options: ClassVar[Mapping[str, Any]] = {"anyway": True}  # nobody calibrated a critic for a toy
+    toy_options: ClassVar[Mapping[str, Any]] = {"anyway": True}  # no critic was calibrated for a toy
     toy = (
         "pairs={adversary: 1, contrast: 1, correction: 0.5}",
         "dpo.anchor=0.5",

@@ -44,9 +44,9 @@ class Pairs(Definition):
     attempts: int = Field(default=3, ge=1)
     """How often the adversary is asked about a cell."""
     stop_at_first_error: bool = False
-    """Whether an episode teaches up to its first error alone, that step included: the first one in which nobody named
-    an action, or whose executed action was judged and not rewarded; what nobody judged is no error. Holds for anchors
-    and rewarded replies (`rft`), too."""
+    """Whether an episode teaches only up to its first error, that step included. An error is a step without a parsed
+    action, or one whose executed action was judged and not rewarded; an unjudged action is none. Holds for anchors and
+    rewarded replies (`rft`), too."""
     anchors: int = Field(default=0, ge=0)
     """Rewarded replies of a state, at most, that are learned though there is no pair under their own input, the surest
     first (by the likelihood of the whole reply): a row compares each with itself, which the preference loss has no
@@ -85,12 +85,12 @@ class CollabMethod(Method):
     reference: Literal["initial", "previous"] = "initial"
     """What DPO compares with: the policy before any training, or that of the epoch before."""
     critic: str = "critic-llm"
-    """Agents file of who judges; its rewards are what is learned from."""
+    """Agents file of the critic; its rewards are learned from."""
     min_critic_auc: float | None = Field(default=0.7, ge=0, le=1)
     """What the critic's last calibration must have reached (`collab critic calibrate`); None lets any critic judge. The
     oracle needs no calibration."""
     adversary: AdversarySpec = AdversarySpec(kind="sampler")
-    """Who makes worse sides up: a name, names with weights ("sampler=3,openai=1"), or written out."""
+    """The adversary of worse sides: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: Pairs = Pairs()
     replay_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Share of pairs of older epochs among those that are trained, as far as there are enough. Where the team comes
@@ -138,15 +138,15 @@ class CollabMethod(Method):
 
 
 class CollabConfig(TrainingConfig):
-    """A training by credit re-assignment: beside the team, whom it asks."""
+    """A training by credit re-assignment: the team, its critic and its adversary."""
 
     method: SerializeAsAny[CollabMethod]
     critic: CriticDefinition
-    """Who judges."""
+    """The critic."""
     critic_texts: dict[str, str] = Field(default_factory=dict)
     """Template → text of what it asks; empty when it asks nothing."""
     adversary: dict[str, Any]
-    """Who makes worse sides up, with all that stood in files: `AdversaryChoice.as_json`."""
+    """The adversary, with all that stood in files: `AdversaryChoice.as_json`."""
 
     def judging(self, labels: str, seed: int) -> CriticChoice:
         """Return the critic, for labels of that name and a run of that seed."""

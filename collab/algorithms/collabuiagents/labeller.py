@@ -81,8 +81,8 @@ def config_of(state: LoopState) -> CollabConfig:
 async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> LabelSet:
     """Judge every step of a rollout that is not judged yet, and read the judgements.
 
-    A step about which nobody could be asked stays unjudged and is counted; ten in a row stop the training, and so does
-    more than half of all. So do answers without a single score.
+    A step about which the critic could not be asked stays unjudged and is counted. Ten such steps in a row stop the
+    training, and so does more than half of all; so do answers without a single score.
 
     Raises:
         Halted: it stopped before its end, or knows less than half of it.
@@ -106,9 +106,9 @@ async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Tr
 def _mostly_unjudged(labels: LabelSet, out: Path) -> str | None:
     """Return why an epoch cannot be learned from, where a critic judged less than half of it; else None.
 
-    It may not have been reached, have answered without a score, or not have been asked for want of room; what counts is
-    their sum. Who goes on asks again only about steps for which it was not reached: where these decide, nothing else is
-    left to do, and the message names them first.
+    It may not have been reached, have answered without a score, or not have been asked for want of room; the sum of
+    these steps counts. A resume asks again only about steps for which it was not reached: where these decide, the
+    message names them first.
     """
     # The three causes exclude each other, so their sum never counts a step twice.
     judged, failed = list(labels.judged.values()), list(labels.failed.values())
@@ -193,9 +193,8 @@ def is_waited_for(state: LoopState) -> bool:
 async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIterator[None]:
     """Judge episodes of the rollout that the block plays; where that gains nothing, do nothing beside the block.
 
-    Behind the block the rest is judged, and that is the critic's time; when the block fails, only what is being asked
-    is still answered. Where nobody could be asked, or judgements could not be written, nothing is said here: `judge`
-    tries again and tells.
+    After the block the rest is judged, and that is the critic's time; when the block fails, only questions on their way
+    are still answered. Failures to ask or to write are not reported here: `judge` tries again and reports them.
 
     Raises:
         Halted: nothing more may be done when the block has ended.
@@ -423,7 +422,7 @@ async def pair(
     Raises:
         Halted: asking the adversary, or trying its answers, failed for ten steps in a row, or for most; what was
             answered is kept.
-        EnvironmentFailure, ModelFailure: whoever is to be asked cannot be reached.
+        EnvironmentFailure, ModelFailure: the adversary or the environment cannot be reached.
         StoreFailure: the pairs cannot be written.
     """
     # Pairs are written at once at the end, so their head means that all of them are there.
@@ -474,7 +473,7 @@ async def _pair(
             # Halted outside the `try`, so that what was spent is counted first.
             state.halt(stopped)
             who = label_of(adversary) if asks else None
-        state.halt(_mostly_unasked(made))  # before its pairs are there: who goes on asks again
+        state.halt(_mostly_unasked(made))  # before its pairs are stored: a resume asks again
         made = replace(made, spent=sum(remembering.recalled, made.spent))  # by processes that died, too
         write_pairs(
             out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.as_json if asks else {}

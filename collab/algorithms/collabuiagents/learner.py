@@ -69,7 +69,7 @@ class CollabExamples(Examples):
     anchors: Counter[str] = field(default_factory=Counter)
     """Examples by policy that compare a reply with itself."""
     unjudged: int = 0
-    """Steps of which nobody said what in them is rewarded; 0 where pairs were made of judgements, which tell it."""
+    """Unjudged steps; 0 where pairs were made of judgements, whose record counts them."""
 
     def counts(self, group: str, older: Sequence[Example] = ()) -> CollabCounts:
         """Return what there is of a policy, older examples beside it."""

@@ -43,7 +43,7 @@ class CollabCounts(ExampleCounts):
     """Rewarded replies without a pair of their own that the loss holds on to beside pairs; margin, accuracy and log p
     leave them out."""
     unjudged: int = 0
-    """Steps of the epoch that nobody could judge, where rewarded replies are learned; else see `PairCounts`."""
+    """Unjudged steps of the epoch, where rewarded replies are learned; else see `PairCounts`."""
 
 
 class CollabMetrics(Definition):
