@@ -460,8 +460,9 @@ def test_the_wheel_holds_the_declarations_and_all_code(wheel: Path) -> None:
 
 
 def test_an_installed_wheel_finds_its_definitions(wheel: Path) -> None:
-    code = "from collab.library import Library, find_builtin_root as root; print(root(), *Library().names('graphs'), sep='\\n')"
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(wheel)!r}); {code}"]
+    show = "from collab.library import Library, find_builtin_root; print(find_builtin_root())"
+    code = f"import sys; sys.path.insert(0, {str(wheel)!r}); {show}; print(*Library().names('graphs'))"
+    command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=wheel, capture_output=True, text=True, check=True)
     home, names = done.stdout.splitlines()
     assert Path(home) == wheel / "collab" / "library"
