@@ -156,6 +156,7 @@ async def _first_rollout(
     algorithm: Algorithm, config: TrainingConfig, library: Library, policy: Policy, device: str
 ) -> RunConfig:
     """Return what the algorithm's curriculum plays in epoch 1; every epoch is taken to be as long."""
+    # In a directory that is gone afterwards: the curriculum writes its graph, and a plan leaves nothing.
     with tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
         state = LoopState(
             config=config,

@@ -63,6 +63,7 @@ def training_facts(
         group: of the policy, as `TrainingConfig.groups` names it.
     """
     method, run, slots = config.method, config.run, config.groups[group]
+    # Facts stop at this epoch: what later ones learned is not in its weights.
     over = records_until(folder, number)
     base = first_policy(run, method).of(slots)
     who = f"all of {', '.join(slots)}" if len(slots) > 1 else slots[0]
@@ -78,6 +79,7 @@ def training_facts(
             f"{algorithm_named(config.algorithm).describe(config)}, {_told_rates(method)}",
             "epochs": f"{number} of {method.epochs} planned",
             "data": _told_data(config, over, group),
+            # Only this epoch's own measurement: the next best would be another policy's.
             "success": _told_success(over[-1].success if over and over[-1].epoch == number else None, config),
         },
     )
@@ -129,11 +131,13 @@ def model_card(name: str, facts: Facts, *, digest: str, merged: bool, adapter: P
         "license": facts.licence or UNKNOWN,
         "tags": ["collab", "agents"],
     }
+    # Model hubs link a card to its base by id; a local path would lead nowhere.
     if facts.base is not None and _is_hub_id(facts.base):
         front["base_model"] = facts.base
     lines = dict(facts.lines)
     kind = "a LoRA adapter for the base" if adapter is not None else "whole"
     lines["weights"] = f"{kind}{', a LoRA adapter added to the base' if merged else ''}; SHA-256 `{digest}`"
+    # Said even where it is not known: whoever passes weights on has to know that.
     lines["licence of the base"] = facts.licence or f"{UNKNOWN}: find out before you pass this on"
     table = "\n".join(f"| {what} | {how} |" for what, how in lines.items())
     return (
@@ -160,6 +164,7 @@ def licence_of(path: str) -> str | None:
     Args:
         path: directory, hub id or "built-in:NAME".
     """
+    # The licence is read from the card and never guessed from a name.
     try:
         card = Path(resolve_checkpoint(path)) / "README.md"
     except UnknownName:
@@ -315,10 +320,12 @@ def find(name: str, base: str | None = None) -> ExportedTeam:
         ConfigError: there is no checkpoint, or something of it is missing.
     """
     folder = Path(name).expanduser()
+    # A directory with weights is taken as it is, also where its name looks like RUN@best.
     policy = None if folder.is_dir() and not (folder / FILE).is_file() else parse_policy(str(folder))
     if policy is not None:
         return _trained_team(policy, base)
     run = FinetuneDir(folder)
+    # An unfinished run has no weights to export; the message names how to finish it.
     if run.file.is_file():
         if not run.final.is_dir():
             training = training_around(folder)
@@ -386,6 +393,7 @@ def _trained_team(name: PolicyName, base: str | None) -> ExportedTeam:
     policy = policy_after(folder, config, number)
     if base is not None and not policy.adapters:
         raise UsageError(f"--base {base}: this team's policies are whole checkpoints; leave --base out")
+    # Trained apart, each policy is a member of its own; shared, one directory plays all slots.
     apart = config.method.policies == "per_agent"
     members = {}
     for group, slots in config.groups.items():

@@ -140,16 +140,19 @@ async def _finetune(state: LoopState, epoch: EpochDir, group: str, how: Finetuni
 
 def _train(state: LoopState, folder: FinetuneDir, group: str, how: Finetuning) -> None:
     prepared = how.prepare(group)
+    # A run that was begun is continued only with the same data, order and base.
     if folder.file.exists():
         check_same(prepared, folder.read())
     else:
         folder = begin(prepared, folder.path, state.folder.resume)
     try:
         result = _run(prepared, folder, state)
+    # Written down, so that a resume does not train into the same divergence again.
     except Diverged as lost:
         with writing(folder.path, state.folder.resume):
             write_json(folder.path / _LOST, {"what": lost.what})
         raise
+    # No final checkpoint without an error means that it was stopped.
     if result.final is None:
         why = state.why_stopping() or "stopped"
         raise Halted(f"{why}, after step {result.step} of {result.steps} of {folder.path}")
@@ -169,6 +172,7 @@ def _check_not_lost(folder: FinetuneDir) -> None:
 
 def _run(prepared: Prepared, folder: FinetuneDir, state: LoopState) -> Result:
     """Train in this process, or in several; raises as they do."""
+    # One process needs no launcher, and shows its progress without a file in between.
     if prepared.world == 1:
         return train(
             prepared, folder, watch=state.inner, stopping=state.stopping, device=state.device, report_to=state.reports
@@ -189,6 +193,7 @@ def _trained(state: LoopState, folder: FinetuneDir, how: Finetuning) -> Trained:
     manifest, lines = folder.read(), folder.read_metrics()
     alarms = [line["alarm"] for line in lines if "alarm" in line]
     return Trained(
+        # Relative to the training, which may be moved.
         checkpoint=place_within(state.folder.path, str(folder.final.resolve())),
         digest=hash_weights(folder.final),
         dropped=sum(manifest["data"]["dropped"].values()),

@@ -103,6 +103,7 @@ def export_rows(data: Path, out: Path) -> ExportedPairs:
     _check_free(out)
     rows = Counter[str]()
     tables = {name: MORE[name] for name in ("preferences", "demonstrations")}
+    # The folder appears whole: a trainer must never load half of it.
     with ParquetFolder(out, tables) as folder:
         for level in LEVELS:
             path = data / f"{level}.parquet"
@@ -219,10 +220,12 @@ def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> 
     """A line per reply worth learning: rewarded, or, of what nobody judged, with the winner in a solved episode."""
     judgement = run.find_judgement(run.deciding, trajectory, step)
     winners = set(step.vote.ballots[0].cells) if step.vote.ballots and trajectory.success else set()
+    # Rewarded if judged; unjudged, if it won the vote of a solved episode, which is the best that is known.
     for cell in step.matrix:
         word = None if judgement is None else judgement.of(cell.cell)
         good = cell.cell in winners if word is None else bool(word.reward)
         system, user = prompt_of(run.reader, cell)
+        # Replies that saw the solution would teach what no policy can know.
         if good and not cell.privileged and user is not None:
             run.add(
                 "demonstrations",

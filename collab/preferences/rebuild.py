@@ -114,6 +114,7 @@ class RebuildPlan:
 
 def parse_sources(text: str) -> Sources:
     """Read a source, "mix" or weights like "adversary=3,contrast=1"; ConfigError when it is none."""
+    # The common cases have names; weights are for mixtures.
     if text in _SOURCES:
         return _SOURCES[text]
     weights: dict[str, float] = {}
@@ -128,6 +129,7 @@ def parse_sources(text: str) -> Sources:
                 f"--source {text!r}: allowed are adversary, contrast, correction, mix, or weights: "
                 "adversary=3,contrast=1"
             ) from None
+    # Not named is 0: the default weight of the adversary is for those who name none.
     return Sources(**({"adversary": 0.0} | weights))
 
 
@@ -194,14 +196,17 @@ def _choose_adversary(wish: RebuildRequest, library: Library, before: StoredPair
 def _choose_critic(
     wish: RebuildRequest, library: Library, before: StoredPairs | None, seed: int, capabilities: Collection[str]
 ) -> CriticChoice:
+    # What is named decides, then what the earlier pairs rest on, then the only labels there are.
     if wish.critic is not None:
         return find_critic(library, wish.critic, wish.run, seed, wish.labels)
     if wish.labels is not None:
         return find_labelling(wish.run, wish.labels)
     there = list_labellings(wish.run)
     name = None if before is None else before.head.labels
+    # Several labellings and no word which: a guess would decide what is trained.
     if name is None and len(there) > 1:
         raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; say whose decide: --critic NAME")
+    # Nothing judged and no oracle: there is no critic that asks nothing.
     if name is None and not there and ORACLE not in capabilities:
         raise UsageError(
             f"{wish.run}: nobody judged it, and its environment knows no solutions; say --critic NAME, for example "
@@ -334,8 +339,10 @@ async def rebuild(
         StoreFailure: something cannot be written; what was written stays.
     """
     config = stored_config(wish.run)
+    # The suite of the recorded configuration: other environments would not parse these replies.
     async with build_stored_suite(wish.run) as suite:
         plan = plan_of(wish, library, seed=config.seed, capabilities=suite.capabilities)
+        # What is kept for evaluation must not become training data.
         _check_seen(config, plan)
         with RunReader(wish.run) as reader:
             work = _Rebuild(
@@ -382,6 +389,7 @@ class _Rebuild:
 
     async def run(self) -> RebuiltPairs:
         """All of it."""
+        # Judge first, then pair: each part is stored by itself and is found again.
         stopped = await self._judge()
         if stopped is not None:
             return self._build_result(stopped=stopped)
@@ -390,6 +398,7 @@ class _Rebuild:
             made, who = await self._pair(labels)
         except (AdversaryBudgetSpent, TooManyFailures) as reached:
             return self._build_result(stopped=str(reached))
+        # Stored under a free name, unless the same pairs are there already.
         name, new = self._store(made, labels, who)
         stored, before = read_pairs(self.wish.run, name), self.plan.before
         changes = None if before is None else compare_with_earlier(self.wish.run, before, stored)

@@ -214,8 +214,10 @@ def write_pairs(
     """
     find_manifest(run)
     directory = _pairs_directory(run, name)
+    # The content is hashed before it is written, so that head and pairs cannot be of two makings.
     content = b"".join(map(_write_line, made.pairing.pairs))
     head = _read_head(made, hashlib.sha256(content).hexdigest(), recipe, labels, adversary, options or {})
+    # Secrets are hidden before the comparison below, as they are in what is stored.
     text = json.dumps(hide_values(_HEAD.dump_python(head, mode="json")), indent=2, ensure_ascii=True).encode()
     head = _HEAD.validate_json(text)
     with writing(directory, _NEXT_MOVE):
@@ -223,6 +225,7 @@ def write_pairs(
         with RunLock(directory.parent, "wait for it or stop it, then: make the pairs again"):
             if not (directory / HEAD).exists():
                 _place(directory, {FILE: content, HEAD: text + b"\n"})
+            # The same pairs again are no error: a repeated command finds its work done.
             elif not read_head(run, name).is_same_as(head):
                 raise UsageError(f"{directory}: holds other pairs, or pairs made in another way; choose another name")
     return directory
@@ -292,6 +295,7 @@ def _format_hint(path: Path) -> str:
 
 def _place(directory: Path, files: Mapping[str, bytes]) -> None:
     """A folder with these files in one rename; what a killed process left of an earlier try goes away."""
+    # Left by a kill between making and renaming; nothing refers to it.
     for left in directory.parent.glob(f".{directory.name}.*"):
         shutil.rmtree(left)
     beside = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}")
@@ -300,6 +304,7 @@ def _place(directory: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             write_atomic(beside / name, content)
         sync_directory(beside)
+        # The rename makes it whole at once; the sync before makes it last.
         beside.rename(directory)
         sync_directory(directory.parent)
     except OSError:

@@ -171,6 +171,7 @@ class CriticResources:
             ConfigError: no engine is named, or its options do not fit; and all of `collab.rollout.build.build`.
         """
         model: Model | RewardModel | None = None
+        # A critic asks a model, or scores with one, or needs none; the class's parameters say which.
         if takes(definition, SCORER, "critics"):
             model = build("scorers", definition, f"agents/{name}")
         elif takes(definition, MODEL, "critics"):
@@ -182,7 +183,9 @@ class CriticResources:
                     "{kind: openai, options: {model: …}}"
                 )
             part = validate(PartDefinition, definition.options[MODEL], where)
+            # For a plan the model is built for its tokenizer alone.
             model = build("models", part if asks else make_token_counter(part), where)
+            # The model learns how it will be asked, for servers are probed with that.
             if isinstance(model, AskedAlike):
                 model.sampling = definition.sampling.of(0, 1, f"agents/{name}")
         return cls(name=name, definition=definition, texts=texts, model=model)
@@ -208,6 +211,7 @@ class CriticResources:
             "seed": seed,
             "attempt": attempt,
         }
+        # The model was built above, with its own checks, and takes the place of its definition.
         options = dict(definition.options)
         if isinstance(self.model, RewardModel):
             given[SCORER], options = self.model, {}
@@ -460,14 +464,17 @@ async def open_critic(
         UsageError: nothing tells how it is asked, or a limit is on something that nobody counts.
         ModelFailure: its server does not answer.
     """
+    # Labels that do not hold their critic's definition can be read, and not extended.
     if not choice.known:
         raise UsageError(
             f"labels {choice.labels!r}: nothing is judged yet, and they do not tell how {choice.definition.kind} is "
             "asked; go on with what made them, or name another critic: --critic NAME"
         )
+    # The definition comes from a file beside the run, so its parts must be trusted before they are imported.
     check_trusted(choice.definition.model_dump(mode="json"), f"labels {choice.labels!r}")
     bench = CriticResources.of(choice.name, choice.definition, choice.texts)
     try:
+        # Weights go into the head: the same path with other weights is another critic.
         options = {name: value for name, value in choice.options.items() if name != WEIGHTS}
         if bench.model is not None:
             able = await check_counted(bench.model, budget, f"agents/{choice.name}", stop)

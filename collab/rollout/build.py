@@ -417,11 +417,13 @@ class _Models:
 
     def of(self, part: PartDefinition, where: str) -> Model:
         """The model of a definition; see `build` for the errors."""
+        # Models that differ in adapter alone share the base weights.
         key, base = _key(part), _key(part, leaving=("adapter", "version"))
         if key not in self._made:
             known = self._bases.get(base)
             if known is None:
                 made = self._made[key] = build("models", part, where)
+                # The first one made is the base of the others, whichever adapter it has itself.
                 if isinstance(made, Adaptable):
                     self._bases[base] = made
             else:

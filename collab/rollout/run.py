@@ -230,8 +230,10 @@ def finished(path: Path) -> RunResult | None:
         RunFormatError, UsageError: as `stored_config`.
     """
     plan = plan_episodes(stored_config(path))
+    # The index alone answers: no environment and no model is opened for a finished run.
     with contextlib.closing(RunStore.open(path).reader()) as reader:
         over = {one.id: one.outcome.success for one in reader.episodes() if one.outcome is not None}
+        # Failed episodes may be played again, so a run with one is not over.
         if reader.status != "finished" or any(episode.id not in over for episode in plan):
             return None
         manifest, done = reader.manifest, len(over)

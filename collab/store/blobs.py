@@ -94,14 +94,17 @@ class BlobWriter:
     def _store(self, hash: str, picture: bytes) -> None:
         try:
             path = blob_path(self._directory, hash)
+            # Named by content: what is there is the same picture.
             if path.exists():
                 return
             encoded = _webp(picture)
             with writing(self._directory):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(path, encoded)
+        # A damaged picture is noted; the step that shows it stays.
         except _NotAPicture as error:
             self._unreadable(hash, str(error))
+        # On every way out, or the writer would wait for a place for ever.
         finally:
             self._room.release()
 

@@ -249,8 +249,10 @@ class RunReader:
             "SELECT segment, offset, length, trajectory, attempt, step FROM steps JOIN episodes USING (key)"
             " WHERE trajectory = ? AND step = ?"
         )
+        # Tried again if the log grew meanwhile.
         found = self._whole(lambda: self._events(StepRecorded, sql, id, step))
         if not found:
+            # Which of both is missing, the message says: the episode or the step.
             known = [one.id for one in self.episodes()]
             if id not in known:
                 raise UnknownName.of("episode", id, known)
@@ -313,6 +315,7 @@ class RunReader:
 
     def _trajectory(self, id: str, *, steps: bool = True) -> Trajectory:
         whole = "SELECT {0}_segment, {0}_offset, {0}_length, trajectory, attempt FROM episodes WHERE trajectory = ?"
+        # Start, steps and end stand in the log by their places; the index knows them.
         found = self._events(EpisodeStarted, whole.format("start"), id)
         if not found:
             raise UnknownName.of("episode", id, (row[0] for row in self.query("SELECT trajectory FROM episodes")))
@@ -322,6 +325,7 @@ class RunReader:
         )
         played = tuple(event.step for event in self._events(StepRecorded, sql, id)) if steps else ()
         ended = f"{whole.format('end')} AND end_segment IS NOT NULL"
+        # An episode that runs has no end: it is returned as far as it goes.
         end = next(iter(self._events(EpisodeFinished, ended, id)), None)
         return _trajectory(found[0], played, end)
 

@@ -153,12 +153,14 @@ def write(source: WeightSource, weights: Weights, target: Path) -> None:
         ConfigError: a whole checkpoint has no tokenizer or chat template, or they do not fit.
     """
     target.mkdir(parents=True)
+    # With weights in memory only texts are copied, as the files would be the old ones.
     copied = (*_TEXT, *_REST) if weights.model is not None else (*_WEIGHTS, *_TEXT, *_REST)
     for folder in weights.homes:
         _copy(folder, target, copied)
     if weights.model is not None:
         from collab.models.tokenizer import silence_transformers
 
+        # The adapter's file would make loaders look for an adapter that was merged.
         (target / CONFIG).unlink(missing_ok=True)
         with silence_transformers():
             weights.model.save_pretrained(target)
@@ -166,6 +168,7 @@ def write(source: WeightSource, weights: Weights, target: Path) -> None:
         _name_base(source, target / CONFIG)
     else:
         _complete(target)
+    # The layout is noted only for what was trained on it.
     if any((folder / FILE).is_file() for folder in weights.homes):
         write_layout(target)
 
@@ -225,6 +228,7 @@ def _complete(target: Path) -> None:
 
     chat = ChatTokenizer(str(target))
     config = get_text_config(read_config(target), str(target))
+    # A tokenizer that does not fit shows here and not at the first reply.
     check_vocabulary(chat, config)
     path = target / "generation_config.json"
     if path.is_file():
@@ -232,6 +236,7 @@ def _complete(target: Path) -> None:
     else:
         named = {name: getattr(config, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
         known = {name: token for name, token in named.items() if token is not None}
+    # Replies end where the chat template ends a turn; published files often name another token.
     ends = _with_ends(known.get("eos_token_id"), chat)
     if ends != known.get("eos_token_id") or not path.is_file():
         path.write_text(json.dumps({**known, "eos_token_id": ends}, indent=2) + "\n", encoding="utf-8")
@@ -486,6 +491,7 @@ def _fill(model: Any, adapter: Adapter, name: str) -> None:
         found = set_peft_model_state_dict(model, load_file(Path(adapter.path) / WEIGHTS[0]), adapter_name=name)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ConfigError(f"adapter {adapter.path}: cannot be taken up: {str(error).splitlines()[0]}") from None
+    # PEFT ignores what does not match: the policy would be trained from a part of its adapter.
     missing = [key for key in found.missing_keys if f".{name}." in key]
     if found.unexpected_keys or missing:
         odd = [*found.unexpected_keys, *missing][0]
@@ -527,6 +533,7 @@ def _check_kind(folder: Path, lora: Lora) -> None:
     """ConfigError where what is trained would not be what plays: another scale, or weights that the recipe has not."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        # Another rank or alpha would scale the adapter otherwise than it was trained.
         was = (int(config["r"]), float(config["lora_alpha"]))
         odd = [name for name in _UNTRAINED if config.get(name) not in (None, False, {}, [], "none")]
         odd += [] if config.get("init_lora_weights") in PLAIN else [f"init_lora_weights {config['init_lora_weights']}"]

@@ -102,6 +102,7 @@ def plan(prepared: Prepared, device: str) -> FinetunePlan:
     """
     items = prepared.encoded.items
     tokens = sum(prepared.step_tokens)
+    # Tokens computed and tokens read differ by padding in one direction and by sharing in the other.
     computed = sum(prepared.computed(part) for step in prepared.steps for part in step.parts)
     size, needed = sizes(prepared), memory(prepared)
     return FinetunePlan(
@@ -140,6 +141,7 @@ def sizes(prepared: Prepared) -> Sizes:
 
     from collab.trainers.optim import parts_of
 
+    # On the meta device: sizes need no weights.
     with readable(prepared.base.path), torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(prepared.base.config)
     parameters = trainable = sum(weight.numel() for weight in model.parameters())

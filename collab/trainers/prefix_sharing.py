@@ -288,6 +288,7 @@ def _score_packed(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Te
 
 def obstacle(model: Any) -> str | None:
     """Why it cannot be, as far as its configuration tells."""
+    # Each of these would change what is computed without an error.
     config = model.config.get_text_config()
     kinds = set(find_setting(config, "layer_types") or ["full_attention"])
     if kinds != {"full_attention"}:

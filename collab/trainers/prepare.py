@@ -234,6 +234,7 @@ def ordered(
     Raises:
         ConfigError: nothing is left to train, or there is too little for all processes.
     """
+    # The order is decided here, once and for all processes.
     steps = steps_of(task.recipe, encoded, seed=task.seed, processes=processes)
     if not steps:
         raise ConfigError(
@@ -261,6 +262,7 @@ def task_of(manifest: Mapping[str, Any]) -> FinetuneTask:
         ConfigError: its recipe does not fit.
     """
     kinds: dict[str, type[Recipe]] = {"copy": CopyRecipe, "sft": SftRecipe, "dpo": DpoRecipe}
+    # The manifest is written by this program, so anything that does not fit is damage.
     try:
         stage = manifest["stage"]
         return FinetuneTask(

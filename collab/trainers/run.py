@@ -78,6 +78,7 @@ def check_same(prepared: Prepared, manifest: Mapping[str, Any]) -> None:
     """
     now = prepared.manifest()
     tokens = now["data"]["tokens"]
+    # From the cause to its consequences: another base also changes tokens and order.
     for what, was, found in (
         ("the weights of the base", manifest["base"]["digest"], now["base"]["digest"]),
         *(

@@ -125,6 +125,7 @@ async def build_calibration_set(
     room = EnvironmentSlots(suite)
     found: list[KnownCase] = []
     number = 0
+    # Instance by instance over all tasks, so that a small number of cases still spreads over the tasks.
     while True:
         before = len(found)
         for name in tasks:
@@ -133,6 +134,7 @@ async def build_calibration_set(
                 return found[:wanted]
         if wanted is None:
             return found
+        # A whole round without a case: the next ones would add none either.
         if len(found) == before:
             raise UsageError(
                 f"{suite.label}: none of {amount(len(tasks), 'task')} has a step whose worth is known; choose others"
@@ -275,6 +277,7 @@ class _KnownStepBuilder:
             sampling=Sampling(),
             seed=0,
         )
+        # All proposals give the same reason for themselves: a critic must not tell right from wrong by the wording.
         words = self.room.suite.space.describe(action, self.observation)
         return _replace_reason(cell, f"The task needs this next: {words}.")
 

@@ -122,12 +122,14 @@ def compute_reliability(known: Sequence[KnownStep], bins: int = 10) -> tuple[Bin
         raise ValueError(f"{bins} bins; at least 1 is needed")
     columns: list[list[KnownStep]] = [[] for _ in range(bins)]
     for one in known:
+        # A score of 1 belongs to the last column, not to one behind it.
         columns[min(bins - 1, int(one.score * bins))].append(one)
     return tuple(
         Bin(
             low=place / bins,
             high=(place + 1) / bins,
             count=len(column),
+            # Empty columns have no mean: 0 would be drawn as a claim.
             mean_score=_mean([one.score for one in column]) if column else None,
             good=_mean([one.good for one in column]) if column else None,
         )

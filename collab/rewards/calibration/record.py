@@ -118,13 +118,16 @@ def find_last_calibration(folder: Path, digest: str, environment: str | None = N
         RunFormatError: one in the folder cannot be read, it may be of this critic, and there is no other.
     """
     mine, spoilt = list[CalibrationRecord](), list[RunFormatError]()
+    # Both a folder of calibrations and a calibration itself are looked into.
     for path in (*folder.glob(FILE), *sorted(folder.glob(f"*/{FILE}"))):
         try:
             record = CalibrationDir(path.parent).read_record()
         except RunFormatError as error:
+            # A damaged record counts only if it may be of this critic.
             spoilt += [error] if _read_told_digest(path) in (None, digest) else []
         else:
             mine += [record] if record.digest == digest and record.numbers is not None else []
+    # Only if nothing else is found: an older calibration, whole, is better than an error.
     if spoilt and not mine:
         raise RunFormatError(f"{spoilt[0]}; move it out of {folder}, or remove it") from None
     fitting = (record for record in mine if environment in (None, record.environment))

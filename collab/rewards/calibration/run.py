@@ -83,10 +83,13 @@ async def start(
     """
     config = hide_secrets(config)
     folder = CalibrationDir(out)
+    # The directory is looked at before an environment is opened, which takes long.
     folder.check_free()
     async with open_resources(config) as place:
+        # Opened once for nothing, so that a missing browser shows before the record exists.
         with boundary(EnvironmentFailure, f"opening {place.suite.label}"):
             await (await place.suite.open()).close()
+        # Digest, texts and seeds say exactly which critic was measured; another one does not match.
         record = CalibrationRecord(
             critic=config.critic_name,
             label=place.bench.label,
@@ -121,12 +124,14 @@ async def resume(
     """
     folder = CalibrationDir(path)
     record = folder.read_record()
+    # A finished calibration asks nothing any more.
     if record.numbers is not None:
         return CalibrationResult(path=path, record=record, progress=CalibrationProgress(), stopped=None)
     config = validate_recorded(CalibrationConfig, record.config, str(folder.file))
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
     async with open_resources(config) as place:
+        # Another environment or critic behind the same names would mix two calibrations.
         _check_unchanged(path, record, place)
         await place.about()
         with folder.lock():
@@ -221,6 +226,7 @@ def _finished(
     prompts = hashlib.sha256()
     for judgement in (judgement for found in judged.values() for judgement in found):
         total.count(judgement)
+        # Over all prompts that were asked: a change of wording shows as another hash.
         for call in judgement.calls:
             prompts.update(call.prompt.encode())
     return replace(
@@ -314,12 +320,14 @@ def draw_reliability(record: CalibrationRecord) -> FigureBase:
     title, note = f"{record.critic} ({record.label})", f"on {record.environment}; {counted}"
     axes = new_axes(title, note, width=360, height=360)
     lefts, widths = [column.low for column in columns], [column.high - column.low for column in columns]
+    # A well calibrated critic's columns lie on the diagonal.
     axes.bar(lefts, [column.good or 0.0 for column in columns], widths, align="edge", color=BAR, edgecolor="white")
     axes.plot([0, 1], [0, 1], color=PALE, linestyle="--", linewidth=1)
     dots = [(column.mean_score or 0.0, column.good or 0.0) for column in columns if column.count]
     axes.plot([x for x, _ in dots], [y for _, y in dots], "o", color=PALETTE[0], markersize=9, markeredgecolor="white")
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="score", ylabel="share of good actions")
     axes.grid()
+    # How many actions stand behind each column: a column of two is no evidence.
     strip = axes.inset_axes((0, -0.36, 1, 0.18))
     bars = strip.bar(lefts, [column.count for column in columns], widths, align="edge", color="#C9CED6", ec="white")
     strip.bar_label(bars, padding=2, color=INK)
