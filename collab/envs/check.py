@@ -49,12 +49,14 @@ def check_observation(space: ActionSpace, observation: Observation, where: str) 
     require(observation.width > 0 and observation.height > 0, f"{where}: the screen has no size")
     for index, element in enumerate(observation.elements):
         require(element.index == index, f"{where}: element {index} says it is {element.index}")
+        # Agents refer to elements by these numbers, so the text must have them.
         require(f"[{index}]" in observation.text, f"{where}: the text does not name [{index}]")
         box = element.box
         if box is not None:
             across = 0 <= box.left <= box.right <= observation.width
             down = 0 <= box.top <= box.bottom <= observation.height
             require(across and down, f"{where}: element {index} lies beside the screen: {tuple(box)}")
+    # Half a surrogate pair can be shown and not stored.
     try:
         f"{observation.title}{observation.text}".encode()
     except UnicodeEncodeError as error:
@@ -134,6 +136,7 @@ Claim: TypeAlias = Callable[[Subject], Awaitable[str]]
 async def check_seeding(subject: Subject) -> str:
     """Check that the same task and seed give the same start, also in a used environment."""
     require(subject.task == subject.task, "instance() gives two different tasks for one seed")
+    # Two environments at once: seeding must not depend on what another one does.
     async with subject.start() as (one, first), subject.start() as (two, second):
         require_same(first, second, "two environments start differently")
         goals = [each.goal() if isinstance(each, HasGoal) else subject.task.goal for each in (one, two)]
@@ -141,6 +144,7 @@ async def check_seeding(subject: Subject) -> str:
         require(bool(goals[0].strip()), "there is no goal, neither in the task nor after reset")
         observation = first
         rng = subject.make_rng("seeded")
+        # Used before it is reset: what an episode leaves behind shows in the second start.
         for _ in range(5):
             result = await one.step(draw_action(subject.suite.space, observation, rng, ending=False))
             if result.done:
@@ -155,6 +159,7 @@ async def check_observations(subject: Subject) -> str:
     count = 0
     async with subject.start() as (environment, observation):
         rng = subject.make_rng("sound")
+        # Random actions reach screens that solutions never see.
         for number in range(subject.junk_steps + 1):
             check_observation(subject.suite.space, observation, f"after {amount(number, 'step')}")
             count += len(observation.elements)

@@ -146,6 +146,7 @@ def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Samp
     """
     if not first or not second:
         return
+    # What changes replies: a difference in any of these could explain a difference in success.
     heats = [
         {slot: (one.temperature, one.top_p, one.max_tokens) for slot, one in team.items()} for team in (first, second)
     ]
@@ -153,10 +154,12 @@ def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Samp
     if shared:
         is_same = all(heats[0][slot] == heats[1][slot] for slot in shared)
     else:
+        # Teams without a common slot are compared by the sets of their settings.
         fewer, more = sorted((set(heat.values()) for heat in heats), key=len)
         is_same = fewer <= more
     if not is_same:
         there, here = (describe_sampling(team) for team in (first, second))
+        # The short form may hide the length limit, which is then shown, too.
         if there == here:
             there, here = (f"{there}, {describe_longest(team)}" for team in (first, second))
         raise UsageError(
@@ -174,16 +177,19 @@ def check_result(report: Report, *, force: bool = False) -> None:
     Raises:
         UsageError: it is a rehearsal; or, unless `force`, more than 2 % of its episodes broke or it is not finished.
     """
+    # Never, not even with `force`: a rehearsal knows the answers.
     if report.privileged:
         raise UsageError("a rehearsal follows the solutions: it is not a result and cannot be compared")
     if force:
         return
     planned, played = report.planned.episodes, len(report.results)
+    # Broken episodes count as unsolved, so many of them make the rate one of the machine.
     if is_spoilt(report.broken, planned):
         raise UsageError(
             f"{report.broken} of {amount(planned, 'episode')} broke (more than {TOLERATED_FAILURES:.0%}); "
             "resume that run to play them again, or use --force"
         )
+    # Short episodes end first, and are solved more often.
     if played < planned:
         raise UsageError(
             f"only {played} of {amount(planned, 'episode')} have been played, and long ones come last; "

@@ -159,6 +159,7 @@ def draw_graph(dag: Dag, title: str = "", below: Sequence[str] = ()) -> FigureBa
     for number in range(len(dag.layers)):
         middle = layout.left[number] + layout.node / 2
         axes.text(middle, _MARGIN + 10, f"layer {number + 1}", fontsize=12, color=PALE, ha="center", va="baseline")
+    # Edges first, so that boxes lie over their ends.
     for edge in dag.edges:
         _draw_edge(axes, layout, dag, edge, colour[edge[0]])
     for slot in dag.slots:

@@ -72,18 +72,22 @@ class Adapters:
         """
         if name in self._names:
             return
+        # Loading an adapter may change the base (biases, embeddings, PiSSA), which other adapters still need as it was.
         before = self._snapshot(path)
         try:
             self._put_in(name, path)
             _check_fits(self._model, self._peft, name, path, self._path)
+            # What loading has changed belongs to this adapter, and is written back whenever it computes.
             changed = {
                 weight: weight.detach().clone() for weight, old in before.items() if not torch.equal(weight, old)
             }
+        # All or nothing: a half-loaded adapter would leave modules that change every pass.
         except ConfigError:
             _write_back(before)
             self._take_out(name)
             raise
         _write_back(before)
+        # The base's values are those before the first adapter that changed them.
         self._base |= {weight: before[weight] for weight in changed if weight not in self._base}
         self._replaced[name] = changed
         self._names.add(name)
@@ -213,11 +217,13 @@ def _check_fits(model: Any, peft: Any, name: str, path: str, base: str) -> None:
     from peft import get_peft_model_state_dict
     from safetensors import safe_open
 
+    # Shapes alone are read: comparing costs no loading.
     with readable(path), safe_open(Path(path) / "adapter_model.safetensors", "pt") as file:
         given = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}
     with readable(path):
         own = get_peft_model_state_dict(peft, adapter_name=_make_module_name(name), save_embedding_layers=False)
     wanted = {key: list(weight.shape) for key, weight in own.items()}
+    # PEFT copies embeddings into the file; they are checked as part of the base.
     copied = {key for key in set(given) - set(wanted) if _is_embedding(model, key)}
     extra, missing = sorted(set(given) - set(wanted) - copied), sorted(set(wanted) - set(given))
     if extra or missing:
@@ -484,6 +490,7 @@ def write_layout(directory: Path) -> None:
 def check_layout(directory: Path) -> None:
     """Refuse a checkpoint of another layout, or with other weights than it was written with; ConfigError names both."""
     path = directory / FILE
+    # Checkpoints from elsewhere have no such file, and make no promise about their layout.
     if not path.is_file():
         return
     try:
@@ -491,6 +498,7 @@ def check_layout(directory: Path) -> None:
         trained_on, weights = said["prompt_layout"], dict(said.get("weights", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f'{path}: cannot be read; it should hold {{"prompt_layout": "{LAYOUT}"}}') from None
+    # Another layout feeds the model prompts that it has never seen.
     if trained_on != LAYOUT:
         raise ConfigError(
             f"{directory}: trained on prompt layout {trained_on!r}, prompts here have layout {LAYOUT!r}; "

@@ -144,11 +144,13 @@ class ChoiceMessage(BaseModel):
     def _join_parts(cls, message: Any) -> Any:
         """Join a content of several parts (Mistral, gateways): its text, its thoughts, its refusal."""
         content = message.get("content") if isinstance(message, dict) else None
+        # A plain text is the common case.
         if not isinstance(content, list | dict):
             return message
         parts = [part if isinstance(part, dict) else {"text": part} for part in _as_list(content)]
         thoughts = [part["thinking"] for part in parts if part.get("thinking")]
         refusals = [part["refusal"] for part in parts if part.get("refusal")]
+        # Only parts that are text: pictures and tool results are no reply.
         texts = [
             part["text"] for part in parts if part.get("type", "text") in ("text", "output_text") and "text" in part
         ]
@@ -355,15 +357,18 @@ def read_completion(
 def _read_finish(choice: Choice) -> tuple[str, str]:
     """`Reply.finish` and `Reply.aside` of an answer; a text that is there is read, whatever else came with it."""
     message, why = choice.message, str(choice.finish_reason or "stop").lower()
+    # Filtered first: the text of a filtered answer may be a part of it.
     if any(word in why for word in _FILTERED):
         return "content_filter", why
     cut = "length" if why in _CUT else "stop"
+    # A text that is there is read, whatever the server calls the end.
     if (message.content or "").strip():
         return cut, ""
     if message.refusal or why == "refusal":
         return "refusal", _quote(message.refusal)
     if message.tool_calls or why in ("tool_calls", "function_call"):
         return "tool_call", _quote(message.tool_calls)
+    # Without a text, thoughts explain why: the reply was all reasoning.
     thought = message.reasoning_content or message.reasoning
     return ("reasoning", "cut by max_tokens" if cut == "length" else "") if thought else (cut, "")
 

@@ -362,6 +362,7 @@ class Transport:
                 async with self._send_once(hints=False):
                     await client.post(path, cast_to=httpx2.Response, body=body)
             except TryAgain as problem:
+                # An internal error after a command may come from having done it: the same again would end the same way.
                 if problem.status == 500:
                     raise ServerRefusal(str(problem), 500, problem.words) from None
                 raise
@@ -495,14 +496,17 @@ def find_key(variable: str, base_url: str | None) -> str:
         ConfigError: it is no key, or OpenAI's own server is meant and the variable is not set.
     """
     key = os.environ.get(variable, "").strip() if variable else ""
+    # A key with other characters was copied wrongly, and would fail inside the HTTP client.
     if not key.isascii():
         raise ConfigError(f"openai: the value of {variable} is no key: keys are plain ASCII")
+    # Only the default address needs a key; servers of one's own take any.
     if not key and base_url is None:
         raise ConfigError(
             f"openai: the environment variable {variable or 'OPENAI_API_KEY'} is not set; "
             "export your key in it, or give base_url for a server of your own: "
             f"export {variable or 'OPENAI_API_KEY'}=…"
         )
+    # Registered before anything can go wrong with it, so that no message ever shows it.
     if key:
         register(key)
     return key or _NO_KEY

@@ -112,16 +112,19 @@ class Worker:
 
         The last one with an adapter fails what waits for it and frees its memory, the last of all stops the thread.
         """
+        # Models of one checkpoint share a worker; the last one closes it.
         self._users[adapter] -= 1
         if not self._users[adapter]:
             closed = ModelFailure(f"{self.chat.path}: the model was closed")
             for job in [job for job in list(self._futures) if job.adapter == adapter]:
                 self._settle(job, closed)
+            # Unloaded later, in the worker's thread, which may still compute with it.
             if adapter is not None:
                 self._retired.append(adapter)
         if self._users.total():
             return
         self._stopping = True
+        # In another thread: waiting for a pass must not stop the event loop.
         stop = functools.partial(self.thread.shutdown, wait=True, cancel_futures=True)
         await asyncio.get_running_loop().run_in_executor(None, stop)
         self.engine = None
@@ -283,6 +286,7 @@ class LocalModel:
         date: datetime.date | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
     ) -> None:
+        # Refused before the weights are looked at.
         if max_batch < 1 or prefill_tokens < 256 or cache_mb < 0:
             raise ConfigError(
                 f"local: max_batch {max_batch} (allowed: from 1), prefill_tokens {prefill_tokens} (from 256), "
@@ -292,6 +296,7 @@ class LocalModel:
         folder = resolve_checkpoint(path)
         check_files(folder)
         self._base = path
+        # One worker per checkpoint: siblings with other adapters join it.
         self._worker = Worker(
             ChatTokenizer(folder, download, date=date, template=chat_template_kwargs),
             device=device,
@@ -377,6 +382,7 @@ class LocalModel:
         Raises:
             ConfigError: they cannot be loaded, or the adapter was made for another base.
         """
+        # In the worker's thread, as it may load the weights.
         describe = functools.partial(self._open().describe, self._adapter)
         notes = await asyncio.get_running_loop().run_in_executor(self._worker.thread, describe)
         sees = self._worker.sees

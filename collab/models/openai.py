@@ -323,11 +323,13 @@ class OpenAIModel:
         return await self._prepared.get(self._prepare)
 
     async def _prepare(self) -> Findings:
+        # The adapter first: the probe must ask the model that will play.
         await self._place.load()
         try:
             return await self._probed.get(self._probe)
         except ServerRefusal as refusal:
             adapter = self.policy.adapter
+            # A lasting name that the server does not know is a slip; the message names what it has.
             if refusal.status != 404 or adapter is None or not self._place.lasting:
                 raise
             known = [card.id for card in (await self._check_offers()).data if card.parent]
@@ -371,15 +373,18 @@ class OpenAIModel:
 
         A server that has started anew has lost its adapters: where the model is not found, it is loaded once more.
         """
+        # Without an observer the last problem is kept, so that a long wait can be explained.
         if caller is NO_OBSERVER:
             caller = replace(NO_OBSERVER, failed=self._note_failure)
         started = time.perf_counter()
         try:
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, caller)
         except ServerRefusal as refusal:
+            # 404 after it worked: the server has restarted and lost the adapter, which is loaded once more.
             if refusal.status != 404 or self._place.lasting:
                 raise
             await self._place.load()
+            # The call has begun already; a second `begun` would count its waiting twice.
             again = replace(caller, begun=lambda: None)
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, again)
         self.meter.count_answer(

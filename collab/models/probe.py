@@ -441,6 +441,7 @@ class _Interview:
 
     async def list_models(self, model: str, offers: Offers) -> ModelList:
         """What the server offers, for the notes; empty where it does not tell."""
+        # A list is a help and no condition: servers without one are asked all the same.
         try:
             async with asyncio.timeout(_LIST_S):
                 offered = await offers()
@@ -453,6 +454,7 @@ class _Interview:
         names = [card.id for card in offered.data if card.parent is not None]
         self.notes.append(f"adapters: {', '.join(names) or 'none listed'}")
         cards = [card for card in offered.data if card.id == model]
+        # Not an error: gateways route names that they do not list.
         if offered.data and not cards:
             self.notes.append("list of models: this one is not in it")
         self.notes.extend(f"context: {card.max_model_len} tokens" for card in cards if card.max_model_len is not None)

@@ -74,6 +74,7 @@ class RewardModel:
         if max_batch < 1:
             raise ConfigError(f"reward model: max_batch {max_batch}; allowed: from 1")
         MissingExtra.unless("torch", "transformers", extra="train", purpose="a reward model")
+        # Everything that can be refused without weights is refused at construction.
         self._folder = resolve_checkpoint(path)
         if not Path(self._folder).is_dir():
             raise ConfigError(f"{path}: no such model directory; name the one of a reward model")
@@ -84,6 +85,7 @@ class RewardModel:
         self.chat = ChatTokenizer(self._folder)
         check_vocabulary(self.chat, config)
         self.policy = PolicyRef(base=path)
+        # Weights are loaded at the first use: plans and checks need none.
         self._place = (device, dtype, max_batch)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward-model")
         self._head: RewardHead | None = None

@@ -74,11 +74,13 @@ def read_reply(
 
 def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, aside: str) -> ParseFailure:
     """The cause behind a reply without an action, where more is known than that it does not parse."""
+    # What the server says comes first: an empty reply may be a filtered one.
     withheld = read_withheld(finish, aside)
     if withheld is not None:
         return withheld
     cut = finish == "length"
     thought = _THOUGHT.match(text)
+    # Thoughts may hold calls that were only considered, so they explain a reply without an action.
     if thought is not None and failure.kind in ("empty", "no_action", "malformed"):
         behind = text.rpartition(_THOUGHT_ENDS[thought[1].lower()])
         if not behind[1] or not behind[2].strip():
@@ -87,6 +89,7 @@ def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, 
             return ParseFailure(kind="reasoning", detail=f"the reply is all reasoning: {where}{ended}")
     if cut and failure.kind in ("empty", "no_action", "malformed"):
         return ParseFailure(kind="cut", detail=f"max_tokens cut the reply before its action ({failure.detail})")
+    # The last guess: an action of the other space, as models mix them up.
     return _find_other_space(text, space) or failure
 
 
@@ -199,6 +202,7 @@ def _find_json_spans(text: str, opens: list[int]) -> Iterator[tuple[int, int]]:
 
 def _find_closing(text: str, position: int) -> int:
     """Index after the parenthesis that closes a call opened just before `position`; end of text when none does."""
+    # Brackets and quotes are counted, not matched by a pattern: arguments may hold both.
     depth, quote, escaped = 1, "", False
     for index in range(position, len(text)):
         char = text[index]

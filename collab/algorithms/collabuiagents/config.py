@@ -108,6 +108,7 @@ class CollabMethod(Method):
 
     @model_validator(mode="after")
     def _compares_whole_epochs(self) -> CollabMethod:
+        # Each of these has no meaning between whole episodes, and would be ignored silently.
         if self.objective != "trajectory-dpo":
             return self
         if self.pairs.stop_at_first_error:

@@ -196,10 +196,12 @@ def _share(
 def columns(record: EpochRecord) -> Mapping[str, object]:
     """Return columns of the table of epochs; of several policies that were trained, the mean."""
     found, trained = metrics_of(record), list(record.trained.values())
+    # The mean over policies only where all have the number.
     margin, accuracy, logp, gain = (
         _mean([one.metrics.get(name) for one in trained])
         for name in ("margin", "accuracy", "logp_chosen", "chosen_gain")
     )
+    # The gain against the reference stands beside log p: a falling log p is the failure to watch.
     likely = None if logp is None else f"{logp:.3f}{'' if gain is None else f' ({gain:+.2f})'}"
     return {
         "rewarded": None if found.rewarded is None else f"{found.rewarded:.0%}",
@@ -213,6 +215,7 @@ def columns(record: EpochRecord) -> Mapping[str, object]:
 def lines(record: EpochRecord) -> list[str]:
     """Return all that is told of rewards and pairs, one line for each kind of it that came up."""
     found = metrics_of(record)
+    # From results to their causes: rewards, training, pairs, then what was left out.
     return [
         *_rewards(found),
         *(line for name, one in record.trained.items() for line in _trained(name, one.metrics)),

@@ -91,6 +91,7 @@ def as_json_action(action: Action, observation: Observation, numbers: Sequence[i
     """
     fields: dict[str, Any] = {"action_type": action.type, **dict(action.arguments)}
     if action.type == "swipe":
+        # AndroidWorld swipes left where our actions say right, and the other way round.
         fields["direction"] = _EXCHANGED.get(fields["direction"], fields["direction"])
     if isinstance(action.target, Point):
         fields |= {"x": round(action.target.x), "y": round(action.target.y)}
@@ -99,6 +100,7 @@ def as_json_action(action: Action, observation: Observation, numbers: Sequence[i
         if index >= len(observation.elements):
             return f"the screen has no element {index}"
         box = observation.elements[index].box
+        # Scrolling is by element there; taps are by place, which is where the element is now.
         if action.type == "scroll":
             fields["index"] = numbers[index]
         elif box is not None:

@@ -60,6 +60,7 @@ def find(place: DeviceAddress) -> adbutils.AdbDevice:
     if not online:
         named = f" {place.serial!r}" if place.serial is not None else ""
         raise UsageError(f"device: no device{named}; connect one, until adb devices shows it")
+    # Several devices and no name: a guess could act on the wrong phone.
     if place.serial is None and len(online) > 1:
         shown = ", ".join(online)
         raise UsageError(f"device: {len(online)} devices ({shown}); name one with --serial or the option serial")
@@ -162,6 +163,7 @@ def parse_allowed_apps(entries: Iterable[str]) -> dict[str, str]:
             if not name or not _PACKAGE.fullmatch(package):
                 raise ConfigError(f"allow_apps: {entry!r}, allowed: Name=package, e.g. Notes=org.example.notes")
             found[name.casefold()] = package
+        # A package is taken with all names under which it is known.
         elif _PACKAGE.fullmatch(name):
             found |= {known: one for known, one in PACKAGES.items() if one == name} or {name.casefold(): name}
         elif name.casefold() in PACKAGES:

@@ -197,6 +197,7 @@ def judge(success: ScreenSuccess, elements: Sequence[Element], package: str, ans
         package: of the app in front.
         answer: what the agent answered last; None when it did not.
     """
+    # The first thing that is missing is the reason; one is enough.
     missing = next(
         (
             reason
@@ -318,6 +319,7 @@ class CarriedTasks:
             connection.send_command(f"{SERVICE}:{question}")
             try:
                 connection.check_okay()
+            # Refused: the device is a real phone, which knows nothing of AndroidWorld.
             except adbutils.AdbError:
                 raise UsageError(
                     f"device {device.serial} can neither set up nor judge AndroidWorld's tasks: give it tasks of your "

@@ -86,6 +86,7 @@ class HostPolicy:
 
     def explain_refusal(self, url: str) -> str | None:
         """Return why this URL may not be opened, as far as its text tells; None when it may. Asks no name server."""
+        # The empty page is where every tab begins.
         if url == "about:blank":
             return None
         try:
@@ -95,11 +96,13 @@ class HostPolicy:
             return "it is not an address"
         if parts.scheme == "file":
             return None if self.allow_files else "files of this machine are not allowed"
+        # Only what the gate can forward and check.
         if parts.scheme not in _PORTS:
             return f"the scheme {parts.scheme[:20] or 'none'!r} is not allowed, only http and https"
         if not host:
             return "it names no host"
         port = port or _PORTS[parts.scheme]
+        # Names alone: whether they lead to a private address is seen when they are resolved.
         return None if self.find_site(host, port) else self.explain_host_refusal(host, port)
 
     def accepts_certificate(self, url: str) -> bool:
@@ -354,9 +357,12 @@ def _parse_destination(head: bytes) -> tuple[str, str, str, int]:
         authority, default = target, 443
     else:
         scheme, separator, rest = target.partition("://")
+        # Plain requests come with a whole address, as proxies get them.
         if not separator or scheme.lower() not in ("http", "ws"):
             raise ValueError(target)
+        # Credentials in an address are no part of the host.
         authority, default = rest.partition("/")[0].partition("?")[0].rpartition("@")[2], 80
+    # A bracketed IPv6 address has colons of its own.
     if authority.endswith("]") or ":" not in authority:
         return method, target, authority, default
     host, _, port = authority.rpartition(":")
