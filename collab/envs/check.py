@@ -267,6 +267,7 @@ async def check_rebuild(subject: Subject) -> str:
     async with subject.start() as (environment, observation):
         seen = [compute_fingerprint(observation)]
         for number in range(subject.junk_steps):
+            # Sensible and senseless actions in turn: both must rebuild the same.
             action = (
                 _choose_action(suite, environment, observation, rng)
                 if number % 2
@@ -275,6 +276,7 @@ async def check_rebuild(subject: Subject) -> str:
             result = await environment.step(action)
             actions.append(action)
             seen.append(compute_fingerprint(result.observation))
+            # Fingerprints, not observations: they are compared in another process.
             observation = result.observation
             if result.done:
                 break
@@ -511,12 +513,15 @@ def _check_suite(suite: Suite) -> Finding:
         names = [info.name for info in infos]
         require(bool(names), "has no tasks")
         require(len(set(names)) == len(names), "two tasks have the same name")
+        # Listed twice, for a generator that is used up would pass the first time.
         require(infos == list(suite.tasks()), "tasks() changes between two calls")
         require(bool(suite.version), "has no version")
         unknown = suite.capabilities - set(CAPABILITIES)
         require(not unknown, f"claims {', '.join(sorted(unknown))}, known: {', '.join(CAPABILITIES)}")
         solvable = [info.name for info in infos if info.oracle]
+        # A task with a solution in a suite that claims none would be passed over.
         require(not solvable or "oracle" in suite.capabilities, "tasks have solutions, but oracle is not claimed")
+        # An unknown name must raise our own error, which commands can explain.
         with boundary(EnvironmentFailure, "a name that is no task must raise UnknownName, it raised"):
             suite.instance("no such task", 0)
         raise EnvironmentFailure("a name that is no task must raise UnknownName, it was accepted")
@@ -547,15 +552,18 @@ async def _rebuild_elsewhere(
     def finding(task: str, status: Literal["passed", "failed", "skipped"], detail: str) -> Finding:
         return Finding(task=task, claim=FRESH_PROCESS, status=status, detail=detail)
 
+    # Without options nothing can be built in another process.
     if options is None:
         return [finding(SUITE, "skipped", "options= was not given")]
     try:
         with boundary(EnvironmentFailure, "the fresh process"):
+            # Per episode, as each is played there from its beginning.
             async with asyncio.timeout(timeout_s * max(1, len(recordings))):
                 episodes = [(recording.task, recording.actions) for recording in recordings]
                 rebuilt = await replay_elsewhere(suite, options, episodes)
     except CollabError as broken:
         return [finding(SUITE, "failed", str(broken))]
+    # Each episode by itself: one that differs must not hide the others.
     findings = []
     for recording, seen in zip(recordings, rebuilt, strict=True):
         try:

@@ -74,13 +74,16 @@ def select(rows: Iterable[Example], *, seed: int, cap: int | None = None) -> Sel
     made = 0
     for row in rows:
         made += 1
+        # By content: the same row from two units is one row.
         first.setdefault(row.id, row)
     if not first:
         raise UsageError("no row was made; ask for more screens, more tasks or other levels")
+    # Drawn within each group, so that a cap changes no other group.
     kept = set(first) if cap is None else _within(first, seed, cap)
     dropped = Counter({"already there": made - len(first)})
     if cap is not None:
         dropped[f"more than {cap} of a kind, app and action type"] = len(first) - len(kept)
+    # In the order of making, whatever was drawn: a set must be the same file each time.
     return Selection(rows=tuple(row for name, row in first.items() if name in kept), dropped=+dropped)
 
 
@@ -154,6 +157,7 @@ class Made:
 def gather(records: Iterable[Record]) -> Made:
     """Sort out what was made; a unit that broke and was made later is whole."""
     units: dict[str, Done] = {}
+    # In log order: a unit that broke and was made later is whole.
     broken: dict[str, str] = {}
     said: dict[str, str] = {}
     spent = Usage()
@@ -162,6 +166,7 @@ def gather(records: Iterable[Record]) -> Made:
             said[record.said] = record.text
             spent += record.spent
         elif isinstance(record, UnansweredQuestion):
+            # Questions without an answer may have cost something, so they are counted.
             spent += Usage(lost=record.lost)
         elif record.broken is not None:
             broken[record.unit] = record.broken
@@ -223,6 +228,7 @@ def write_card(head: Head, config: SynthConfig, report: SynthesisReport, checked
         checked: names of the evaluation splits that the rows were compared with.
     """
     counts = ", ".join(f"{count} {level}" for level, count in report.by_level.items())
+    # In the order in which a reader judges a data set: origin, content, losses, limits.
     parts = [
         f"# {head.environment}: {amount(report.rows, 'row')} ({counts})",
         "Agentic fine-tuning data that an environment and a teacher made by themselves (CollabUIAgents, Appendix B).",

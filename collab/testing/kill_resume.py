@@ -124,6 +124,7 @@ def draw(trace: Trace, *, kills: int, seed: int) -> list[KillPoint]:
 
 def _parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int, str]]:
     left = [part for part in trace.parts if part[1]]
+    # One of each kind of part first, so that few kills still cover all of them.
     kinds = sorted({part for _, part in left} - LAST)
     rng.shuffle(kinds)
     chosen: set[tuple[int, str]] = set()
@@ -133,6 +134,7 @@ def _parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int, str]]
         if fitting:
             drawn = rng.choice(fitting)
             chosen.add(drawn)
+            # At most one kill per part: a second one there would find nothing new.
             left = [one for one in left if _whole(one) != _whole(drawn)]
     return chosen
 
@@ -260,10 +262,12 @@ def _train(
     def watch(live: TrainingProgress) -> None:
         progress[0] = live
 
+    # Calls are counted by name: that is where a process can be killed.
     _tell(lambda function: seen(progress[0], function))
     if TrainingDir(out).file.exists():
         result = asyncio.run(resume(out, device="cpu", watch=watch))
     else:
+        # A resume must find the number of threads by itself.
         torch.set_num_threads(threads)
         options = algorithm_named(config.algorithm).toy_options
         result = asyncio.run(start(config, out, options=options, device="cpu", watch=watch))

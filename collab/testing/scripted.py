@@ -126,6 +126,7 @@ _COMPLETE = {"action_type": "status", "goal_status": "complete"}
 
 def corridor_teacher(body: Mapping[str, Any]) -> str:
     """The reply to one chat; the last turn is said back where none of the teacher's prompts is recognised."""
+    # Recognised by a phrase of each prompt, as a real model would have to.
     asked = str(body["messages"][-1]["content"])
     if "Questions about this screen:" in asked:
         return _dumped({"answers": _answers(asked)})

@@ -252,6 +252,7 @@ async def _first(wish: TransferRequest, source: TransferSource) -> list[RunConfi
     """The team's evaluations in the first environment: as its training measured itself, on other seeds."""
     measured = source.config.held_out[0]
     name = Path(wish.agents).name
+    # As the training measured itself, but on other seeds: its own chose the best epoch.
     own = {
         "agents": agents_of(source.name, measured.graph.slots),
         "agent_names": dict.fromkeys(measured.graph.slots, name),
@@ -263,6 +264,7 @@ async def _first(wish: TransferRequest, source: TransferSource) -> list[RunConfi
         await resolved(one, once_per_task=wish.episodes is None, split=split, redraw=True)
         for one in _seeded(measured.model_copy(update=own), wish.seeds)
     ]
+    # Another prompt would count as forgetting.
     changed = changed_prompt(runs[0], source.library)
     if changed is not None:
         raise UsageError(f"prompts/{changed} is not what it was when {source.name.run} was trained; restore it")
@@ -271,6 +273,7 @@ async def _first(wish: TransferRequest, source: TransferSource) -> list[RunConfi
 
 async def _training(library: Library, wish: TransferRequest) -> TrainingConfig:
     """Training in the second environment, from the team as it is."""
+    # The same function as a training's own command: a second training is an ordinary one.
     assert wish.algorithm is not None, "a team that trains on comes from a training, which names its algorithm"
     return await configure_training(
         library,
@@ -302,6 +305,7 @@ def _place(library: Library) -> str | None:
 
 def _check_wish(wish: TransferRequest) -> None:
     """What can be told from the wish alone."""
+    # What the request alone decides is refused before any file is read.
     if not wish.seeds or len(set(wish.seeds)) != len(wish.seeds):
         raise UsageError(f"--seeds {','.join(map(str, wish.seeds))}: name each seed once, and at least one")
     odd = [seed for seed in wish.seeds if seed not in EVALUATION_SEEDS]
@@ -326,6 +330,7 @@ def _method_of(wish: TransferRequest) -> type[Method]:
 
 def _check_settings(wish: TransferRequest) -> None:
     """What can be told once it is known which algorithm trains."""
+    # An ablation that changes the graph would transfer another team.
     known = {} if wish.algorithm is None else algorithm_named(wish.algorithm).ablations
     ablation = known.get(wish.ablation or "")
     if ablation is not None and ablation.graph is not None:
@@ -336,6 +341,7 @@ def _check_settings(wish: TransferRequest) -> None:
     refuse_run_settings(wish.settings, _ELSEWHERE, _method_of(wish))
     told = {one.partition("=")[0] for one in wish.settings}
     method = sorted(name for name in told_apart(sorted(told), _method_of(wish)) if not name.startswith(RUN))
+    # Settings of a method without a training would be ignored silently.
     if wish.mode == "direct" and method:
         instead = _ELSEWHERE.get(method[0].partition(".")[0], "leave it out, or add --mode continual")
         raise UsageError(f"--set {method[0]}: direct trains nothing; {instead}")

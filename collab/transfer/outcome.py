@@ -173,12 +173,14 @@ def _measured(table: ReportTable, reports: Mapping[Arm, Report]) -> Measured:
 
 def _told(outcome: TransferOutcome, tables: Mapping[Place, ReportTable]) -> str:
     how = f" Trained in the second environment by {outcome.method}." if outcome.method else ""
+    # First what was measured, then what follows from it.
     lines = [f"# Transfer, {outcome.mode}", "", f"Team {outcome.agents}, base {outcome.base}.{how}", ""]
     for place, table in tables.items():
         lines += [f"## The {place} environment", "", format_markdown(table), ""]
     for arm, difference in outcome.generalization.items():
         lines.append(f"- Δ_generalization of the {arm} team: {difference}")
     if outcome.gained is not None:
+        # Epoch 0 is a possible best, and means that training gained nothing.
         chosen = f"epoch {outcome.epoch}" if outcome.epoch else "no epoch was better than the team as it came"
         lines.append(f"- gained by training in the second environment: {outcome.gained} ({chosen})")
     lines += [f"- learned nothing: {one}" for one in outcome.untrained]

@@ -125,9 +125,11 @@ async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> 
     """
     work.begin(part.name)
     folder, own = work.folder.part(part), work.config.library if part.place == "second" else work.config.first_library
+    # Parts that a kill left without a head are cleared, or they would look begun.
     for config in runs:
         RunStore(folder / f"seed-{config.seed}").clear_unbegun()
     for run in await plan_series(runs, library_of(own), folder):
+        # Finished seeds are not played again.
         if run.over:
             continue
         left = work.left()
@@ -138,6 +140,7 @@ async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> 
         if result.stopped is not None:
             return result.stopped
     report = read_evaluation(folder).report
+    # Too many broken episodes make an arm's rate one of the machine.
     if is_spoilt(report.broken, report.planned.episodes):
         return (
             f"{part.name}: {report.broken} of {amount(report.planned.episodes, 'episode')} broke, too many to compare"
@@ -264,9 +267,11 @@ async def start(
     folder, limits = TransferDir(out), RunLimits(budget=budget or Budget(), device=device, reports=tuple(report_to))
     check_limits(limits, method)
     folder.check_free()
+    # Options are resolved now, so that a resume passes the same ones.
     taken = {} if config.training is None else options_of(algorithm_named(config.training.algorithm), options or {})
     for line in await _check(config, limits.budget, taken):
         tell(line)
+    # Weights go into the head: a transfer compares those, and not what lies at their paths later.
     folder.begin(
         {
             "weights": weights_of(config),
@@ -300,12 +305,14 @@ async def resume(
         UsageError: prompts are no longer what they were, or another process works on it.
     """
     folder = TransferDir(path)
+    # A finished transfer only shows its result again.
     told = folder.told()
     if told is not None:
         return TransferResult(path=path, told=told, stopped=None)
     config, begun = stored_config(folder), folder.read()["weights"]
     limits = folder.limits(budget=budget, device=device, report_to=report_to)
     check_limits(limits, None if config.training is None else config.training.method)
+    # Other weights at the same path would be another team.
     changed = [name for name, known in weights_of(config).items() if known != begun.get(name)]
     if changed:
         raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
@@ -343,6 +350,7 @@ def weights_of(config: TransferConfig) -> dict[str, str]:
         "base": config.base[0].agents,
         "transferred": config.transferred[0].agents,
     }
+    # Only agents whose weights lie here can be checked.
     places = {
         f"{arm}/{slot}": (Path(resolve_checkpoint(str(agent.options[WHERE[agent.kind]]))), _adapter_of(agent))
         for arm, agents in played.items()
@@ -403,6 +411,7 @@ def _check_prompts(config: TransferConfig, folder: TransferDir) -> None:
 
 async def _all(work: Work) -> str | None:
     """Make every part that is missing; returns why that stopped, None when all are there."""
+    # Before the training: evaluations that need none, so a refusal of the second environment comes early.
     for part in parts_before(work.config):
         stopped = await measure(work, part, part.runs)
         if stopped is not None:
@@ -412,6 +421,7 @@ async def _all(work: Work) -> str | None:
     stopped = await train(work)
     if stopped is not None:
         return stopped
+    # The continued team plays with the best epoch, which exists only now.
     for part in parts_after(work.config):
         stopped = await measure(work, part, [continued(work.config, work.folder, run) for run in part.runs])
         if stopped is not None:
@@ -421,6 +431,7 @@ async def _all(work: Work) -> str | None:
 
 def _compared(config: TransferConfig, folder: TransferDir) -> OutcomeReport:
     played: dict[Place, dict[Arm, list[EvaluatedRun]]] = {}
+    # Read from disk, so that parts of earlier processes count as much as those of this one.
     for part in [*parts_before(config), *parts_after(config)]:
         runs = [read_run(folder.part(part) / f"seed-{run.seed}") for run in part.runs]
         played.setdefault(part.place, {})[part.arm] = runs
