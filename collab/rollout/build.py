@@ -116,7 +116,7 @@ def is_critic(kind: str) -> bool:
 
 
 def refuse_critic(kind: str, where: str) -> None:
-    """ConfigError where somebody who judges is to speak."""
+    """Refuse a critic in the place of an agent, with a ConfigError."""
     if is_critic(kind):
         raise ConfigError(f"{where}: a critic (kind {kind}) judges and does not speak; who does: collab agents list")
 
@@ -344,7 +344,7 @@ def template_doubts(config: RunConfig) -> list[str]:
 
 
 def with_dates_of(config: RunConfig, begun: RunConfig, asked: RunConfig) -> RunConfig:
-    """Return a run with the dates on which it was begun, where nobody asks for others.
+    """Return a run with the dates on which it was begun, where no others are asked for.
 
     Args:
         config: with its prompts and today's date.

@@ -2,9 +2,9 @@
 
 A few workers, each with an environment of its own, take episodes from one queue. A worker whose episode broke throws
 its environment away and opens a fresh one; its siblings notice nothing. Nothing waits for anything but its own next
-step, so one slow environment slows nobody.
+step, so one slow environment slows no other.
 
-Collection ends when the queue is empty, when somebody asks it to stop (Ctrl-C), when a budget is used up, or after ten
+Collection ends when the queue is empty, when it is asked to stop (Ctrl-C), when a budget is used up, or after ten
 infrastructure failures in a row. In the last three cases the episodes in flight are abandoned where they stand: their
 steps are recorded, and resuming goes on from there.
 
@@ -181,7 +181,7 @@ USED_UP = "budget used up"
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far a collection is; a live object, read by whoever shows it."""
+    """How far a collection is; a live object that displays read."""
 
     planned: int
     done: int = 0

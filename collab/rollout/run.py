@@ -333,7 +333,7 @@ def _check_sight(config: RunConfig, suite: Suite) -> None:
 
 
 def _check_budget(config: RunConfig, capabilities: Mapping[str, Capabilities]) -> None:
-    """Refuse a limit on something that nobody counts: it would never be reached."""
+    """Refuse a limit on something that is not counted: it would never be reached."""
     for slot, able in capabilities.items():
         who = f"{slot} ({config.agent_names[slot]})"
         if config.budget.usd is not None and not able.knows_price:
@@ -356,7 +356,7 @@ def _check_version(path: Path, suite: Suite) -> None:
 
 
 def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None:
-    """Refuse to mix episodes of two policies that lay in the same place; who does not tell its weights is believed."""
+    """Refuse to mix episodes of two policies that lay in the same place; a model without a digest is believed."""
     with contextlib.closing(RunStore.open(path).reader()) as reader:
         models = reader.manifest.models
     recorded = {slot: model.get("capabilities", {}).get("weights") for slot, model in models.items()}

@@ -83,7 +83,7 @@ def fits(directory: Path, connection: sqlite3.Connection) -> bool:
     Raises:
         sqlite3.Error: it is no index.
     """
-    # A foreign index is a database that somebody made: structure first, then content, before any query trusts it.
+    # A foreign index is an untrusted database: structure first, then content, before any query relies on it.
     if connection.execute("PRAGMA user_version").fetchone()[0] != tables.VERSION:
         return False
     if _schema(connection) != _sound_schema():
@@ -239,7 +239,7 @@ class Index:
             try:
                 self.connection.commit()
             except sqlite3.OperationalError:
-                if not self.connection.in_transaction:  # a full disk took back rows that nobody would add again
+                if not self.connection.in_transaction:  # a full disk took back rows that would not be added again
                     raise
             self._committed = time.monotonic()
 
@@ -287,7 +287,7 @@ def remove(directory: Path) -> None:
 
 
 def rebuild(directory: Path) -> None:
-    """Build the run's own index from the log alone. Only for whoever holds the run's lock.
+    """Build the run's own index from the log alone. The caller must hold the run's lock.
 
     Raises:
         RunFormatError: a newer major version wrote a part of the log.

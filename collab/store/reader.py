@@ -137,7 +137,7 @@ class _Disagreement(RunFormatError):
 
 
 _BESIDE = ("labels", "pairs", "proposals")
-"""Folders beside the run itself: whoever reads them looks at them, and what is odd there hides no run."""
+"""Folders beside the run itself, checked by their own readers: a fault in them hides no run."""
 
 
 class RunReader:

@@ -432,7 +432,7 @@ class RunStore(RunDir):
     HEAD, NOUN, COMMAND = FILE, "run", "collab runs resume"
 
     manifest: Manifest | None = None
-    """The head as `open` read it; None where nobody has read it."""
+    """The head as `open` read it; None before."""
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunStore:

@@ -143,7 +143,7 @@ def load(source: WeightSource, *, merge: bool, dtype: Precision | None) -> Weigh
 
 
 def write(source: WeightSource, weights: Weights, target: Path) -> None:
-    """Write a directory; whoever calls names what the file system refuses.
+    """Write a directory; the caller names what the file system refuses.
 
     Args:
         weights: of `load`.
@@ -222,7 +222,7 @@ def _copy(folder: Path, target: Path, patterns: Iterable[str]) -> None:
 
 
 def _complete(target: Path) -> None:
-    """See that a whole checkpoint can be talked with, and that whoever generates with it knows where replies end."""
+    """Check that a whole checkpoint has a chat template and tokenizer, and name the tokens that end its replies."""
     from collab.models.tokenizer import ChatTokenizer
     from collab.models.weights import check_vocabulary, get_text_config, read_config
 

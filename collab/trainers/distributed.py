@@ -208,7 +208,7 @@ def whole_model(trainer: Any, prepared: Prepared) -> Any:
 
 
 KEY = "threads"
-"""Of a head file. Without it nobody knows the number, and none is set."""
+"""Of a head file. Without it the number is unknown, and none is set."""
 
 
 def threads_head() -> dict[str, int]:

@@ -79,7 +79,7 @@ def train_as_asked(
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process is there, whoever owns it."""
+    """Return whether a process exists, of any owner."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

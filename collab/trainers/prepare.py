@@ -162,7 +162,7 @@ def check_installed() -> None:
 
 
 def check_reports(names: Sequence[str]) -> None:
-    """Refuse places for metrics that nobody knows (UnknownName) or that are not installed (MissingExtra)."""
+    """Refuse places for metrics that are unknown (UnknownName) or not installed (MissingExtra)."""
     for name in names:
         if name not in REPORTS:
             raise UnknownName.of("place for metrics", name, REPORTS)
@@ -170,7 +170,7 @@ def check_reports(names: Sequence[str]) -> None:
 
 
 def check_device(name: str) -> None:
-    """UnknownName for a device that nobody knows."""
+    """Check that a device is known; else UnknownName."""
     if name not in DEVICES:
         raise UnknownName.of("device", name, DEVICES)
 

@@ -4,7 +4,7 @@ A node is a piece after everything above it: keys and values depend on all earli
 another beginning are another node. Roots are adapters with their version: two policies never share a node.
 
 path = cache.path(policy, pieces)          nodes, those not ready still to be computed
-cache.release(path)                        nobody attends to them now; they stay until memory is needed
+cache.release(path)                        no sequence attends to them now; they stay until memory is needed
 
 The running sequences' own keys and values: one row each, packed without holes.
 """
@@ -63,7 +63,7 @@ class PrefixCache:
 
     Args:
         shape: of the model's keys and values.
-        budget_bytes: for nodes that nobody uses; those in use are bounded by who uses them.
+        budget_bytes: for unused nodes; those in use are bounded by the sequences that use them.
     """
 
     def __init__(self, shape: CacheShape, budget_bytes: int) -> None:
@@ -72,7 +72,7 @@ class PrefixCache:
         self.held_bytes = 0
         """Memory of all nodes."""
         self.idle_bytes = 0
-        """Memory of those that nobody uses."""
+        """Memory of unused nodes."""
         self._roots: dict[Hashable, dict[tuple[int, ...], PrefixNode]] = {}
         self._nodes: OrderedDict[PrefixNode, None] = OrderedDict()
         """Least recently used first; a child always before its parent."""
@@ -114,7 +114,7 @@ class PrefixCache:
         self.shrink(self.budget_bytes)
 
     def forget(self, policy: Hashable) -> None:
-        """Drop a policy's nodes that nobody uses: its weights have changed."""
+        """Drop a policy's unused nodes: its weights have changed."""
         # Children stand before parents in `_nodes`, so one pass takes whole branches.
         for node in [node for node in self._nodes if node.policy == policy]:
             if not node.users and not node.children:

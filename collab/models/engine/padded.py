@@ -1,7 +1,7 @@
 """The engine for models that cannot share prefixes (sliding windows, recurrence, sight): batches padded on the left.
 
-It speaks as `engine.Engine` does. A batch is taken from those who wait and computed to its end with the model's own
-attention and cache; rows leave when they are done, nobody comes in between.
+It has the interface of `Engine`. A batch is taken from the waiting jobs and computed to its end with the model's own
+attention and cache. Rows leave when they are done; none joins in between.
 
 What the first pass over a padded batch takes beside its ids, by family of checkpoint.
 """
@@ -247,7 +247,7 @@ def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
     except _FAILURES as error:
         return f"its forward pass fails ({type(error).__name__}: {take_first_line(error)[:120]})"
     for one in batch:
-        if isinstance(one.result, ModelFailure):  # it computes NaN, and will say so to whoever calls it
+        if isinstance(one.result, ModelFailure):  # it computes NaN, and its first real call will say so
             continue
         ids = (*one.job.prompt.ids, *one.tokens)
         # (tokens, vocabulary)

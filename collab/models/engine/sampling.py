@@ -35,7 +35,7 @@ class DecodeRequest:
     adapter: str | None = None
     """Which of the engine's adapters answers; None for the base weights."""
     abandoned: Callable[[], bool] = lambda: False
-    """Whether nobody waits for the answer any more; asked after every token, from the engine's thread."""
+    """Whether the answer is no longer waited for; asked after every token, from the engine's thread."""
     started: Callable[[], None] = lambda: None
     """Called from the engine's thread whenever the job leaves the line; more than once only if it was put back."""
     put_back: Callable[[], None] = lambda: None

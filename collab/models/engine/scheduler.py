@@ -1,7 +1,7 @@
 """The sequences of one policy that are being computed now, and the packed passes that advance them.
 
 A pass advances every running sequence by one token and computes, in the same product, prompt pieces of sequences that
-just came in. A sequence joins the running ones as soon as its prompt is there and leaves with its last token; nobody
+just came in. A sequence joins the running ones as soon as its prompt is there and leaves with its last token; it never
 waits for companions.
 
 The scheduler of a local model: jobs from all episodes in, one stream of packed passes, answers out.
@@ -22,9 +22,8 @@ sequence per pass: it runs one sequence at a time, and a pass has room for one b
 of its request then, and still finds blocks that were computed before. Its price is the width: twelve calls cost twelve
 times the tokens' time of one.
 
-Who waits for a local model, and how much of it may run at once.
-
-Memory decides the second: what does not fit is made smaller, and grows again, more and more carefully, while it does.
+Also the queue of a local model, and the bound on how much runs at once. Memory decides the bound: after a failure it is
+halved, and grows again while everything fits, more and more carefully.
 """
 
 from __future__ import annotations
@@ -314,7 +313,7 @@ class DecodeBatch:
     def _collect_shared_keys(
         self, rows: list[Running], work: _PassWork, segments: list[PassSegment]
     ) -> list[SharedKeys]:
-        """Long pieces, with who attends to them."""
+        """Return long pieces, with the tokens that attend to them."""
         # Rows attend to the same long pieces token after token, so the table is made anew only when rows change.
         if self._held is not None and not segments:
             return self._held
@@ -392,7 +391,7 @@ def _current_length(running: Running) -> int:
 
 
 class RequestQueue:
-    """Jobs in the order in which they came; nobody is answered twice, nobody is lost."""
+    """Jobs in the order in which they came; none is answered twice, none is lost."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
@@ -488,7 +487,7 @@ class Engine:
         exact: the mode.
         width: sequences running at once, where memory allows it; exact mode runs one.
         prefill: prompt tokens computed in one pass at most, where memory allows it.
-        cache_bytes: memory for computed prompt pieces that nobody uses at the moment.
+        cache_bytes: memory for computed prompt pieces that no sequence uses at the moment.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, exact: bool, width: int, prefill: int, cache_bytes: int) -> None:
@@ -552,7 +551,7 @@ class Engine:
         return True
 
     def clear(self) -> None:
-        """Give up all jobs and forget everything: after an error that is nobody's own."""
+        """Give up all jobs and forget everything, after an error that belongs to no single job."""
         self._line.clear()
         self._lanes.clear()
         self.cache = PrefixCache(self.checkpoint.shape, self.cache.budget_bytes)
@@ -565,7 +564,7 @@ class Engine:
         return sum(map(len, self._lanes.values()))
 
     def _admit(self) -> None:
-        """Let in whom there is room for, first come, first served."""
+        """Start as many waiting jobs as there is room for, first come, first served."""
         # Only as many as may run: what waits holds no memory.
         for _ in range(self._width.size - self._running):
             generation = self._line.next()
