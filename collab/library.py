@@ -245,7 +245,7 @@ class _Bounded(Composer):
         return node
 
     def _size(self, node: yaml.Node) -> int:
-        """How many values a node stands for; raises where it is too many, or no value of a definition."""
+        """Return how many values a node stands for; raises where it is too many, or no value of a definition."""
         problem, size = None, 1
         if node.tag not in _TAGS:
             # Tags can build objects; plain values cannot.

@@ -256,7 +256,7 @@ def summarise(
     privileged: bool,
     sampling: Mapping[str, Sampling] | None = None,
 ) -> Report:
-    """Summarise episodes that are over; `planned` and `sampling` as for `evaluate`."""
+    """Return a report of episodes that are over; `planned` and `sampling` as for `evaluate`."""
     played = Counter(result.task for result in results)
     # What is planned and not played counts as not solved, per task.
     missing = [replace(task, episodes=max(0, task.episodes - played[task.name])) for task in planned]

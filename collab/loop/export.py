@@ -56,7 +56,7 @@ class Facts:
 def training_facts(
     folder: TrainingDir, config: TrainingConfig, head: Mapping[str, Any], number: int, group: str
 ) -> Facts:
-    """Of a policy after an epoch of a training.
+    """Return the facts of a policy after an epoch of a training.
 
     Args:
         head: of the training.

@@ -112,7 +112,7 @@ class Adapters:
         self._active, self._stale = name, False
 
     def merge(self, name: str) -> Any:
-        """The model with this one added to its weights; no adapter is left in it, and this object is done.
+        """Return the model with this adapter added to its weights; no adapter is left in it, and this object is done.
 
         Raises:
             ConfigError: the sum holds a weight that is no number.
@@ -160,7 +160,7 @@ class Adapters:
         self._model.eval()
 
     def _take_out(self, name: str) -> None:
-        """Also where putting it in has failed on the way."""
+        """Remove an adapter, also where putting it in has failed on the way."""
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         module = _make_module_name(name)
@@ -175,7 +175,7 @@ class Adapters:
 
 
 def _make_module_name(adapter: str) -> str:
-    """Adapter names become parts of module names, where dots separate and nothing may collide."""
+    """Return a module name for an adapter: dots separate there, and nothing may collide."""
     return f"adapter_{hashlib.sha256(adapter.encode()).hexdigest()[:16]}"
 
 
@@ -364,7 +364,7 @@ class Checkpoint:
 
     @property
     def shape(self) -> CacheShape:
-        """Of the keys and values of a token; ValueError for a model whose layers differ in it, or have none."""
+        """Return the shape of a token's keys and values; ValueError for a model whose layers differ in it."""
         if self._shape is None:
             raise ValueError(f"{self.chat.path}: its layers differ in heads or sizes")
         return self._shape
@@ -377,7 +377,7 @@ class Checkpoint:
         return not kinds.isdisjoint(_STRETCHING)
 
     def _probe(self, ids: Tensor) -> Tensor:
-        """Log-probabilities of two sequences that begin alike, in one pass: all 24 tokens, then the second's last 16.
+        """Return log-probabilities of two sequences with a common start, in one pass: 24 tokens, then the second's last 16.
 
         Args:
             ids: (2, 24), of which both begin with the same 8.
@@ -405,7 +405,7 @@ class Checkpoint:
         return logits.log_softmax(-1)
 
     def forward(self, ids: Tensor, positions: Tensor, keep: Tensor | None, plan: PackedPass) -> Tensor:
-        """One packed pass.
+        """Compute one packed pass.
 
         Args:
             ids: (tokens,).
@@ -454,7 +454,7 @@ def _read_configured_ends(model: Any) -> list[int]:
 
 
 def choose_device(name: str) -> torch.device:
-    """Where to compute: "auto" takes a GPU when there is one; ConfigError when there is no such device."""
+    """Return the device to compute on: "auto" takes a GPU when there is one; ConfigError for a missing device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -467,7 +467,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype | str:
-    """What to compute in: "auto" is the checkpoint's own, float32 on a CPU; ConfigError for an unknown name."""
+    """Return the type to compute in: "auto" is the checkpoint's own, float32 on a CPU; ConfigError for others."""
     if name == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
     if name not in _DTYPES:
@@ -508,7 +508,7 @@ def check_layout(directory: Path) -> None:
 
 
 def read_card(directory: Path) -> dict[str, Any]:
-    """What `card.json` beside weights says; empty where there is none.
+    """Return what `card.json` beside weights holds; empty where there is none.
 
     Raises:
         ConfigError: it cannot be read, or is no card: an object whose "base", where it names one, is an object.
@@ -553,7 +553,7 @@ def _check_weights(directory: Path, weights: Mapping[str, str]) -> None:
 
 
 def hash_weights(directory: Path) -> str:
-    """SHA-256 over the names and digests of a checkpoint's weights: the same wherever it lies."""
+    """Return the SHA-256 over the names and digests of a checkpoint's weights: the same wherever it lies."""
     digest = hashlib.sha256()
     for file in sorted(directory.glob("*.safetensors")):
         digest.update(f"{file.name}\x1f{hash_file(file)}\n".encode())
@@ -561,7 +561,7 @@ def hash_weights(directory: Path) -> str:
 
 
 def hash_played_weights(base: Path, adapter: str | None) -> str:
-    """Digest of the weights that speak: the base's, and behind a plus those of the adapter over it.
+    """Return the digest of the weights that play: the base's, and behind a plus those of the adapter over it.
 
     Args:
         adapter: its directory; None for the base alone.
@@ -570,7 +570,7 @@ def hash_played_weights(base: Path, adapter: str | None) -> str:
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file; a large one that is as it was is read once per process, for many adapters share a base."""
+    """Return the SHA-256 of a file; a large unchanged one is read once per process, for many adapters share a base."""
     there = path.stat()
     if there.st_size < _LARGE:
         return _hash_contents(path)

@@ -369,7 +369,7 @@ class OpenAIModel:
     async def _ask_counted(
         self, path: str, body: dict[str, Any], schema: type[CountedT], seed: int, caller: CallObserver = NO_OBSERVER
     ) -> CountedT:
-        """One call with its retries; its answer is counted, the probe's too, since they cost as much.
+        """Make one call with its retries and count its answer; the probe's calls count too, since they cost as much.
 
         A server that has started anew has lost its adapters: where the model is not found, it is loaded once more.
         """

@@ -92,7 +92,7 @@ class RewardModel:
         self._closed = False
 
     async def score(self, prompt: Prompt, endings: Sequence[str]) -> list[RewardScore]:
-        """What the model says of each ending, in their order; none for none.
+        """Return the model's score of each ending, in their order; none for none.
 
         Raises:
             ModelFailure: it does not fit into memory, or the model was closed.
@@ -106,11 +106,11 @@ class RewardModel:
         )
 
     def length(self, prompt: Prompt, endings: Sequence[str]) -> int:
-        """Tokens of the longest sequence."""
+        """Return the tokens of the longest sequence."""
         return len(self.chat.prompt_ids(prompt)) + max((len(self._tokenize(one)) for one in endings), default=0)
 
     async def probe(self) -> Capabilities:
-        """What it supports; loads the weights when that has not happened yet.
+        """Return what it supports; loads the weights when that has not happened yet.
 
         Raises:
             ConfigError: they cannot be loaded, or lack the head.
@@ -127,11 +127,11 @@ class RewardModel:
 
     @functools.cached_property
     def weights(self) -> str:
-        """Digest of the weights, see `collab.models.checkpoint.hash_weights`."""
+        """Return the digest of the weights, see `collab.models.checkpoint.hash_weights`."""
         return hash_weights(Path(self._folder))
 
     def count_tokens(self, text: str) -> int:
-        """Exact length of a text as it stands in a prompt."""
+        """Return the exact length of a text as it stands in a prompt."""
         return len(self.chat.encode(text))
 
     async def close(self) -> None:
@@ -154,7 +154,7 @@ class RewardModel:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _compute(self, opening: tuple[int, ...], endings: list[tuple[int, ...]]) -> list[RewardScore]:
-        """Runs in the thread."""
+        """Score endings. Runs in the thread."""
         with boundary(ModelFailure, f"reward model {self.policy.base}"):
             head, started = self._load(), time.perf_counter()
             said = head.logits(opening, endings)
@@ -173,7 +173,7 @@ class RewardModel:
 
 
 def _check_config(folder: str) -> Any:
-    """The configuration of a reward model's directory; ConfigError where it is of something else."""
+    """Return the configuration of a reward model's directory; ConfigError where it is of something else."""
     config = read_config(folder)
     kinds = list(config.architectures or [])
     if not any(kind.endswith(_HEAD) for kind in kinds):
@@ -209,7 +209,7 @@ class RewardHead:
 
     @torch.inference_mode()
     def logits(self, opening: Sequence[int], endings: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """What the head says of each ending, one number per label.
+        """Return the head's numbers for each ending, one per label.
 
         Args:
             opening: token ids that all endings follow, not empty.
@@ -234,7 +234,7 @@ class RewardHead:
         return found
 
     def _select_endings(self, keys: Any, first: int, endings: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """The numbers of endings whose first token stands in place `first`."""
+        """Return the numbers of endings whose first token stands in place `first`."""
         rows, lengths = len(endings), torch.tensor([len(ending) for ending in endings], device=self.device)
         own = copy.deepcopy(keys)  # a pass adds its own keys
         own.batch_repeat_interleave(rows)
@@ -251,7 +251,7 @@ class RewardHead:
 
 
 def _pad(endings: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """(rows, longest), filled up with token 0 behind each ending."""
+    """Return ids (rows, longest), filled up with token 0 behind each ending."""
     longest = max(map(len, endings))
     return torch.tensor([[*ending, *(0,) * (longest - len(ending))] for ending in endings], device=device)
 

@@ -54,7 +54,7 @@ class PictureReader:
         self._picture = lru_cache(maxsize=_KEPT)(self._read)
 
     def read(self, images: tuple[bytes, ...]) -> tuple[Picture, ...]:
-        """Encoded pictures as the checkpoint takes them.
+        """Return encoded pictures as the checkpoint takes them.
 
         Raises:
             ModelFailure: the checkpoint takes no pictures, or one of them cannot be read.
@@ -64,7 +64,7 @@ class PictureReader:
             return tuple(map(self._picture, images))
 
     def places(self, pictures: tuple[Picture, ...]) -> Places | None:
-        """How pictures that were read stand in a prompt; None for none."""
+        """Return how pictures that were read stand in a prompt; None for none."""
         if not pictures:
             return None
         config, _ = self._split_tokens()

@@ -214,7 +214,7 @@ class ScoredItem(ReplyItem):
 
 
 def read_scores(text: str, proposals: Sequence[ScoredProposal], *, cut: bool = False) -> list[CellScore]:
-    """One word per proposal, in their order; items about anything else are left unread.
+    """Return one score per proposal, in their order; items about anything else are left unread.
 
     But an item about a round before the first makes all that was asked missing.
 

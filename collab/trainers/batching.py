@@ -86,7 +86,7 @@ class Packing:
         return len(self.ids)
 
     def row(self, number: int) -> Ids:
-        """The tokens of a row again."""
+        """Return the tokens of a row again."""
         return self.ids[self.places[number]]
 
 
@@ -151,7 +151,7 @@ def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
 
 
 def scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Scored:
-    """Which tokens are scored.
+    """Return which tokens are scored.
 
     Args:
         packing: of the rows.
@@ -172,12 +172,12 @@ def scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Scored:
 
 
 def packed_tokens(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> int:
-    """Tokens that are computed when rows are packed; with `shortest` 1 the number of their different beginnings."""
+    """Return the tokens computed when rows are packed; with `shortest` 1 the number of their different beginnings."""
     return len(pack(rows, shortest=shortest))
 
 
 def token_ratio(prompt: int, reply: int, pairs: int) -> float:
-    """How many times fewer tokens are computed: 2K(P + C) / (P + 2KC).
+    """Return how many times fewer tokens are computed: 2K(P + C) / (P + 2KC).
 
     Args:
         prompt: P, tokens that all pairs begin with.
@@ -188,7 +188,7 @@ def token_ratio(prompt: int, reply: int, pairs: int) -> float:
 
 
 def _common(tokens: Sequence[Ids], group: Sequence[int], offset: int) -> int:
-    """Position up to which the rows of a group are equal; they are up to `offset`."""
+    """Return the position up to which the rows of a group are equal; they are up to `offset`."""
     first = tokens[group[0]]
     # Compared with the first row alone: what all share is at most what it shares with each.
     stop = len(first)
@@ -201,7 +201,7 @@ def _common(tokens: Sequence[Ids], group: Sequence[int], offset: int) -> int:
 
 
 def _branches(tokens: Sequence[Ids], group: Sequence[int], at: int) -> list[tuple[bool, list[int]]]:
-    """Rows of a group by what follows there; whether it is nothing comes first."""
+    """Return the rows of a group by what follows there; first, whether nothing does."""
     found: dict[int | None, list[int]] = {}
     for row in group:
         found.setdefault(int(tokens[row][at]) if at < len(tokens[row]) else None, []).append(row)
@@ -255,7 +255,7 @@ def curriculum(
     batch: Batch,
     seed: int,
 ) -> list[BatchStep]:
-    """One level after the other, in the order of `passes`.
+    """Return the steps, one level after the other, in the order of `passes`.
 
     Args:
         lengths: tokens of each row.
@@ -284,7 +284,7 @@ def mixed(
     batch: Batch,
     seed: int,
 ) -> list[BatchStep]:
-    """All levels in every epoch, each with its share of its passes; arguments as `curriculum`."""
+    """Return the steps, all levels in every epoch, each with its share of its passes; arguments as `curriculum`."""
     streams = {
         name: [row for chunk in _shuffled_passes(groups[name], times, seed, name) for row in chunk]
         for name, times in passes.items()
@@ -300,17 +300,17 @@ def mixed(
 
 
 def of_process(steps: Sequence[BatchStep], rank: int, world: int) -> list[tuple[tuple[int, ...], ...]]:
-    """The forward passes of one process, step by step: every process has as many, and each part is computed by one."""
+    """Return the forward passes of one process, step by step: every process has as many, each computed by one."""
     return [step.parts[rank::world] for step in steps]
 
 
 def padded(lengths: Sequence[int], part: Sequence[int]) -> int:
-    """Tokens that a forward pass computes, padding included."""
+    """Return the tokens that a forward pass computes, padding included."""
     return len(part) * max(lengths[row] for row in part)
 
 
 def _shuffled_passes(rows: Sequence[int], times: float, seed: int, name: str) -> Iterator[list[int]]:
-    """Shuffled passes over the rows; the last one is cut short where `times` is no whole number."""
+    """Yield shuffled passes over the rows; the last one is cut short where `times` is no whole number."""
     # `times` may be a fraction: the last pass is cut short after its shuffle, so no row is preferred.
     left = round(times * len(rows))
     number = 0
@@ -323,7 +323,7 @@ def _shuffled_passes(rows: Sequence[int], times: float, seed: int, name: str) ->
 
 
 def _share(stream: Sequence[int], epoch: int, epochs: int) -> Sequence[int]:
-    """The part of a level's rows that belongs to an epoch."""
+    """Return the part of a level's rows that belongs to an epoch."""
     return stream[round(epoch * len(stream) / epochs) : round((epoch + 1) * len(stream) / epochs)]
 
 
@@ -355,7 +355,7 @@ def _row_steps(
 
 
 def _cut_rows(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> list[list[int]]:
-    """Rows sorted by length as steps within the limits, the last one filled up to a row per part."""
+    """Return rows sorted by length as steps within the limits, the last one filled up to a row per part."""
     cut: list[list[int]] = [[]]
     for row in window:  # the row at hand is the longest so far
         full = len(cut[-1]) >= batch.rows
@@ -371,7 +371,7 @@ def _cut_rows(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> li
 
 
 def _parts(rows: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
-    """Neighbours in length together, sizes that differ by at most one."""
+    """Return neighbours in length together, in sizes that differ by at most one."""
     bounds = [part * len(rows) // parts for part in range(parts + 1)]
     return tuple(tuple(rows[start:stop]) for start, stop in pairwise(bounds))
 
@@ -392,7 +392,7 @@ def by_state(
     most: int,
     seed: int,
 ) -> list[BatchStep]:
-    """One level after the other, in the order of `passes`.
+    """Return the steps by state, one level after the other, in the order of `passes`.
 
     Args:
         groups: positions of rows, by level.
@@ -427,7 +427,7 @@ def by_state(
 
 
 def _units(rows: Sequence[int], states: Sequence[Hashable], most: int) -> list[Unit]:
-    """Rows of a state together, a state of too many rows in pieces; in the order in which they are met."""
+    """Return rows of a state together, too many in pieces; in the order in which they are met."""
     found: dict[Hashable, list[int]] = {}
     for row in rows:
         found.setdefault(states[row], []).append(row)
@@ -435,14 +435,14 @@ def _units(rows: Sequence[int], states: Sequence[Hashable], most: int) -> list[U
 
 
 def _pieces(unit: Unit, count: int) -> list[Unit]:
-    """Neighbours together, sizes that differ by at most one."""
+    """Return neighbours together, in sizes that differ by at most one."""
     return [unit[part * len(unit) // count : (part + 1) * len(unit) // count] for part in range(count)]
 
 
 def _unit_steps(
     name: str, chunk: Sequence[Unit], work: Work, batch: Batch, most: int, rng: random.Random
 ) -> list[BatchStep]:
-    """The steps of one pass over a level."""
+    """Return the steps of one pass over a level."""
     steps: list[BatchStep] = []
     for window in _windows(chunk, max(batch.window * batch.rows, batch.parts), batch.parts):
         # By work and not by length: what states share is counted once.
@@ -454,7 +454,7 @@ def _unit_steps(
 
 
 def _windows(chunk: Sequence[Unit], width: int, least: int) -> list[list[Unit]]:
-    """Units in windows of at most so many rows; a rest of fewer than `least` rows goes to the window before it."""
+    """Return units in windows of at most so many rows; a rest of fewer than `least` joins the window before it."""
     windows: list[list[Unit]] = [[]]
     for unit in chunk:
         if windows[-1] and _rows(windows[-1]) + len(unit) > width:
@@ -464,7 +464,7 @@ def _windows(chunk: Sequence[Unit], width: int, least: int) -> list[list[Unit]]:
 
 
 def _cut_units(window: Sequence[Unit], work: Work, batch: Batch) -> list[list[Unit]]:
-    """Units as steps within the limits, a rest that is too little for all processes with the step before it."""
+    """Return units as steps within the limits, a rest that is too little for all processes with the step before it."""
     cut: list[list[Unit]] = [[]]
     for unit in window:
         full = _rows(cut[-1]) + len(unit) > batch.rows
@@ -487,7 +487,7 @@ def _rows(units: Sequence[Unit]) -> int:
 
 
 def _forward_passes(units: Sequence[Unit], work: Work, most: int, processes: int) -> tuple[Unit, ...]:
-    """The forward passes of a step, the one with most work first: as few as hold its units whole.
+    """Return the forward passes of a step, the one with most work first: as few as hold its units whole.
 
     They are a multiple of the processes; where there are fewer units than that, the largest ones are halved.
     """
@@ -505,7 +505,7 @@ def _forward_passes(units: Sequence[Unit], work: Work, most: int, processes: int
 
 
 def _at_least(units: Sequence[Unit], count: int) -> list[Unit]:
-    """The same rows in at least so many units."""
+    """Return the same rows in at least so many units."""
     pieces = list(units)
     while len(pieces) < count:
         largest = max(range(len(pieces)), key=lambda place: len(pieces[place]))
@@ -514,7 +514,7 @@ def _at_least(units: Sequence[Unit], count: int) -> list[Unit]:
 
 
 def _divided(units: Sequence[Unit], work: Work, most: int, count: int) -> tuple[Unit, ...] | None:
-    """Units in so many forward passes, each where the least work is so far; None where one finds no room."""
+    """Return units in so many forward passes, each put where the least work is; None where one finds no room."""
     parts: list[list[int]] = [[] for _ in range(count)]
     rows, loads = [0] * count, [0] * count
     # Largest first, each to the lightest pass: the usual heuristic for equal loads.
@@ -536,7 +536,7 @@ RecipeT = TypeVar("RecipeT", bound=Recipe)
 
 
 def steps_of(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int) -> list[BatchStep]:
-    """The order of a training.
+    """Return the order of a training.
 
     Raises:
         ConfigError: a level has too few rows for all processes.
@@ -561,7 +561,7 @@ def steps_of(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int
 
 
 def fitted(recipe: RecipeT, rows: int, processes: int) -> tuple[RecipeT, int]:
-    """A recipe and a number of processes for so many rows of one level, one at least: few make one smaller step.
+    """Return recipe and processes for so many rows of one level, one at least: few make one smaller step.
 
     Args:
         processes: at most.
@@ -581,12 +581,12 @@ def shares(recipe: Recipe) -> bool:
 
 
 def shared_tokens(items: Sequence[Any]) -> int:
-    """Tokens of pairs that are computed together, what they share counted once."""
+    """Return the tokens of pairs that are computed together, what they share counted once."""
     return packed_tokens([side for item in items for side in item.sides])
 
 
 def passes_of(recipe: Recipe, processes: int) -> int:
-    """Forward passes of each step that shares nothing, a multiple of the number of processes."""
+    """Return the forward passes of each step that shares nothing, a multiple of the number of processes."""
     return math.ceil(recipe.batch_rows / (_at_once(recipe, processes) * processes)) * processes
 
 
@@ -604,5 +604,5 @@ def _by_state(recipe: Recipe, encoded: Encoded[EncodedPair], seed: int, processe
 
 
 def _at_once(recipe: Recipe, processes: int) -> int:
-    """Rows of a forward pass at most."""
+    """Return the most rows of a forward pass."""
     return recipe.rows_at_once or math.ceil(recipe.batch_rows / processes)

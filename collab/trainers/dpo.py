@@ -39,7 +39,7 @@ PASSES = "passes"
 
 
 def state_batches(states: Sequence[Hashable], most: int, seed: int, epoch: int = 0) -> list[tuple[int, ...]]:
-    """Micro-batches of whole states, in an order drawn by seed and epoch.
+    """Return micro-batches of whole states, in an order drawn by seed and epoch.
 
     Args:
         states: for each pair, which state it belongs to.
@@ -90,7 +90,7 @@ class PackedCollator:
     theirs: Callable[[Any], dict[str, Any]]
 
     def __call__(self, features: Any) -> dict[str, Any]:
-        """The same batch, with its packing under "packed"."""
+        """Return the same batch, with its packing under "packed"."""
         batch = self.theirs(features)
         return {**batch, "packed": packed_batch(batch)}
 
@@ -109,7 +109,7 @@ class ByPairs:
     """Of each forward pass of the step, over all processes."""
 
     def get_batch_samples(self: Any, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
-        """The micro-batches of a step; how much they hold over all processes is noted."""
+        """Return the micro-batches of a step, and note how much they hold over all processes."""
         # The trainer beside which this class is mixed in has it; a checker sees this class alone.
         samples, items = super().get_batch_samples(epoch_iterator, num_batches, device)  # type: ignore[misc]
         if samples:
@@ -173,7 +173,7 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
         self._share()
 
     def get_train_dataloader(self) -> Any:
-        """Whole states together, where they are known."""
+        """Load whole states together, where they are known."""
         # Without states, TRL's own sampler: a chosen and a rejected reply still share their prompt.
         if self._states is None:
             return super().get_train_dataloader()
@@ -183,7 +183,7 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
         return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)  # type: ignore[arg-type]
 
     def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-        """TRL's; of a whole step one pass after the other, gradients put together behind the last one."""
+        """Run TRL's step; of a whole step one pass after the other, gradients put together behind the last one."""
         if PASSES not in inputs:
             return super().training_step(model, inputs, *rest, **named)
         passes = inputs[PASSES]
@@ -203,7 +203,7 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
         return torch.stack(losses).sum()
 
     def _precompute_ref_logps(self, *rest: Any) -> Any:
-        """TRL asks for it while it is being made; pairs of a state share where they stand side by side."""
+        """Share prefixes before TRL asks for this, while the trainer is still being made."""
         self._share()
         return super()._precompute_ref_logps(*rest)
 
@@ -241,7 +241,7 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
 
 
 def innermost(model: Any) -> Any:
-    """The causal LM itself, without wrappers of processes and adapters."""
+    """Return the causal LM itself, without wrappers of processes and adapters."""
     model = getattr(model, "module", model)
     return model.get_base_model() if hasattr(model, "peft_config") else model
 
@@ -281,7 +281,7 @@ def _merge(values: list[float], since: int, weights: Sequence[float]) -> None:
 
 
 def _held(batch: Any) -> Tensor:
-    """Rows, pairs that differ, and tokens of chosen replies, of a micro-batch; (3,)."""
+    """Return rows, pairs that differ, and tokens of chosen replies, of a micro-batch; (3,)."""
     chosen = batch["completion_mask"].chunk(2)[0]  # (rows, tokens): the chosen half comes first
     # The first token of a row is never predicted, so it is not counted.
     return torch.tensor([len(chosen), int(differing(batch).sum()), int(chosen[:, 1:].sum())])

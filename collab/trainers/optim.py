@@ -34,7 +34,7 @@ from collab.models.weights import read_config, readable
 
 
 def final_gain(model: nn.Module) -> nn.Parameter:
-    """The last trained vector of a model that is no bias and stands in no numbered layer: its last norm's gain.
+    """Return the last norm's gain: the last trained vector that is no bias and stands in no numbered layer.
 
     Raises:
         ConfigError: it has none.
@@ -113,7 +113,7 @@ def keep_direction(weight: nn.Parameter, optimizer: Optimizer) -> None:
 
 
 def length_of_gain(directory: Path) -> float:
-    """Length of the last norm's gain in a checkpoint directory; no other weight is read.
+    """Return the length of the last norm's gain in a checkpoint directory; no other weight is read.
 
     Raises:
         ConfigError: the checkpoint cannot be read, or has no such norm.
@@ -174,7 +174,7 @@ class MuonAdamW(torch.optim.Optimizer):
         super().__init__([group for part in self._both for group in part.param_groups], {})  # shared: schedules act
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of both; `closure` computes the loss again, as everywhere in torch."""
+        """Step both; `closure` computes the loss again, as everywhere in torch."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -184,11 +184,11 @@ class MuonAdamW(torch.optim.Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """State of both, in order."""
+        """Return the state of both, in order."""
         return {"both": [part.state_dict() for part in self._both]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes up a state that `state_dict` gave; ValueError where it is another optimizer's."""
+        """Load a state that `state_dict` gave; ValueError where it is another optimizer's."""
         if "both" not in state_dict:
             raise ValueError(
                 "the stored state is another optimizer's; train on with the optimizer that it was begun with"
@@ -200,7 +200,7 @@ class MuonAdamW(torch.optim.Optimizer):
 
 
 def parts_of(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Trained weights: matrices inside the network, embeddings and output layer, vectors; each once."""
+    """Return trained weights: matrices inside the network, embeddings and output layer, vectors; each once."""
     # Tied output layers are embeddings too; by identity, each weight falls into one part.
     outside = {id(weight) for part in model.modules() if isinstance(part, nn.Embedding) for weight in part.parameters()}
     head = getattr(model, "get_output_embeddings", lambda: None)()

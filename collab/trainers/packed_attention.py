@@ -48,7 +48,7 @@ _LARGEST = 256
 
 
 def part(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
-    """Plain attention: (b, h, n, D) against (b, h, K, D), with its log-sum-exp (b, h, n), float32."""
+    """Attend plainly: (b, h, n, D) against (b, h, K, D), with the log-sum-exp (b, h, n), float32."""
     # Processors have a flash kernel for every floating type.
     if query.device.type == "cpu":
         output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
@@ -64,7 +64,7 @@ def part(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: boo
 def part_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float, *, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What a part adds to the gradients of its query, key and value; `output` and `lse` are those of the whole."""
+    """Return a part's gradients of its query, key and value; `output` and `lse` are those of the whole."""
     if query.device.type == "cpu":
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
         by_query, by_key, by_value = kernel(grad, query, key, value, output, lse, 0.0, causal, scale=scale)
@@ -97,7 +97,7 @@ def fused(device: torch.device, dtype: torch.dtype, size: int) -> bool:
 
 
 def on_gpu(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
-    """A part by PyTorch's flash kernel for GPUs, 16 bits; shapes as `part`."""
+    """Compute a part by PyTorch's flash kernel for GPUs, 16 bits; shapes as `part`."""
     output, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
         query, key, value, 0.0, causal, False, scale=scale
     )
@@ -107,7 +107,7 @@ def on_gpu(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: b
 def on_gpu_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float, *, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Its gradients; shapes as `part_backward`."""
+    """Compute its gradients; shapes as `part_backward`."""
     # Where random numbers of dropout would start: not read without it, in shapes as the forward pass gives them.
     unused = [torch.empty(shape, dtype=torch.uint64, device=query.device) for shape in ((2,), ())]
     by_query, by_key, by_value = torch.ops.aten._scaled_dot_product_flash_attention_backward(
@@ -148,7 +148,7 @@ def error_of_kernels(device: torch.device, dtype: torch.dtype, size: int) -> flo
 
 
 def by_products(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
-    """A part by plain matrix products, for any device; shapes as the kernels'."""
+    """Compute a part by plain matrix products, for any device; shapes as the kernels'."""
     outputs, sizes = [], []
     for first, piece in _pieces(query, key):
         scores = _scores(piece, key, scale, first if causal else None)  # (b, h, piece, K)
@@ -162,7 +162,7 @@ def by_products(query: Tensor, key: Tensor, value: Tensor, scale: float, *, caus
 def by_products_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float, *, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Its gradients; weights are computed again, from the log-sum-exp of the whole."""
+    """Compute its gradients; weights are computed again, from the log-sum-exp of the whole."""
     by_query = []
     # Summed in float32 over pieces: in 16 bits, small contributions would be lost.
     by_key, by_value = (torch.zeros(one.shape, dtype=torch.float32, device=one.device) for one in (key, value))
@@ -183,14 +183,14 @@ def by_products_backward(
 
 
 def _pieces(query: Tensor, key: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """As many queries at a time as the table of scores allows, with the number of the first."""
+    """Yield as many queries at a time as the table of scores allows, with the number of the first."""
     step = max(1, _SCORES_AT_ONCE // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
     for first in range(0, query.shape[2], step):
         yield first, query[:, :, first : first + step]
 
 
 def _scores(query: Tensor, key: Tensor, scale: float, first: int | None) -> Tensor:
-    """Scores, float32; later keys are left out where `first`, the first query's number, is given."""
+    """Return scores, float32; later keys are left out where `first`, the first query's number, is given."""
     scores = (query @ key.transpose(2, 3)).float() * scale
     if first is None:
         return scores
@@ -218,11 +218,11 @@ class Block:
     """Their places, (n,)."""
 
     def take(self, whole: Tensor) -> Tensor:
-        """What belongs to the nodes: (…, T, …) to (…, nodes, longest, …), at the second dimension."""
+        """Return what belongs to the nodes: (…, T, …) to (…, nodes, longest, …), at the second dimension."""
         return whole[:, self.index]  # (heads, nodes, longest, D), or (heads, nodes, longest)
 
     def drop(self, part: Tensor) -> Tensor:
-        """The same without padding: (…, nodes, longest, …) to (…, n, …)."""
+        """Return the same without padding: (…, nodes, longest, …) to (…, n, …)."""
         return part.flatten(1, 2)[:, self.cells]
 
 
@@ -236,7 +236,7 @@ class AttentionPlan:
     """Nodes with something under them, which sees all of them."""
 
     def to(self, device: torch.device) -> AttentionPlan:
-        """The same, its tensors there."""
+        """Return the same, its tensors there."""
         moved = (
             Block(index=one.index.to(device), cells=one.cells.to(device), tokens=one.tokens.to(device))
             for one in self.blocks
@@ -256,7 +256,7 @@ class Passed:
 
 
 def plan_of(nodes: Sequence[Node]) -> AttentionPlan:
-    """The parts of a packing with these nodes."""
+    """Return the parts of a packing with these nodes."""
     groups: list[list[Node]] = []
     # Short nodes side by side cost padding, long ones cost kernels: groups stop at twice their shortest.
     for node in sorted(nodes, key=_length):  # of a group, none is longer than twice the shortest
@@ -268,7 +268,7 @@ def plan_of(nodes: Sequence[Node]) -> AttentionPlan:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float) -> Tensor:
-    """Attention of packed rows, differentiable.
+    """Attend with packed rows, differentiably.
 
     Args:
         query: (H, T, D).
@@ -356,14 +356,14 @@ def _block(nodes: Sequence[Node]) -> Block:
 
 
 def _is_token(block: Block) -> Tensor:
-    """(nodes, longest, 1), bool."""
+    """Return which places are tokens and no padding, (nodes, longest, 1), bool."""
     real = torch.zeros(block.index.numel(), dtype=torch.bool, device=block.index.device)
     real[block.cells] = True
     return real.view(*block.index.shape, 1)
 
 
 def _causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """(H, B, L, D) against (G, B, L, D), up to one's own: output and log-sum-exp (H, B, L)."""
+    """Attend (H, B, L, D) to (G, B, L, D), up to one's own: output and log-sum-exp (H, B, L)."""
     # Kernels know no groups in a causal part, so keys are repeated for each query head: (H, B, L, D).
     each = len(query) // len(key)
     return part(query, key.repeat_interleave(each, 0), value.repeat_interleave(each, 0), scale, causal=True)
@@ -381,7 +381,7 @@ def _causal_backward(
 
 
 def _full(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """(H, n, D) against all of (G, K, D): output and log-sum-exp (H, n)."""
+    """Attend (H, n, D) to all of (G, K, D): output and log-sum-exp (H, n)."""
     # Order does not matter in a full part, so heads of a group fold into the length and keys are not repeated.
     output, lse = part(_fold(query, key), key[None], value[None], scale, causal=False)
     return output.reshape(query.shape), lse.reshape(query.shape[:2])
@@ -396,7 +396,7 @@ def _full_backward(
 
 
 def _fold(rows: Tensor, key: Tensor) -> Tensor:
-    """Query heads of one key-value head as one length: (H, n, …) to (1, G, H/G·n, …)."""
+    """Fold the query heads of one key-value head into one length: (H, n, …) to (1, G, H/G·n, …)."""
     return rows.reshape(1, len(key), -1, *rows.shape[2:])
 
 
@@ -422,7 +422,7 @@ def _forward(
     packing: Passed | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
+    """Attend as transformers asks: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
 
     A pass that is not packed (generation, say) is computed by PyTorch's own attention, as it would be elsewhere.
 

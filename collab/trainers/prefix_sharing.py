@@ -106,7 +106,7 @@ def _scored_forward(theirs: Callable[..., Any], plain: bool, context: Context) -
 
 
 def _score_positions(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> FusedCausalLMOutput:
-    """Log-probabilities of labels and what TRL's metrics want.
+    """Return log-probabilities of labels, and TRL's metrics.
 
     Args:
         hidden: (rows, tokens, width).
@@ -135,7 +135,7 @@ def _score_positions(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Te
 
 
 def _spread(values: Tensor, mask: Tensor) -> Tensor:
-    """One value per scored position as (rows, tokens − 1), zero elsewhere; keeps the gradient."""
+    """Return one value per scored position as (rows, tokens − 1), zero elsewhere; keeps the gradient."""
     # `masked_scatter` keeps the gradient; an assignment into zeros would be in place.
     return values.new_zeros(mask.shape).masked_scatter(mask, values)
 
@@ -168,7 +168,7 @@ class Packed:
     """Of that table: rows, tokens of the longest row less one."""
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Packed:
-        """The same on that device."""
+        """Return the same on that device."""
         names = ("ids", "positions", "predictors", "wanted", "which", "cells")
         moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in names}
         return replace(self, plan=self.plan.to(device), **moved)
@@ -235,7 +235,7 @@ def _packed_forward(theirs: Callable[..., Any], context: Context) -> Callable[..
 
 
 def _hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
-    """What the last layer puts out, (1, T, width)."""
+    """Return what the last layer puts out, (1, T, width)."""
     # A mask of four dimensions is taken as it is by transformers, and not looked at by our attention.
     unused = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=packed.ids.device)
     output = model.base_model(
@@ -276,7 +276,7 @@ def _output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
 
 
 def _score_packed(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Log-probability of what is wanted, entropy, mean logit, and whether it is the likeliest; (M,) each."""
+    """Return log-probability of what is wanted, entropy, mean logit, and whether it is likeliest; (M,) each."""
     logits = head(inputs).float()  # (M, vocabulary)
     logps = logits.log_softmax(-1)  # (M, vocabulary)
     chosen = logps.gather(-1, wanted[:, None])[:, 0]  # (M,)
@@ -287,7 +287,7 @@ def _score_packed(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Te
 
 
 def obstacle(model: Any) -> str | None:
-    """Why it cannot be, as far as its configuration tells."""
+    """Return why prefixes cannot be shared, as far as the configuration tells; else None."""
     # Each of these would change what is computed without an error.
     config = model.config.get_text_config()
     kinds = set(find_setting(config, "layer_types") or ["full_attention"])

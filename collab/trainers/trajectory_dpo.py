@@ -71,7 +71,7 @@ class Weighed:
 def weigh(
     logps: Tensor, reference: Tensor, sides: Tensor, pairs: Tensor, tokens: Tensor, *, beta: float, anchor: float = 0.0
 ) -> Weighed:
-    """The loss of a step and its derivative by each reply's log-probability.
+    """Return the loss of a step and its derivative by each reply's log-probability.
 
     Args:
         logps: log-probability of each reply under the policy, (N,).
@@ -126,7 +126,7 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
             scoring(innermost(model), self.accelerator.autocast)
 
     def training_step(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Tensor:
-        """One step: all log-probabilities, then the gradient, pass by pass."""
+        """Run one step: all log-probabilities, then the gradient, pass by pass."""
         model.train()
         # Prepared once: both passes over the replies read the same tensors.
         passes = [self._packed(one) for one in self._prepare_inputs(inputs)[PASSES]]
@@ -145,7 +145,7 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
         return found.loss
 
     def _reference(self, passes: Sequence[Mapping[str, Any]]) -> Tensor:
-        """Log-probabilities of the reference: a model of its own, or the policy with another adapter or none."""
+        """Return log-probabilities of the reference: a model of its own, or the policy with another adapter or none."""
         # A reference of its own where all weights are trained; else an adapter, or none, over the same base.
         if self.ref_model is not None:
             return torch.cat([self._logps(self.ref_model, one) for one in passes])
@@ -157,7 +157,7 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
         return {**one, "packed": packed_batch(one)} if self.sharing else one
 
     def _logps(self, model: Any, one: Mapping[str, Any]) -> Tensor:
-        """Log-probability of each reply of a pass, (rows,), in float32."""
+        """Return the log-probability of each reply of a pass, (rows,), in float32."""
         read = {name: one[name] for name in ("input_ids", "attention_mask", "packed") if name in one}
         # (rows, tokens); −100 where nothing is scored
         labels = one["input_ids"].masked_fill(one["completion_mask"] == 0, IGNORED)
@@ -178,7 +178,7 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
 def collate_trajectories(
     examples: Sequence[EncodedExample], parts: Sequence[TrajectoryPart], padding: int
 ) -> Callable[[Sequence[Sequence[Sequence[int]]]], dict[str, Any]]:
-    """Makes a step into a batch.
+    """Return a function that makes a step into a batch.
 
     Args:
         examples: all replies with their prompts.
@@ -233,7 +233,7 @@ class TrajectoryRows:
 
     @property
     def rows(self) -> tuple[Example, ...]:
-        """Of both sides, the chosen one first."""
+        """Return the rows of both sides, the chosen one first."""
         return (*self.chosen, *self.rejected)
 
 
@@ -282,7 +282,7 @@ def prepare_trajectories(task: FinetuneTask, pairs: Sequence[TrajectoryRows]) ->
 
 
 def trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed: int) -> list[BatchStep]:
-    """The order of training; positions are those of the replies of all pairs, one pair after the other.
+    """Return the order of training; positions are those of the replies of all pairs, one pair after the other.
 
     Args:
         seed: the same seed gives the same order.
@@ -308,7 +308,7 @@ def trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed: int)
 
 
 def pairs_digest(pairs: Sequence[TrajectoryRows]) -> str:
-    """SHA-256 over what pairs teach, in their order."""
+    """Return the SHA-256 over what pairs teach, in their order."""
     digest = hashlib.sha256()
     for pair in pairs:
         digest.update(f"{hash_examples(pair.chosen)} {hash_examples(pair.rejected)}\n".encode())
@@ -329,7 +329,7 @@ def _parts(pairs: Sequence[TrajectoryRows]) -> Iterator[TrajectoryPart]:
 
 
 def _places(pairs: Sequence[TrajectoryRows]) -> Iterator[range]:
-    """Positions of each pair's replies."""
+    """Yield the positions of each pair's replies."""
     start = 0
     for pair in pairs:
         yield range(start, start + len(pair.rows))
@@ -337,7 +337,7 @@ def _places(pairs: Sequence[TrajectoryRows]) -> Iterator[range]:
 
 
 def _step(pairs: Sequence[TrajectoryRows], places: Sequence[range], taken: Sequence[int], most: int) -> BatchStep:
-    """A step of these pairs, its replies in forward passes of at most so many, a state's together where they fit."""
+    """Return a step of these pairs, its replies in passes of at most so many, a state's together where they fit."""
     # Neighbours of one state share a prompt, so they go into one pass where they fit.
     said = [(place, row) for pair in taken for place, row in zip(places[pair], pairs[pair].rows, strict=True)]
     states = [[place for place, _ in those] for _, those in groupby(said, key=lambda one: _state(one[1]))]

@@ -159,7 +159,7 @@ class PackedPass:
         return join(parts, self.places)
 
     def _attend_shared(self, layer: int, query: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        """All that attend to shared parts, part by part; as `attend`, with n = N."""
+        """Attend with all tokens of shared parts, part by part; as `attend`, with n = N."""
         groups = self.shared[0].kv.shape[2]
         folded = _fold_heads(query[self.asking], groups)  # (G, N * H / G, D)
         each = folded.shape[1] // len(self.asking)  # H / G
@@ -205,7 +205,7 @@ def attend_causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tu
 
 
 def _flash_attention(*tensors: Tensor, scale: float, **options: Any) -> tuple[Tensor, Tensor]:
-    """PyTorch's own kernel for processors, which also returns log-sum-exps."""
+    """Call PyTorch's own kernel for processors, which also returns log-sum-exps."""
     found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
         *tensors, scale=scale, **options
     )
@@ -213,20 +213,20 @@ def _flash_attention(*tensors: Tensor, scale: float, **options: Any) -> tuple[Te
 
 
 def _fold_heads(query: Tensor, groups: int) -> Tensor:
-    """(n, H, D) to (G, n * H / G, D): the heads that share keys become queries of their own."""
+    """Fold (n, H, D) to (G, n * H / G, D): the heads that share keys become queries of their own."""
     n, heads, size = query.shape
     return query.view(n, groups, heads // groups, size).transpose(0, 1).reshape(groups, -1, size)
 
 
 def _unfold(output: Tensor, lse: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """What folded queries got, (G, n * H / G, D) and (G, n * H / G), as `attend` returns it."""
+    """Return the results of folded queries, (G, n * H / G, D) and (G, n * H / G), in the shapes of `attend`."""
     groups, _, size = output.shape
     output = output.view(groups, n, -1, size).transpose(0, 1).reshape(n, -1, size)
     return output.float(), lse.view(groups, n, -1).transpose(0, 1).reshape(n, -1)
 
 
 def _attend_all(folded: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """As `attend`, from and to folded shapes: (G, n, D) in, (G, n, D) and (G, n) out."""
+    """Attend as `attend`, from and to folded shapes: (G, n, D) in, (G, n, D) and (G, n) out."""
     if folded.device.type != "cpu":
         # Plain products also give the log-sum-exp that `join` needs.
         return _attend_in_pieces(folded, key, value, scale)
@@ -235,7 +235,7 @@ def _attend_all(folded: Tensor, key: Tensor, value: Tensor, scale: float) -> tup
 
 
 def _attend_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Plain matrix products, (G, n, D) against (G, K, D), as many queries at a time as the table of scores allows."""
+    """Attend by matrix products, (G, n, D) against (G, K, D), as many queries at a time as the table allows."""
     outputs, lses = [], []
     for piece in torch.split(query, max(1, _SCORES_AT_ONCE // (key.shape[0] * key.shape[1])), 1):
         # (G, piece, K); float32 from here on, for exponentials and their sums
@@ -247,7 +247,7 @@ def _attend_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: float) -
 
 
 def _attend_causal_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """As `attend_causal`, by plain matrix products."""
+    """Attend as `attend_causal`, by plain matrix products."""
     n, heads, size = query.shape
     groups = key.shape[0]
     folded = query.view(n, groups, heads // groups, size).permute(1, 2, 0, 3)  # (G, H / G, n, D)
@@ -272,7 +272,7 @@ def _attend_causal_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: f
 def _attend_rows(
     rows: Rows, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """One new token per row against the row's own keys, its new one included."""
+    """Attend with one new token per row to the row's own keys, its new one included."""
     count, groups = rows.kv.shape[2], rows.kv.shape[3]
     heads, size = query.shape[1:]
     kept = rows.kv[layer]  # (2, R, G, room, D)
@@ -290,7 +290,7 @@ def _attend_rows(
 
 
 def _attend_masked(query: Tensor, key: Tensor, value: Tensor, absent: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Plain matrix products, (R, G, n, D) against (R, G, K, D): output and log-sum-exp (R, G, n)."""
+    """Attend by matrix products, (R, G, n, D) against (R, G, K, D): output and log-sum-exp (R, G, n)."""
     scores = (query @ key.transpose(-1, -2)).float() * scale + absent  # (R, G, n, K)
     lse = scores.logsumexp(-1)
     return (scores - lse[..., None]).exp().to(value.dtype) @ value, lse
@@ -321,7 +321,7 @@ def join(parts: Sequence[tuple[Tensor, Tensor]], places: Tensor) -> Tensor:
 
 
 def locate_partials(tokens: Sequence[Tensor], count: int) -> Tensor:
-    """Where each token finds its partial results, see `join`.
+    """Return where each token finds its partial results, see `join`.
 
     Args:
         tokens: for each part, in order, the tokens it holds results of, (n,).
@@ -355,7 +355,7 @@ def _forward(
     shared_prefix: PackedPass,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
+    """Attend as transformers asks: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
 
     Raises:
         NotImplementedError: the model asks for other than plain causal attention.

@@ -50,11 +50,11 @@ class CacheShape:
 
     @property
     def token_bytes(self) -> int:
-        """Memory of one token."""
+        """Return the memory of one token."""
         return self.layers * 2 * self.groups * self.size * self.dtype.itemsize
 
     def empty(self, tokens: int) -> Tensor:
-        """Room for a piece, (L, 2, G, tokens, D)."""
+        """Return room for a piece, (L, 2, G, tokens, D)."""
         return torch.empty((self.layers, 2, self.groups, tokens, self.size), dtype=self.dtype, device=self.device)
 
 
@@ -78,7 +78,7 @@ class PrefixCache:
         """Least recently used first; a child always before its parent."""
 
     def path(self, policy: Hashable, pieces: Iterable[tuple[int, ...]]) -> list[PrefixNode]:
-        """The nodes of a prompt's beginning, in use until `release`; missing ones are added, not ready."""
+        """Return the nodes of a prompt's beginning, in use until `release`; missing ones are added, not ready."""
         level, parent, start = self._roots.setdefault(policy, {}), None, 0
         path: list[PrefixNode] = []
         # Pieces are looked up under their parent: the same words after another beginning have other keys.
@@ -96,7 +96,7 @@ class PrefixCache:
         return path
 
     def allocate(self, node: PrefixNode) -> Tensor:
-        """Room for the keys and values of a node in use."""
+        """Return room for the keys and values of a node in use."""
         if node.kv is None:
             node.kv = self.shape.empty(len(node.ids))
             self.held_bytes += self._count_bytes(node)
@@ -104,7 +104,7 @@ class PrefixCache:
 
     def release(self, path: Sequence[PrefixNode]) -> None:
         # From the end, so that a child is dropped before its parent loses its last user.
-        """One sequence fewer attends to these nodes; what was never computed is forgotten, the budget is kept."""
+        """Note that a sequence no longer attends to these nodes. Nodes never computed are dropped."""
         for node in reversed(path):
             node.users -= 1
             if not node.users:
@@ -174,13 +174,13 @@ class RowStore:
 
     @property
     def kv(self) -> Tensor:
-        """All rows in use, (L, 2, rows, G, room, D)."""
+        """Return all rows in use, (L, 2, rows, G, room, D)."""
         assert self._kv is not None, "there is a row"
         return self._kv[:, :, : len(self.lengths)]
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
+        """Return the memory held."""
         return 0 if self._kv is None else self._kv.numel() * self._kv.element_size()
 
     def reserve(self, rows: int, tokens: int) -> None:

@@ -27,7 +27,7 @@ from collab.types import Sampling
 def prepare_first_pass(
     checkpoint: Checkpoint, batch: Sequence[Generation], ids: Tensor, mask: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Positions and further inputs of a batch that is computed for the first time.
+    """Return positions and further inputs of a batch that is computed for the first time.
 
     Args:
         checkpoint: that computes it.
@@ -61,7 +61,7 @@ def prepare_first_pass(
 
 
 def _join_pixels(batch: Sequence[Generation], device: torch.device) -> dict[str, Tensor]:
-    """The pictures of all rows, joined in order; empty when there is none."""
+    """Return the pictures of all rows, joined in order; empty when there is none."""
     pictures = [picture for one in batch for picture in one.job.pictures]
     names = pictures[0].inputs if pictures else ()
     return {name: torch.cat([picture.inputs[name] for picture in pictures]).to(device) for name in names}
@@ -126,7 +126,7 @@ class PaddedEngine:
         return [(one.job, one.result) for one in done if one.result is not None]
 
     def forget(self, adapter: str | None) -> bool:
-        """Nothing is kept between batches."""
+        """Forget nothing: nothing is kept between batches."""
         return True
 
     def clear(self) -> None:
@@ -135,7 +135,7 @@ class PaddedEngine:
 
     def _next_batch(self) -> list[Generation]:
         # A batch is of one policy, for one adapter computes it; jobs of others go back to the front of the line.
-        """Waiting generations of one policy, first come, first served."""
+        """Return waiting generations of one policy, first come, first served."""
         batch: list[Generation] = []
         later: list[Generation] = []
         while len(batch) < self._width.size and (generation := self._line.next()) is not None:
@@ -196,7 +196,7 @@ class PaddedEngine:
             positions = positions[..., -1:] + 1  # of one token: (rows, 1) or (3, rows, 1)
 
     def _pad(self, prompts: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
-        """Ids and mask, both (rows, longest), padded on the left."""
+        """Return ids and mask, both (rows, longest), padded on the left."""
         longest = max(map(len, prompts))
         ids = [[_PAD] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
         mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
@@ -205,7 +205,7 @@ class PaddedEngine:
 
 
 def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
-    """How many sequences can be computed together so that each is answered as it would be alone.
+    """Return how many sequences can be computed together so that each is answered as it would be alone.
 
     Args:
         checkpoint: any, in its own attention.

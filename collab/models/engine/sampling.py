@@ -97,7 +97,7 @@ class Generation:
 
     @classmethod
     def of(cls, job: DecodeRequest, chat: ChatTokenizer, ends: frozenset[int], context: int) -> Generation:
-        """A job that begins; one whose prompt leaves no room in `context` tokens has failed already."""
+        """Return a job that begins; one whose prompt leaves no room in `context` tokens has failed already."""
         room = context - len(job.prompt)
         limit = min(job.sampling.max_tokens, room)
         # `random.Random` and not torch's generator: a reply depends on its own seed alone, on every device.
@@ -118,7 +118,7 @@ class Generation:
         self.job.started()
 
     def restart(self) -> None:
-        """Begin anew: the seed draws as it did the first time."""
+        """Start anew: the seed draws as it did the first time."""
         # The same draws again, so that a reply does not depend on how often memory ran out.
         self.rng = random.Random(self.job.seed)
         self.uniform = self.rng.random()
@@ -127,7 +127,7 @@ class Generation:
             sampled.clear()
 
     def fail_for_memory(self, device: str) -> None:
-        """It has failed: even alone it does not fit into the memory of `device`."""
+        """Note that it has failed: even alone it does not fit into the memory of `device`."""
         self.result = ModelFailure(
             f"{self.chat.path}: a prompt of {len(self.job.prompt)} tokens alone does not fit into the memory of "
             f"{device}; lower context_tokens, or use a smaller dtype"
@@ -152,7 +152,7 @@ class Generation:
             self._finish("length", sampled=len(self.tokens))
 
     def _stop_at_string(self) -> bool:
-        """End when the text contains a stop string.
+        """Stop when the text contains a stop string.
 
         The text ends before it; the tokens end with the last one that spells some of that text.
         """
@@ -276,7 +276,7 @@ def _draw_nucleus(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tup
 
 
 def _invert_cumulative(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """The first position whose cumulative weight exceeds uniform · total."""
+    """Return the first position whose cumulative weight exceeds uniform · total."""
     cumulative = weights.cumsum(-1)  # (rows, vocabulary)
     # uniform · total instead of normalising: the last cumulative weight need not be exactly 1.
     total = cumulative[:, -1:].contiguous()

@@ -94,7 +94,7 @@ class _PieceRun:
 
     @property
     def ids(self) -> list[int]:
-        """The tokens that are computed."""
+        """Return the tokens that are computed."""
         return [*(token for node in self.nodes for token in node.ids), *(self.running.tail if self.enters else ())]
 
     @property
@@ -104,7 +104,7 @@ class _PieceRun:
 
     @property
     def above(self) -> list[PrefixNode]:
-        """What they attend to beside themselves."""
+        """Return the nodes that they attend to beside themselves."""
         return self.running.path[: self.known]
 
 
@@ -123,7 +123,7 @@ class _PassWork:
 
     @property
     def entering(self) -> list[Running]:
-        """Whose tails are computed, in their order."""
+        """Return the sequences whose tails are computed, in their order."""
         return [run.running for run in self.runs if run.enters]
 
 
@@ -224,7 +224,7 @@ class DecodeBatch:
     # ---------------------------------------------------------------------------------------------------- shelves
 
     def _list_rows(self) -> list[Running]:
-        """All rows, in the order of a pass."""
+        """Return all rows, in the order of a pass."""
         return [running for shelf in self._shelves.values() for running in shelf.rows]
 
     def _reserve(self, tails: list[Running]) -> None:
@@ -299,7 +299,7 @@ class DecodeBatch:
         )
 
     def _collect_own_keys(self) -> list[Rows]:
-        """What the rows hold themselves, shelf by shelf."""
+        """Return what the rows hold themselves, shelf by shelf."""
         own: list[Rows] = []
         first = 0
         for shelf in self._shelves.values():
@@ -366,27 +366,27 @@ class DecodeBatch:
 
 
 def _short_pieces(running: Running) -> list[PrefixNode]:
-    """Those pieces of its prompt that are copied into its row."""
+    """Return those pieces of its prompt that are copied into its row."""
     return [node for node in running.path if len(node.ids) < LONG]
 
 
 def _initial_length(running: Running) -> int:
-    """Tokens that its row holds at first."""
+    """Return the tokens that its row holds at first."""
     return sum(len(node.ids) for node in _short_pieces(running)) + len(running.tail)
 
 
 def _shelf_number(running: Running) -> int:
-    """Which shelf its row lies on: rows there differ in length by a factor of two at most when they begin."""
+    """Return the shelf of its row: rows there differ in length by a factor of two at most when they begin."""
     return max(_initial_length(running), _SHORTEST).bit_length()
 
 
 def _final_length(running: Running) -> int:
-    """Tokens that its row will hold at most."""
+    """Return the tokens that its row will hold at most."""
     return _initial_length(running) + running.generation.limit - len(running.generation.tokens)
 
 
 def _current_length(running: Running) -> int:
-    """Tokens of prompt and reply so far."""
+    """Return the tokens of prompt and reply so far."""
     return len(running.generation.job.prompt) + len(running.generation.tokens)
 
 
@@ -407,7 +407,7 @@ class RequestQueue:
         (self._waiting if generation.result is None else self._over).append(generation)
 
     def next(self) -> Generation | None:
-        """The first for whose answer somebody still waits; None when there is none."""
+        """Return the first job that is still waited for; None when there is none."""
         while self._waiting:
             generation = self._waiting.popleft()
             if not generation.job.abandoned():
@@ -415,7 +415,7 @@ class RequestQueue:
         return None
 
     def over(self) -> list[Generation]:
-        """Those that were over before they began, each once."""
+        """Return those that were over before they began, each once."""
         over, self._over = self._over, []
         return over
 
@@ -453,7 +453,7 @@ class Bound:
         self.size = self.most
 
     def halve(self, used: int) -> bool:
-        """After memory ran out with so much in use; False when it cannot become smaller."""
+        """Halve the size after memory ran out with so much in use; False when it cannot become smaller."""
         # At the least size only one sequence is left, and halving would not help it.
         if min(used, self.size) <= self.least:
             return False
@@ -464,7 +464,7 @@ class Bound:
         return True
 
     def note_fit(self, used: int) -> None:
-        """After so much fitted; what uses less than the bound proves nothing."""
+        """Note that so much fitted; less than the bound proves nothing."""
         # A pass that used less than the bound says nothing about the bound.
         if self.size == self.most or used < self.size:
             return
@@ -511,7 +511,7 @@ class Engine:
 
     @property
     def compute_s(self) -> float:
-        """Seconds spent in forward passes and in drawing tokens since it was made or cleared."""
+        """Return the seconds spent in forward passes and in drawing tokens since it was made or cleared."""
         return sum(lane.compute_s for lane in self._lanes.values())
 
     def submit(self, job: DecodeRequest) -> None:
@@ -560,7 +560,7 @@ class Engine:
 
     @property
     def _running(self) -> int:
-        """Sequences that run."""
+        """Return the number of running sequences."""
         return sum(map(len, self._lanes.values()))
 
     def _admit(self) -> None:
@@ -593,7 +593,7 @@ class Engine:
         return Running(generation=generation, path=path, tail=pieces[-1])
 
     def _shrink(self) -> list[Generation]:
-        """Free all memory and go on with fewer sequences; one that fits not even alone in all of it has failed."""
+        """Free all memory and continue with fewer sequences. One that does not even fit alone has failed."""
         # Everything is freed, not only what failed: what was computed is found again or computed again.
         back = [generation for lane in self._lanes.values() for generation in lane.put_back()]
         self.cache.shrink(0)
