@@ -39,6 +39,7 @@ def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json 
     from collab.config import AgentDefinition
     from collab.rollout.build import is_critic
 
+    # Files that cannot be read are listed with their error, and hide no others.
     found, broken = options.definitions_in(options.library(library), "agents", AgentDefinition)
     if as_json:
         emit(
@@ -46,6 +47,7 @@ def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json 
             | options.errors_of(broken)
         )
         return
+    # Agents and critics apart: a critic cannot play, and an agent cannot judge.
     rows = [
         (name, agent.kind, agent.sampling.temperature, agent.prompt, agent.description)
         for name, agent in found.items()
@@ -246,6 +248,7 @@ def serve(
     """
     from collab.models.vllm import Launch, find_vllm, free_port, read_adapters
 
+    # Everything is resolved before vLLM starts, which takes minutes.
     launch = Launch(
         executable=find_vllm(vllm),
         model=_known(model),
@@ -256,6 +259,7 @@ def serve(
         max_model_len=max_model_len,
         extra=_without_keys(argument or []),
     )
+    # The whole command is shown, so that it can be repeated without Collab.
     note(f"running: {launch.shell_line}")
     asyncio.run(_serve(launch, wait))
 
@@ -298,12 +302,14 @@ async def _serve_until(
     """Run the server until a signal asks for its end; ModelFailure when it ends by itself."""
     async with server:
         ready = asyncio.create_task(server.wait_healthy(f"{launch.address}/health", wait_s))
+        # Waiting for health and for a signal at once: a start may take minutes and has to be stoppable.
         await _first(ready, asked)
         if not asked.done():
             await ready
             say(launch.agents_file.rstrip())
             note(f"healthy at {launch.address}; keep the lines above as agents/NAME.yaml. Stop with Ctrl-C.")
             await _first(asyncio.create_task(server.wait_ended()), asked)
+        # The server ended by itself: its last words are the error.
         if not asked.done():
             raise await server.make_exit_error()
         note("stopping the server; once more to end it at once")

@@ -261,6 +261,7 @@ def _tell_how(results: Sequence[RunResult]) -> None:
 
 def _tell_vote(team: RunResult) -> None:
     """The step at which the agents disagreed most, of a solved episode where there is one."""
+    # The step where the vote decided most: a unanimous one shows nothing of a team.
     found = _most_divided(team.trajectories)
     if found is None:
         return

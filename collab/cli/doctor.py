@@ -58,6 +58,7 @@ def doctor(
 
     Ends with exit code 1 when something is broken. What is merely not installed is not.
     """
+    # Everything is examined before anything is printed, so that JSON and text agree.
     checks = list(_examine(options.library(library), timeout))
     broken = any(check.status == "broken" for check in checks)
     if as_json:
@@ -68,6 +69,7 @@ def doctor(
         say("\nto mend:" if mends else "\nnothing is missing")
         for check in mends:
             say(f"  {check.name}: {check.mend}")
+    # Only "broken" fails: an extra that is missing may be a choice.
     if broken:
         raise typer.Exit(1)
 
@@ -148,6 +150,7 @@ def _definitions(definitions: Library) -> Iterator[Check]:
         ("agents", AgentDefinition),
     )
     for room, model in rooms:
+        # Each broken file by itself; a room without one is a single line.
         names, problem = definitions.names(room), None
         for name in names:
             try:
@@ -170,6 +173,7 @@ def _servers(definitions: Library, timeout_s: float) -> Iterator[Check]:
             definition = definitions.load("agents", name, AgentDefinition)
         except UsageError:
             continue
+        # The same server behind several files is asked once.
         if definition.kind == "openai" and repr(definition.options) not in asked:
             asked.add(repr(definition.options))
             yield asyncio.run(_ask(name, definition, timeout_s))

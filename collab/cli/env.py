@@ -163,6 +163,7 @@ def check_environments(
     from collab.config import EnvironmentDefinition
     from collab.errors import UsageError
 
+    # With --all, unreadable files count as broken; named ones raise by themselves.
     definitions = options.library(library)
     fine, broken = options.definitions_in(definitions, "envs", EnvironmentDefinition) if every else ({}, {})
     chosen = list(names or _harmless(fine))
@@ -170,6 +171,7 @@ def check_environments(
         raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.names('envs'))}")
     effort = _Effort(seeds=(0,) if quick else _numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
     wanted = options.listed("--tasks", tasks)
+    # Loaded before the first is checked: a misspelt setting must not show after minutes.
     worlds = [(name, _overridden(load(definitions, name, backend), settings or [])) for name in chosen]
     reports = [asyncio.run(_check(name, world, wanted, effort, timeout)) for name, world in worlds]
     if as_json:
@@ -218,6 +220,7 @@ async def _check(
     try:
         wanted = wanted or definition.own_tasks
         tasks = task_names(suite, wanted, name, definition)
+        # Quick: a few tasks that differ, not the first ones of the list.
         if effort.quick:
             tasks = order_tasks(suite, wanted, tasks, 0)[:FEW]
         return await check_env(
@@ -334,11 +337,13 @@ def serve(
     from collab.envs.simphone.suite import SimPhoneSuite
 
     suite = SimPhoneSuite(apps=apps or [])
+    # Serials as emulators have them, so that tools recognise the devices.
     handles = {f"emulator-{FIRST_PORT + 2 * place}": PhoneHandle(suite=suite) for place in range(phones)}
     for place, handle in enumerate(handles.values()):
         if task is not None:
             begin(handle, name=task, seed=seed + place)
     asyncio.run(_serve(handles, port))
+    # After the server has ended, what was done on each phone can be judged.
     for serial, handle in handles.items():
         if handle.exam is not None:
             say(f"{serial}: {handle.exam.task.name} holds to {handle.exam.score(handle.phone):.0%}")

@@ -314,10 +314,12 @@ def _asked(
     if name not in STAGES:
         raise UsageError(f"--stage {name}: allowed are {', '.join(STAGES)}")
     recipe = load_preset(preset).recipe(name)
+    # Levels belong to one stage; silently ignored they would look obeyed.
     if levels and name != "sft":
         raise UsageError(f"--levels means nothing to --stage {name}; it is for sft")
     chosen = [f"levels=[{', '.join(levels)}]"] if levels else []
     recipe = override(recipe, [*chosen, *(settings or [])])
+    # Stage "copy" makes its data itself; every other one needs some.
     if (name == "copy") == bool(data):
         advice = "makes its own sequences, leave --data out" if data else "needs --data"
         raise UsageError(f"--stage {name}: {advice}")
@@ -394,6 +396,7 @@ def _trained(prepared: Prepared, folder: FinetuneDir, stopping: Callable[[], boo
 
     def watch(progress: FinetuneProgress) -> None:
         nonlocal last, alarmed
+        # Lines of a log are spaced in time; the last step and a first alarm are always shown.
         now, news = time.monotonic(), progress.alarm is not None and not alarmed
         if now - last >= LINE_S or progress.step == progress.steps or news:
             last, alarmed = now, alarmed or news

@@ -59,6 +59,7 @@ def show_graph(
 
     graph = options.library(library).load("graphs", name, GraphDefinition)
     dag = build_first_dag(graph, seed)
+    # The picture is written first, so that it is there whatever is printed.
     if svg is not None:
         _write(svg, to_svg(draw_graph(dag, graph.description)))
     if as_json:
@@ -66,6 +67,7 @@ def show_graph(
     elif mermaid:
         say(to_mermaid(dag).rstrip("\n"))
     else:
+        # Drawn edges are of one seed, and others of another.
         drawn = f" (drawn with seed {seed})" if _is_sampled(graph) else ""
         size = f"{amount(len(graph.slots), 'agent')}, {amount(graph.rounds, 'round')}, {_edges_word(graph)} edges"
         say(f"{name}: {size}{drawn}\n")

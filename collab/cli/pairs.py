@@ -203,6 +203,7 @@ def describe(progress: RebuildProgress) -> str:
         parts.append(f"{amount(adversary.answered, 'worse side')} made up")
         if adversary.meter.cost_usd:
             parts.append(f"{adversary.meter.cost_usd:.2f} USD")
+    # Nothing asked yet: the run is still being read.
     return " | ".join(parts) or "reading the run"
 
 
@@ -247,6 +248,7 @@ def list_pairs(
     listed = [_listed(one, name, {"task": task, "agent": agent, "source": source}, limit) for one in runs]
     if as_json:
         whole = [{"run": str(one), "note": mark_of(one), **told.data} for one, told in zip(runs, listed, strict=True)]
+        # A single run is one object; several are a list.
         emit(whole[0] if runs == [run] else {"run": str(run), "runs": whole})
         return
     for one, told in zip(runs, listed, strict=True):
@@ -344,6 +346,7 @@ def _with_pairs(path: Path, name: str | None) -> list[Path]:
     found = find_recorded(path)
     if found.kind == "run":
         return [path]
+    # Runs without pairs are no error as long as one has some.
     runs = [run for run in found.runs if (name in pair_names(run) if name else pair_names(run))]
     if not runs:
         made = commands_instead(found, "collab pairs rebuild {}")
@@ -436,6 +439,7 @@ async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs,
 
     find_manifest(run)
     stored, pair = find_pair(run, id, name)
+    # A pair of whole trajectories has no step to explain.
     if pair.source == SOURCE:
         with RunReader(run) as reader:
             return stored, look_up_pair(pair, reader)

@@ -110,12 +110,14 @@ def asking(
         leaving: ends the line that is printed when the second signal ends the process.
         clean_up: called before it ends, e.g. to kill a server that would outlive it.
     """
+    # Signals come to the main thread alone; elsewhere there is nothing to catch.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     wakeup = signal.set_wakeup_fd(-1)
     listen()
     assert _listener is not None
+    # Nested use: what was listening before listens again afterwards.
     outer = _listener.ask, _listener.leaving, _listener.clean_up
     _listener.count, _listener.ask, _listener.leaving, _listener.clean_up = 0, ask, leaving, clean_up
     handlers = {number: signal.signal(number, _take_note) for number in SIGNALS}
@@ -125,6 +127,7 @@ def asking(
         for number, handler in handlers.items():
             signal.signal(number, handler)
         _listener.ask, _listener.leaving, _listener.clean_up = outer
+        # The old descriptor may be full, which is no problem of the one that was lent.
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
 
@@ -290,6 +293,7 @@ class Resumable:
             emit(self.to_json(result))
         else:
             self.show(result)
+        # What is finished is printed first, then why it ended.
         end_early(result.stopped, folder.resume)
         return result
 
@@ -328,6 +332,7 @@ async def _work(job: Job[ResultT], stop: asyncio.Event, opening: str, tell: _Tel
             note(opening)
 
     with _display() as display:
+        # The display is updated beside the work, which may not return for minutes.
         ticker = asyncio.create_task(_tick(seen, display, tell))
         try:
             return await _begun_or_stopped(job(watch, stop), stop, seen)
@@ -346,6 +351,7 @@ async def _begun_or_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Eve
     working, asked = asyncio.ensure_future(job), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+        # Before the first progress there is nothing to keep, so it is cancelled and not asked to finish.
         if not working.done() and not seen:
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):

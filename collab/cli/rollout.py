@@ -144,6 +144,7 @@ def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
     from collab.rollout.build import takes
 
     environment = config.environment
+    # An option that the backend does not take would be ignored silently.
     for option in said:
         taking = [name for name, part in environment.backends.items() if takes(part, option)]
         if environment.backend not in taking:
@@ -328,6 +329,7 @@ def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
     from collab.rollout.seeds import stored_series
 
     runs = asyncio.run(stored_series(folder))
+    # Everything is over: what could still be wanted is more seeds.
     if all(run.over for run in runs):
         seeds = ",".join(str(run.config.seed) for run in runs)
         more = f"collab eval … --seeds {seeds},N --out {shlex.quote(str(folder))}"
@@ -352,6 +354,7 @@ def _finish_series(
     """
     from collab.rollout.seeds import play_missing, result_of
 
+    # Seeds that are over are not played again.
     stopped = work(
         lambda watch, stop: play_missing(runs, definitions, budget=budget, tell=note, watch=watch, stop=stop), folder
     )
@@ -360,6 +363,7 @@ def _finish_series(
         emit({"run": str(folder), "stopped": stopped, **evaluation_data(result.evaluation)})
     else:
         show_evaluation(result.evaluation)
+    # What is not begun is named, as the table above does not show it.
     if stopped is not None:
         missing = [str(run.config.seed) for run in runs if not run.path.exists()]
         rest = f" (not begun: seed {', '.join(missing)})" if missing else ""

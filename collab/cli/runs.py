@@ -49,6 +49,7 @@ def show_episode(trajectory: Trajectory, *, as_json: bool) -> None:
     _say_episode(trajectory)
     say(f"replies without an action: {Replies.of(trajectory.steps)}")
     say()
+    # A line per step; --step shows all of its replies.
     table(
         ["step", "screen", "action", "votes", "effect"],
         [
@@ -65,6 +66,7 @@ def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
         return
     _say_episode(trajectory)
     say(f"\n{step.observation.text}\n")
+    # In conversation order, so that each message stands after those that it answers.
     for utterance in step.matrix:
         heard = ", ".join(f"{cell.agent} {cell.round + 1}" for cell in utterance.heard)
         say(f"{utterance.agent}, round {utterance.round + 1}{f' (heard {heard})' if heard else ''}:")
@@ -153,6 +155,7 @@ def overlap(
     from collab.cli.recorded import find_recorded
     from collab.data.splits import list_instances, refuse_overlap
 
+    # A folder of runs stands for all of them.
     runs = [run for named in runs for run in find_recorded(named).runs or (named,)]
     held = _held_out(options.library(library), runs, options.listed("--with", kept))
     episodes = (episode for run in runs for episode in list_instances(run))
@@ -361,11 +364,14 @@ def resume_run(
     from collab.rollout.run import finished, resume
 
     granted = Budget.parse(budget) if budget is not None else None
+    # A part of a training is resumed by the training: alone it would break the epoch.
     refuse_part(run)
+    # Everything but a run has a command of its own.
     if _gone_on(run, granted, as_json=as_json):
         return
     command, result = open_run(run).manifest.command, finished(run)
     if result is None:
+        # A run without a result has something left to play.
         result = work(lambda watch, stop: resume(run, budget=granted, watch=watch, stop=stop), run)
     else:
         tell_finished(run, f"to play more, begin another run: collab {command} --episodes N --out DIR")
@@ -395,6 +401,7 @@ def export_run(
     from collab.preferences.export import export_rows, export_runs, is_data
 
     found = find_recorded(run)
+    # Rows of a synthesis are exported like pairs: both are what trainers read.
     done = export_rows(run, parquet) if is_data(run) else export_runs(found.runs or (run,), parquet)
     mark = REHEARSAL if done.privileged else None
     if as_json:
@@ -403,6 +410,7 @@ def export_run(
         return
     for file in done.files:
         say(f"{file}")
+    # What is left out is named with its cause, or the files would look complete.
     for why, count in done.left_out.items():
         note(f"{amount(count, 'pair')} not among preferences: {why}")
     if mark is not None:

@@ -300,6 +300,7 @@ def _configured(library: Path | None, wish: TransferRequest) -> TransferConfig:
     from collab.transfer.config import configure
 
     config = asyncio.run(configure(options.library(library), wish))
+    # Both environments are shown before anything is paid: their tasks, doubts and samples.
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
         options.tell_outside(wish.tasks, run.split, run.tasks)

@@ -377,7 +377,7 @@ class Checkpoint:
         return not kinds.isdisjoint(_STRETCHING)
 
     def _probe(self, ids: Tensor) -> Tensor:
-        """Return log-probabilities of two sequences with a common start, in one pass: 24 tokens, then the second's last 16.
+        """Return log-probabilities of two sequences in one pass: all 24 tokens, then the second's last 16.
 
         Args:
             ids: (2, 24), of which both begin with the same 8.

@@ -405,7 +405,7 @@ class LocalModel:
 
     @property
     def engine(self) -> Engine | PaddedEngine | None:
-        """Return the engine; None until the weights are loaded. Its numbers may be read, its methods belong to a thread."""
+        """Return the engine; None until weights are loaded. Its numbers may be read, its methods belong to a thread."""
         return self._worker.engine
 
     def count_tokens(self, text: str) -> int:

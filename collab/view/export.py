@@ -114,7 +114,9 @@ def _order_modules(folder: Path, entry: str) -> Iterator[_Module]:
     """The modules, each behind those that it needs."""
     done: set[str] = set()
 
+    # Depth first: a module stands behind all that it needs.
     def visit(name: str, way: tuple[str, ...]) -> Iterator[_Module]:
+        # A circle would never end, and the bundle would not run.
         if name in way:
             raise NotBundled(f"{' → '.join([*way, name])}: modules need one another in a circle")
         if name in done:
@@ -300,12 +302,14 @@ class ReportPacker:
         yield f"{at}/overview", _numbers(overview, known)
         problems = [replace(one, reason=self._hide_place(one.reason)) for one in ask.problems(run).problems]
         yield f"{at}/problems", ProblemsView(problems=problems)
+        # All rows at once: the report has no server to ask for more.
         yield f"{at}/episodes", replace(filter_episodes(rows, EpisodeFilter()), rows=rows, total=len(rows))
         places = {(one.run, one.id) for one in rows}
         for kind in _KINDS:
             found: FoundStepsView = ask.find_steps(run, kind, labels)
             yield (
                 f"{at}/finds?kind={kind}",
+                # Found steps of episodes that were left out would lead nowhere.
                 replace(found, rows=[o for o in found.rows if (o.run, o.episode) in places]),
             )
 

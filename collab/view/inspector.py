@@ -137,6 +137,7 @@ class Inspector:
         root = self._desk.roots.find(id)
         if root.kind == "training":
             own = runs.list_training_problems(root)
+            # Of a training, the problems of all its runs, with the run's folder in front.
             inside = [
                 replace(one, file=f"{part.path.relative_to(root.path)}/{one.file}")
                 for part in self._desk.roots.parts(root)
@@ -146,6 +147,7 @@ class Inspector:
         try:
             with self._desk.open_run(root.path) as run:
                 found = [*run.reader.problems, *run.beside.problems()]
+        # A run that cannot be opened at all is one problem, not an error of the page.
         except RunFormatError as error:
             return ProblemsView(problems=[ProblemView(file=".", line=None, reason=str(error))])
         return ProblemsView(

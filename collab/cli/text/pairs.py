@@ -57,6 +57,7 @@ def row_of(pair: PreferencePair, letters: str, sides: tuple[PairSide, PairSide] 
         "round": where.cell.round if single else None,
         "source": pair.source,
     }
+    # Three kinds: sides that can be looked up, a cell that was played again, and whole episodes.
     if sides is not None:
         better, worse = sides
         told = {"better": better.action, "worse": worse.action, "score": better.score, "worse_score": worse.score}
@@ -184,6 +185,7 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
 def _why_none(result: RebuiltPairs, head: PairHead) -> str:
     from collab.rewards.llm import TOO_LONG
 
+    # From the plainest cause to the vaguest.
     if not result.counted:
         return "no episode counts, for all of them broke or are not finished"
     if TOO_LONG in result.missing and not head.counts:
@@ -283,6 +285,7 @@ def _say_lines(lines: Sequence[str]) -> None:
 
 def _say_changes(changes: PairChanges, name: str, letters: Mapping[str, str]) -> None:
     found = changes.difference
+    # Compared with itself there is nothing to say.
     if changes.against == name:
         say(f"changes  none: {name!r} is what it was compared with")
         return
@@ -299,6 +302,7 @@ def _say_changes(changes: PairChanges, name: str, letters: Mapping[str, str]) ->
             say(f"{word:<8} {len(pairs)} ({when}: {told})")
             _say_ids(pairs, letters)
     if found.flipped:
+        # Flipped pairs are named apart: the critic has changed its mind about the same two replies.
         say(f"{'flipped':<8} {len(found.flipped)}: the same two replies, the other way round")
         _say_ids([after for _, after in found.flipped], letters)
 
@@ -327,6 +331,7 @@ def say_whole(run: Path, stored: StoredPairs, told: TrajectoryPair) -> None:
     say(f"pair     {told.pair.id}")
     say(marked(f"of       {stored.name!r} of {run}, source {told.pair.source}", run))
     for word, one, replies in (
+        # Both episodes in the same words, so that they can be compared line by line.
         ("better", told.chosen, told.pair.chosen),
         ("worse", told.rejected, told.pair.rejected),
     ):

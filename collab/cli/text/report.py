@@ -113,12 +113,14 @@ def show_result(result: RunResult, *, details: bool) -> None:
     headline(result.label, result.report, privileged=result.privileged)
     if details:
         show_tables(result.report)
+    # The cause of broken episodes stands beside the rate that they lower.
     show_cause(result.path, result.report)
     progress = result.progress
     say(
         f"spent    {clock(progress.seconds)}, {counted(progress.calls, 'call')}, {counted(progress.tokens, 'token')}"
         + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
     )
+    # What earlier processes spent is shown apart, as this one's budget did not pay for it.
     if progress.earlier.calls:
         whole = progress.spent_in_all
         tokens = short(whole.prompt_tokens + whole.completion_tokens)
@@ -155,9 +157,11 @@ def headline(label: str, report: Report, *, privileged: bool) -> None:
 
     say(f"{label}" + (f"  ({REHEARSAL})" if privileged else ""))
     say(f"success  {report.planned.numbers}")
+    # The warning stands under the number that it is about.
     if report.planned.is_few:
         say(f"         episodes are {FEW_TOLD}")
     over, planned = len(report.results), report.planned.episodes
+    # Unfinished episodes count as unsolved, so a running evaluation shows too low a rate.
     if over < planned:
         say(f"         {over} of {amount(planned, 'episode')} are over; the others count as not solved")
     parts = []
@@ -372,6 +376,7 @@ def _spent(costs: Costs) -> str:
     whole = f"{amount(spent.calls, 'call')}, {spent.prompt_tokens} prompt and {spent.completion_tokens} reply tokens"
     whole += f", {spent.cost_usd:.4f} USD" if spent.cost_usd else ""
     whole += f", and what {amount(spent.lost, 'call')} cost that were sent and never answered" if spent.lost else ""
+    # Processes that died reported nothing, so the sum is a lower bound.
     if costs.told < costs.processes:
         return f"{whole} or more: {told}"
     if more <= 0:
@@ -502,6 +507,7 @@ def _recorded(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
     found: dict[str, list[EvaluatedRun]] = {}
     for arm in arms:
         name, path = _arm(arm)
+        # A folder may hold several runs; what is no evaluation is named and left out.
         runs = [read_run(one) for one in find_runs(path) or [path]]
         for run in runs:
             if run.command != EVALUATION:
