@@ -260,8 +260,8 @@ class _Bounded(Composer):
                 size += sum(self._sizes[id(value)] for _, value in node.value)
         elif isinstance(node, yaml.SequenceNode):
             size += sum(self._sizes[id(item)] for item in node.value)
-        # Python converts long numbers in quadratic time.
         elif node.tag in (f"{_TAG}int", f"{_TAG}float") and len(node.value) > _DIGITS:
+            # Python converts long numbers in quadratic time.
             problem = f"a number of {len(node.value)} characters; at most {_DIGITS} are read"
         if size > _VALUES:
             problem = f"more than {_VALUES:,} values, counting what aliases stand for"

@@ -457,8 +457,8 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
             finetune.go_on(path, max_minutes=_minutes(path, budget), as_json=as_json)
         case "series":
             rollout.go_on(path, budget, as_json=as_json)
-        # Which of several runs is meant, only the user knows.
         case "runs":
+            # Which of several runs is meant, only the user knows.
             where = shlex.quote(str(path))
             raise UsageError(f"{path}: a folder of runs; see which are stopped with: collab runs list {where}")
         case "run":

@@ -307,13 +307,13 @@ def verify_resume(
             settings=more,
             tell=note,
         )
-    # A refusal or a Ctrl-C leaves nothing to look at.
     except (UsageError, KeyboardInterrupt):
+        # A refusal or a Ctrl-C leaves nothing to look at.
         if out is None:
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    # Anything else is a failure to be understood: what was trained stays.
     except BaseException:
+        # Anything else is a failure to be understood: what was trained stays.
         note(f"what was trained until then lies in {folder}")
         raise
     if as_json:
@@ -348,8 +348,8 @@ def _show(proof: Proof) -> None:
     if first is not None:
         where = "the run hash" if first.epoch is None else f"epoch {first.epoch}, {first.part}"
         say(f"not the same: they first differ in {where}")
-    # Equal without a kill proves nothing.
     elif not proof.same:
+        # Equal without a kill proves nothing.
         say("not proven: all parts are alike, but no process was killed where one was to be")
     else:
         say(f"the same: killed {len(proof.points)} times, every part and all weights alike")

@@ -159,8 +159,8 @@ def read_rows(path: Path, *, skipped: Counter[str] | None = None) -> Iterator[Ex
             problem = _find_problem(fields)
             if problem is None:
                 yield _read_example(fields)
-            # Without a counter the first broken row ends the reading, with its place.
             elif skipped is None:
+                # Without a counter the first broken row ends the reading, with its place.
                 raise ConfigError(f"{path}: row {number}: {problem}")
             else:
                 skipped[problem.partition(":")[0]] += 1

@@ -252,8 +252,8 @@ class FieldSpec:
                 return value
             if value.strip().lower() in self.choices:
                 return value.strip().lower()
-        # A number in place of a text: "type 42" is meant as the text.
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and not self.choices:
+            # A number in place of a text: "type 42" is meant as the text.
             spelling = spell(value)
             if len(spelling) <= _LONGEST_NUMBER and spelling not in ("nan", "inf", "-inf"):
                 return spelling

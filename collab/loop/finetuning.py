@@ -70,14 +70,14 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
                     trained[group] = await _finetune(state, epoch, group, how)
                 else:
                     untrained[group] = how.nothing
-            # Not an error of the training: this policy keeps its weights, and the record says why.
             except NothingFits as all_:
+                # Not an error of the training: this policy keeps its weights, and the record says why.
                 untrained[group] = (
                     f"{how.nothing}: none of {all_.many} fits into {recipe}.context={all_.context}, "
                     f"the longest has {all_.longest} tokens"
                 )
-            # NaN would destroy the policy; the epoch continues with the weights it had.
             except Diverged as lost:
+                # NaN would destroy the policy; the epoch continues with the weights it had.
                 untrained[group] = (
                     f"{NO_NUMBER} ({lost.what}); a lower {recipe}.learning_rate, in another training, may mend that"
                 )
@@ -147,8 +147,8 @@ def _train(state: LoopState, folder: FinetuneDir, group: str, how: Finetuning) -
         folder = begin(prepared, folder.path, state.folder.resume)
     try:
         result = _run(prepared, folder, state)
-    # Written down, so that a resume does not train into the same divergence again.
     except Diverged as lost:
+        # Written down, so that a resume does not train into the same divergence again.
         with writing(folder.path, state.folder.resume):
             write_json(folder.path / _LOST, {"what": lost.what})
         raise

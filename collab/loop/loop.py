@@ -448,8 +448,8 @@ async def _run(
         stopped: str | None = None
         try:
             await run_epochs(state, algorithm_named(config.algorithm), records)
-        # A stop is a result: what is finished stays, and `resume` continues from it.
         except (Halted, Stopped) as why:
+            # A stop is a result: what is finished stays, and `resume` continues from it.
             stopped = str(why)
         finally:
             await state.close_suite()

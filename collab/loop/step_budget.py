@@ -215,8 +215,8 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> 
                     ending.wanted = frozenset(wanted(so_far, order, steps))
                     await asyncio.sleep(_LOOK_S)
                     reader.refresh()
-    # Also after an error: the rollout must not wait for a look-out that has gone.
     finally:
+        # Also after an error: the rollout must not wait for a look-out that has gone.
         ending.stop.set()
 
 

@@ -116,8 +116,8 @@ def read_answer(response: httpx2.Response, schema: type[AnswerModel]) -> AnswerM
         raise ErrorInAnswer(_read_status(failed), find_words(failed), response)
     try:
         return schema.model_validate(document)
-    # An error document is told apart from a broken one: it says what the server wants.
     except ValidationError as error:
+        # An error document is told apart from a broken one: it says what the server wants.
         words = find_words(document) if isinstance(document, dict) and document.get("error") else ""
         if words:
             raise ErrorInAnswer(_read_status(document), words, response) from None

@@ -81,8 +81,8 @@ class Adapters:
             changed = {
                 weight: weight.detach().clone() for weight, old in before.items() if not torch.equal(weight, old)
             }
-        # All or nothing: a half-loaded adapter would leave modules that change every pass.
         except ConfigError:
+            # All or nothing: a half-loaded adapter would leave modules that change every pass.
             _write_back(before)
             self._take_out(name)
             raise

@@ -310,16 +310,16 @@ class Transport:
                     async with self._send_once():
                         response = await session.client.post(path, cast_to=httpx2.Response, body=body)
                         answer = read_answer(response, schema)
-                # An attempt without an answer may still be billed, so it is counted as lost.
                 except TryAgain as problem:
+                    # An attempt without an answer may still be billed, so it is counted as lost.
                     if problem.unknown_cost:
                         self._on_lost()
                     # Congestion narrows the window; `era` makes one burst of refusals narrow it once.
                     if problem.congested:
                         session.slots.note_refusal(era)
                     raise
-                # Cancelled while on its way: the server may work on, unseen.
                 except asyncio.CancelledError:
+                    # Cancelled while on its way: the server may work on, unseen.
                     self._on_lost()
                     raise
                 # Answers widen the window again.
@@ -416,8 +416,8 @@ class Transport:
         try:
             async with asyncio.timeout(self._timeout_s):  # the client's limit is per read
                 yield
-        # Our limit or the client's: either way the server was too slow, and may have worked for nothing.
         except (TimeoutError, openai.APITimeoutError):
+            # Our limit or the client's: either way the server was too slow, and may have worked for nothing.
             message = f"{self.who} gave no answer within {self._timeout_s:g} s"
             raise TryAgain(message, congested=True, unknown_cost=True) from None
         except openai.APIConnectionError as error:
@@ -428,8 +428,8 @@ class Transport:
             ) from None
         except ErrorInAnswer as error:
             raise self._translate_status(error.status, error.words, error.response, hints) from None
-        # Broken answers may be whole the next time, but the tokens behind them are gone.
         except (Broken, TooLong, openai.APIResponseValidationError) as error:
+            # Broken answers may be whole the next time, but the tokens behind them are gone.
             message = f"{self.who} sent a broken answer: {self._clean(str(error))}"
             raise TryAgain(message, unknown_cost=True) from None
 

@@ -346,8 +346,8 @@ class LocalModel:
         started = time.perf_counter()
         try:
             answer = await self._answer(request)
-        # Failures are metered here and not in the engine, which may fail many requests at once.
         except ModelFailure:
+            # Failures are metered here and not in the engine, which may fail many requests at once.
             self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise
         # A local model costs no money: the bill is zero, not unknown.

@@ -225,8 +225,8 @@ def write_pairs(
         with RunLock(directory.parent, "wait for it or stop it, then: make the pairs again"):
             if not (directory / HEAD).exists():
                 _place(directory, {FILE: content, HEAD: text + b"\n"})
-            # The same pairs again are no error: a repeated command finds its work done.
             elif not read_head(run, name).is_same_as(head):
+                # The same pairs again are no error: a repeated command finds its work done.
                 raise UsageError(f"{directory}: holds other pairs, or pairs made in another way; choose another name")
     return directory
 

@@ -176,8 +176,8 @@ class _Worker:
                 judgement = drop_invalid_scores(await self.critic.judge(case))
                 # A judgement that lacks cells would count as silence about them.
                 _require_whole(case, judgement)
-        # What was answered before the failure was paid for.
         except PartlyAnswered as failure:
+            # What was answered before the failure was paid for.
             self._failed(case, failure.failure, failure.spent)
         except (EnvironmentFailure, ModelFailure) as failure:
             self._failed(case, failure)

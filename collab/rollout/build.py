@@ -152,8 +152,8 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
         raise
     except ImportError as error:
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
-    # Outside code may raise anything; what is plainly a fault of ours keeps its traceback.
     except Exception as error:
+        # Outside code may raise anything; what is plainly a fault of ours keeps its traceback.
         told = describe_error(error) if outside_place(error) is not None else str(error)
         if told == str(error) and not isinstance(error, TypeError | ValueError | OSError):
             raise
@@ -195,8 +195,8 @@ def _imported(group: Group, target: str, where: str) -> Callable[..., Any]:
     note_outside(module)
     try:
         found = importlib.import_module(module)
-    # A module from outside may do anything at import, `sys.exit` included.
     except (Exception, SystemExit) as error:
+        # A module from outside may do anything at import, `sys.exit` included.
         if outside_place(error) is None and not isinstance(error, ImportError | ValueError):
             raise
         more = "" if outside_place(error) is not None else "; install its package, or name its folder in PYTHONPATH"

@@ -138,8 +138,8 @@ async def play(
                 begun = True
                 final, outcome = await player.run(steps, _asking(admit, episode.id, limit))
         trajectory = replace(trajectory, steps=tuple(steps), final=final, outcome=outcome)
-    # Steps before the failure are kept: they were paid for, and show where it broke.
     except (EnvironmentFailure, ModelFailure) as failure:
+        # Steps before the failure are kept: they were paid for, and show where it broke.
         error = EpisodeError(type=type(failure).__name__, message=str(failure), step=len(steps))
         trajectory = replace(trajectory, steps=tuple(steps), error=error)
         # An episode that broke while being resumed must not be begun a second time in the log.

@@ -101,11 +101,11 @@ class BlobWriter:
             with writing(self._directory):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(path, encoded)
-        # A damaged picture is noted; the step that shows it stays.
         except _NotAPicture as error:
+            # A damaged picture is noted; the step that shows it stays.
             self._unreadable(hash, str(error))
-        # On every way out, or the writer would wait for a place for ever.
         finally:
+            # On every way out, or the writer would wait for a place for ever.
             self._room.release()
 
 

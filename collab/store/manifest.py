@@ -135,8 +135,8 @@ def read_manifest(directory: Path) -> Manifest:
     path = directory / FILE
     try:
         content = json.loads(read_plain(path))
-    # Each cause has its own message, as each has another next move.
     except FileNotFoundError:
+        # Each cause has its own message, as each has another next move.
         raise DamagedHead(f"{directory}: not a run directory (no {FILE}); {_next_move(directory)}") from None
     except OSError as error:
         raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None

@@ -279,8 +279,8 @@ class RunDir:
                     for path in self.path.glob(f".{self.HEAD}.*"):
                         path.unlink()
                     yield
-                # A file system that refuses, e.g. a full disk, leaves no directory behind that this call made.
                 except OSError:
+                    # A file system that refuses, e.g. a full disk, leaves no directory behind that this call made.
                     with contextlib.suppress(OSError):
                         (self.path / LOCK).unlink()
                         _remove_empty(self.path, itself=is_new)

@@ -190,8 +190,8 @@ class OracleTeacher:
             asked: ElementKind = rng.choice(tuple(ELEMENT))
             try:
                 answer = await _about(book.scene, element, asked)
-            # A question that has no answer here is counted, and costs nothing else.
             except Refusal as refusal:
+                # A question that has no answer here is counted, and costs nothing else.
                 book.refused[str(refusal)] += 1
                 continue
             prompt = self.talk.reader.question(screen, about_element(asked, element, rng))

@@ -267,8 +267,8 @@ class FakeServer:
             text = self._says(body) if self._says else None
             answer = completion(body, self._supports, self._look_up(body), text)
             return fault, self._shapes(answer) if self._shapes else answer
-        # Counted until the answer is made, or `most_at_once` would miss overlapping calls.
         finally:
+            # Counted until the answer is made, or `most_at_once` would miss overlapping calls.
             with self._lock:
                 self._active -= 1
 

@@ -173,8 +173,8 @@ def _train(
     try:
         with quiet():
             trainer = trainer_of(prepared, folder, device, report_to)
-    # Refused before the first step: a fresh directory is given back, one with a checkpoint stays as it is.
     except UsageError:
+        # Refused before the first step: a fresh directory is given back, one with a checkpoint stays as it is.
         if rank == 0 and checkpoint is None:
             folder.abandon()
         raise

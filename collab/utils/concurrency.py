@@ -68,8 +68,8 @@ async def unless_stopped(
                 return await work
             finally:
                 watcher.cancel()
-    # The work may raise TimeoutError of its own; only our limit means "stopped".
     except TimeoutError:
+        # The work may raise TimeoutError of its own; only our limit means "stopped".
         if not limit.expired():
             raise
         raise Stopped(f"stopped on request while {doing}") from None
@@ -153,8 +153,8 @@ class WorkerPool(Generic[ItemT]):
             # Only a request to stop, or its grace, leaves workers unfinished; a limit's own reason was set before.
             if not working.done():
                 self.halt(REQUESTED)
-        # All are cancelled and awaited here: no worker may write after `run` has returned.
         finally:
+            # All are cancelled and awaited here: no worker may write after `run` has returned.
             for task in (working, asked, halted, clock):
                 task.cancel()
             await asyncio.gather(working, asked, halted, clock, return_exceptions=True)
@@ -184,8 +184,8 @@ async def together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once: in
     tasks = [asyncio.ensure_future(admitted(job)) for job in jobs]
     try:
         return await asyncio.gather(*tasks)
-    # `gather` leaves the other jobs running when one fails; here they must end first.
     finally:
+        # `gather` leaves the other jobs running when one fails; here they must end first.
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

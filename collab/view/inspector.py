@@ -147,8 +147,8 @@ class Inspector:
         try:
             with self._desk.open_run(root.path) as run:
                 found = [*run.reader.problems, *run.beside.problems()]
-        # A run that cannot be opened at all is one problem, not an error of the page.
         except RunFormatError as error:
+            # A run that cannot be opened at all is one problem, not an error of the page.
             return ProblemsView(problems=[ProblemView(file=".", line=None, reason=str(error))])
         return ProblemsView(
             problems=[ProblemView(file=one.file, line=one.line, reason=shorten(one.reason)) for one in found]

@@ -130,8 +130,8 @@ class StoredLabelling:
                     self._find_trouble(
                         Problem(file=f"{LABELS}/{self.name}/{log.FOLDER}/{segment}", line=None, reason=why)
                     )
-        # A folder that vanishes is a problem to show, not an error of the page.
         except OSError as error:
+            # A folder that vanishes is a problem to show, not an error of the page.
             self._find_trouble(Problem(file=f"{LABELS}/{self.name}", line=None, reason=str(error)))
         return before != (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
 

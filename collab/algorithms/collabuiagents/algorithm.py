@@ -108,7 +108,7 @@ def count_examples(
         pairs = Range(low=0, high=method.epochs * (config.run.episodes // 2))
         replies = Range(low=0, high=rolled.high * cells / 2)
         return Estimate(noun=noun, examples=pairs, replies=replies, slower=_ONCE_MORE, labels=labels, training=training)
-    # anchors come on top of the cap, but no cell gives two examples from one state.
+    # Anchors come on top of the cap, but no cell gives two examples from one state.
     pairs = Range(low=0, high=rolled.high * min(cells, (method.pairs.cap or cells) + method.pairs.anchors))
     # Replayed pairs of older epochs are trained, too: of n new ones, n / (1 − share) in all.
     replies = pairs.times(1 / (1 - method.replay_fraction))

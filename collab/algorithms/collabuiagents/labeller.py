@@ -124,8 +124,8 @@ def _mostly_unjudged(labels: LabelSet, out: Path) -> str | None:
     # Without the unreached steps there would be enough: asking them again is the next move, so they are named first.
     if 2 * (len(silent) + len(long)) <= steps:
         causes, more = [unreached, too_long, mute], f"the last: {failed[-1].message}"
-    # Settled answers decide: asking again would change nothing, so the next move is another training.
     elif len(long) >= len(silent):
+        # Settled answers decide: asking again would change nothing, so the next move is another training.
         causes = [too_long, mute, unreached]
         more = (
             "begin another training with a larger context_tokens in the critic's agents file, or with a smaller "
@@ -212,32 +212,32 @@ async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIte
         state.begin("critic")
         # Only now the display changes to the critic: while episodes are played, they are what is shown.
         state.progress.inner = told
-    # Cancelled: no answer is waited for, so questions on their way are given up.
     except asyncio.CancelledError as error:
+        # Cancelled: no answer is waited for, so questions on their way are given up.
         judging.cancel()
         failed = error
         raise
-    # The rollout failed: its questions on the way are paid for, so they are answered and stored.
     except Exception as error:
+        # The rollout failed: its questions on the way are paid for, so they are answered and stored.
         told.stopped, failed = repr(error), error
         raise
-    # Signalled first, then waited for: the task ends its loop at the next look.
     finally:
+        # Signalled first, then waited for: the task ends its loop at the next look.
         over.set()
         try:
             with state.timed("critic", whole=whole):
                 await _ended(judging, failed)
-        # Also after a failure: what was asked ahead was paid for.
         finally:
+            # Also after a failure: what was asked ahead was paid for.
             state.spend(told.spent)
 
 
 async def _ended(judging: asyncio.Task[None], failed: BaseException | None) -> None:
     """Wait for it. What the block failed with is told, and not what judging fails with beside it."""
     if failed is None:
-        # The rollout's error is the cause; that of judging beside it becomes a note and hides nothing.
         await judging
         return
+    # The rollout's error is the cause; that of judging beside it becomes a note and hides nothing.
     (beside,) = await asyncio.gather(judging, return_exceptions=True)
     if isinstance(beside, Exception):
         failed.add_note(f"judging ahead failed, too: {beside!r}")
@@ -395,8 +395,8 @@ async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | No
     if config.method.objective == "rft":
         return None
     if labels is None:
+        # Without a critic, the outcome alone says which of two episodes is better.
         pairs = _whole_pairs(config, run, out, rollout.trajectories)
-    # Without a critic, the outcome alone says which of two episodes is better.
     else:
         pairs = await pair(state, run, out, rollout.trajectories, labels)
     # Also for pairs that were read: a changed recipe must not train on pairs of the old one.
@@ -465,8 +465,8 @@ async def _pair(
                     states=StateRebuilder(suite),
                     concurrency=run.concurrency,
                 )
-            # Both leave replies in the memory and no pairs on disk: a resume continues from there.
             except (AdversaryBudgetSpent, TooManyFailures) as reached:
+                # Both leave replies in the memory and no pairs on disk: a resume continues from there.
                 stopped = str(reached)
             finally:
                 state.spend(meter)

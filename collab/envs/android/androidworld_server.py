@@ -110,8 +110,8 @@ class ServerClient:
             with self._opener.open(request, timeout=self._timeout_s) as reply:
                 # Bounded: a wrong address may answer with anything.
                 said = reply.read(_LARGEST_ANSWER)
-        # An answered refusal is quoted in the server's words; not being reached has another next move.
         except urllib.error.HTTPError as error:
+            # An answered refusal is quoted in the server's words; not being reached has another next move.
             raise self._explain_refusal(what, path, error) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)

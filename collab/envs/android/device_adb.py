@@ -104,8 +104,8 @@ def _connect_client(host: str, port: int) -> adbutils.AdbClient:
         def _safe_connect(self) -> socket.socket:
             try:
                 connected = socket.create_connection((host, port), timeout=_CONNECT_S)
-            # In adbutils' own classes, so that its callers handle them as they always do.
             except TimeoutError as error:
+                # In adbutils' own classes, so that its callers handle them as they always do.
                 raise AdbTimeout("connect to adb server timeout") from error
             except OSError as error:
                 raise AdbConnectionError(f"connect to adb server failed: {error}") from error
@@ -163,8 +163,8 @@ def parse_allowed_apps(entries: Iterable[str]) -> dict[str, str]:
             if not name or not _PACKAGE.fullmatch(package):
                 raise ConfigError(f"allow_apps: {entry!r}, allowed: Name=package, e.g. Notes=org.example.notes")
             found[name.casefold()] = package
-        # A package is taken with all names under which it is known.
         elif _PACKAGE.fullmatch(name):
+            # A package is taken with all names under which it is known.
             found |= {known: one for known, one in PACKAGES.items() if one == name} or {name.casefold(): name}
         elif name.casefold() in PACKAGES:
             package = PACKAGES[name.casefold()]

@@ -118,8 +118,8 @@ def read_views(views: Iterable[Mapping[str, str]], *, width: int, height: int) -
         # The keyboard belongs to a process of its own, and is no part of the app's screen.
         if "inputmethod" in owner:
             keyboard = True
-        # The status bar is left out; system dialogs lower down are not.
         elif not (owner == _SYSTEM_BARS and box is not None and box.bottom <= height // 10):
+            # The status bar is left out; system dialogs lower down are not.
             package = package or owner
             reader.visit(ElementTree.Element("node", dict(view)))
             # Several elements may come of one view, all of them at its place.

@@ -319,8 +319,8 @@ class CarriedTasks:
             connection.send_command(f"{SERVICE}:{question}")
             try:
                 connection.check_okay()
-            # Refused: the device is a real phone, which knows nothing of AndroidWorld.
             except adbutils.AdbError:
+                # Refused: the device is a real phone, which knows nothing of AndroidWorld.
                 raise UsageError(
                     f"device {device.serial} can neither set up nor judge AndroidWorld's tasks: give it tasks of your "
                     "own (option tasks, see envs/device.yaml), or play AndroidWorld itself with --backend emulator"

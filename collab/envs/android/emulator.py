@@ -92,8 +92,8 @@ class HelperProcess:
         try:
             said = self._running.send_request({"ask": what, **details}, self._timeout_s)
             answer = json.loads(said)
-        # A helper that does not answer is ended: its next answer would be to an old question.
         except (OSError, ValueError, TimeoutError) as error:
+            # A helper that does not answer is ended: its next answer would be to an old question.
             tail = " | ".join(self._running.tail)
             self._running.end(0)
             self._running = None

@@ -133,8 +133,8 @@ class MiniwobEnvironment:
             # Compared at the end: pages that draw at random after the start cannot be forked.
             if copied.digest != screen.digest:
                 raise EnvironmentFailure(f"the copy of {self._task.name} differs after {len(self._executed)} actions")
-        # The twin holds a tab, which is given back on every error.
         except BaseException:
+            # The twin holds a tab, which is given back on every error.
             await twin.close()
             raise
         return twin

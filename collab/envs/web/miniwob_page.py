@@ -423,8 +423,8 @@ class Tabs:
             try:
                 with boundary(EnvironmentFailure, "preparing a tab"):
                     self._prepared[tab] = await MiniwobPage.on(tab, self._site, self._rules)
-            # A tab that could not be prepared is replaced, not given to the next one.
             except BaseException:
+                # A tab that could not be prepared is replaced, not given to the next one.
                 await self._pool.release(tab, broken=True)
                 raise
         return self._prepared[tab]

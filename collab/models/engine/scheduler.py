@@ -533,8 +533,8 @@ class Engine:
                     done += lane.step(self._prefill.size)
                     self._prefill.note_fit(lane.computed)
             self._width.note_fit(running)
-        # Memory is the one error that fewer sequences can mend.
         except (RuntimeError, MemoryError) as error:
+            # Memory is the one error that fewer sequences can mend.
             if not is_out_of_memory(error):
                 raise
             done += self._shrink()

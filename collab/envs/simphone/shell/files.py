@@ -204,8 +204,8 @@ def _transfer(session: ShellSession, args: list[str], verb: str) -> Output:
             err.append(f"{verb}: bad '{source}': {_MISSING}\n")
         elif found.folder and verb == "cp" and not {"r", "R", "a"} & flags.keys():
             err.append(f"cp: Skipped dir '{source}'\n")
-        # A folder copied into itself would grow for ever.
         elif place == start or place.startswith(start + "/"):
+            # A folder copied into itself would grow for ever.
             err.append(f"{verb}: '{source}' is '{target}'\n")
         else:
             change = partial(_copy_tree, start=start, keep=verb == "cp")
