@@ -326,6 +326,7 @@ class _Connection:
         if prefix is None:
             self._writer.write(fail(f"unknown host service '{service[:80]}'"))
             return None
+        # Without a serial there must be one phone only, or the request could reach the wrong one.
         serials = [serial] if serial else list(self._phones)
         if serial not in ("", *self._phones) or len(serials) != 1:
             found = "no devices/emulators found" if not self._phones else "more than one device/emulator"
@@ -397,6 +398,7 @@ class _Connection:
 
 def _split(service: str, phones: Mapping[str, PhoneHandle]) -> tuple[str | None, str, str]:
     """Return (kind, serial, question) of a service that names a phone; the serial is empty for "the only one"."""
+    # The forms of the real protocol, from the most specific on.
     for prefix in ("host:tport:serial:", "host:transport:"):
         if service.startswith(prefix):
             return prefix.split(":")[1], service.removeprefix(prefix), ""

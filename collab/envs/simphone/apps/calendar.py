@@ -154,6 +154,7 @@ def _name_interval(interval: int) -> str:
 def _save(phone: Phone) -> Phone:
     page = phone.page
     texts = {name: page.fields.get(name, "").strip() for name in _FIELDS}
+    # The app's own two checks; anything else may be stored, mistakes included.
     if not texts["title"]:
         return toast(phone, "The title cannot be empty")
     if page.data["end"] < page.data["start"]:
@@ -208,6 +209,7 @@ def delete(phone: Phone, page: Page) -> View:
     """Show the question before an event is deleted; of a repeating one, also how much of it."""
     row = find_event(phone, int(page.data["id"]))
     body: list[Item] = [text("Delete this event?", _ID + "delete_event_description")]
+    # Only a repeating event needs to know how much of it is meant.
     if row is not None and row["repeat_interval"]:
         body = [text("This event repeats.", _ID + "delete_event_description")]
         body += [
@@ -274,6 +276,7 @@ def _month(phone: Phone, page: Page) -> View:
     month = int(page.data["month"])
     weeks = list_month_days(month)
     counts = dict.fromkeys(weeks, 0)
+    # Events count on every day that they touch.
     for start, one in list_occurrences(phone, weeks[0], weeks[-1]):
         for day in list_days(start, one):
             if day in counts:
@@ -309,6 +312,7 @@ def _list(phone: Phone, page: Page) -> View:
     shown = -1
     for start, one in list_occurrences(phone, today, today + _LISTED):
         begin, end = compute_span(one)
+        # What has ended today is over; what still runs is shown.
         if start + end - begin < now:
             continue
         if compute_day(start) != shown:

@@ -156,6 +156,7 @@ def entry_key(id: int) -> str:
 
 def home(phone: Phone, page: Page) -> View:
     """Show sums and the latest records."""
+    # Sums of all records, not of the month alone.
     earned = sum(to_whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] == INCOME)
     spent = sum(to_whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] != INCOME)
     latest = list_expenses(phone)[:_RECENT]
@@ -210,6 +211,7 @@ def logs(phone: Phone, page: Page) -> View:
 def detail(phone: Phone, page: Page) -> View:
     """Show one record."""
     one = find_expense(phone, int(page.data["id"]))
+    # A record may have been deleted under an open page.
     if one is None:
         return View(title="Expense Detail", style="sheet", body=[text("No Data", _ID + "tv_no_data")])
     name, amount, category, note = _read_fields(one)

@@ -87,6 +87,7 @@ def folder_list(phone: Phone, page: Page) -> View:
     body: list[Item] = [_entry(phone, path, path in selected, bool(selected)) for path in entries]
     if not body:
         body = [text("No items", _ID + "empty")]
+    # With a selection, title, actions and the way back are those of the selection.
     if not selected:
         return View(title=_choose_title(folder), body=body)
     more = Page(screen="files.menu", data={"folder": folder, "paths": selected})

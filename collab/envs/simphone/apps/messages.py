@@ -65,6 +65,7 @@ def conversation_list(phone: Phone, page: Page) -> View:
 def new_conversation(phone: Phone, page: Page) -> View:
     """Ask for the receiver: a number, or a contact by name."""
     typed = page.fields.get("address", "").strip()
+    # By name or by number, whatever is typed.
     found = [
         one
         for one in list_people(phone)

@@ -296,12 +296,14 @@ class JudgeClient:
     def reply(self, do: str) -> Mapping[str, Any]:
         """Read the next reply; EnvironmentFailure when none comes."""
         assert self._process.stdout is not None
+        # A timer and not a limit of `readline`, which has none.
         timer = threading.Timer(TIMEOUT_S, self._process.kill)
         timer.start()
         try:
             line = self._process.stdout.readline(MAX_REPLY)
         finally:
             timer.cancel()
+        # Half a line means that the process has ended in the middle of it.
         if not line.endswith("\n"):
             last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
             said = last[0] if last else "it said nothing"
@@ -325,6 +327,7 @@ def start_judge(python: Path, package: Path, *, port: int, serial: str, log: Pat
     """
     if not (package / "android_world" / "registry.py").is_file():
         raise UsageError(f"AndroidWorld: no android_world/registry.py in {package}; give the folder of its source code")
+    # AndroidWorld runs in a Python of its own: its packages do not fit into ours.
     command = [str(python), str(CLIENT), "--package", str(package), "--port", str(port), "--serial", serial]
     with log.open("w", encoding="utf-8") as printed:
         try:
@@ -398,6 +401,7 @@ def play(instance: JudgedInstance, handle: PhoneHandle, hands: ActionExecutor) -
             hands.execute(planned, frame)
         except (PlanError, JudgeRefusal) as problem:
             raise Stuck(f"step {count}: {problem}") from None
+        # An action without an effect would be planned again for ever; the clock may differ.
         if replace(handle.phone, now_ms=frame.phone.now_ms) == frame.phone:
             raise Stuck(f"step {count} changes nothing: {MOBILE.describe(planned, frame.observation)[:80]}")
     raise Stuck(f"the goal is not reached after {MAX_ACTIONS} actions")
@@ -532,6 +536,7 @@ class Examiner:
         Raises:
             EnvironmentFailure: the judge's process ended.
         """
+        # Noise, so that a judge that looks at the wrong place finds something there.
         self._handle.put(add_noise(generator(derive(suite_seed, "fidelity", name))))
         try:
             told = self._judge.ask("start", task=name, suite_seed=suite_seed)

@@ -51,10 +51,12 @@ def _format_listing(session: ShellSession, folder: str, flags: dict[str, str]) -
     if "a" not in flags and "A" not in flags:
         names = [name for name in names if not name.startswith(".")]
     found = [(name, tree.find_info(session.phone, posixpath.join(folder, name))) for name in names]
+    # -a shows the two entries that every folder has.
     if "a" in flags:
         itself, above = tree.find_info(session.phone, folder), tree.find_info(session.phone, posixpath.dirname(folder))
         found = [(".", itself), ("..", above), *found]
     if "t" in flags:
+        # Newest first; files of the same moment keep their order by name.
         found.sort(key=lambda pair: -(pair[1].changed_ms if pair[1] else 0))
     if "r" in flags:
         found.reverse()
@@ -83,6 +85,7 @@ def cat(session: ShellSession, args: list[str], stdin: str) -> Output:
     out: list[str] = []
     err: list[str] = []
     for path in paths or ["-"]:
+        # "-" is what comes through the pipe.
         if path == "-":
             out.append(stdin)
             continue
@@ -99,6 +102,7 @@ def rm(session: ShellSession, args: list[str], stdin: str) -> Output:
     err: list[str] = []
     for path in paths:
         found = tree.find_info(session.phone, session.path(path))
+        # -f is silent about what is not there, and about nothing else.
         if found is None:
             err += [] if "f" in flags else [f"rm: {path}: No such file or directory\n"]
         elif found.folder and not {"r", "R"} & flags.keys():
@@ -252,6 +256,7 @@ def stat(session: ShellSession, args: list[str], stdin: str) -> Output:
             continue
         kind = "directory" if found.folder else "regular file"
         values = {"%n": path, "%s": str(found.size), "%Y": str(found.changed_ms // 1000), "%F": kind}
+        # The usual form, unless -c gives one.
         line = flags.get("c") or "  File: %n\n  Size: %s\t %F\nModify: %Y"
         for name, value in values.items():
             line = line.replace(name, value)
@@ -392,12 +397,14 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _holds(session: ShellSession, args: list[str]) -> bool:
+    # "or" binds weaker than "and", so it is split first.
     for joint, meaning in (("-o", any), ("-a", all)):
         if joint in args[1:-1]:
             place = args.index(joint, 1)
             return meaning([_holds(session, args[:place]), _holds(session, args[place + 1 :])])
     if args[:1] == ["!"]:
         return not _holds(session, args[1:])
+    # One word alone is true when it is not empty.
     if len(args) < 2:
         return bool(args and args[0])
     if len(args) == 2:

@@ -65,8 +65,10 @@ def long_press(phone: Phone, x: float, y: float) -> Phone:
 def drag(phone: Phone, start: tuple[float, float], end: tuple[float, float], duration_ms: int) -> Phone:
     """Move a finger over the screen; one that hardly moves taps or holds."""
     across, down = end[0] - start[0], end[1] - start[1]
+    # A finger that hardly moves taps, or holds if it stays long enough.
     if hypot(across, down) < SLOP:
         return long_press(phone, *start) if duration_ms >= LONG_PRESS_MS else tap(phone, *start)
+    # Along a slider the finger carries its knob; anywhere else it swipes.
     if abs(across) > abs(down):
         slid = _slide(phone, start, end[0])
         if slid is not None:
@@ -244,6 +246,7 @@ def _press_combination(session: ShellSession, args: list[str]) -> bool:
         last = codes[-1]
         if last == KEYS["A"]:
             session.selected = True
+        # Everything was selected: pasting replaces it.
         elif last == KEYS["V"] and session.selected:
             session.phone = type_text(put_text(session.phone, ""), session.phone.clipboard)
             session.selected = False

@@ -51,11 +51,13 @@ def tokenize(text: str) -> list[Token]:
     place = 0
     while place < len(text):
         letter = text[place]
+        # A backslash before a line break joins the lines.
         if letter in " \t\r" or text.startswith("\\\n", place):
             place += 2 if letter == "\\" else 1
         elif letter == "#":
             end = text.find("\n", place)
             place = len(text) if end < 0 else end
+        # A number before an arrow belongs to it, as in 2>file.
         elif (match := _REDIRECT.match(text, place)) and (letter in "<>&" or text[place : place + 1].isdigit()):
             found.append(Token("redirect", match.group()))
             place = match.end()
@@ -154,6 +156,7 @@ def _find_closing(text: str, place: int) -> int:
     depth, quote = 1, ""
     while place < len(text):
         letter = text[place]
+        # A backslash hides the next letter, except inside single quotes.
         if letter == "\\" and quote != "'":
             place += 1
         elif quote:
@@ -333,6 +336,7 @@ class _Parser:
         if self._is("while", "until"):
             return self._parse_while()
         if self._is("(", "{"):
+            # Parentheses run in a subshell, braces do not; both may be redirected as a whole.
             opened = self._take_next().text
             closing = ")" if opened == "(" else "}"
             body = self.parse_sequence((closing,))
@@ -347,6 +351,7 @@ class _Parser:
         while True:
             condition = self.parse_sequence(("then",))
             self._expect("then", "if")
+            # Each condition with what follows it, so that `elif` is one branch more.
             branches.append((condition, self.parse_sequence(("elif", "else", "fi"))))
             if not self._is("elif"):
                 break
@@ -363,6 +368,7 @@ class _Parser:
         words: list[ShellWord] = []
         if name.kind != "word" or not NAME.fullmatch(name.text):
             raise SyntaxProblem("'for' unmatched")
+        # Without "in" a loop would go over the script's arguments, of which there are none.
         if self._is("in"):
             self._take_next()
             while self.now.kind == "word":
@@ -406,6 +412,7 @@ class _Parser:
                 redirects.append(self._parse_redirect())
                 continue
             word = self._take_next().word
+            # Assignments stand before the command; behind it they are words.
             match = _ASSIGNMENT.match(word[0].value) if word and not words and not word[0].quoted else None
             if match is not None:
                 rest = (WordPiece("text", word[0].value[match.end() :], False), *word[1:])

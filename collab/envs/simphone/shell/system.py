@@ -57,6 +57,7 @@ def notification(session: ShellSession, args: list[str], stdin: str) -> Output:
     title, words = "Shell command", []
     waiting = iter(rest)
     for arg in waiting:
+        # These have a value, which is read over.
         if arg in ("-t", "--title"):
             title = next(waiting, "")
         elif arg in ("-i", "--icon", "-I", "--large-icon", "-S", "--style", "-c", "--content-intent"):
@@ -311,6 +312,7 @@ def date(session: ShellSession, args: list[str], stdin: str) -> Output:
         rest = [flags["s"], *rest]
     if rest and rest[0].startswith("+"):
         form = rest[0][1:]
+    # Without a plus sign the word is a moment to set the clock to.
     elif rest:
         moment = _parse_moment(rest[0], session.phone)
         if moment is None:
@@ -330,6 +332,7 @@ def _parse_moment(text: str, phone: Phone) -> datetime.datetime | None:
     month, day, hour, minute, year, second = (int(part) if part else 0 for part in match.groups())
     if not year:
         year = datetime.datetime.fromtimestamp(phone.now_ms // 1000, tz=datetime.UTC).year
+    # Two digits mean 1969 to 2068, as in POSIX.
     elif year < 100:
         year += 2000 if year < 69 else 1900
     try:
