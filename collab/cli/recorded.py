@@ -273,7 +273,10 @@ def _show_finetuning(found: Recorded, as_json: bool) -> None:
     say(f"finetune {found.path} ({status}, {manifest.get('stage')})")
     if last:
         say("last     " + ", ".join(f"{name} {value}" for name, value in last.items() if value is not None))
-    say(f"go on with: {folder.resume}" if status == "stopped" else f"play it: --agents with path: {folder.final}")
+    if status == "stopped":
+        say(f"go on with: {folder.resume}")
+    elif folder.final.is_dir():
+        say(f"play it: --agents with path: {folder.final}")
 
 
 # ----------------------------------------------------------------------------------------------------- in a list

@@ -27,6 +27,7 @@ from collab.rollout.collector import USED_UP, Progress
 from collab.rollout.run import RunResult, Watch, read_recorded_config, read_stored_config, resume, start
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
+from collab.utils.text import format_amount
 
 FREE = frozenset({"budget", "concurrency", "series"})
 """Settings that may change when a run is gone on with: they decide no episode."""
@@ -142,7 +143,7 @@ async def play_missing(
         if run.over:
             tell(f"{run.path} is over")
             continue
-        episodes = f"{run.config.episodes} episode{'s' * (run.config.episodes != 1)}"
+        episodes = format_amount(run.config.episodes, "episode")
         doing = "going on with" if run.begun else "playing"
         tell(f"{doing} seed {run.config.seed}: {episodes}, recorded in {run.path}")
         result = await play(run, library, budget=budget, tell=tell, watch=watch, stop=stop)
