@@ -16,9 +16,9 @@ Proof that a killed training ends like one that nobody disturbed: the same is tr
     proof = verify(Path("verified"), kills=7, seed=0)
     proof.same, proof.points, proof.first_difference
 
-What is trained is a tiny team in a corridor (`school`), with `determinism: exact`, on a processor, an example per
+What is trained is a tiny team in a corridor (`toy_team`), with `determinism: exact`, on a processor, an example per
 optimizer step (`STEPS`) or a few (`SPLIT`), and each three times, so that optimizers have a state to lose. Processes
-are killed as functions of this package are called, and nowhere else (`lives`). Those that go on start with one thread,
+are killed as functions of this package are called, and nowhere else. Those that go on start with one thread,
 however many the training began with, and find that number where it was written down. The directory keeps both
 trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes said.
 """
@@ -58,11 +58,11 @@ _ROOT = Path(__file__).parents[1]
 LAST = frozenset({"", "evaluation", "training"})
 """Parts of an epoch that a process is killed in only after every other part: what lies between others, too."""
 TRAINING = "training"
-_BEGINS = {
-    "learn.watch.Watcher.on_train_begin": "optimizer",
-    "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples": "optimizer",
-    "learn.written.Written._save_checkpoint": "checkpoint",
-    "learn.result.write_result": "checkpoint",
+BEGINS = {
+    "trainers.callbacks.Watcher.on_train_begin": "optimizer",
+    "trainers.dpo.ByPairs.get_batch_samples": "optimizer",
+    "trainers.base.Written._save_checkpoint": "checkpoint",
+    "trainers.run.write_result": "checkpoint",
     "loop.finetuning._trained": TRAINING,
 }
 """Functions of the part `TRAINING` → what begins with them, until the next begins: steps, writing, and neither."""
@@ -94,8 +94,8 @@ class Trace:
         if progress is not None and progress.part != self._told:
             self._told = progress.part
             self._now = (progress.epoch, progress.part)
-        elif self._told == TRAINING and function in _BEGINS:
-            self._now = (self._now[0], _BEGINS[function])
+        elif self._told == TRAINING and function in BEGINS:
+            self._now = (self._now[0], BEGINS[function])
         calls, (epoch, part) = self.parts.setdefault(self._now, Counter()), self._now
         calls[function] = number = calls[function] + 1
         return KillPoint(epoch=epoch, part=part, function=function, call=number)
@@ -139,7 +139,7 @@ def _parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int, str]]
 
 def _whole(part: tuple[int, str]) -> tuple[int, str]:
     """The part as the loop tells it."""
-    return (part[0], TRAINING) if part[1] in _BEGINS.values() else part
+    return (part[0], TRAINING) if part[1] in BEGINS.values() else part
 
 
 def whole_life(config: TrainingConfig, out: Path, log: Path, *, threads: int) -> Trace:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import pytest
 from collab.errors import TrainingFailure
 from collab.loop.state import TrainingProgress
 from collab.testing import kill_resume
-from collab.testing.kill_resume import LAST, KillPoint, Trace, draw, in_full, live
+from collab.testing.kill_resume import BEGINS, LAST, KillPoint, Trace, draw, in_full, live
 
 CALLS = Counter({"store.writer.RunWriter.step": 6, "rollout.play": 1})
 EPOCH = ("rollout", "critic", "adversary", "examples", "training", "optimizer", "checkpoint", "evaluation")
@@ -62,7 +64,7 @@ def test_nothing_is_killed_before_it_began() -> None:
 def test_a_training_has_steps_and_checkpoints() -> None:
     """It tells one part, and is seen to be at its next step or writing."""
     trace, progress = Trace(), TrainingProgress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
-    step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
+    step, save = "trainers.dpo.ByPairs.get_batch_samples", "trainers.base.Written._save_checkpoint"
     for function in ("read", step, "loss", save, "write", step, "loss", save, "loop.finetuning._trained"):
         trace.seen(progress, function)
     progress.part = "evaluation"
@@ -75,9 +77,20 @@ def test_a_training_has_steps_and_checkpoints() -> None:
     }
 
 
+@pytest.mark.parametrize("function", BEGINS)
+def test_what_a_part_begins_with_is_a_function_of_this_package(function: str) -> None:
+    """A name that no function has any more would leave its part unseen, and nothing would be killed there."""
+    *folders, module, names = re.fullmatch(r"(\w+)\.(\w+)\.(.+)", function).groups()  # type: ignore[union-attr]
+    file = Path(kill_resume.__file__).parents[1].joinpath(*folders, f"{module}.py")
+    found: ast.AST = ast.parse(file.read_text())
+    for name in names.split("."):
+        found = next(one for one in ast.iter_child_nodes(found) if getattr(one, "name", None) == name)
+    assert isinstance(found, ast.FunctionDef)
+
+
 def test_a_life_with_fewer_calls_is_killed_where_the_part_is_over() -> None:
     point = KillPoint(epoch=1, part="optimizer", function="look", call=3)
-    step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
+    step, save = "trainers.dpo.ByPairs.get_batch_samples", "trainers.base.Written._save_checkpoint"
 
     def killed_at(functions: list[str]) -> int | None:
         """The first of these calls at which it dies; the last of them is in the evaluation."""
