@@ -37,7 +37,16 @@ from collab.evaluation.metrics import Rate as Counted
 from collab.evaluation.metrics import Report, describe_sampling
 from collab.evaluation.report import report_of
 from collab.loop.interfaces import algorithm_named, load_config
-from collab.loop.record import FILE, EpochDir, EpochRecord, Success, TrainingDir, best_of, read_record
+from collab.loop.record import (
+    FILE,
+    EpochDir,
+    EpochRecord,
+    Success,
+    TrainingDir,
+    best_of,
+    read_record,
+    training_of,
+)
 from collab.loop.record import FILE as TRAINING
 from collab.loop.step_budget import counted_names, report_of_counted, steps_wanted
 from collab.seeds import Seeds
@@ -221,9 +230,9 @@ def select_learned(root: ListedRun, reader: RunReader) -> frozenset[str] | None:
 
 def _read_planned_steps(root: ListedRun) -> int | None:
     """With how many steps a rollout of a training ends; None for all other runs, and where its training is spoilt."""
-    if root.training is None or root.role != "rollout":
+    training = training_of(root.path)  # also where the rollout alone was named
+    if training is None:
         return None
-    training = TrainingDir(root.path.parents[2])
     return None if explain_unreadable(training.path, training.file) is not None else steps_wanted(root.path)
 
 

@@ -15,6 +15,7 @@ import torch
 
 import collab.transfer.run as parts
 import collab.transfer.run as transferring
+from collab.cli.main import main
 from collab.config import AgentDefinition, Budget
 from collab.errors import ModelFailure, RunFormatError, UnknownName, UsageError
 from collab.evaluation.report import find_runs
@@ -370,6 +371,31 @@ def test_continual_trains_on_and_measures_both_environments(whole: TransferResul
     assert training["config"]["method"]["reference"] == "initial"
     played = episodes_of(whole.path)
     assert len(set(played.values())) == 5, "base, team and continued team say different things in either place"
+
+
+@pytest.mark.slow
+def test_the_command_reports_its_training_where_it_is_asked_to(
+    taught: Library, wish: TransferRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    asked = ["--mode", wish.mode, "--agents", wish.agents, "--env", wish.env, "--graph", wish.graph, "--seeds", "30"]
+    settings = [word for one in wish.settings for word in ("--set", one)]
+    more = [
+        "--library",
+        str(taught.own),
+        "--episodes",
+        "1",
+        "--anyway",
+        "--device",
+        "cpu",
+        "--report-to",
+        "tensorboard",
+    ]
+    assert main(["transfer", *asked, *settings, *more, "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+    (events,) = (tmp_path / "out/training/epochs/1/training/tensorboard").glob("events.out.tfevents.*")
+    found = event_accumulator.EventAccumulator(str(events.parent))
+    found.Reload()
+    assert found.Scalars("train/loss")
 
 
 @pytest.mark.slow
