@@ -26,6 +26,7 @@ trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -39,7 +40,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol
 
 from collab.errors import TrainingFailure, UsageError
 from collab.loop.config import TrainingConfig
@@ -219,10 +220,17 @@ def _born(life: Callable[[], None], log: Path) -> int:
     """
     if not hasattr(os, "fork"):
         raise UsageError("verifying needs a system that can fork a process: Linux or macOS")
-    child = os.fork()
+    resume_signals = _put_off_signals()
+    try:
+        child = os.fork()
+    except OSError:
+        resume_signals()
+        raise
     if not child:
+        resume_signals(act=False)  # what came before the child was there is the parent's
         _leave(life, log)
     try:
+        resume_signals()
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     except BaseException:
         os.kill(child, signal.SIGKILL)
@@ -230,10 +238,41 @@ def _born(life: Callable[[], None], log: Path) -> int:
         raise
 
 
+class _ResumeSignals(Protocol):
+    def __call__(self, *, act: bool = True) -> None:
+        """Put the handlers back; with `act` also do what they would have done meanwhile."""
+
+
+def _put_off_signals() -> _ResumeSignals:
+    """Note Ctrl-C and SIGTERM from here on instead of acting on them.
+
+    Python runs hooks around a fork (those of `logging`, say) and swallows what is raised in them: a KeyboardInterrupt
+    of a handler that happens to run there would be lost.
+    """
+    heard: list[int] = []
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # elsewhere no handler runs
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handlers[number] = signal.signal(number, lambda number, frame: heard.append(number))
+
+    def resume_signals(*, act: bool = True) -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number in heard if act else ():
+            if callable(handlers[number]):
+                handlers[number](number, None)
+            else:
+                os.kill(os.getpid(), number)
+
+    return resume_signals
+
+
 def _leave(life: Callable[[], None], log: Path) -> NoReturn:
     """Of the child: live, and never return."""
     code = 1
     try:
+        with contextlib.suppress(ValueError):  # forked from another thread
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler would tell the parent's user
         written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(written, 1)
         os.dup2(written, 2)

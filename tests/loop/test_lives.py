@@ -6,6 +6,8 @@ import ast
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -161,6 +163,30 @@ def test_what_comes_before_a_part_begins_belongs_to_the_one_before() -> None:
         progress.epoch, progress.part = epoch, part
         trace.seen(progress, "play")
     assert trace.parts == {(0, ""): {"start": 1}, (0, "evaluation"): {"play": 2}, (1, "rollout"): {"play": 1}}
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_amid_a_fork_is_not_lost(name: str, tmp_path: Path) -> None:
+    """Python swallows what is raised in hooks of a fork."""
+    code = f"""
+import os, signal
+from pathlib import Path
+from collab.cli.progress import treat_sigterm_as_ctrl_c
+from collab.testing.kill_resume import in_full
+
+treat_sigterm_as_ctrl_c()
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.{name}))
+try:
+    in_full(lambda: None, Path("log"))
+except KeyboardInterrupt:
+    print("heard")
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print("alone")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["heard", "alone"], "")
 
 
 def test_a_process_that_fails_leaves_its_last_line_and_the_parent_goes_on(tmp_path: Path) -> None:
