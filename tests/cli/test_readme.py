@@ -58,6 +58,12 @@ def test_what_commands_write_is_ignored_by_git(page):
         assert {"runs/first", "data/first", "figures", "appendix.md", "report.html"} <= set(written)
 
 
+def test_make_says_how_long_tests_take():
+    text = (README.parent / "Makefile").read_text(encoding="utf-8")
+    for target in ("test", "check", "test-all"):
+        assert re.search(rf'^{target}:.*\n\t@echo "[^"]*\b(minutes|hour)\b', text, re.MULTILINE), target
+
+
 INTERVAL = re.compile(r"\[([+-][\d.]+), ([+-][\d.]+)\]")
 
 

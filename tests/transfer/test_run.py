@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -140,6 +141,28 @@ def test_what_was_granted_is_granted_again(library: Library, tmp_path: Path, mon
     for told in ({}, {"budget": Budget(minutes=1), "device": "auto"}, {}):
         asyncio.run(resume(tmp_path / "out", **told))
     assert seen == [(begun, "cpu"), (begun, "cpu"), (Budget(minutes=1), "auto"), (begun, "cpu")]
+
+
+def test_places_for_metrics_reach_the_training(library: Library, tmp_path: Path, monkeypatch) -> None:
+    """Which need not be installed here; and they are remembered."""
+    seen: list[tuple[str, ...]] = []
+
+    async def enough(*_: object, report_to: Sequence[str], **rest: object) -> SimpleNamespace:
+        seen.append(tuple(report_to))
+        return SimpleNamespace(tokens=0, cost_usd=0.0, stopped="enough was seen")
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    for name, part in {"start_training": enough, "_all": transferring.train, "_check": nothing}.items():
+        monkeypatch.setattr(transferring, name, part)
+    monkeypatch.setattr("collab.loop.loop.check_reports", lambda names: None)
+    config = put(library, PRESSES)
+    more = {"mode": "continual", "training": asyncio.run(toy_team.small_training(library)), "first": config.base}
+    run(config.model_copy(update=more), tmp_path / "out", report_to=["tensorboard"])
+    asyncio.run(resume(tmp_path / "out"))
+    asyncio.run(resume(tmp_path / "out", report_to=[]))
+    assert seen == [("tensorboard",), ("tensorboard",), ()]
 
 
 def test_threads_that_were_written_down_are_those_that_it_goes_on_in(
