@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from collab.cli import output
 from collab.cli import progress as watch
 from collab.cli.main import main
 from collab.rollout.collector import Progress
@@ -347,6 +348,10 @@ def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: lis
     _, err = process.communicate(timeout=20)
     assert process.returncode == 1
     assert err == "error: interrupted; go on with: collab runs resume run\n"
+
+
+def test_a_word_comes_within_two_seconds() -> None:
+    assert output.SILENCE_S + output._LOOK_S <= 2
 
 
 @pytest.mark.slow

@@ -93,7 +93,10 @@ def format_epoch(record: EpochRecord) -> list[str]:
         *(
             []
             if record.agreement is None
-            else [f"agreed   {record.agreement:.0%} of all replies voted for what was done"]
+            else [
+                f"agreed   {record.agreement:.0%} of a step's cells, those without an action included, "
+                "voted for the winner"
+            ]
         ),
         *(line for name, one in record.trained.items() for line in _format_trained(name, one)),
         *(f"trained  {name} stays as it was: {why}" for name, why in record.untrained.items()),
