@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, data, emit, note, say, table
+from collab.cli.output import REHEARSAL, data, emit, say, table
 from collab.cli.progress import asking
+from collab.utils.progress import note
 
 if TYPE_CHECKING:
     from collab.config import AgentDefinition

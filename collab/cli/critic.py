@@ -11,8 +11,8 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, describe_lost, emit, say, table
-from collab.cli.progress import Resumable, counted, short
-from collab.utils.text import amount
+from collab.cli.progress import Resumable
+from collab.utils.text import amount, counted, short, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -120,7 +120,7 @@ def calibrate(
 
     limits = Budget.parse(budget) if budget is not None else None
     chosen: dict[str, Any] = dict(env=env, critic=critic, cases=cases, seed=seed, settings=settings)
-    chosen["tasks"] = options.listed("--tasks", tasks) or None
+    chosen["tasks"] = split_names("--tasks", tasks) or None
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "budget", "as_json"}, "the calibration")
         go_on(resume, limits, as_json=as_json)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, emit, fail, note, plain, say, table
+from collab.cli.output import REHEARSAL, emit, fail, say, table
 from collab.cli.progress import resume_command, work
 from collab.cli.text.report import end_unplayed, result_data, show_stop
-from collab.utils.text import amount
+from collab.utils.progress import note
+from collab.utils.text import amount, plain
 
 if TYPE_CHECKING:
     from collab.config import RunConfig

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, plain, say, table
-from collab.cli.progress import LINE_S, asking
-from collab.utils.text import amount
+from collab.cli.output import data, emit, say, table
+from collab.cli.progress import asking
+from collab.utils.progress import LINE_S, note
+from collab.utils.text import amount, plain, split_names
 
 if TYPE_CHECKING:
     from collab.config import EnvironmentDefinition
@@ -75,7 +76,7 @@ def list_tasks(
     definition = load(definitions, name, backend)
     suite = built(name, definition)
     try:
-        names = set(task_names(suite, options.listed("--tasks", tasks) or definition.own_tasks, name, definition))
+        names = set(task_names(suite, split_names("--tasks", tasks) or definition.own_tasks, name, definition))
         infos = [info for info in suite.tasks() if info.name in names]
     finally:
         asyncio.run(suite.close())
@@ -166,7 +167,7 @@ def check_environments(
     if not chosen:
         raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.names('envs'))}")
     effort = _Effort(seeds=(0,) if quick else _numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
-    wanted = options.listed("--tasks", tasks)
+    wanted = split_names("--tasks", tasks)
     worlds = [(name, _overridden(load(definitions, name, backend), settings or [])) for name in chosen]
     reports = [asyncio.run(_check(name, world, wanted, effort, timeout)) for name, world in worlds]
     if as_json:
@@ -274,7 +275,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     from collab.errors import ConfigError
 
     try:
-        return tuple(int(item) for item in options.listed("--seeds", [text]))
+        return tuple(int(item) for item in split_names("--seeds", [text]))
     except ValueError:
         raise ConfigError(f"--seeds {text!r}: write whole numbers with commas, e.g. 0,1,2") from None
 

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say
+from collab.cli.output import data, emit, say
 from collab.cli.output import data as as_data
 from collab.cli.progress import asking, tell_finished
-from collab.utils.text import amount
+from collab.utils.progress import note
+from collab.utils.text import amount, split_names
 
 if TYPE_CHECKING:
     from collab.data.example import Example, Level
@@ -236,7 +237,7 @@ def finetune(
     if resume is not None:
         refuse_part(resume)
     check_installed()
-    reports = options.listed("--report-to", report_to)
+    reports = split_names("--report-to", report_to)
     check_reports(reports)
     check_device(device)
     _check_minutes(max_minutes)
@@ -245,7 +246,7 @@ def finetune(
         _tell_over(folder, as_json)
         return
     if resume is None:
-        folders, chosen = options.folders("--data", data), options.listed("--levels", levels)
+        folders, chosen = options.folders("--data", data), split_names("--levels", levels)
         task = _asked(stage, base, folders, preset, chosen, settings, seed, max_broken)
         prepared = prepare_task(task, options.library(library), allow_overlap)
     else:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, describe_lost, emit, note, say
-from collab.cli.progress import counted, tell_finished, work
+from collab.cli.output import data, describe_lost, emit, say
+from collab.cli.progress import tell_finished, work
 from collab.cli.text.pairs import (
     explained_data,
     mark_of,
@@ -31,7 +31,8 @@ from collab.cli.text.pairs import (
     say_whole,
     whole_data,
 )
-from collab.utils.text import amount
+from collab.utils.progress import note
+from collab.utils.text import amount, counted
 
 if TYPE_CHECKING:
     from collab.preferences.explain import PairExplainer, PairExplanation, PairSide
@@ -138,8 +139,8 @@ def rebuild(
     sides up, unless something else is said. Only what was never judged or answered before is asked. The same command
     goes on where one was killed. Of a training's rollout the episodes count that the training learns from.
     """
-    from collab.cli.recorded import find_recorded, refuse_several
     from collab.config import Budget
+    from collab.evaluation.report import find_recorded, refuse_several
     from collab.loop.record import LABELS as PAIRS
     from collab.loop.record import training_of
     from collab.loop.step_budget import counted_in
@@ -330,8 +331,8 @@ def _with_pairs(path: Path, name: str | None) -> list[Path]:
     Raises:
         UsageError: there are several, and none has any.
     """
-    from collab.cli.recorded import commands_instead, find_recorded
     from collab.errors import UsageError
+    from collab.evaluation.report import commands_instead, find_recorded
     from collab.preferences.store import pair_names
 
     found = find_recorded(path)

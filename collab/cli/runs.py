@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, data, emit, note, plain, say, table
+from collab.cli.output import REHEARSAL, data, emit, say, table
 from collab.cli.text.report import (
     compare_runs,
     headline,
@@ -29,7 +29,8 @@ from collab.cli.text.report import (
     show_cost,
     show_tables,
 )
-from collab.utils.text import amount
+from collab.utils.progress import note
+from collab.utils.text import amount, plain, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -150,11 +151,11 @@ def overlap(
 
     Compared are tasks, instance seeds, apps, and every word on screens and in goals and replies.
     """
-    from collab.cli.recorded import find_recorded
     from collab.data.splits import list_instances, refuse_overlap
+    from collab.evaluation.report import find_recorded
 
     runs = [run for named in runs for run in find_recorded(named).runs or (named,)]
-    held = _held_out(options.library(library), runs, options.listed("--with", kept))
+    held = _held_out(options.library(library), runs, split_names("--with", kept))
     episodes = (episode for run in runs for episode in list_instances(run))
     found = refuse_overlap(episodes, held, allow_overlap=allow_overlap)
     if as_json:
@@ -295,8 +296,9 @@ def show_run(
 
     Of several seeds their results together, of a training its epochs, of a transfer what came of it.
     """
-    from collab.cli.recorded import find_episode, find_recorded, refuse_several, show_recorded
+    from collab.cli.recorded import find_episode, show_recorded
     from collab.errors import UsageError
+    from collab.evaluation.report import find_recorded, refuse_several
 
     if cost and episode is not None:
         raise UsageError("--cost tells of the whole run; leave out --episode or --cost")
@@ -379,7 +381,7 @@ def export_run(
     Episodes, steps and cells with their prompts; rewards and pairs where there are some; preferences and demonstrations
     also as the messages that TRL's trainers read.
     """
-    from collab.cli.recorded import find_recorded
+    from collab.evaluation.report import find_recorded
     from collab.preferences.export import export_rows, export_runs, is_data
 
     found = find_recorded(run)
@@ -415,8 +417,8 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
         typer.Exit: it stopped early.
     """
     from collab.cli import critic, finetune, rollout, synth, train, transfer
-    from collab.cli.recorded import find_recorded
     from collab.errors import UsageError
+    from collab.evaluation.report import find_recorded
     from collab.rewards.calibration.record import FILE as CALIBRATION
     from collab.synthesis.journal import FILE as SYNTHESIS
 

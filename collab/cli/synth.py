@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, describe_lost, emit, note, say, table
-from collab.cli.progress import Resumable, clock, counted
-from collab.utils.text import amount
+from collab.cli.output import data, describe_lost, emit, say, table
+from collab.cli.progress import Resumable
+from collab.utils.progress import note
+from collab.utils.text import amount, clock, counted, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -132,7 +133,7 @@ def synth(
 
     limits = Budget.parse(budget) if budget is not None else None
     chosen = dict(env=env, teacher=teacher, prompt=prompt, backend=backend, seed=seed, settings=settings)
-    chosen |= dict(levels=options.listed("--levels", levels) or None, tasks=options.listed("--tasks", tasks) or None)
+    chosen |= dict(levels=split_names("--levels", levels) or None, tasks=split_names("--tasks", tasks) or None)
     chosen |= dict(episodes=episodes, screens=screens)
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "concurrency", "budget", "as_json"}, "the synthesis")
@@ -146,12 +147,13 @@ def synth(
 
 
 def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
+    from collab.api import tell_outside
     from collab.synthesis.config import SynthesisRequest, configure
 
     asked = {name: value for name, value in chosen.items() if value is not None}
     wish = SynthesisRequest(**{"env": "androidworld", **asked})
     config = asyncio.run(configure(options.library(library), wish))
-    options.tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
+    tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
     if config.episodes:
         options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     if config.unsolved:

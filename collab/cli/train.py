@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say, table
+from collab.cli.output import data, emit, say, table
 from collab.cli.progress import Resumable
-from collab.cli.text.training import below, describe, news, result_data, show_result
-from collab.utils.text import amount
+from collab.cli.text.training import below, news, result_data, show_result
+from collab.utils.progress import note
+from collab.utils.text import amount, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -56,7 +57,7 @@ Agents = Annotated[
 ]
 
 
-TRAINING = Resumable(describe=describe, below=below, news=news, show=show_result, to_json=result_data)
+TRAINING = Resumable(below=below, news=news, show=show_result, to_json=result_data)
 
 
 def train(
@@ -92,18 +93,19 @@ def train(
     Every part is on the disk before the next begins; --resume goes on wherever it was stopped or killed. train-marl is
     the same command for the algorithm collabuiagents.
     """
+    from collab.api import given_options, tell_outside
     from collab.config import Budget
 
     _check_algorithm(context, algo)
     limit = None if budget is None else Budget.parse(budget)
-    reports = None if report_to is None else options.listed("--report-to", report_to)
+    reports = None if report_to is None else split_names("--report-to", report_to)
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "device", "report_to", "budget", "as_json"}, "the training")
         _check_resumed(context, resume)
         go_on(resume, limit, device=device, report_to=reports, as_json=as_json)
         return
     _refuse_graph(context, algo, ablation, graph)
-    definitions, named = options.library(library), options.listed("--tasks", tasks)
+    definitions, named = options.library(library), split_names("--tasks", tasks)
     config = _asked(
         definitions,
         agents,
@@ -119,7 +121,7 @@ def train(
         concurrency=concurrency,
         settings=settings or (),
     )
-    options.tell_outside(named, config.run.split, config.run.tasks)
+    tell_outside(named, config.run.split, config.run.tasks)
     for one in config.held_out:
         options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
     options.tell_doubts(config.run)
@@ -130,7 +132,7 @@ def train(
             config,
             options.needed_out(out),
             budget=limit,
-            options=options.given(calibrations, anyway),
+            options=given_options(calibrations, anyway),
             device=device or options.AUTO,
             report_to=reports or (),
             as_json=as_json,

@@ -14,31 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say, table
+from collab.cli.output import data, emit, say, table
 from collab.cli.progress import Resumable
-from collab.cli.progress import describe as describe_collection
 from collab.cli.text.training import below as below_training
-from collab.cli.text.training import describe as describe_training
 from collab.cli.text.training import news as news_of_training
+from collab.utils.progress import note
+from collab.utils.text import read_numbers, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
     from collab.transfer.config import TransferConfig, TransferRequest
     from collab.transfer.outcome import TransferDir
     from collab.transfer.run import PlanLine, TransferPlan, TransferProgress, TransferResult
-
-
-def describe(progress: TransferProgress) -> str:
-    """One line: which part, and how far that is."""
-    from collab.loop.state import TrainingProgress as Training
-    from collab.rollout.collector import Progress as Collecting
-
-    parts = [f"part {progress.number}/{progress.parts}", progress.part]
-    if isinstance(progress.inner, Collecting):
-        parts.append(describe_collection(progress.inner))
-    elif isinstance(progress.inner, Training):
-        parts.append(describe_training(progress.inner))
-    return " | ".join(part for part in parts if part)
 
 
 def below(progress: TransferProgress) -> list[str]:
@@ -79,7 +66,7 @@ def show_result(result: TransferResult) -> None:
         say(f"transfer  {result.path}")
 
 
-TRANSFER = Resumable(describe=describe, below=below, news=news, show=show_result, to_json=result_data)
+TRANSFER = Resumable(below=below, news=news, show=show_result, to_json=result_data)
 
 FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
@@ -192,10 +179,11 @@ def transfer(
 
     Every part is an ordinary run or training in one directory; --resume goes on wherever it was stopped or killed.
     """
+    from collab.api import given_options
     from collab.config import Budget
 
     limit = None if budget is None else Budget.parse(budget)
-    reports = None if report_to is None else options.listed("--report-to", report_to)
+    reports = None if report_to is None else split_names("--report-to", report_to)
     if resume is not None:
         options.refuse_beside_resume(context, FREE, "the transfer")
         go_on(resume, limit, device=device, report_to=reports, plan=plan, as_json=as_json)
@@ -208,7 +196,7 @@ def transfer(
         base=base,
         graph=graph,
         backend=backend,
-        tasks=tuple(options.listed("--tasks", tasks)),
+        tasks=tuple(split_names("--tasks", tasks)),
         split=None if split == NO_SPLIT else split,
         episodes=episodes,
         concurrency=concurrency,
@@ -217,7 +205,7 @@ def transfer(
         ablation=ablation,
         seed=seed,
         settings=tuple(settings or ()),
-        **({} if seeds is None else {"seeds": tuple(options.seeds("--seeds", seeds))}),
+        **({} if seeds is None else {"seeds": tuple(read_numbers("--seeds", seeds))}),
     )
     config = _configured(library, wish)
     if plan:
@@ -227,7 +215,7 @@ def transfer(
         config,
         options.needed_out(out),
         budget=limit,
-        options=options.given(calibrations, anyway),
+        options=given_options(calibrations, anyway),
         device=device or options.AUTO,
         report_to=reports or (),
         as_json=as_json,
@@ -293,12 +281,13 @@ def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
 
 
 def _configured(library: Path | None, wish: TransferRequest) -> TransferConfig:
+    from collab.api import tell_outside
     from collab.transfer.config import configure
 
     config = asyncio.run(configure(options.library(library), wish))
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
-        options.tell_outside(wish.tasks, run.split, run.tasks)
+        tell_outside(wish.tasks, run.split, run.tasks)
         options.tell_doubts(run)
     for name, evaluations in (("", config.transferred), ("first environment, ", config.first)):
         for one in evaluations:

@@ -133,6 +133,10 @@ class Success(Definition):
         """In [0, 1]."""
         return self.successes / self.episodes if self.episodes else 0.0
 
+    def __str__(self) -> str:
+        """Return the rate with its interval, e.g. "38.0% (31.6% - 44.9%)"."""
+        return f"{self.value:.1%} ({self.low:.1%} - {self.high:.1%})"
+
     @classmethod
     def of(cls, report: Report) -> Success:
         """Of a report, over all planned episodes."""
@@ -162,6 +166,11 @@ class Spending(Definition):
     cost_usd: float = 0.0
     lost: int = 0
     """Calls that were sent and never answered whole: what they took is not known and in no other field."""
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
 
     @classmethod
     def of(cls, paid: Usage, seconds: float | None) -> Spending:

@@ -23,6 +23,7 @@ from collab.rollout.collector import USED_UP
 from collab.rollout.collector import Progress as Collecting
 from collab.types import Usage
 from collab.utils.concurrency import REQUESTED
+from collab.utils.text import clock, counted
 
 
 class Halted(Exception):
@@ -52,6 +53,21 @@ class TrainingProgress:
     """Usage on parts of this epoch that are over, and by earlier processes on this epoch …"""
     cost_usd: float = 0.0
     """… and what they cost."""
+
+    def __str__(self) -> str:
+        """Return one line: epoch, part and how far it is, held-out success, what was spent, and the time left."""
+        parts = [f"epoch {self.epoch}/{self.epochs}", self.part, " ".join(str(self.inner or "").split())]
+        last = next((one for one in reversed(self.records) if one.success is not None), None)
+        if last is not None:
+            parts.append(f"held-out success {last.success} after epoch {last.epoch}")
+        tokens, usd = spent_so_far(self)
+        left = seconds_left(self, time.monotonic())
+        in_all = [
+            counted(tokens, "token"),
+            *([f"{usd:.2f} USD"] if usd else []),
+            "time left known after an epoch" if left is None else f"at most about {clock(left)} left",
+        ]
+        return " | ".join(part for part in (*parts, f"in all {', '.join(in_all)}") if part)
 
     def begin(self, epoch: int) -> None:
         """Go on with the next epoch."""

@@ -76,6 +76,11 @@ class Labelling:
             lost=self.lost,
         )
 
+    def __str__(self) -> str:
+        """Return one line: how many steps are judged, and how many cells are rewarded."""
+        rewarded = f"{self.rewarded}/{amount(self.cells, 'cell')} rewarded"
+        return f"{amount(self.judged + self.known, 'step')} judged, {rewarded}"
+
     def count(self, judgement: Judgement) -> None:
         """Add one judgement."""
         self.judged += 1

@@ -40,7 +40,7 @@ from collab.rollout.episode import Admit, Episode, Stage, play
 from collab.store.run import Recorder
 from collab.types import EpisodeError, Step, Trajectory, Usage
 from collab.utils.concurrency import WorkerPool
-from collab.utils.text import amount
+from collab.utils.text import amount, clock, counted, short
 
 _RECENT = 64
 """Steps of whose time the pace is taken: it changes while others use the machine, and where fewer pieces are left."""
@@ -277,6 +277,42 @@ class Progress:
             return self.workload.seconds_left()
         missing, pace = self.wanted_steps - self.steps_before - self.steps, self.workload.seconds_per_step()
         return None if pace is None or missing <= 0 else pace * missing
+
+    def __str__(self) -> str:
+        """Return one line: episodes or steps, how many are solved, calls, tokens, calls per second, time left.
+
+        Of those that are over no rate is told: short episodes end first, and those are solved more often than others.
+        Prefix hits, widths of batches and the mean time of a call stand in it where they are known.
+        """
+        if not self.planned:  # a model is asked, and nothing is played
+            return f"{self.calls:,} calls, {counted(self.tokens, 'token')}" if self.calls else ""
+        solved = f" over, {self.succeeded} solved" if self.done else ""
+        parts = [f"{self.done}/{amount(self.planned, 'episode')}{solved}"]
+        if self.wanted_steps is not None:
+            played = min(self.steps_before + self.steps, self.wanted_steps)
+            ending = ", ending episodes that were begun" if played == self.wanted_steps else ""
+            parts = [
+                f"{played}/{amount(self.wanted_steps, 'step')}{ending}",
+                f"{amount(self.done, 'episode')}{solved}",
+            ]
+        if self.broken:
+            parts.append(f"{self.broken} broken")
+        whole = self.spent_in_all
+        tokens = counted(whole.tokens, "token")
+        parts.append(f"{counted(whole.calls, 'call')}, {tokens}, {self.calls_per_s:.1f} calls/s")
+        if self.hit_rate is not None:
+            computed = short(self.computed_tokens)
+            parts.append(f"{computed} prompt tokens computed ({self.hit_rate:.0%} prefix hits)")
+        if self.mean_width is not None:
+            parts.append(f"batches {self.mean_width:.1f} wide")
+        if self.timed_calls:
+            queue_s, work_s = (total / self.timed_calls for total in (self.queue_s, self.work_s))
+            parts.append(f"{queue_s:.2f} s in line, {work_s:.2f} s at work")
+        if whole.cost_usd:
+            parts.append(f"{whole.cost_usd:.2f} USD")
+        if self.seconds_left is not None:
+            parts.append(f"about {clock(self.seconds_left)} left")
+        return " | ".join(parts)
 
     def count_reply(self, reply: Reply) -> None:
         """Add what one call cost, whether or not its step is ever finished."""

@@ -70,6 +70,11 @@ class TransferProgress:
     training: Any = None
     """That of the training, also when it is over; None before."""
 
+    def __str__(self) -> str:
+        """Return one line: which part, and how far that is."""
+        parts = f"part {self.number}/{self.parts}", self.part, str(self.inner or "")
+        return " | ".join(part for part in parts if part)
+
 
 @dataclass(slots=True, kw_only=True)
 class Work:

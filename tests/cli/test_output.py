@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from collab.cli.output import plain, table
-from collab.utils.text import amount
+from collab.cli.output import table
+from collab.utils.text import amount, plain
 
 COLUMNS = ["episode", "seed", "broken"]
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from collab.cli.text.training import epoch_lines
 from collab.config import RunConfig, override
 from collab.errors import ConfigError
 from collab.loop.loop import start
 from collab.loop.phases import scale_temperatures, temperature_scales
 from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, TrainingDir
+from collab.loop.report import epoch_lines
 from collab.rollout.run import stored_config
 from collab.trainers.optim import length_of_gain
 

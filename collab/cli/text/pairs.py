@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import REHEARSAL, data, describe_lost, note, plain, say, table
-from collab.cli.progress import counted
-from collab.utils.text import amount, cause_lines
+from collab.cli.output import REHEARSAL, data, describe_lost, say, table
+from collab.utils.progress import note
+from collab.utils.text import amount, cause_lines, counted, plain
 
 if TYPE_CHECKING:
     from collab.preferences.explain import PairExplanation, PairSide

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, data, describe_lost, emit, fail, note, say, table
-from collab.cli.progress import clock, counted, resume_command, short
-from collab.utils.text import amount
+from collab.cli.output import REHEARSAL, data, describe_lost, emit, fail, say, table
+from collab.cli.progress import resume_command
+from collab.utils.progress import note
+from collab.utils.text import amount, clock, counted, short
 
 if TYPE_CHECKING:
     from collab.evaluation.comparison import InstanceKey, RunComparison

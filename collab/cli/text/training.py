@@ -1,24 +1,18 @@
-"""How a training of a team is told: live while it goes on, as tables and lists in the end, as JSON data.
-
-Epochs of a training: all of one as a list of lines, and all of them as a table, side by side.
-"""
+"""How a training of a team is told: epochs side by side while it goes on and in the end, and as JSON data."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import plain, say, table, table_lines
-from collab.cli.progress import clock, counted, short
-from collab.cli.progress import describe as describe_collection
-from collab.utils.text import amount
+from collab.cli.output import say, table, table_lines
+from collab.utils.text import clock, plain, short
 
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult
-    from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Trained
+    from collab.loop.record import EpochRecord
     from collab.loop.state import TrainingProgress
 
 
@@ -58,7 +52,7 @@ def epoch_row(record: EpochRecord) -> dict[str, object]:
     return {
         "epoch": record.epoch,
         "held-out success": None if success is None else f"{success.value:.1%}",
-        "95 % interval": None if success is None else _interval(success),
+        "95 % interval": None if success is None else f"{success.low:.1%} - {success.high:.1%}",
         "agreement": None if record.agreement is None else f"{record.agreement:.0%}",
         **algorithm_named(record.algorithm).columns(record),
         "loss": None if loss is None else f"{loss:.3f}",
@@ -66,110 +60,6 @@ def epoch_row(record: EpochRecord) -> dict[str, object]:
         "USD": f"{asked.cost_usd:.2f}" if asked.cost_usd else None,
         "time": None if seconds is None else clock(seconds),
     }
-
-
-def epoch_lines(record: EpochRecord) -> list[str]:
-    """All that is known of an epoch, one line for each kind of it that came up.
-
-    What a low screen may cut off stands last: causes and costs, not what was learned.
-    """
-    from collab.loop.interfaces import algorithm_named
-
-    return [
-        *([] if record.success is None else [f"held out {_success(record.success)}"]),
-        *_silent(record.success, "held out"),
-        *_heat(record),
-        *([] if record.played is None else [f"played   {_success(record.played)}, {amount(record.steps, 'step')}"]),
-        *_silent(record.played, "played"),
-        *([f"tasks    {len(record.tasks)}: {', '.join(record.tasks)}"] if record.tasks else []),
-        *(
-            []
-            if record.agreement is None
-            else [f"agreed   {record.agreement:.0%} of all replies voted for what was done"]
-        ),
-        *(line for name, one in record.trained.items() for line in _trained(name, one)),
-        *(f"trained  {name} stays as it was: {why}" for name, why in record.untrained.items()),
-        *algorithm_named(record.algorithm).lines(record),
-        *(line for name, found in record.examples.items() for line in _examples(name, found)),
-        *_spent(record),
-    ]
-
-
-def told_epochs(records: Sequence[EpochRecord]) -> list[str]:
-    """All lines of all epochs, each told of which."""
-    return [plain(f"epoch {record.epoch} | {line}") for record in records for line in epoch_lines(record)]
-
-
-def _heat(record: EpochRecord) -> list[str]:
-    """By what the rollout was hotter than declared; one number where all agents share a policy."""
-    told = {slot: f"{factor:.2f}" for slot, factor in record.temperature_scale.items()}
-    different = set(told.values())
-    values = ", ".join(different if len(different) == 1 else (f"{slot} {factor}" for slot, factor in told.items()))
-    return [f"scale    temperatures of the rollout times {values}"] if told else []
-
-
-def _examples(name: str, found: ExampleCounts) -> list[str]:
-    lines = [f"left out {name}: {amount(count, 'example')}: {why}" for why, count in found.refused.items()]
-    if found.older:
-        lines.append(f"older    {name}: {amount(found.older, 'example')} of older epochs mixed in")
-    if found.repeated:
-        lines.append(
-            f"repeated {name}: {amount(found.repeated, 'example')} with the words of another one, learned once"
-        )
-    if found.retokenised:
-        lines.append(
-            f"tokens   {name}: {amount(found.retokenised, 'example')} with a sampled reply whose tokens are not known"
-        )
-    return lines
-
-
-def _trained(name: str, one: Trained) -> list[str]:
-    parts = [f"loss {one.loss:.3f}", f"{amount(one.steps, 'step')}, {counted(one.tokens, 'token')}"]
-    if one.dropped:
-        parts.append(f"{amount(one.dropped, 'example')} longer than the context")
-    lines = [f"trained  {name}: {', '.join(parts)}"]
-    return lines if one.alarm is None else [*lines, f"alarm    {name}: {one.alarm}"]
-
-
-def _spent(record: EpochRecord) -> list[str]:
-    """Time, calls, tokens and money by part; what did not take place is left out."""
-    lines = [f"{part} {told}" for part, one in record.spent.items() if (told := _spending(one))]
-    return [f"spent    {'; '.join(lines)}"] if lines else []
-
-
-def _spending(one: Spending) -> str:
-    tokens = one.prompt_tokens + one.completion_tokens
-    parts = [
-        *([] if one.seconds is None else [clock(one.seconds)]),
-        *([f"{counted(one.calls, 'call')}"] if one.calls else []),
-        *([f"{counted(tokens, 'token')}"] if tokens else []),
-        *([f"{one.cost_usd:.2f} USD"] if one.cost_usd else []),
-        *([f"and {amount(one.lost, 'call')} of unknown cost"] if one.lost else []),
-    ]
-    return " ".join(parts)
-
-
-def _success(rate: Success) -> str:
-    from collab.evaluation.metrics import FEW, FEW_TOLD
-
-    broken = f", {rate.broken} broken" if rate.broken else ""
-    few = f" ({FEW_TOLD})" if rate.episodes < FEW else ""
-    sampled = f", at {rate.sampled}" if rate.sampled else ""
-    solved = f"{rate.successes} of {amount(rate.episodes, 'episode')}"
-    return f"{rate.value:.1%} ({_interval(rate)}), {solved}{few}{broken}{sampled}"
-
-
-def _silent(rate: Success | None, of: str) -> list[str]:
-    """Replies without an action, by cause."""
-    from collab.evaluation.metrics import Replies
-
-    if rate is None or not rate.replies:
-        return []
-    return [f"replies without an action, {of}: {Replies(total=rate.replies, causes=rate.without_action)}"]
-
-
-def _interval(rate: Success) -> str:
-    return f"{rate.low:.1%} - {rate.high:.1%}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -181,18 +71,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 _SHOWN = 6
 """Epochs side by side that a screen shows, where it is high enough."""
 _LINE = 4
-"""Lines that `describe` takes on a narrow screen, and one that stays free."""
-
-
-def describe(progress: TrainingProgress) -> str:
-    """One line: epoch, part, how far that is; held-out success; tokens and cost so far, and the time left."""
-    parts = [f"epoch {progress.epoch}/{progress.epochs}", progress.part, _inner(progress)]
-    last = next((one for one in reversed(progress.records) if one.success is not None), None)
-    if last is not None and last.success is not None:
-        interval = f"{last.success.low:.1%} - {last.success.high:.1%}"
-        parts.append(f"held-out success {last.success.value:.1%} ({interval}) after epoch {last.epoch}")
-    parts.append(_in_all(progress))
-    return " | ".join(part for part in parts if part)
+"""Lines that its line takes on a narrow screen, and one that stays free."""
 
 
 def below(progress: TrainingProgress) -> list[str]:
@@ -210,6 +89,8 @@ def below(progress: TrainingProgress) -> list[str]:
 
 
 def _below(progress: TrainingProgress, epochs: int, room: int) -> list[str]:
+    from collab.loop.report import epoch_lines
+
     records, now = progress.records[-epochs:], progress.so_far
     lines: list[str] = []
     if records:
@@ -224,6 +105,8 @@ def _below(progress: TrainingProgress, epochs: int, room: int) -> list[str]:
 
 def news(progress: TrainingProgress) -> list[str]:
     """What a log is told of epochs that are over."""
+    from collab.loop.report import told_epochs
+
     return told_epochs(progress.records)
 
 
@@ -241,6 +124,7 @@ def show_result(result: TrainingResult) -> None:
     """Print the epochs side by side, all that is known of each, and the best."""
     from collab.evaluation.metrics import FEW, FEW_TOLD
     from collab.loop.loop import describe_best
+    from collab.loop.report import told_epochs
 
     table(*epoch_table(result.records, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     if any(one.success is not None and one.success.episodes < FEW for one in result.records):
@@ -254,33 +138,3 @@ def show_result(result: TrainingResult) -> None:
         named = "" if summary.best is None else f": --agents {result.path}@best"
         say(f"\nbest  {describe_best(summary).removeprefix('best ')}{why}{named}")
         say(f"hash  {summary.hash}")
-
-
-def _inner(progress: TrainingProgress) -> str:
-    """How far the part is that goes on; empty where it does not tell."""
-    from collab.rewards.labelling import Labelling
-    from collab.rollout.collector import Progress as Collecting
-
-    inner = progress.inner
-    if isinstance(inner, Collecting) and not inner.planned:  # an adversary is asked
-        return f"{inner.calls:,} calls, {counted(inner.tokens, 'token')}" if inner.calls else ""
-    if isinstance(inner, Collecting):
-        return describe_collection(inner)
-    if isinstance(inner, Labelling):
-        rewarded = f"{inner.rewarded}/{amount(inner.cells, 'cell')} rewarded"
-        return f"{amount(inner.judged + inner.known, 'step')} judged, {rewarded}"
-    return "" if inner is None else " ".join(str(inner).split())
-
-
-def _in_all(progress: TrainingProgress) -> str:
-    """Tokens, cost and time left of the whole training."""
-    from collab.loop.state import seconds_left, spent_so_far
-
-    tokens, usd = spent_so_far(progress)
-    left = seconds_left(progress, time.monotonic())
-    parts = [
-        f"{counted(tokens, 'token')}",
-        *([f"{usd:.2f} USD"] if usd else []),
-        "time left known after an epoch" if left is None else f"at most about {clock(left)} left",
-    ]
-    return f"in all {', '.join(parts)}"
