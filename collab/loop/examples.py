@@ -12,7 +12,6 @@ text has to do, and that is told ("retokenised").
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,11 +20,10 @@ from collab.config import RunConfig
 from collab.data.example import Example, Level, Provenance, Sampled
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Rollout
-from collab.loop.policy import Policy, chat_of, template_of
+from collab.loop.policy import Policy, chat_of
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template, hash_prefix
 from collab.store.reader import RunReader
-from collab.store.run import RunStore
 from collab.types import Prompt, PromptRef, ReplyRef, Segment, Step, Trajectory, Utterance
 
 OTHER_PROMPT = "its prompt cannot be made again exactly"
@@ -129,18 +127,11 @@ class ExampleBuilder:
         return cell, cell.text
 
 
-@contextlib.contextmanager
-def example_builder(config: TrainingConfig, rollout: Rollout, policy: Policy) -> Iterator[ExampleBuilder]:
-    """Open the builder for a rollout; policies read as they will be trained."""
-    known: dict[str, ChatTokenizer] = {}
-    chats = {}
-    for slot, path in policy.weights.items():
-        agent = rollout.run.agents[slot]
-        key = f"{path} {template_of(agent)}"
-        chats[slot] = known[key] = known.get(key) or chat_of(agent, path)
-    with RunStore.open(rollout.path).reader() as reader:
-        said = _Episodes(reader)
-        yield ExampleBuilder.of(RecordedRun(run=rollout.run, trajectories=said, prefix=reader.prefix), chats, config)
+def example_builder(config: TrainingConfig, rollout: Rollout, policy: Policy) -> ExampleBuilder:
+    """Return the builder for a rollout; policies read as they will be trained."""
+    chats = {slot: chat_of(rollout.run.agents[slot], path) for slot, path in policy.weights.items()}
+    said, prefix = _Episodes(rollout.reader), rollout.reader.prefix
+    return ExampleBuilder.of(RecordedRun(run=rollout.run, trajectories=said, prefix=prefix), chats, config)
 
 
 class _Episodes(Mapping[str, Trajectory]):

@@ -37,6 +37,7 @@ from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir
 from collab.loop.state import LoopState
 from collab.rollout.build import class_of, kinds
+from collab.store.reader import RunReader
 from collab.types import Prompt, Trajectory, Usage, Utterance
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ class Rollout:
     """The run's directory; labels lie beside it."""
     trajectories: Sequence[Trajectory]
     """The finished episodes that count, by task and number."""
+    reader: RunReader
+    """The run, open while the epoch goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -321,7 +321,8 @@ async def collect(
         over = (one.id for one in reader.episodes() if one.state == "finished")
         ids = tuple(id for id in over if names is None or id in names)
         played = Trajectories(lambda: contextlib.nullcontext(reader), ids)
-        yield Rollout(number=number, run=plan.run, path=out, trajectories=played), report, paid(reader)
+        rollout = Rollout(number=number, run=plan.run, path=out, trajectories=played, reader=reader)
+        yield rollout, report, paid(reader)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,9 +150,10 @@ async def start(
         config, capabilities = await unless_stopped(_fitting(config, suite, team), stop, _PROBING)
         for line in foresee(config, suite):
             tell(line)
-        manifest = _manifest(config, suite, team, capabilities)
-        with RunStore.create(out, manifest).writer() as writer:
-            return await _play(config, suite, team, writer, out, _Recorded(), watch, stop, admit)
+        plan = plan_episodes(config)
+        store = RunStore.create(out, _manifest(config, plan, suite, team, capabilities))
+        with store.writer() as writer:
+            return await _play(config, plan, suite, team, store, writer, _Recorded(), watch, stop, admit)
 
 
 async def check(config: RunConfig) -> list[str]:
@@ -218,9 +219,10 @@ async def resume(
         capabilities = await unless_stopped(team.probe(), stop, _PROBING)
         _check_budget(config, capabilities)
         _check_weights(path, capabilities)
-        with RunStore.open(path).writer() as writer:
-            recorded = _split(path, suite)
-            return await _play(config, suite, team, writer, path, recorded, watch, stop, admit)
+        store = RunStore.open(path)
+        with store.writer() as writer:
+            recorded = _split(store, suite)
+            return await _play(config, plan_episodes(config), suite, team, store, writer, recorded, watch, stop, admit)
 
 
 def finished(path: Path) -> RunResult | None:
@@ -229,8 +231,8 @@ def finished(path: Path) -> RunResult | None:
     Raises:
         RunFormatError, UsageError: as `stored_config`.
     """
-    plan = plan_episodes(stored_config(path))
-    with contextlib.closing(RunStore.open(path).reader()) as reader:
+    plan, store = plan_episodes(stored_config(path)), RunStore.open(path)
+    with store.reader() as reader:
         over = {one.id: one.outcome.success for one in reader.episodes() if one.outcome is not None}
         if reader.status != "finished" or any(episode.id not in over for episode in plan):
             return None
@@ -241,7 +243,7 @@ def finished(path: Path) -> RunResult | None:
     return RunResult(
         path=path,
         label=manifest.environment,
-        report=_report(path, plan),
+        report=_report(store, plan),
         progress=progress,
         stopped=None,
         privileged=manifest.privileged,
@@ -367,7 +369,9 @@ def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None
             )
 
 
-def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]) -> Manifest:
+def _manifest(
+    config: RunConfig, plan: Sequence[Episode], suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]
+) -> Manifest:
     agents = config.agent_names
     same = len(set(agents.values())) == 1
     return Manifest(
@@ -379,7 +383,7 @@ def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping
         graph=config.graph_name,
         agents=next(iter(agents.values())) if same else ",".join(f"{slot}={name}" for slot, name in agents.items()),
         planned=config.episodes,
-        tasks=_planned(config, suite),
+        tasks=_planned(plan, suite),
         models={
             slot: {
                 "policy": asdict(agent.model.policy),
@@ -392,10 +396,10 @@ def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping
     )
 
 
-def _planned(config: RunConfig, suite: Suite) -> tuple[PlannedTask, ...]:
+def _planned(plan: Sequence[Episode], suite: Suite) -> tuple[PlannedTask, ...]:
     """What a run plays of each task, in the order of the plan."""
     difficulties = {info.name: info.difficulty for info in suite.tasks()}
-    counts = Counter(episode.task for episode in plan_episodes(config))
+    counts = Counter(episode.task for episode in plan)
     return tuple(
         PlannedTask(name=name, difficulty=difficulties.get(name), episodes=count) for name, count in counts.items()
     )
@@ -412,12 +416,12 @@ class _Recorded:
     spent: Usage = Usage()
 
 
-def _split(path: Path, suite: Suite) -> _Recorded:
+def _split(store: RunStore, suite: Suite) -> _Recorded:
     """Read what is recorded of a run.
 
     What a model server broke goes on behind its last step, too; what the environment broke starts again.
     """
-    with contextlib.closing(RunStore.open(path).reader()) as reader:
+    with store.reader() as reader:
         episodes = reader.episodes()
         finished = {one.id: one.outcome.success for one in episodes if one.outcome is not None}
         spent = paid(reader)
@@ -438,16 +442,16 @@ def _is_hidden(step: Step) -> bool:
 
 async def _play(
     config: RunConfig,
+    plan: Sequence[Episode],
     suite: Suite,
     team: Team,
+    store: RunStore,
     writer: RunWriter,
-    path: Path,
     recorded: _Recorded,
     watch: Watch,
     stop: asyncio.Event | None,
     admit: Admit | None,
 ) -> RunResult:
-    plan = plan_episodes(config)
     left = [episode for episode in plan if episode.id not in recorded.finished]
     progress = Progress(
         planned=len(plan),
@@ -458,7 +462,7 @@ async def _play(
     )
     watch(progress)
     stage = Stage(suite=suite, seeds=config.seeds, limits=config.environment.limits, pictures=config.pictures)
-    with log_to(path / "devices.log"):
+    with log_to(store.path / "devices.log"):
         collection = await collect(
             left,
             team.network_of,
@@ -477,9 +481,9 @@ async def _play(
     writer.spent(progress.spent)
     _close(writer, collection)
     return RunResult(
-        path=path,
+        path=store.path,
         label=suite.label,
-        report=_report(path, plan),
+        report=_report(store, plan),
         progress=progress,
         stopped=collection.stopped,
         privileged=team.network.privileged,
@@ -493,9 +497,9 @@ def _close(writer: RunWriter, collection: Collection) -> None:
         writer.stop(collection.stopped)
 
 
-def _report(path: Path, plan: Sequence[Episode]) -> Report:
+def _report(store: RunStore, plan: Sequence[Episode]) -> Report:
     """Return the report of what is recorded, with its episodes in the order of the plan."""
     order = {episode.id: place for place, episode in enumerate(plan)}
-    with RunStore.open(path).reader() as reader:
+    with store.reader() as reader:
         report = report_of(reader)
     return replace(report, results=tuple(sorted(report.results, key=lambda one: order.get(one.id, len(order)))))

@@ -100,9 +100,9 @@ class RunWriter:
         StoreFailure: from every method: the disk is full or the rights are missing; nothing half-written counts.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, manifest: Manifest | None = None) -> None:
         self.directory = directory
-        manifest = find_manifest(directory)
+        manifest = manifest or find_manifest(directory)
         self._mutex = threading.RLock()
         self._texts: set[str] = set()
         self._secrets = known_secrets()
@@ -434,7 +434,7 @@ class RunStore(RunDir):
             (path / log.FOLDER).mkdir(exist_ok=True)
             (path / blobs.FOLDER).mkdir(exist_ok=True)
             write_manifest(path, manifest)
-        return store
+        return cls.open(path)
 
     @classmethod
     def open(cls, path: Path) -> RunStore:
@@ -447,7 +447,7 @@ class RunStore(RunDir):
 
     def writer(self) -> RunWriter:
         """The run's only writer; takes a stopped or dead run up again. Raises as `RunWriter` does."""
-        return RunWriter(self.path)
+        return RunWriter(self.path, manifest=self.manifest)
 
     def reader(self) -> RunReader:
         """The run as it is now. Raises as `RunReader` does."""

@@ -25,6 +25,7 @@ from collab.loop.phases import trajectories_of
 from collab.loop.policy import Policy
 from collab.loop.record import ExampleCounts, TrainingDir
 from collab.rollout.run import stored_config
+from collab.store.run import RunStore
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.testing.toy_team import found_school, small_training, write_library
 
@@ -54,7 +55,7 @@ def rollout(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Rollo
     asyncio.run(play)
     played = trajectories_of(out)
     assert 0 < sum(bool(one.success) for one in played) < len(played)
-    return Rollout(number=1, run=stored_config(out), path=out, trajectories=played)
+    return Rollout(number=1, run=stored_config(out), path=out, trajectories=played, reader=RunStore.open(out).reader())
 
 
 def imitated(library: Library, rollout: Rollout, tiny: Path, *settings: str) -> dict[str, list[str]]:

@@ -28,7 +28,17 @@ from collab.errors import ConfigError, RunError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import encode_cells, likely_replies
-from collab.loop.interfaces import NONE_ASKED, Algorithm, Checked, Estimate, LabelEstimate, Questions, Range, TriedStep
+from collab.loop.interfaces import (
+    NONE_ASKED,
+    Algorithm,
+    Checked,
+    Estimate,
+    LabelEstimate,
+    Questions,
+    Range,
+    Rollout,
+    TriedStep,
+)
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import chat_of, template_of
 from collab.loop.record import EpochRecord, TrainingDir
@@ -58,6 +68,7 @@ from collab.rewards.registry import (
     read_critic_texts,
 )
 from collab.rollout.build import build, build_suite
+from collab.store.run import RunStore
 from collab.trainers.prepare import FinetuneTask
 from collab.types import Prompt, Utterance
 from collab.utils.text import amount
@@ -237,7 +248,9 @@ async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[floa
             return state.seconds["critic"], 0.0
         if not config.erring.free:
             return state.seconds["critic"], None
-        await pair(state, tried.run, tried.out, [tried.trajectory], labels)
+        with RunStore.open(tried.out).reader() as reader:
+            played = Rollout(number=1, run=tried.run, path=tried.out, trajectories=[tried.trajectory], reader=reader)
+            await pair(state, played, labels)
     except Halted as why:
         raise RunError(f"the one step that is tried: {why}") from None
     finally:

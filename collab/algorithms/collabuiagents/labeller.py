@@ -370,7 +370,7 @@ async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | No
     if labels is None:
         pairs = _whole_pairs(config, run, out, rollout.trajectories)
     else:
-        pairs = await pair(state, run, out, rollout.trajectories, labels)
+        pairs = await pair(state, rollout, labels)
     _check_pairs(pairs.head, labels, config, run, out)
     return pairs
 
@@ -384,9 +384,7 @@ def _mostly_unasked(made: Paired) -> str | None:
     return f"asking the adversary, or trying its answers, failed for {failed} of {made.asked} steps ({causes})"
 
 
-async def pair(
-    state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: LabelSet
-) -> StoredPairs:
+async def pair(state: LoopState, rollout: Rollout, labels: LabelSet) -> StoredPairs:
     """Pair a judged rollout, or read the pairs that are there.
 
     Raises:
@@ -395,24 +393,24 @@ async def pair(
         EnvironmentFailure, ModelFailure: whoever is to be asked cannot be reached.
         StoreFailure: the pairs cannot be written.
     """
+    out = rollout.path
     if not _is_paired(out):
         state.begin("adversary")
-        suite = await state.suite(run)
+        suite = await state.suite(rollout.run)
         with state.timed("adversary", whole=not (out / PROPOSALS).exists()):
-            await _pair(state, run, out, played, labels, suite)
+            await _pair(state, rollout, labels, suite)
     return read_pairs(out, NAME)
 
 
-async def _pair(
-    state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: LabelSet, suite: Suite
-) -> None:
+async def _pair(state: LoopState, rollout: Rollout, labels: LabelSet, suite: Suite) -> None:
+    run, out = rollout.run, rollout.path
     recipe, asks = config_of(state).method.pairs.recipe(run.seed), config_of(state).method.asks_an_adversary
     choice = (
         config_of(state).erring if asks else AdversaryChoice(part=PartDefinition(kind=SAMPLER))
     )  # which is never asked then
     meter, budget, call_s = Meter(planned=0), state.left(), run.environment.limits.call_s
     state.inner(meter)
-    with ProposalMemory(out) as memory, RunStore.open(out).reader() as reader:
+    with ProposalMemory(out) as memory:
         async with open_adversary(choice, budget, call_s, state.stop) as adversary:
             allowed = BudgetedAdversary(
                 adversary=adversary, budget=budget, meter=meter, stop=state.stop, at_once=run.concurrency
@@ -421,11 +419,11 @@ async def _pair(
             stopped = None
             try:
                 made = await pair_up(
-                    played,
+                    rollout.trajectories,
                     labels,
                     recipe,
                     space=suite.space,
-                    prefix=reader.prefix,
+                    prefix=rollout.reader.prefix,
                     adversary=remembering,
                     states=StateRebuilder(suite),
                     concurrency=run.concurrency,

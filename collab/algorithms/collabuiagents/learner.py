@@ -2,8 +2,7 @@
 
 What of a judged rollout is learned: replies with their own prompts, in the pieces in which a policy reads them.
 
-    with example_builder(config, rollout, policy) as builder:
-        made = examples_of(rollout, judged, suite.space, builder)
+    made = examples_of(rollout, judged, suite.space, example_builder(config, rollout, policy))
     made.rows["shared"], made.counts("shared", older=[])
 
 By the method's objective, "dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt,
@@ -314,8 +313,7 @@ async def write_examples(state: LoopState, rollout: Rollout, labels: Labels, pol
         return counts
     state.begin("examples")
     suite = await state.suite(rollout.run)
-    with example_builder(config, rollout, policy) as builder:
-        made = examples_of(rollout, labels.value, suite.space, builder)
+    made = examples_of(rollout, labels.value, suite.space, example_builder(config, rollout, policy))
     return store_examples(config, folder, number, made)
 
 

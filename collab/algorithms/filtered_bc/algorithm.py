@@ -86,11 +86,11 @@ class ImitationLearner:
     def _examples(self, config: TrainingConfig, rollout: Rollout, policy: Policy) -> Examples:
         made, imitated = Examples.of(config), self._imitated(config, rollout)
         groups = {slot: group for group, slots in config.groups.items() for slot in slots}
-        with example_builder(config, rollout, policy) as builder:
-            for one in (one for one in rollout.trajectories if one.id in imitated):
-                for said in self.replies(one):
-                    target = Target(said=said, level="demonstration", kind="solved", teacher="outcome")
-                    made.add(groups[said.cell.agent], builder, target)
+        builder = example_builder(config, rollout, policy)
+        for one in (one for one in rollout.trajectories if one.id in imitated):
+            for said in self.replies(one):
+                target = Target(said=said, level="demonstration", kind="solved", teacher="outcome")
+                made.add(groups[said.cell.agent], builder, target)
         return made
 
     def replies(self, trajectory: Trajectory) -> Iterator[ReplyRef]:
