@@ -185,10 +185,10 @@ def describe(progress: CalibrationProgress) -> str:
         parts.append(f"{made.failed} failed")
     if made.missing:
         parts.append(f"{sum(made.missing.values())} of {made.cells} scores missing")
-    if made.calls:
-        parts.append(f"{counted(made.calls, 'call')}, {counted(made.prompt_tokens + made.completion_tokens, 'token')}")
-    if made.cost_usd:
-        parts.append(f"{made.cost_usd:.2f} USD")
+    if made.spent.calls:
+        parts.append(f"{counted(made.spent.calls, 'call')}, {counted(made.tokens, 'token')}")
+    if made.spent.cost_usd:
+        parts.append(f"{made.spent.cost_usd:.2f} USD")
     return " | ".join(parts)
 
 
@@ -210,8 +210,8 @@ def show_result(result: CalibrationResult) -> None:
     """Print what is known of a critic now; of a calibration that stopped early only what calls cost in vain."""
     if result.record.numbers is not None:
         _show(result.path, result.record, result.record.numbers)
-    elif result.progress.labelling.lost:
-        say(describe_lost(result.progress.labelling.lost))
+    elif result.progress.labelling.spent.lost:
+        say(describe_lost(result.progress.labelling.spent.lost))
 
 
 CALIBRATION = Resumable(describe=describe, show=show_result, to_json=result_data)
@@ -230,7 +230,7 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
     say(f"missing      {sum(numbers.missing.values())} of {numbers.cells}" + (f": {missing}" if missing else ""))
     if record.spent is not None and record.spent.calls:
         spent = record.spent
-        tokens = short(spent.prompt_tokens + spent.completion_tokens)
+        tokens = short(spent.tokens)
         say(
             f"spent        {amount(spent.calls, 'call')}, {tokens} tokens"
             + (f", {spent.cost_usd:.4f} USD" * (spent.cost_usd > 0))

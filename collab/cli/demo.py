@@ -234,7 +234,7 @@ def _row(name: str, result: RunResult) -> tuple[object, ...]:
         f"{low:.1%} - {high:.1%}",
         f"{rate.successes}/{rate.episodes}",
         f"{result.report.mean_steps:.1f}",
-        result.progress.calls,
+        result.progress.spent.calls,
     )
 
 

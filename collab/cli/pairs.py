@@ -191,12 +191,12 @@ def describe(progress: RebuildProgress) -> str:
         parts.append(f"{labels.judged}/{amount(progress.steps, 'step')} judged")
         if labels.failed:
             parts.append(f"{labels.failed} failed")
-        if labels.calls:
-            parts.append(f"{counted(labels.calls, 'call')} of the critic")
+        if labels.spent.calls:
+            parts.append(f"{counted(labels.spent.calls, 'call')} of the critic")
     if (adversary := progress.adversary) is not None:
         parts.append(f"{amount(adversary.answered, 'worse side')} made up")
-        if adversary.meter.cost_usd:
-            parts.append(f"{adversary.meter.cost_usd:.2f} USD")
+        if adversary.meter.spent.cost_usd:
+            parts.append(f"{adversary.meter.spent.cost_usd:.2f} USD")
     return " | ".join(parts) or "reading the run"
 
 

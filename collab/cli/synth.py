@@ -199,12 +199,12 @@ def describe(progress: SynthesisProgress) -> str:
         parts.append(f"{progress.refused} refused")
     if calls.broken:
         parts.append(f"{calls.broken} broken")
-    if calls.calls:
+    if calls.spent.calls:
         parts.append(
-            f"{counted(calls.calls, 'call')}, {counted(calls.tokens, 'token')}, {calls.calls_per_s:.1f} calls/s"
+            f"{counted(calls.spent.calls, 'call')}, {counted(calls.tokens, 'token')}, {calls.calls_per_s:.1f} calls/s"
         )
-    if calls.cost_usd:
-        parts.append(f"{calls.cost_usd:.2f} USD")
+    if calls.spent.cost_usd:
+        parts.append(f"{calls.spent.cost_usd:.2f} USD")
     if calls.seconds_left is not None:
         parts.append(f"about {clock(calls.seconds_left)} left")
     return " | ".join(parts)
@@ -242,8 +242,8 @@ def show_result(result: SynthResult) -> None:
 
     calls, report = result.progress.calls, result.report
     if report is None:
-        if calls.lost:
-            say(describe_lost(calls.lost))
+        if calls.spent.lost:
+            say(describe_lost(calls.spent.lost))
         return
     say(result.label)
     say(f"rows     {report.rows}: " + ", ".join(f"{count} {level}" for level, count in report.by_level.items()))
@@ -251,7 +251,7 @@ def show_result(result: SynthResult) -> None:
     say(f"dropped  {report.made - report.rows}" + (f": {dropped}" if dropped else ""))
     refused = sum(sum(causes.values()) for causes in report.refused.values())
     say(f"refused  {refused}" + (" (causes are in the card)" if refused else ""))
-    say(f"spent    {clock(calls.seconds)}, {amount(calls.calls, 'call')}, {counted(calls.tokens, 'token')}")
+    say(f"spent    {clock(calls.seconds)}, {amount(calls.spent.calls, 'call')}, {counted(calls.tokens, 'token')}")
     if report.spent.lost:
         say(f"         {describe_lost(report.spent.lost)}")
     say(f"card     {'none before the set is whole' if report.broken else result.path / CARD}")

@@ -254,7 +254,7 @@ class NoLabels:
 
     def spent(self, rollout: Path) -> Usage:
         """Return nothing."""
-        return Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
+        return Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

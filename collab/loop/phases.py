@@ -247,7 +247,7 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
             result = await start(
                 config, state.library, out, watch=watch, stop=ending.stop, admit=ending.admit, suite=suite
             )
-    state.spend(result.progress)
+    state.spend(result.progress.spent)
     if steps is None or not has_enough(out, steps):
         state.halt(result.stopped)
 
@@ -282,7 +282,7 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutRes
             continue
         suite, budget = await state.suite(run.config), state.left()
         result = await play(run, state.library, budget=budget, watch=state.inner, stop=state.stop, suite=suite)
-        state.spend(result.progress)
+        state.spend(result.progress.spent)
         state.halt(result.stopped)
     return _read_measured(folder)
 

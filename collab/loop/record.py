@@ -154,23 +154,12 @@ class Success(Definition):
         )
 
 
-class Spending(Definition):
-    """What a part of an epoch took."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending(Usage):
+    """What a part of an epoch took. Of training, tokens trained, padding left out, are prompt tokens."""
 
     seconds: float | None = None
     """None where several processes worked on it, or one that did not live to tell; and where nothing was to be done."""
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    """Of training: tokens trained, padding left out, are prompt tokens."""
-    cost_usd: float = 0.0
-    lost: int = 0
-    """Calls that were sent and never answered whole: what they took is not known and in no other field."""
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and completion tokens together."""
-        return self.prompt_tokens + self.completion_tokens
 
     @classmethod
     def of(cls, paid: Usage, seconds: float | None) -> Spending:

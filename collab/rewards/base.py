@@ -323,13 +323,8 @@ def to_all_equal(case: CriticInput, words: Mapping[Action, CellScore]) -> dict[C
 
 def sum_spent(calls: Iterable[CriticCall]) -> Usage:
     """What calls cost, as far as it was counted and the price is known."""
-    each = tuple(calls)
-    return Usage(
-        calls=len(each),
-        prompt_tokens=sum(call.prompt_tokens or 0 for call in each),
-        completion_tokens=sum(call.completion_tokens or 0 for call in each),
-        cost_usd=sum(call.cost_usd or 0.0 for call in each),
-    )
+    each = (Usage.of_call(call.prompt_tokens, call.completion_tokens, call.cost_usd) for call in calls)
+    return sum(each, Usage())
 
 
 def label_of(critic: Critic) -> str:

@@ -178,7 +178,50 @@ USED_UP = "budget used up"
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class UsageMeter:
+    """What model calls take, held against a budget; a live object."""
+
+    spent: Usage = Usage()
+    """By this process; lost calls are known when its work has ended."""
+    earlier: Usage = Usage()
+    """What earlier processes spent on the same work."""
+    started: float = field(default_factory=time.monotonic)
+
+    def __str__(self) -> str:
+        """Return one line: calls and tokens; empty before the first call."""
+        return f"{self.spent.calls:,} calls, {counted(self.tokens, 'token')}" if self.spent.calls else ""
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens of this process."""
+        return self.spent.tokens
+
+    @property
+    def spent_in_all(self) -> Usage:
+        """What all processes spent."""
+        return self.earlier + self.spent
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.started
+
+    def exceeded(self, budget: Budget) -> str | None:
+        """Which limit is used up, in words; None while there is room."""
+        usd, tokens = self.earlier.cost_usd, self.earlier.tokens
+        if budget.usd is not None and self.spent.cost_usd >= budget.usd:
+            before = f", {usd:.4f} USD before that" if usd else ""
+            return f"{USED_UP}: {self.spent.cost_usd:.4f} of {budget.usd:g} USD{before}"
+        if budget.tokens is not None and self.tokens >= budget.tokens:
+            before = f", {tokens} tokens before that" if tokens else ""
+            return f"{USED_UP}: {self.tokens} of {amount(budget.tokens, 'token')}{before}"
+        if budget.minutes is not None and self.seconds >= budget.minutes * 60:
+            return f"{USED_UP}: {round(self.seconds / 60, 2):g} of {budget.minutes:g} minutes"
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress(UsageMeter):
     """How far a collection is; a live object, read by whoever shows it."""
 
     planned: int
@@ -195,9 +238,6 @@ class Progress:
     """With how many it is over, though more episodes are planned; None where all of them are played."""
     steps_before: int = 0
     """Of the `wanted_steps`, those that were there when this process began."""
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
     computed_tokens: int = 0
     """Prompt tokens that were computed, over the calls that tell."""
     cacheable_tokens: int = 0
@@ -212,37 +252,10 @@ class Progress:
     """Seconds from leaving the line to the last token, prompt and reply."""
     timed_calls: int = 0
     """Calls that tell how long they stood in line and were worked on."""
-    cost_usd: float = 0.0
-    lost: int = 0
-    """Attempts that were sent and never answered whole; known when the collection has ended."""
     warnings: dict[str, int] = field(default_factory=dict)
     """What was amiss with replies that count all the same → how many."""
-    started: float = field(default_factory=time.monotonic)
-    earlier: Usage = Usage()
-    """What earlier processes spent on the same run; the counts above are of this one."""
     workload: Workload = field(default_factory=Workload)
     """The episodes that this process plays, by their step budgets."""
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and completion tokens together."""
-        return self.prompt_tokens + self.completion_tokens
-
-    @property
-    def spent(self) -> Usage:
-        """What all calls of this process cost."""
-        return Usage(
-            calls=self.calls,
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            cost_usd=self.cost_usd,
-            lost=self.lost,
-        )
-
-    @property
-    def spent_in_all(self) -> Usage:
-        """The same with what earlier processes spent."""
-        return self.earlier + self.spent
 
     @property
     def hit_rate(self) -> float | None:
@@ -258,14 +271,9 @@ class Progress:
         return self.widths / self.wide_calls if self.wide_calls else None
 
     @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self.started
-
-    @property
     def calls_per_s(self) -> float:
         """Model calls per second, averaged over the whole time."""
-        return self.calls / self.seconds if self.seconds > 0 else 0.0
+        return self.spent.calls / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
@@ -284,8 +292,6 @@ class Progress:
         Of those that are over no rate is told: short episodes end first, and those are solved more often than others.
         Prefix hits, widths of batches and the mean time of a call stand in it where they are known.
         """
-        if not self.planned:  # a model is asked, and nothing is played
-            return f"{self.calls:,} calls, {counted(self.tokens, 'token')}" if self.calls else ""
         solved = f" over, {self.succeeded} solved" if self.done else ""
         parts = [f"{self.done}/{amount(self.planned, 'episode')}{solved}"]
         if self.wanted_steps is not None:
@@ -316,10 +322,7 @@ class Progress:
 
     def count_reply(self, reply: Reply) -> None:
         """Add what one call cost, whether or not its step is ever finished."""
-        self.calls += 1
-        self.prompt_tokens += reply.prompt_tokens or 0
-        self.completion_tokens += reply.completion_tokens or 0
-        self.cost_usd += reply.cost_usd or 0.0
+        self.spent += Usage.of_call(reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
         if reply.warning:
             self.warnings[reply.warning] = self.warnings.get(reply.warning, 0) + 1
         if reply.computed_tokens is not None and reply.prompt_tokens is not None:
@@ -338,19 +341,6 @@ class Progress:
         self.done += 1
         self.succeeded += trajectory.success
         self.broken += trajectory.error is not None
-
-    def exceeded(self, budget: Budget) -> str | None:
-        """Which limit is used up, in words; None while there is room."""
-        usd, tokens = self.earlier.cost_usd, self.earlier.tokens
-        if budget.usd is not None and self.cost_usd >= budget.usd:
-            before = f", {usd:.4f} USD before that" if usd else ""
-            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD{before}"
-        if budget.tokens is not None and self.tokens >= budget.tokens:
-            before = f", {tokens} tokens before that" if tokens else ""
-            return f"{USED_UP}: {self.tokens} of {amount(budget.tokens, 'token')}{before}"
-        if budget.minutes is not None and self.seconds >= budget.minutes * 60:
-            return f"{USED_UP}: {round(self.seconds / 60, 2):g} of {budget.minutes:g} minutes"
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,7 +151,8 @@ async def start(
         for line in foresee(config, suite):
             tell(line)
         plan = plan_episodes(config)
-        store = RunStore.create(out, _manifest(config, plan, suite, team, capabilities))
+        RunStore.create(out, _manifest(config, plan, suite, team, capabilities))
+        store = RunStore.open(out)  # its head is read once for all that follows
         with store.writer() as writer:
             return await _play(config, plan, suite, team, store, writer, _Recorded(), watch, stop, admit)
 
@@ -475,7 +476,8 @@ async def _play(
             stop=stop,
             admit=admit,
         )
-    progress.lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
+    lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
+    progress.spent += Usage(lost=lost)
     for warning, number in progress.warnings.items():
         writer.note(f"{warning} ({amount(number, 'call')})")
     writer.spent(progress.spent)

@@ -434,7 +434,7 @@ class RunStore(RunDir):
             (path / log.FOLDER).mkdir(exist_ok=True)
             (path / blobs.FOLDER).mkdir(exist_ok=True)
             write_manifest(path, manifest)
-        return cls.open(path)
+        return store
 
     @classmethod
     def open(cls, path: Path) -> RunStore:

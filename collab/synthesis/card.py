@@ -272,7 +272,7 @@ def _origin(head: Head, config: SynthConfig, report: SynthesisReport, checked: I
             ("teacher's sampling", f"temperature {config.sampling.temperature}, at most {config.sampling.max_tokens}"),
             (
                 "spent",
-                f"{amount(spent.calls, 'call')}, {spent.prompt_tokens + spent.completion_tokens} tokens{cost}",
+                f"{amount(spent.calls, 'call')}, {spent.tokens} tokens{cost}",
             ),
         ]
     return rows

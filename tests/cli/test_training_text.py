@@ -16,6 +16,8 @@ from collab.loop.loop import TrainingResult
 from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Summary, Trained
 from collab.loop.state import TrainingProgress
 from collab.rollout.collector import Progress as Collecting
+from collab.rollout.collector import UsageMeter
+from collab.types import Usage
 from collab.utils import progress as display
 
 START = EpochRecord(
@@ -110,12 +112,13 @@ def progress() -> TrainingProgress:
         algorithm="collabuiagents",
         epochs=3,
         part="rollout",
-        inner=Collecting(planned=40, done=4, prompt_tokens=500, cost_usd=0.5),
+        inner=Collecting(planned=40, done=4, spent=Usage(prompt_tokens=500, cost_usd=0.5)),
     )
     made.close(START)
     made.close(FIRST)
     made.begin(2)
-    made.inner, made.tokens, made.cost_usd = Collecting(planned=40, prompt_tokens=500, cost_usd=0.5), 2000, 0.25
+    made.inner = Collecting(planned=40, spent=Usage(prompt_tokens=500, cost_usd=0.5))
+    made.spent = Usage(prompt_tokens=2000, cost_usd=0.25)
     return made
 
 
@@ -204,9 +207,9 @@ def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> 
 
 
 def test_what_an_adversary_was_asked_so_far_is_told(progress: TrainingProgress) -> None:
-    progress.part, progress.inner = "adversary", Collecting(planned=0)
+    progress.part, progress.inner = "adversary", UsageMeter()
     assert str(progress).startswith("epoch 2/3 | adversary | held-out success")
-    progress.inner.calls, progress.inner.prompt_tokens = 1200, 90_000
+    progress.inner.spent = Usage(calls=1200, prompt_tokens=90_000)
     assert str(progress).startswith("epoch 2/3 | adversary | 1,200 calls, 90.0k tokens | held-out success")
 
 

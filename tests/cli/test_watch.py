@@ -19,6 +19,7 @@ import pytest
 from collab.cli import progress as watch
 from collab.cli.main import main
 from collab.rollout.collector import Progress
+from collab.types import Usage
 from collab.utils import progress as display
 from collab.utils.text import clock, short
 
@@ -47,7 +48,8 @@ def somewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_progress_tells_everything_there_is_to_know(monkeypatch):
-    progress = Progress(planned=20, done=5, succeeded=4, broken=1, calls=1200, prompt_tokens=2_000_000, cost_usd=0.5)
+    progress = Progress(planned=20, done=5, succeeded=4, broken=1)
+    progress.spent = Usage(calls=1200, prompt_tokens=2_000_000, cost_usd=0.5)
     for number in range(4):
         progress.workload.plan(f"Task/{number}", 5)
     progress.workload.begin("Task/0")
@@ -66,7 +68,7 @@ def test_progress_tells_everything_there_is_to_know(monkeypatch):
     assert "prefix hits) | batches 12.0 wide | 0.50 USD" in str(progress)
     progress.queue_s, progress.work_s, progress.timed_calls = 60.0, 1500.0, 1000
     assert "wide | 0.06 s in line, 1.50 s at work | 0.50 USD" in str(progress)
-    assert str(Progress(planned=1, done=1, calls=1, prompt_tokens=1)).startswith(
+    assert str(Progress(planned=1, done=1, spent=Usage(calls=1, prompt_tokens=1))).startswith(
         "1/1 episode over, 0 solved | 1 call, 1 token, "
     )
     assert str(Progress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")

@@ -204,7 +204,7 @@ def test_an_epoch_of_answers_without_scores_is_not_over(
     for loop in (first, second):
         with pytest.raises(Halted, match=silence) as halted:
             asyncio.run(judge(loop, run, epoch.rollout, played))
-    assert (first.tokens > 0, second.tokens) == (True, 0)
+    assert (first.spent.tokens > 0, second.spent.tokens) == (True, 0)
     found = re.search(silence, str(halted.value))
     assert found is not None
     shutil.rmtree(found[2])
@@ -323,7 +323,7 @@ def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, run, out, played, labels = asked
-    loop.budget, loop.tokens = Budget(tokens=1000), 990
+    loop.budget, loop.spent = Budget(tokens=1000), Usage(prompt_tokens=990)
     propose = SamplerAdversary.propose
 
     async def paid(self: SamplerAdversary, occasion: Occasion) -> AdversaryProposal | None:
@@ -337,7 +337,7 @@ def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
     monkeypatch.setattr(SamplerAdversary, "propose", paid)
     with pytest.raises(Halted, match=r"^budget used up: tokens=1000$"):
         asyncio.run(pair(loop, rollout(run, out, played), labels))
-    assert loop.tokens >= 1010
+    assert loop.spent.tokens >= 1010
 
 
 def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
@@ -354,7 +354,7 @@ def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
     assert spent.calls > 0
     shutil.rmtree(out / "pairs")
     assert asyncio.run(pair(second, rollout(run, out, played), labels)).head.spent == spent
-    assert second.tokens == 0, "and it paid for nothing itself"
+    assert second.spent.tokens == 0, "and it paid for nothing itself"
 
 
 def test_only_the_rollout_of_a_training_belongs_to_one(epoch: EpochDir, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def played(checkpoint: Path, environments: int) -> tuple[Progress, tuple[Traject
         await collect(plan, lambda _: network, stage, recorder, concurrency=environments, progress=progress)
         await model.close()
         reading = model.meter.snapshot()
-        assert (reading.calls, reading.computed_tokens) == (progress.calls, progress.computed_tokens)
+        assert (reading.calls, reading.computed_tokens) == (progress.spent.calls, progress.computed_tokens)
         assert reading.hit_rate == progress.hit_rate
         assert reading.queue_s == pytest.approx(progress.queue_s)
         return tuple(sorted(recorder.ended, key=lambda trajectory: trajectory.episode))

@@ -467,9 +467,9 @@ def test_progress_counts() -> None:
     collection = gather(plan, team(Follower()), stage(), Log(), progress=progress)
     steps = sum(len(trajectory.steps) for trajectory in collection.trajectories)
     assert (progress.done, progress.succeeded, progress.broken, progress.steps) == (2, 2, 0, steps)
-    assert progress.calls == 12 * steps
+    assert progress.spent.calls == 12 * steps
     assert progress.tokens == 12 * steps * 110
-    assert progress.cost_usd == pytest.approx(12 * steps * 0.001)
+    assert progress.spent.cost_usd == pytest.approx(12 * steps * 0.001)
 
 
 def test_a_cell_keeps_what_its_call_told_and_progress_adds_up_what_is_told() -> None:
@@ -503,8 +503,8 @@ def test_what_a_broken_step_cost_is_counted_too() -> None:
     progress = Progress(planned=1)
     gather([episode()], team(Follower(trouble=refuse)), stage(), Log(), progress=progress)
     assert (progress.steps, progress.broken) == (0, 1)
-    assert progress.calls >= 8
-    assert progress.tokens == 110 * progress.calls
+    assert progress.spent.calls >= 8
+    assert progress.tokens == 110 * progress.spent.calls
 
 
 def test_a_budget_that_ends_with_the_last_episode_stopped_nothing() -> None:

@@ -31,6 +31,7 @@ from collab.testing.corridor import CorridorSuite
 from collab.transfer.config import TransferConfig, TransferRequest, configure
 from collab.transfer.outcome import TransferDir
 from collab.transfer.run import TransferResult, Work, plan, resume, start, untrained, weights_of
+from collab.types import Usage
 
 CHILD = """
 import asyncio, os, signal, sys
@@ -225,7 +226,9 @@ def test_of_a_training_only_what_this_process_spent_counts(
     record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, hash="", spent=spent)
 
     async def trained(work: Work, budget: Budget) -> TrainingResult:
-        return TrainingResult(path=tmp_path, records=(record,), summary=None, stopped=None, tokens=34, cost_usd=0.5)
+        return TrainingResult(
+            path=tmp_path, records=(record,), summary=None, stopped=None, spent=Usage(prompt_tokens=34, cost_usd=0.5)
+        )
 
     monkeypatch.setattr(parts, "_trained", trained)
     work = Work(

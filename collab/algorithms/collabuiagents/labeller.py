@@ -59,7 +59,7 @@ from collab.rewards.llm import TOO_LONG
 from collab.rewards.registry import MODEL, open_critic
 from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
-from collab.rollout.collector import Progress as Meter
+from collab.rollout.collector import UsageMeter
 from collab.store.manifest import FILE
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
@@ -408,7 +408,7 @@ async def _pair(state: LoopState, rollout: Rollout, labels: LabelSet, suite: Sui
     choice = (
         config_of(state).erring if asks else AdversaryChoice(part=PartDefinition(kind=SAMPLER))
     )  # which is never asked then
-    meter, budget, call_s = Meter(planned=0), state.left(), run.environment.limits.call_s
+    meter, budget, call_s = UsageMeter(), state.left(), run.environment.limits.call_s
     state.inner(meter)
     with ProposalMemory(out) as memory:
         async with open_adversary(choice, budget, call_s, state.stop) as adversary:
@@ -431,7 +431,7 @@ async def _pair(state: LoopState, rollout: Rollout, labels: LabelSet, suite: Sui
             except (AdversaryBudgetSpent, TooManyFailures) as reached:
                 stopped = str(reached)
             finally:
-                state.spend(meter)
+                state.spend(meter.spent)
             state.halt(stopped)
             who = label_of(adversary) if asks else None
         state.halt(_mostly_unasked(made))  # before its pairs are there: who goes on asks again

@@ -150,11 +150,7 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
     if result.beyond:
         say(f"left out {amount(result.beyond, 'episode')} beyond the steps that the training learns from")
     spent = result.spent
-    cost = (
-        f", {amount(spent.calls, 'call')}, {counted(spent.prompt_tokens + spent.completion_tokens, 'token')}"
-        if spent.calls
-        else ""
-    )
+    cost = f", {amount(spent.calls, 'call')}, {counted(spent.tokens, 'token')}" if spent.calls else ""
     say(f"asked    {amount(result.judged, 'step')} judged and {amount(result.asked, 'worse side')} made up now{cost}")
     if lost := max(spent.lost, head.spent.lost):
         say(f"         {describe_lost(lost)}")

@@ -18,7 +18,7 @@ from collab.cli import options
 from collab.cli.output import REHEARSAL, data, describe_lost, emit, fail, say, table
 from collab.cli.progress import resume_command
 from collab.utils.progress import note
-from collab.utils.text import amount, clock, counted, short
+from collab.utils.text import amount, clock, counted
 
 if TYPE_CHECKING:
     from collab.evaluation.comparison import InstanceKey, RunComparison
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collab.seeds import Seeds
     from collab.store.reader import RunReader
     from collab.store.usage import Cost, Costs, Proposals
-    from collab.types import Sampling
+    from collab.types import Sampling, Usage
 
 
 SHOWN = 40
@@ -92,14 +92,14 @@ def result_data(result: RunResult) -> dict[str, Any]:
             {
                 "seconds": round(progress.seconds, 3),
                 "steps": progress.steps,
-                "calls": progress.calls,
-                "prompt_tokens": progress.prompt_tokens,
-                "completion_tokens": progress.completion_tokens,
+                "calls": progress.spent.calls,
+                "prompt_tokens": progress.spent.prompt_tokens,
+                "completion_tokens": progress.spent.completion_tokens,
                 "computed_tokens": None if progress.hit_rate is None else progress.computed_tokens,
                 "prefix_hit_rate": progress.hit_rate,
                 "mean_width": progress.mean_width,
-                "usd": progress.cost_usd,
-                "lost": progress.lost,
+                "usd": progress.spent.cost_usd,
+                "lost": progress.spent.lost,
             }
         ),
         "spent_in_all": data(progress.spent_in_all),
@@ -114,20 +114,19 @@ def show_result(result: RunResult, *, details: bool) -> None:
         show_tables(result.report)
     show_cause(result.path, result.report)
     progress = result.progress
-    say(
-        f"spent    {clock(progress.seconds)}, {counted(progress.calls, 'call')}, {counted(progress.tokens, 'token')}"
-        + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
-    )
+    say(f"spent    {clock(progress.seconds)}, {_describe_usage(progress.spent)}")
     if progress.earlier.calls:
-        whole = progress.spent_in_all
-        tokens = short(whole.prompt_tokens + whole.completion_tokens)
-        usd = f", {whole.cost_usd:.4f} USD" if whole.cost_usd else ""
-        say(f"in all   {counted(whole.calls, 'call')}, {tokens} tokens{usd}, with what was spent before it was resumed")
+        say(f"in all   {_describe_usage(progress.spent_in_all)}, with what was spent before it was resumed")
     if lost := progress.spent_in_all.lost:
         say(f"         {describe_lost(lost)}")
     for warning, count in progress.warnings.items():
         note(f"warning: {warning} ({count} call{'s' * (count != 1)})")
     say(f"run      {result.path}")
+
+
+def _describe_usage(spent: Usage) -> str:
+    usd = f", {spent.cost_usd:.4f} USD" if spent.cost_usd else ""
+    return f"{counted(spent.calls, 'call')}, {counted(spent.tokens, 'token')}{usd}"
 
 
 def show_stop(result: RunResult) -> None:

@@ -43,11 +43,11 @@ def epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[
 def epoch_row(record: EpochRecord) -> dict[str, object]:
     """The line of a table, by column; of several policies that were trained, the mean."""
     from collab.loop.interfaces import algorithm_named
-    from collab.loop.state import epoch_seconds, total
+    from collab.loop.state import epoch_seconds, total_asked
 
     success = record.success
     loss = _mean([one.loss for one in record.trained.values()])
-    asked = total(one for part, one in record.spent.items() if part != "training")
+    asked = total_asked(record)
     seconds = epoch_seconds(record)
     return {
         "epoch": record.epoch,
@@ -56,7 +56,7 @@ def epoch_row(record: EpochRecord) -> dict[str, object]:
         "agreement": None if record.agreement is None else f"{record.agreement:.0%}",
         **algorithm_named(record.algorithm).columns(record),
         "loss": None if loss is None else f"{loss:.3f}",
-        "tokens": short(asked.prompt_tokens + asked.completion_tokens),
+        "tokens": short(asked.tokens),
         "USD": f"{asked.cost_usd:.2f}" if asked.cost_usd else None,
         "time": None if seconds is None else clock(seconds),
     }

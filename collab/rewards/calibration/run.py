@@ -220,7 +220,7 @@ def _finished(
     return replace(
         record,
         numbers=measure(record.label, known, judged, bins),
-        asked=prompts.hexdigest() if total.calls else None,
+        asked=prompts.hexdigest() if total.spent.calls else None,
         spent=total.spent,
     )
 
