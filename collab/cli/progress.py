@@ -107,12 +107,14 @@ def asking(
         leaving: ends the line that is printed when the second signal ends the process.
         clean_up: called before it ends, e.g. to kill a server that would outlive it.
     """
+    # Signals come to the main thread alone; elsewhere there is nothing to catch.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     wakeup = signal.set_wakeup_fd(-1)
     listen()
     assert _listener is not None
+    # Nested use: what was listening before listens again afterwards.
     outer = _listener.ask, _listener.leaving, _listener.clean_up
     _listener.count, _listener.ask, _listener.leaving, _listener.clean_up = 0, ask, leaving, clean_up
     handlers = {number: signal.signal(number, _take_note) for number in SIGNALS}
@@ -122,6 +124,7 @@ def asking(
         for number, handler in handlers.items():
             signal.signal(number, handler)
         _listener.ask, _listener.leaving, _listener.clean_up = outer
+        # The old descriptor may be full, which is no problem of the one that was lent.
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
 
@@ -270,6 +273,7 @@ class Resumable:
             emit(self.to_json(result))
         else:
             self.show(result)
+        # What is finished is printed first, then why it ended.
         end_early(result.stopped, folder.resume)
         return result
 

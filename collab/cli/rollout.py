@@ -60,6 +60,7 @@ def rollout(
     """Play episodes with a team and record them."""
     from collab.api import configure_run, tell_outside
 
+    # Everything is resolved before the run directory is made: a refusal leaves nothing behind.
     definitions, named = options.library(library), split_names("--tasks", tasks)
     configured = configure_run(
         definitions,
@@ -80,6 +81,7 @@ def rollout(
         settings=settings or (),
     )
     config = asyncio.run(configured)
+    # What was chosen is shown, with seed and number, before the first call is paid.
     tell_outside(named, config.split, config.tasks)
     options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     options.tell_doubts(config)
@@ -172,11 +174,13 @@ def evaluate(
     """
     from collab.api import chosen_seeds, configure_run, tell_outside
 
+    # Comparing plays nothing, so none of the options for playing is looked at.
     if comparing is not None:
         _compare(*comparing, force=force, as_json=as_json)
         return
     definitions, named = options.library(library), split_names("--tasks", tasks)
 
+    # One configuration per seed; doubts are printed once, not once per seed.
     def configure(chosen: int, tells: bool) -> RunConfig:
         configured = configure_run(
             definitions,
@@ -199,11 +203,13 @@ def evaluate(
         )
         return asyncio.run(configured)
 
+    # All seeds are configured before the first is played: a mistake must not show after hours.
     configs = [configure(one, not number) for number, one in enumerate(chosen_seeds(seed, seeds, settings or ()))]
     tell_outside(named, configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
     options.tell_doubts(configs[0])
+    # One seed is an ordinary run; only several get a folder of runs.
     if seeds is None:
         [config] = configs
         finish(play(config, definitions, out), as_json=as_json, details=True)
@@ -234,6 +240,7 @@ def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
     from collab.rollout.seeds import stored_series
 
     runs = asyncio.run(stored_series(folder))
+    # Everything is over: what could still be wanted is more seeds.
     if all(run.over for run in runs):
         seeds = ",".join(str(run.config.seed) for run in runs)
         more = f"collab eval … --seeds {seeds},N --out {shlex.quote(str(folder))}"
@@ -258,6 +265,7 @@ def _finish_series(
     """
     from collab.rollout.seeds import play_missing, result_of
 
+    # Seeds that are over are not played again.
     stopped = work(
         lambda watch, stop: play_missing(runs, definitions, budget=budget, tell=note, watch=watch, stop=stop), folder
     )
@@ -266,6 +274,7 @@ def _finish_series(
         emit({"run": str(folder), "stopped": stopped, **evaluation_data(result.evaluation)})
     else:
         show_evaluation(result.evaluation)
+    # What is not begun is named, as the table above does not show it.
     if stopped is not None:
         missing = [str(run.config.seed) for run in runs if not run.path.exists()]
         rest = f" (not begun: seed {', '.join(missing)})" if missing else ""

@@ -15,6 +15,7 @@ def epoch_lines(record: EpochRecord) -> list[str]:
 
     What a low screen may cut off stands last: causes and costs, not what was learned.
     """
+    # In the order of the phases, so that an epoch reads like its course.
     return [
         *([] if record.success is None else [f"held out {_success(record.success)}"]),
         *_silent(record.success, "held out"),

@@ -2,9 +2,9 @@
 
 A few workers, each with an environment of its own, take episodes from one queue. A worker whose episode broke throws
 its environment away and opens a fresh one; its siblings notice nothing. Nothing waits for anything but its own next
-step, so one slow environment slows nobody.
+step, so one slow environment slows no other.
 
-Collection ends when the queue is empty, when somebody asks it to stop (Ctrl-C), when a budget is used up, or after ten
+Collection ends when the queue is empty, when it is asked to stop (Ctrl-C), when a budget is used up, or after ten
 infrastructure failures in a row. In the last three cases the episodes in flight are abandoned where they stand: their
 steps are recorded, and resuming goes on from there.
 
@@ -139,8 +139,10 @@ class Workload:
         """Steps that are likely to be left of each piece that is running, and of each that is not begun."""
         running: list[float] = []
         planned: list[float] = []
+        # By group, because tasks differ in how long they take.
         for group in {piece.group for piece in self._pieces.values()}:
             pieces = [piece for piece in self._pieces.values() if piece.group == group]
+            # Running pieces are censored observations: they show that some take at least so long.
             curve = _survival(
                 [one.share for one in pieces if one.state == "over"],
                 [one.share for one in pieces if one.state == "running"],
@@ -289,11 +291,12 @@ class Progress(UsageMeter):
     def __str__(self) -> str:
         """Return one line: episodes or steps, how many are solved, calls, tokens, calls per second, time left.
 
-        Of those that are over no rate is told: short episodes end first, and those are solved more often than others.
         Prefix hits, widths of batches and the mean time of a call stand in it where they are known.
         """
+        # No rate before the end: short episodes end first, and they are solved more often.
         solved = f" over, {self.succeeded} solved" if self.done else ""
         parts = [f"{self.done}/{amount(self.planned, 'episode')}{solved}"]
+        # With a step budget, steps are what is planned, and episodes only follow.
         if self.wanted_steps is not None:
             played = min(self.steps_before + self.steps, self.wanted_steps)
             ending = ", ending episodes that were begun" if played == self.wanted_steps else ""
@@ -303,14 +306,17 @@ class Progress(UsageMeter):
             ]
         if self.broken:
             parts.append(f"{self.broken} broken")
+        # Of all processes: a resumed run's cost includes what was spent before.
         whole = self.spent_in_all
         tokens = counted(whole.tokens, "token")
         parts.append(f"{counted(whole.calls, 'call')}, {tokens}, {self.calls_per_s:.1f} calls/s")
+        # Only local engines and some servers report their cache; a missing number is left out, not shown as 0.
         if self.hit_rate is not None:
             computed = short(self.computed_tokens)
             parts.append(f"{computed} prompt tokens computed ({self.hit_rate:.0%} prefix hits)")
         if self.mean_width is not None:
             parts.append(f"batches {self.mean_width:.1f} wide")
+        # Waiting and working apart: the first mends with more servers, the second with a faster one.
         if self.timed_calls:
             queue_s, work_s = (total / self.timed_calls for total in (self.queue_s, self.work_s))
             parts.append(f"{queue_s:.2f} s in line, {work_s:.2f} s at work")
@@ -323,8 +329,10 @@ class Progress(UsageMeter):
     def count_reply(self, reply: Reply) -> None:
         """Add what one call cost, whether or not its step is ever finished."""
         self.spent += Usage.of_call(reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
+        # Counted, not repeated: the same warning comes with every call.
         if reply.warning:
             self.warnings[reply.warning] = self.warnings.get(reply.warning, 0) + 1
+        # Rates only over calls that report both: others would lower them.
         if reply.computed_tokens is not None and reply.prompt_tokens is not None:
             self.computed_tokens += reply.computed_tokens
             self.cacheable_tokens += reply.prompt_tokens
@@ -435,6 +443,7 @@ class _Collector:
                 self._count(trajectory)
 
     async def _play(self, environment: Environment, episode: Episode) -> Trajectory:
+        # Steps of an interrupted episode are played again without a model, and are not new work.
         done = self.unfinished.get(episode.id, ())
         self.progress.workload.begin(episode.id, len(done))
         return await play(
@@ -450,6 +459,7 @@ class _Collector:
         )
 
     def _unplayed(self, episode: Episode, failure: EnvironmentFailure) -> Trajectory:
+        # An episode that could not even be opened still stands in the record, with its cause.
         trajectory = Trajectory(
             id=episode.id,
             task=self.stage.suite.instance(episode.task, episode.seed),

@@ -122,6 +122,7 @@ async def show_work(
             note(opening)
 
     with _display() as display:
+        # The display is updated beside the work, which may not return for minutes.
         ticker = asyncio.create_task(_tick(seen, display, telling))
         try:
             return await _begun_or_stopped(job(watch, stop), stop, seen)
@@ -146,6 +147,7 @@ async def _begun_or_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Eve
     working, asked = asyncio.ensure_future(job), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+        # Before the first progress there is nothing to keep, so it is cancelled and not asked to finish.
         if not working.done() and not seen:
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
