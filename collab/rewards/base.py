@@ -119,10 +119,6 @@ class CriticInput:
         """SHA-256 of goal, screen, edges and all replies: an episode that was played again gives other cases."""
         return input_digest(self.task.goal, self.observation, self.matrix)
 
-    def list_heard(self, cell: CellRef) -> tuple[Utterance, ...]:
-        """What stood in a cell's prompt, in conversation order; KeyError when there is no such cell."""
-        return tuple(self.matrix[other] for other in self.matrix[cell].heard)
-
     def proposals(self) -> dict[Action, tuple[Utterance, ...]]:
         """Each distinct canonical action with the cells that proposed it, in conversation order."""
         found: dict[Action, list[Utterance]] = {}

@@ -106,10 +106,6 @@ class Workload:
         """Note that a piece is over."""
         self._pieces[name].state = "over"
 
-    def steps_left(self) -> float:
-        """Return how many steps are likely to be left."""
-        return sum(sum(left) for left in self._left())
-
     def seconds_per_step(self) -> float | None:
         """Return the pace of all that run at once; None before the first step."""
         alone = self._alone()

@@ -23,7 +23,6 @@ A run directory from outside:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import sqlite3
 import threading
@@ -400,29 +399,6 @@ class RunRecorder:
             final=trajectory.final,
             seconds=trajectory.seconds,
         )
-
-
-class Silent:
-    """A recorder that keeps nothing: for trajectories that are only needed in memory."""
-
-    def begin(self, trajectory: Trajectory) -> None:
-        """Keep nothing."""
-
-    def resume(self, trajectory: str, step: int) -> None:
-        """Keep nothing."""
-
-    def text(self, key: str, text: str) -> None:
-        """Keep nothing."""
-
-    def picture(self, png: bytes) -> str:
-        """Keep nothing; the picture is still named by its content."""
-        return hashlib.sha256(png).hexdigest()
-
-    def step(self, trajectory: str, step: Step) -> None:
-        """Keep nothing."""
-
-    def end(self, trajectory: Trajectory) -> None:
-        """Keep nothing."""
 
 
 @dataclass(frozen=True)

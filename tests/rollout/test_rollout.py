@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -22,7 +23,6 @@ from collab.prompts.render import Template, read_templates, rebuild
 from collab.rollout.collector import Collection, Progress, Workload, collect
 from collab.rollout.episode import Episode, Stage, play
 from collab.seeds import Seeds
-from collab.store.run import Silent
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.types import Action, CellRef, PolicyRef, Sampling, Step, StepResult, Trajectory
 
@@ -62,7 +62,7 @@ class Follower:
 
 
 @dataclass
-class Log(Silent):
+class Log:
     """Remembers what it was told."""
 
     begun: list[str] = field(default_factory=list)
@@ -79,6 +79,9 @@ class Log(Silent):
 
     def text(self, key: str, text: str) -> None:
         self.texts[key] = text
+
+    def picture(self, png: bytes) -> str:
+        return hashlib.sha256(png).hexdigest()
 
     def step(self, trajectory: str, step: Step) -> None:
         self.steps.append((trajectory, step))
