@@ -26,16 +26,16 @@ from collab.config import Budget, RunConfig, SplitChoice, run_config, strip_run_
 from collab.data.splits import TRAIN
 from collab.errors import UsageError
 from collab.evaluation.metrics import Report
-from collab.evaluation.report import commands_instead, find_recorded, report_of
+from collab.evaluation.report import find_recorded, report_of, suggest_commands
 from collab.library import Library
-from collab.rollout.build import counted, resolved, takes
-from collab.rollout.run import RunResult, default_out, start
-from collab.rollout.seeds import SeriesResult, plan_series, play_missing, result_of
+from collab.rollout.build import has_episode_count, has_parameter, resolve_run
+from collab.rollout.run import RunResult, choose_out, start
+from collab.rollout.seeds import SeriesResult, build_series_result, plan_series, play_missing
 from collab.store.reader import RunReader
 from collab.trust import trust_all
 from collab.utils.progress import Job, ResultT, note, show_work
 from collab.utils.redact import redact
-from collab.utils.text import amount, read_numbers, split_names
+from collab.utils.text import format_amount, read_numbers, split_names
 
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult
@@ -91,14 +91,14 @@ async def collect(
     # Types first: Python callers have no command line that would have refused a wrong one.
     _check_types(collect, locals())
     trust_all(trust)
-    definitions = _library(library)
-    named = _listed("tasks", tasks)
+    definitions = _open_library(library)
+    named = _split_names("tasks", tasks)
     # Through the same function as the command, so that both refuse the same things.
     config = await configure_run(
         definitions,
         "rollout",
         env=os.fspath(env),
-        agents=_agents(agents),
+        agents=_join_agents(agents),
         graph=os.fspath(graph),
         backend=backend,
         tasks=named,
@@ -106,11 +106,11 @@ async def collect(
         episodes=episodes,
         seed=seed,
         serial=serial,
-        allow_apps=_listed("allow_apps", allow_apps),
+        allow_apps=_split_names("allow_apps", allow_apps),
         allow_effects=allow_effects,
         concurrency=concurrency,
         budget=budget,
-        settings=_settings(settings),
+        settings=_list_settings(settings),
     )
     return await _play(config, definitions, named, out, progress=progress)
 
@@ -153,18 +153,18 @@ async def evaluate(
     # As in `collect`: types, trust, library, then the configuration of the command.
     _check_types(evaluate, locals())
     trust_all(trust)
-    definitions = _library(library)
-    named, overrides = _listed("tasks", tasks), _settings(settings)
+    definitions = _open_library(library)
+    named, overrides = _split_names("tasks", tasks), _list_settings(settings)
     # Seeds as the command line spells them, so that one parser decides what they mean.
     several = seeds if seeds is None or isinstance(seeds, str) else ",".join(map(str, seeds))
-    chosen = chosen_seeds(seed, None if several is None else [several], overrides)
+    chosen = choose_seeds(seed, None if several is None else [several], overrides)
     # All configurations before the first run: a mistake in the third must not cost two runs.
     configs = [
         await configure_run(
             definitions,
             "eval",
             env=os.fspath(env),
-            agents=_agents(agents),
+            agents=_join_agents(agents),
             graph=os.fspath(graph),
             backend=backend,
             tasks=named,
@@ -172,7 +172,7 @@ async def evaluate(
             episodes=episodes,
             seed=one,
             serial=serial,
-            allow_apps=_listed("allow_apps", allow_apps),
+            allow_apps=_split_names("allow_apps", allow_apps),
             allow_effects=allow_effects,
             concurrency=concurrency,
             budget=budget,
@@ -228,41 +228,41 @@ async def train(
     _check_types(train, locals())
     from collab.loop.configure import configure as configure_training
     from collab.loop.loop import start as start_training
-    from collab.loop.report import told_epochs
+    from collab.loop.report import format_epochs
 
     trust_all(trust)
-    named = _listed("tasks", tasks)
+    named = _split_names("tasks", tasks)
     config = await configure_training(
-        _library(library),
+        _open_library(library),
         algorithm=algo,
         preset=preset,
         ablation=ablation,
         env=os.fspath(env),
         graph=os.fspath(graph),
-        agents=_agents(agents),
+        agents=_join_agents(agents),
         backend=backend,
         tasks=named,
         split=split,
         seed=seed,
         concurrency=concurrency,
-        settings=_settings(settings),
+        settings=_list_settings(settings),
     )
     # Begun only when the display is there, which also turns Ctrl-C into a stop.
     begin = partial(
         start_training,
         config,
         Path(out),
-        options=given_options(calibrations, anyway),
+        options=build_check_options(calibrations, anyway),
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         device=device,
-        report_to=_listed("report_to", report_to),
+        report_to=_split_names("report_to", report_to),
         tell=note if progress else _say_nothing,
     )
-    return await _shown(
+    return await _run_with_progress(
         lambda watch, stop: begin(watch=watch, stop=stop),
         progress,
         opening=f"training by {config.called}, in {out}",
-        news=lambda going: told_epochs(going.records),
+        news=lambda going: format_epochs(going.records),
     )
 
 
@@ -281,7 +281,7 @@ def open_run(path: Path | str) -> Run:
     _check_types(open_run, locals())
     found = find_recorded(Path(path))
     if found.kind != "run":
-        raise UsageError(commands_instead(found, 'collab.open_run("{}")'))
+        raise UsageError(suggest_commands(found, 'collab.open_run("{}")'))
     return Run(found.path)
 
 
@@ -384,26 +384,26 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
 """Parameter of the public functions → whether a value fits, and what does, in words."""
 
 
-def _library(folder: Path | str | None) -> Library:
+def _open_library(folder: Path | str | None) -> Library:
     own = folder or os.environ.get("COLLAB_LIBRARY")
     return Library(own=Path(own) if own else None)
 
 
-def _agents(given: Agents) -> str:
+def _join_agents(given: Agents) -> str:
     if isinstance(given, Mapping):
         return ",".join(f"{slot}={name}" for slot, name in given.items())
     return os.fspath(given)
 
 
-def _settings(given: Settings) -> list[str]:
+def _list_settings(given: Settings) -> list[str]:
     if isinstance(given, str):
         return [given]
     if isinstance(given, Mapping):
-        return [f"{name}={_written(name, value)}" for name, value in given.items()]
+        return [f"{name}={_format_setting(name, value)}" for name, value in given.items()]
     return list(given)
 
 
-def _written(name: str, value: object) -> str:
+def _format_setting(name: str, value: object) -> str:
     """A setting's value as --set reads it; UsageError where it is nothing that a file can hold."""
     try:
         return json.dumps(value)
@@ -415,7 +415,7 @@ def _written(name: str, value: object) -> str:
         ) from None
 
 
-def _listed(name: str, given: Names) -> list[str]:
+def _split_names(name: str, given: Names) -> list[str]:
     return split_names(name, [given] if isinstance(given, str) else list(given))
 
 
@@ -454,9 +454,9 @@ async def configure_run(
     """
     trained, may_be_trained = None, "@" in agents or os.path.isfile(os.path.join(agents, "training.json"))
     if may_be_trained:  # only then is the code that reads trainings imported
-        from collab.loop.trained import note_sampling, trained_agents
+        from collab.loop.trained import load_trained_agents, note_sampling
 
-        trained = trained_agents(library, agents, graph)
+        trained = load_trained_agents(library, agents, graph)
     config = run_config(
         library=library,
         purpose=purpose,
@@ -473,7 +473,7 @@ async def configure_run(
         note(told)
     device = {"serial": serial, "allow_apps": list(allow_apps), "allow_effects": allow_effects}
     config = _with_device(config, {option: value for option, value in device.items() if value})
-    return await resolved(config, once_per_task=not counted(episodes, settings), split=split)
+    return await resolve_run(config, once_per_task=not has_episode_count(episodes, settings), split=split)
 
 
 def _with_device(config: RunConfig, asked: Mapping[str, Any]) -> RunConfig:
@@ -481,7 +481,7 @@ def _with_device(config: RunConfig, asked: Mapping[str, Any]) -> RunConfig:
     environment = config.environment
     # An option that the backend does not take would be ignored silently.
     for option in asked:
-        taking = [name for name, part in environment.backends.items() if takes(part, option)]
+        taking = [name for name, part in environment.backends.items() if has_parameter(part, option)]
         if environment.backend not in taking:
             raise UsageError(
                 f"--{option.replace('_', '-')} means nothing to the backend {environment.backend} of "
@@ -492,7 +492,7 @@ def _with_device(config: RunConfig, asked: Mapping[str, Any]) -> RunConfig:
     return config.model_copy(update={"environment": environment.model_copy(update={"backends": backends})})
 
 
-def chosen_seeds(seed: int | None, seeds: Sequence[str] | None, settings: Sequence[str]) -> list[int]:
+def choose_seeds(seed: int | None, seeds: Sequence[str] | None, settings: Sequence[str]) -> list[int]:
     """Return all run seeds; UsageError where something beside `--seeds` names one, too, or one is no whole number."""
     if seeds is None:
         return [EVALUATION_SEED if seed is None else seed]
@@ -503,7 +503,7 @@ def chosen_seeds(seed: int | None, seeds: Sequence[str] | None, settings: Sequen
     return read_numbers("--seeds", seeds)
 
 
-def given_options(calibrations: Path | str | None, anyway: bool) -> dict[str, Any]:
+def build_check_options(calibrations: Path | str | None, anyway: bool) -> dict[str, Any]:
     """Return what was given for the algorithm beside the configuration (see `Algorithm.check`)."""
     folder = {} if calibrations is None else {"calibrations": Path(calibrations)}
     return {**folder, **({"anyway": True} if anyway else {})}
@@ -528,36 +528,38 @@ def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collecti
 async def _play(
     config: RunConfig, library: Library, named: Sequence[str], out: Path | str | None, *, progress: bool
 ) -> RunResult:
-    path = default_out(config) if out is None else Path(out)
+    path = choose_out(config) if out is None else Path(out)
     if progress:
         tell_outside(named, config.split, config.tasks)
-    return await _shown(
+    return await _run_with_progress(
         lambda watch, stop: start(config, library, path, tell=_warn, watch=watch, stop=stop),
         progress,
-        opening=opening_of(config, path),
+        opening=format_opening(config, path),
     )
 
 
-def opening_of(config: RunConfig, path: Path) -> str:
+def format_opening(config: RunConfig, path: Path) -> str:
     """Return what is said when a run begins."""
     agents = "+".join(dict.fromkeys(config.agent_names.values()))
-    what = f"{amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
+    what = (
+        f"{format_amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
+    )
     return f"playing {what}, recorded in {path}"
 
 
 async def _play_series(
     configs: Sequence[RunConfig], library: Library, named: Sequence[str], out: Path | str | None, *, progress: bool
 ) -> SeriesResult:
-    folder = default_out(configs[0]) if out is None else Path(out)
+    folder = choose_out(configs[0]) if out is None else Path(out)
     if progress:
         tell_outside(named, configs[0].split, configs[0].tasks)
     runs = await plan_series(configs, library, folder)
     play = partial(play_missing, runs, library, budget=configs[0].budget, tell=note if progress else _say_nothing)
-    stopped = await _shown(lambda watch, stop: play(watch=watch, stop=stop), progress)
-    return result_of(folder, runs, stopped)
+    stopped = await _run_with_progress(lambda watch, stop: play(watch=watch, stop=stop), progress)
+    return build_series_result(folder, runs, stopped)
 
 
-async def _shown(job: Job[ResultT], progress: bool, **shown: Any) -> ResultT:
+async def _run_with_progress(job: Job[ResultT], progress: bool, **shown: Any) -> ResultT:
     """Await a job, with progress told on stderr if asked for."""
     if progress:
         return await show_work(job, **shown)

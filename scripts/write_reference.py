@@ -45,7 +45,7 @@ from collab.envs.web.live_tasks import LiveTask
 from collab.envs.web.live_tasks import PageSuccess as LiveSuccess
 from collab.graphs.edges import SAMPLERS
 from collab.library import parse_yaml
-from collab.loop.interfaces import algorithm_named
+from collab.loop.interfaces import load_algorithm
 from collab.rewards.calibration.config import CalibrationConfig
 from collab.rollout.build import BUILT_IN, Group
 from collab.synthesis.config import SynthConfig
@@ -452,7 +452,7 @@ _SETTINGS: tuple[tuple[str, str, type[BaseModel]], ...] = (
             f"A training by {name}",
             f"`collab train --algo {name}`, `collab transfer --algo {name}`, `collab verify-resume --algo {name}`; "
             "settings of its runs may begin with `run.`.",
-            algorithm_named(name).method,
+            load_algorithm(name).method,
         )
         for name in BUILT_IN["algorithms"]
     ),

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from collab.utils.progress import note
-from collab.utils.text import amount, split_names
+from collab.utils.text import format_amount, split_names
 
 if TYPE_CHECKING:
     from collab.config import RunConfig
@@ -193,26 +193,26 @@ Trust = Annotated[
 ]
 
 
-def definitions_in(
+def read_definitions(
     definitions: Library, room: LibraryRoom, model: type[ModelT]
 ) -> tuple[dict[str, ModelT], dict[str, str]]:
     """Read all definitions of a room: those that fit by name, and what is wrong with each of the others.
 
     The latter are also told on stderr, so that a listing shows all that can be used.
     """
-    entries = definitions.entries(room, model)
+    entries = definitions.read_entries(room, model)
     broken = {one.name: one.error for one in entries if one.error is not None}
     for name, error in broken.items():
         note(f"{room}/{name} is left out: {error}")
     return {one.name: one.definition for one in entries if one.definition is not None}, broken
 
 
-def errors_of(broken: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def build_error_data(broken: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """What a JSON listing says of definitions that cannot be read."""
     return {name: {"error": error} for name, error in broken.items()}
 
 
-def library(folder: Path | None) -> Library:
+def open_library(folder: Path | None) -> Library:
     """The built-in definitions, and the user's own before them."""
     from collab.library import Library
 
@@ -221,9 +221,9 @@ def library(folder: Path | None) -> Library:
 
 def tell_doubts(config: RunConfig) -> None:
     """Warn of chat templates under which a model would be played in another place than it knows."""
-    from collab.rollout.build import template_doubts
+    from collab.rollout.build import list_template_doubts
 
-    for line in template_doubts(config):
+    for line in list_template_doubts(config):
         note(line)
 
 
@@ -238,15 +238,15 @@ def print_sample(tasks: Sequence[str], episodes: int, what: str, among: str = ""
     if episodes >= len(tasks):
         return
     listed = ", ".join(tasks[: min(episodes, _SAMPLE)]) + (f" and {episodes - _SAMPLE} more" * (episodes > _SAMPLE))
-    note(f"{what} plays {episodes} of {amount(len(tasks), 'task')}{among}: {listed}")
+    note(f"{what} plays {episodes} of {format_amount(len(tasks), 'task')}{among}: {listed}")
 
 
-def folders(option: str, values: list[str] | None) -> list[str]:
+def split_folders(option: str, values: list[str] | None) -> list[str]:
     """Directories of an option, as `split_names`; a value that is the name of a directory may hold commas itself."""
     return split_names(option, values, whole=lambda value: Path(value).expanduser().is_dir())
 
 
-def needed_out(out: Path | None) -> Path:
+def require_out(out: Path | None) -> Path:
     """Return where a command writes; UsageError where `--out` was left out."""
     from collab.errors import UsageError
 
@@ -255,7 +255,7 @@ def needed_out(out: Path | None) -> Path:
     return out
 
 
-def said(context: typer.Context, names: Iterable[str]) -> list[str]:
+def list_given_options(context: typer.Context, names: Iterable[str]) -> list[str]:
     """Options, as they are written, that stand on the command line; of these parameters."""
     sources = {name: context.get_parameter_source(name) for name in names}
     there = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
@@ -271,7 +271,7 @@ def refuse_beside_resume(context: typer.Context, free: Collection[str], what: st
     """
     from collab.errors import UsageError
 
-    beside = said(context, [name for name in context.params if name not in {*free, "trust"}])
+    beside = list_given_options(context, [name for name in context.params if name not in {*free, "trust"}])
     if beside:
         raise UsageError(f"--resume goes on with {what} as it is; leave out {', '.join(beside)}")
 
@@ -438,7 +438,7 @@ class Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return options and arguments, flags without the type that would look like a value."""
-        return _plain_flags(super().get_params(ctx))
+        return _clear_flag_metavars(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line.
@@ -455,7 +455,7 @@ class Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return options, flags without a type."""
-        return _plain_flags(super().get_params(ctx))
+        return _clear_flag_metavars(super().get_params(ctx))
 
 
 def prepare(app: typer.Typer, path: Sequence[str] = ()) -> None:
@@ -471,7 +471,7 @@ def prepare(app: typer.Typer, path: Sequence[str] = ()) -> None:
             prepare(group.typer_instance, (*path, group.name or ""))
 
 
-def _plain_flags(params: list[Any]) -> list[Any]:
+def _clear_flag_metavars(params: list[Any]) -> list[Any]:
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""

@@ -95,7 +95,7 @@ def treat_sigterm_as_ctrl_c() -> None:
 
 
 @contextlib.contextmanager
-def asking(
+def handle_signals(
     ask: Callable[[signal.Signals], object], *, leaving: str = "", clean_up: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
     """Call `ask` at the first signal instead of raising KeyboardInterrupt; the second ends the process.
@@ -173,7 +173,7 @@ def work(
             loop.call_soon_threadsafe(stop.set)
 
     leaving = f"go on with: {resume or resume_command(run)}"
-    with asking(ask, leaving=leaving), asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with handle_signals(ask, leaving=leaving), asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(show_work(job, stop=stop, opening=opening, tell=tell, below=below, news=news))
 
 
@@ -212,7 +212,7 @@ class _Ended(Protocol):
 _EndedT = TypeVar("_EndedT", bound=_Ended)
 
 
-def _no_lines(progress: Any) -> Sequence[str]:
+def _list_nothing(progress: Any) -> Sequence[str]:
     return ()
 
 
@@ -222,8 +222,8 @@ class Resumable:
 
     describe: Callable[[Any], str] = str
     """The line for what the job lets be watched."""
-    below: Lines = _no_lines
-    news: Lines = _no_lines
+    below: Lines = _list_nothing
+    news: Lines = _list_nothing
     """Both as of `work`."""
     show: Callable[[Any], None]
     """Print a result."""
@@ -255,7 +255,7 @@ class Resumable:
         if more is None:
             return self._run(job, folder, f"going on with {folder.path}", self.news, as_json)
         tell_finished(folder.path, more)
-        return self._run(job, folder, "", _no_lines, as_json)  # what is over is told once, in the end
+        return self._run(job, folder, "", _list_nothing, as_json)  # what is over is told once, in the end
 
     def _run(
         self, job: Callable[..., Coroutine[Any, Any, _EndedT]], folder: RunDir, opening: str, news: Lines, as_json: bool

@@ -16,10 +16,10 @@ from collab.cli import options
 from collab.cli.output import emit
 from collab.cli.progress import resume_command, tell_finished, work
 from collab.cli.text.report import (
-    comparison_data,
+    build_comparison_data,
+    build_evaluation_data,
+    build_result_data,
     end_unplayed,
-    evaluation_data,
-    result_data,
     show_comparison,
     show_evaluation,
     show_result,
@@ -61,7 +61,7 @@ def rollout(
     from collab.api import configure_run, tell_outside
 
     # Everything is resolved before the run directory is made: a refusal leaves nothing behind.
-    definitions, named = options.library(library), split_names("--tasks", tasks)
+    definitions, named = options.open_library(library), split_names("--tasks", tasks)
     configured = configure_run(
         definitions,
         "rollout",
@@ -90,14 +90,14 @@ def rollout(
 
 def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult:
     """Play a new run with progress shown; Ctrl-C stops it resumable."""
-    from collab.api import opening_of
-    from collab.rollout.run import default_out, start
+    from collab.api import format_opening
+    from collab.rollout.run import choose_out, start
 
-    path = out or default_out(config)
+    path = out or choose_out(config)
     return work(
         lambda watch, stop: start(config, definitions, path, tell=note, watch=watch, stop=stop),
         path,
-        opening=opening_of(config, path),
+        opening=format_opening(config, path),
     )
 
 
@@ -108,7 +108,7 @@ def finish(result: RunResult, *, as_json: bool, details: bool) -> None:
         typer.Exit: it stopped early, or every episode broke.
     """
     if as_json:
-        emit(result_data(result))
+        emit(build_result_data(result))
     else:
         show_result(result, details=details)
     if result.stopped is not None:
@@ -172,13 +172,13 @@ def evaluate(
 
     For a table of several evaluations: collab runs table. Greedy replies: --set agents.*.sampling.temperature=0
     """
-    from collab.api import chosen_seeds, configure_run, tell_outside
+    from collab.api import choose_seeds, configure_run, tell_outside
 
     # Comparing plays nothing, so none of the options for playing is looked at.
     if comparing is not None:
         _compare(*comparing, force=force, as_json=as_json)
         return
-    definitions, named = options.library(library), split_names("--tasks", tasks)
+    definitions, named = options.open_library(library), split_names("--tasks", tasks)
 
     # One configuration per seed; doubts are printed once, not once per seed.
     def configure(chosen: int, tells: bool) -> RunConfig:
@@ -204,7 +204,7 @@ def evaluate(
         return asyncio.run(configured)
 
     # All seeds are configured before the first is played: a mistake must not show after hours.
-    configs = [configure(one, not number) for number, one in enumerate(chosen_seeds(seed, seeds, settings or ()))]
+    configs = [configure(one, not number) for number, one in enumerate(choose_seeds(seed, seeds, settings or ()))]
     tell_outside(named, configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
@@ -219,16 +219,16 @@ def evaluate(
 
 def _play_series(configs: list[RunConfig], definitions: Library, out: Path | None, *, as_json: bool) -> None:
     """Play what is missing of each seed and tell all together; exit code 1 when it stopped early."""
-    from collab.rollout.run import default_out
+    from collab.rollout.run import choose_out
     from collab.rollout.seeds import plan_series
 
-    folder = out or default_out(configs[0])
+    folder = out or choose_out(configs[0])
     runs = asyncio.run(plan_series(configs, definitions, folder))
     again = f" the same command and --out {shlex.quote(str(folder))}"
     _finish_series(folder, runs, definitions, configs[0].budget, again=again, as_json=as_json)
 
 
-def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
+def resume_series(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
     """Go on with an evaluation over several seeds and print what came of it.
 
     Args:
@@ -237,9 +237,9 @@ def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
     Raises:
         typer.Exit: it stopped early.
     """
-    from collab.rollout.seeds import stored_series
+    from collab.rollout.seeds import load_series
 
-    runs = asyncio.run(stored_series(folder))
+    runs = asyncio.run(load_series(folder))
     # Everything is over: what could still be wanted is more seeds.
     if all(run.over for run in runs):
         seeds = ",".join(str(run.config.seed) for run in runs)
@@ -248,7 +248,7 @@ def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
     _finish_series(
         folder,
         runs,
-        options.library(None),
+        options.open_library(None),
         budget or runs[0].config.budget,
         again=f": {resume_command(folder)}",
         as_json=as_json,
@@ -263,15 +263,15 @@ def _finish_series(
     Args:
         again: how to go on, behind the words "go on with".
     """
-    from collab.rollout.seeds import play_missing, result_of
+    from collab.rollout.seeds import build_series_result, play_missing
 
     # Seeds that are over are not played again.
     stopped = work(
         lambda watch, stop: play_missing(runs, definitions, budget=budget, tell=note, watch=watch, stop=stop), folder
     )
-    result = result_of(folder, runs, stopped)
+    result = build_series_result(folder, runs, stopped)
     if as_json:
-        emit({"run": str(folder), "stopped": stopped, **evaluation_data(result.evaluation)})
+        emit({"run": str(folder), "stopped": stopped, **build_evaluation_data(result.evaluation)})
     else:
         show_evaluation(result.evaluation)
     # What is not begun is named, as the table above does not show it.
@@ -290,6 +290,6 @@ def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:
     one, other = (read_evaluation(path).report for path in (first, second))
     comparison = compare(one, other, force=force)
     if as_json:
-        emit(comparison_data(comparison, str(first), str(second)))
+        emit(build_comparison_data(comparison, str(first), str(second)))
     else:
         show_comparison(comparison, str(first), str(second))

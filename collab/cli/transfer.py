@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, say, table
+from collab.cli.output import emit, print_table, say, to_data
 from collab.cli.progress import Resumable
-from collab.cli.text.training import below as below_training
-from collab.cli.text.training import news as news_of_training
+from collab.cli.text.training import format_below as below_training
+from collab.cli.text.training import format_news as news_of_training
 from collab.utils.progress import note
 from collab.utils.text import read_numbers, split_names
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from collab.transfer.run import PlanLine, TransferPlan, TransferProgress, TransferResult
 
 
-def below(progress: TransferProgress) -> list[str]:
+def format_below(progress: TransferProgress) -> list[str]:
     """What a screen shows beside that line while the training goes on: its epochs."""
     return below_training(progress.training) if progress.inner is progress.training is not None else []
 
 
-def news(progress: TransferProgress) -> list[str]:
+def format_news(progress: TransferProgress) -> list[str]:
     """What a log is told of epochs of the training that are over."""
     return [] if progress.training is None else news_of_training(progress.training)
 
@@ -43,17 +43,17 @@ def show_plan(plan: TransferPlan) -> None:
     from collab.loop.estimate import format_plan
 
     columns = ["part", "state", "environment", "split", "team", "seeds", "episodes", "calls per step"]
-    table(columns, [_cells(line) for line in plan.parts])
+    print_table(columns, [_build_plan_row(line) for line in plan.parts])
     if plan.training is not None:
         say(f"\nthe training\n{format_plan(plan.training)}")
 
 
-def _cells(line: PlanLine) -> tuple[object, ...]:
+def _build_plan_row(line: PlanLine) -> tuple[object, ...]:
     seeds = ",".join(map(str, line.seeds))
     return line.part, line.state, line.environment, line.split, line.team, seeds, line.episodes, line.calls_per_step
 
 
-def result_data(result: TransferResult) -> dict[str, Any]:
+def build_result_data(result: TransferResult) -> dict[str, Any]:
     """For scripts; the result is None where it stopped early."""
     outcome = None if result.told is None else result.told.outcome.model_dump(mode="json")
     return {"out": str(result.path), "stopped": result.stopped, "result": outcome}
@@ -66,7 +66,7 @@ def show_result(result: TransferResult) -> None:
         say(f"transfer  {result.path}")
 
 
-TRANSFER = Resumable(below=below, news=news, show=show_result, to_json=result_data)
+TRANSFER = Resumable(below=format_below, news=format_news, show=show_result, to_json=build_result_data)
 
 FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
@@ -179,7 +179,7 @@ def transfer(
 
     Every part is an ordinary run or training in one directory; --resume goes on wherever it was stopped or killed.
     """
-    from collab.api import given_options
+    from collab.api import build_check_options
     from collab.config import Budget
 
     limit = None if budget is None else Budget.parse(budget)
@@ -187,11 +187,11 @@ def transfer(
     # As in `collab train`: a resume takes everything from the directory.
     if resume is not None:
         options.refuse_beside_resume(context, FREE, "the transfer")
-        go_on(resume, limit, device=device, report_to=reports, plan=plan, as_json=as_json)
+        resume_transfer(resume, limit, device=device, report_to=reports, plan=plan, as_json=as_json)
         return
     # Modes have different options, so those are checked against the mode before anything is read.
     _refuse_untrained(context, mode)
-    wish = _wish(
+    wish = _build_request(
         mode,
         agents,
         env,
@@ -210,23 +210,23 @@ def transfer(
         **({} if seeds is None else {"seeds": tuple(read_numbers("--seeds", seeds))}),
     )
     # Everything that could be refused is refused here, before a directory exists.
-    config = _configured(library, wish)
+    config = _configure_transfer(library, wish)
     # A plan needs no --out and leaves nothing.
     if plan:
         _show_plan(config, None, device, as_json=as_json)
         return
     _begin(
         config,
-        options.needed_out(out),
+        options.require_out(out),
         budget=limit,
-        options=given_options(calibrations, anyway),
+        options=build_check_options(calibrations, anyway),
         device=device or options.AUTO,
         report_to=reports or (),
         as_json=as_json,
     )
 
 
-def go_on(
+def resume_transfer(
     path: Path,
     budget: Budget | None,
     *,
@@ -245,21 +245,21 @@ def go_on(
         typer.Exit: it stopped early.
     """
     from collab.transfer.outcome import TransferDir
-    from collab.transfer.run import resume, stored_config
+    from collab.transfer.run import read_stored_config, resume
 
     folder = TransferDir(path)
     if plan:
-        _show_plan(stored_config(folder), folder, device, as_json=as_json)
+        _show_plan(read_stored_config(folder), folder, device, as_json=as_json)
         return
     more = "to take a team elsewhere, begin another: collab transfer --mode direct --agents NAME --env NAME --out DIR"
     job = functools.partial(resume, path, budget=budget, device=device, report_to=report_to, tell=note)
-    TRANSFER.resume(job, folder, None if folder.told() is None else more, as_json)
+    TRANSFER.resume(job, folder, None if folder.read_outcome() is None else more, as_json)
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
 
 
-def _wish(
+def _build_request(
     mode: Literal["direct", "continual"] | None, agents: str | None, env: str | None, **choices: Any
 ) -> TransferRequest:
     """The wish; UsageError where what has no default is left out."""
@@ -279,16 +279,16 @@ def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
     """UsageError where it is said how to train, and nothing is trained."""
     from collab.errors import UsageError
 
-    beside = options.said(context, TRAINS) if mode == "direct" else []
+    beside = options.list_given_options(context, TRAINS) if mode == "direct" else []
     if beside:
         raise UsageError(f"--mode direct trains nothing; leave out {', '.join(beside)}, or choose --mode continual")
 
 
-def _configured(library: Path | None, wish: TransferRequest) -> TransferConfig:
+def _configure_transfer(library: Path | None, wish: TransferRequest) -> TransferConfig:
     from collab.api import tell_outside
     from collab.transfer.config import configure
 
-    config = asyncio.run(configure(options.library(library), wish))
+    config = asyncio.run(configure(options.open_library(library), wish))
     # Both environments are shown before anything is paid: their tasks, doubts and samples.
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
@@ -319,6 +319,6 @@ def _show_plan(config: TransferConfig, folder: TransferDir | None, device: str |
 
     found = asyncio.run(plan(config, folder, device))
     if as_json:
-        emit(data(found))
+        emit(to_data(found))
     else:
         show_plan(found)

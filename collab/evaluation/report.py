@@ -38,12 +38,12 @@ from collab.evaluation.metrics import (
     summarise,
 )
 from collab.seeds import Seeds
-from collab.store.log import segments
+from collab.store.log import list_segments
 from collab.store.manifest import FILE, Manifest
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.types import PlannedTask, Sampling
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 TEAM = ("environment", "graph", "agents", "prompts", "split")
 """Parts of a run's configuration that do not change within one evaluation."""
@@ -91,7 +91,7 @@ class Evaluation:
 def report_of(reader: RunReader) -> Report:
     """The report of a recorded run, over all its planned episodes."""
     manifest, replies = reader.manifest, count_replies(reader)
-    over = [one for one in reader.episodes() if one.state != "unfinished"]
+    over = [one for one in reader.list_episodes() if one.state != "unfinished"]
     unknown = PlannedTask(name="unknown", difficulty=None, episodes=max(0, (manifest.planned or 0) - len(over)))
     return summarise(
         [EpisodeResult.from_run(one, replies.get(one.id, Replies())) for one in over],
@@ -173,16 +173,16 @@ class Recorded:
 def find_recorded(path: Path) -> Recorded:
     """Find out what a path holds, reading none of it. What holds nothing counts as a run, which cannot be opened."""
     kind = next((kind for kind, head in HEADS.items() if (path / head).is_file()), None)
-    if kind == "run" or (kind is None and segments(path)):
+    if kind == "run" or (kind is None and list_segments(path)):
         return Recorded(path=path, kind="run", runs=(path,))
-    runs = tuple(sorted(find_runs(path), key=_by_number))
+    runs = tuple(sorted(find_runs(path), key=_build_number_key))
     if kind is None and not runs:
         return Recorded(path=path, kind="run", runs=(path,))
     together = all(run.parent == path and run.name.startswith("seed-") for run in runs)
     return Recorded(path=path, kind=kind or ("series" if together else "runs"), runs=runs)
 
 
-def commands_instead(found: Recorded, command: str) -> str:
+def suggest_commands(found: Recorded, command: str) -> str:
     """Return one line for a command that takes one run: what was found, and what to type for one of its runs.
 
     Args:
@@ -191,23 +191,23 @@ def commands_instead(found: Recorded, command: str) -> str:
     first = next((run for run in found.runs if run.name == "rollout"), found.runs[0] if found.runs else found.path)
     if not found.runs:
         return f"{found.what} without a run in it; look at it with: collab runs show {shlex.quote(str(found.path))}"
-    runs = f"its {amount(len(found.runs), 'run')}" if len(found.runs) > 1 else "its run"
+    runs = f"its {format_amount(len(found.runs), 'run')}" if len(found.runs) > 1 else "its run"
     more = "" if len(found.runs) == 1 else ", and so on for each"
-    return f"{found.what}; name one of {runs}: {command.format(quoted(command, first))}{more}"
+    return f"{found.what}; name one of {runs}: {command.format(quote_path(command, first))}{more}"
 
 
-def quoted(command: str, path: Path) -> str:
+def quote_path(command: str, path: Path) -> str:
     """A path as it is written in that command: for a shell, or within the quotes of a call."""
     return str(path) if '"' in command else shlex.quote(str(path))
 
 
 def refuse_several(found: Recorded, command: str) -> None:
-    """UsageError where a command that takes one run is given something else; as `commands_instead`."""
+    """UsageError where a command that takes one run is given something else; as `suggest_commands`."""
     if found.kind != "run":
-        raise UsageError(commands_instead(found, command))
+        raise UsageError(suggest_commands(found, command))
 
 
-def _by_number(path: Path) -> list[tuple[int, str]]:
+def _build_number_key(path: Path) -> list[tuple[int, str]]:
     """A key by which epoch 10 stands behind epoch 9."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.parts]
 
@@ -218,7 +218,7 @@ def read_run(path: Path, opened: RunReader | None = None) -> EvaluatedRun:
     Args:
         opened: its reader, which stays open; None opens one.
     """
-    with RunStore.open(path).reader() if opened is None else contextlib.nullcontext(opened) as reader:
+    with RunStore.open(path).open_reader() if opened is None else contextlib.nullcontext(opened) as reader:
         manifest = reader.manifest
         split = manifest.config.get("split")
         return EvaluatedRun(

@@ -16,13 +16,13 @@ from collab.config import Budget, EnvironmentDefinition, RunConfig
 from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.policy import Policy, first_policy
+from collab.loop.policy import Policy, build_first_policy
 from collab.loop.record import EpochRecord, TrainingDir
 from collab.rollout.build import build_suite
 from collab.rollout.collector import USED_UP, UsageMeter
 from collab.types import Usage
 from collab.utils.concurrency import REQUESTED
-from collab.utils.text import clock, counted
+from collab.utils.text import format_clock, format_count
 
 
 class Halted(Exception):
@@ -57,12 +57,12 @@ class TrainingProgress:
         last = next((one for one in reversed(self.records) if one.success is not None), None)
         if last is not None:
             parts.append(f"held-out success {last.success} after epoch {last.epoch}")
-        spent = spent_so_far(self)
-        left = seconds_left(self, time.monotonic())
+        spent = sum_spent_so_far(self)
+        left = estimate_seconds_left(self, time.monotonic())
         in_all = [
-            counted(spent.tokens, "token"),
+            format_count(spent.tokens, "token"),
             *([f"{spent.cost_usd:.2f} USD"] if spent.cost_usd else []),
-            "time left known after an epoch" if left is None else f"at most about {clock(left)} left",
+            "time left known after an epoch" if left is None else f"at most about {format_clock(left)} left",
         ]
         return " | ".join(part for part in (*parts, f"in all {', '.join(in_all)}") if part)
 
@@ -106,11 +106,11 @@ class LoopState:
 
     @property
     def first(self) -> Policy:
-        """The policy that training starts from; raises as `first_policy`."""
-        self._first = self._first or first_policy(self.config.run, self.config.method)
+        """The policy that training starts from; raises as `build_first_policy`."""
+        self._first = self._first or build_first_policy(self.config.run, self.config.method)
         return self._first
 
-    async def suite(self, run: RunConfig) -> Suite:
+    async def open_suite(self, run: RunConfig) -> Suite:
         """Return the environments of a run, built once for all parts of a training that play or look in the same."""
         wanted = (run.environment_name, run.environment)
         if self._suite is None or self._suite[0] != wanted:
@@ -128,10 +128,10 @@ class LoopState:
     def begin(self, part: str) -> None:
         """Name what is done next, if anything may still be; raises `Halted`."""
         self.progress.part, self.progress.inner = part, None
-        self.left()
+        self.compute_left()
 
     @contextlib.contextmanager
-    def timed(self, part: str, *, whole: bool) -> Iterator[None]:
+    def time_part(self, part: str, *, whole: bool) -> Iterator[None]:
         """Note how long a part takes, unless another process did some of it and took its time with it.
 
         A part that is done in pieces takes what all of them take.
@@ -144,7 +144,7 @@ class LoopState:
         if whole:
             self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - begun
 
-    def left(self) -> Budget:
+    def compute_left(self) -> Budget:
         """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""
         if self.stop.is_set():
             raise Halted(REQUESTED)
@@ -153,7 +153,7 @@ class LoopState:
         left = {name: limit - spent[name] for name, limit in self.budget.model_dump(exclude_none=True).items()}
         for name, amount in left.items():
             if amount <= 0:
-                raise Halted(_used_up(name, getattr(self.budget, name)))
+                raise Halted(_format_used_up(name, getattr(self.budget, name)))
         return Budget(**left)
 
     def spend(self, spent: Usage) -> None:
@@ -167,20 +167,20 @@ class LoopState:
         if why is None:
             return
         if why.startswith(USED_UP):
-            self.left()
+            self.compute_left()
         raise Halted(why)
 
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether training is to stop with a checkpoint."""
-        return self.why_stopping() is not None
+        return self.explain_stop() is not None
 
-    def why_stopping(self) -> str | None:
+    def explain_stop(self) -> str | None:
         """Why training is to stop: on request, or because the minutes are over; None where it goes on."""
         minutes = self.budget.minutes
         if self.stop.is_set():
             return REQUESTED
         over = minutes is not None and time.monotonic() - self.started >= 60 * minutes
-        return _used_up("minutes", minutes) if minutes is not None and over else None
+        return _format_used_up("minutes", minutes) if minutes is not None and over else None
 
     @property
     def inner(self) -> Callable[[Any], None]:
@@ -192,11 +192,11 @@ class LoopState:
         return watch
 
 
-def _used_up(name: str, limit: float) -> str:
+def _format_used_up(name: str, limit: float) -> str:
     return f"{USED_UP}: {name}={limit:g}"
 
 
-def seconds_left(progress: TrainingProgress, now: float) -> float | None:
+def estimate_seconds_left(progress: TrainingProgress, now: float) -> float | None:
     """For the rest of this epoch and all that come, each as long as the mean of those that are over.
 
     Patience may end a training earlier, and an epoch that an earlier process began takes less.
@@ -207,7 +207,7 @@ def seconds_left(progress: TrainingProgress, now: float) -> float | None:
     Returns:
         None before an epoch is over of which all is known.
     """
-    known = [seconds for one in progress.records if one.epoch and (seconds := epoch_seconds(one)) is not None]
+    known = [seconds for one in progress.records if one.epoch and (seconds := sum_epoch_seconds(one)) is not None]
     if not known:
         return None
     mean = sum(known) / len(known)
@@ -216,14 +216,14 @@ def seconds_left(progress: TrainingProgress, now: float) -> float | None:
     return (progress.epochs - progress.epoch) * mean + max(0.0, mean - (now - progress.began))
 
 
-def epoch_seconds(record: EpochRecord) -> float | None:
+def sum_epoch_seconds(record: EpochRecord) -> float | None:
     """Of all parts; None where one did something and nobody told how long, for its process died."""
     if any(one.seconds is None and (one.calls or one.prompt_tokens) for one in record.spent.values()):
         return None
     return sum(one.seconds or 0.0 for one in record.spent.values())
 
 
-def spent_so_far(progress: TrainingProgress) -> Usage:
+def sum_spent_so_far(progress: TrainingProgress) -> Usage:
     """Return what models took: in epochs that are over, by whatever process, and in this one.
 
     Tokens that were trained on do not count.

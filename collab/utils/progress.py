@@ -18,8 +18,8 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
 from collab.errors import RunError
-from collab.utils.concurrency import Doing, latest_doing
-from collab.utils.text import plain
+from collab.utils.concurrency import Doing, get_latest_doing
+from collab.utils.text import clean_line
 
 ResultT = TypeVar("ResultT")
 
@@ -48,27 +48,27 @@ def begin() -> None:
     threading.Thread(target=_watch, args=(time.monotonic(),), name="collab-herald", daemon=True).start()
 
 
-def spoken() -> None:
+def mark_spoken() -> None:
     """Note that something was printed."""
     _state["spoken"] = time.monotonic()
 
 
 @contextlib.contextmanager
-def paused() -> Iterator[None]:
+def pause_output() -> Iterator[None]:
     """Say nothing during the block: a live line tells what goes on."""
     _state["paused"] += 1
     try:
         yield
     finally:
         _state["paused"] -= 1
-        spoken()
+        mark_spoken()
 
 
 def _watch(started: float) -> None:
     told: Doing | None = None
     while True:
         time.sleep(_LOOK_S)
-        now, last, what = time.monotonic(), _state["spoken"], latest_doing()
+        now, last, what = time.monotonic(), _state["spoken"], get_latest_doing()
         if _state["paused"] or now - max(last, started) < SILENCE_S:
             continue
         if what is not None and what is not told:
@@ -83,12 +83,12 @@ def note(text: str) -> None:
     from collab.utils.redact import hide_text
 
     with contextlib.suppress(OSError):
-        write_line(sys.stderr, plain(hide_text(text)))
+        write_line(sys.stderr, clean_line(hide_text(text)))
 
 
 def write_line(stream: TextIO, text: str) -> None:
     """Write a line, and note that something was printed."""
-    spoken()
+    mark_spoken()
     stream.write(text + "\n")
     stream.flush()
 
@@ -121,11 +121,11 @@ async def show_work(
         if opening:
             note(opening)
 
-    with _display() as display:
+    with _open_display() as display:
         # The display is updated beside the work, which may not return for minutes.
         ticker = asyncio.create_task(_tick(seen, display, telling))
         try:
-            return await _begun_or_stopped(job(watch, stop), stop, seen)
+            return await _run_until_stopped(job(watch, stop), stop, seen)
         finally:
             ticker.cancel()
             if seen:
@@ -138,7 +138,7 @@ class _Telling(NamedTuple):
     news: Lines
 
 
-async def _begun_or_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Event, seen: Sequence[Any]) -> ResultT:
+async def _run_until_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Event, seen: Sequence[Any]) -> ResultT:
     """Run a job; one that is asked to stop before it has anything to show is ended at once.
 
     Raises:
@@ -213,7 +213,7 @@ class _Live:
 
 
 @contextlib.contextmanager
-def _display() -> Iterator[_Display]:
+def _open_display() -> Iterator[_Display]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
@@ -223,7 +223,7 @@ def _display() -> Iterator[_Display]:
     from rich.text import Text
 
     spinner = Spinner("line", "starting")
-    with paused(), Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+    with pause_output(), Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
 
         def update(text: str, below: Sequence[str]) -> None:
             spinner.update(text=Text(text))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collab.errors import UsageError
 
 
-def amount(number: int, noun: str, plural: str | None = None) -> str:
+def format_amount(number: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun, both in the singular for one: 1 episode, 2 episodes.
 
     Args:
@@ -16,32 +16,32 @@ def amount(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def cause_lines(word: str, causes: Mapping[str, int]) -> list[str]:
+def format_causes(word: str, causes: Mapping[str, int]) -> list[str]:
     """Return one line with counts by cause, or none where nothing was counted."""
     told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
     return [f"{word:<8} {sum(causes.values())}: {told}"] if causes else []
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """A count in few letters with its noun, in the singular for one."""
-    return amount(number, noun) if number == 1 else f"{short(number)} {noun}s"
+    return format_amount(number, noun) if number == 1 else f"{shorten_number(number)} {noun}s"
 
 
-def short(number: int) -> str:
+def shorten_number(number: int) -> str:
     """A count in few letters: 950, 12.3k, 4.56M."""
     if number < 10_000:
         return str(number)
     return f"{number / 1e3:.1f}k" if number < 1_000_000 else f"{number / 1e6:.2f}M"
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """A duration as 0:07, 12:30 or 1:02:03."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def plain(text: str) -> str:
+def clean_line(text: str) -> str:
     """The text on one line, without control characters."""
     if text.isprintable():
         return text.strip()

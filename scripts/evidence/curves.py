@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from collab.utils.plotting import new_axes, plot_style
+from collab.utils.plotting import create_axes, plot_style
 from evidence.figures import Spot, records_of
 from evidence.plan import Plan
 from evidence.record import EpochNumbers, Records
@@ -76,7 +76,7 @@ def draw_curves(title: str, unit: str, curves: Sequence[Curve]) -> FigureBase:
 
     if not any(curve.dots for curve in curves):
         raise ValueError("no curve, no picture")
-    axes = new_axes(title, unit, width=420, height=300)
+    axes = create_axes(title, unit, width=420, height=300)
     for curve in curves:
         colour = _COLOURS[curve.look % len(_COLOURS)]
         dash = (0, (2 + 3 * (curve.look % 3), 2)) if curve.look else "-"

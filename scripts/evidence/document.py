@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from collab.utils.files import write_atomic, writing
+from collab.utils.files import report_write_errors, write_atomic
 from collab.utils.plotting import to_svg
 from evidence.curves import draw_curves, likelihood_curves, success_curves
 from evidence.figures import (
@@ -113,7 +113,7 @@ def render(plan: Plan, records: Records, page: Path, folder: Path) -> None:
         if (curves := of(plan, records))
     }
     text = document(plan, records)
-    with writing(page, "give the same command again"):
+    with report_write_errors(page, "give the same command again"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, picture in drawn.items():
             write_atomic(folder / name, picture.encode())

@@ -19,7 +19,7 @@ from collab.library import Library, find_builtin_root, resolve_checkpoint
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_config
 from collab.loop.phases import is_over as has_ended
-from collab.loop.phases import trajectories_of
+from collab.loop.phases import load_trajectories
 from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
 from collab.models.checkpoint import hash_played_weights
 from collab.rewards.labels import list_labellings, read_label_head
@@ -169,7 +169,7 @@ def _seeds(plan: Plan, unit: Unit) -> list[str]:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    with RunStore.open(path).reader() as reader:
+    with RunStore.open(path).open_reader() as reader:
         return dict(reader.manifest.config)
 
 
@@ -181,7 +181,7 @@ def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
     head = training.read()
     config, summary = load_config(head["config"], str(training.file)), head["summary"]
     numbers = range(summary["epochs"] + 1)
-    records = [read_record(training.epoch(number).record) for number in numbers]
+    records = [read_record(training.get_epoch(number).record) for number in numbers]
     epochs = [_epoch(training, config, head["base"], record) for record in records]
     began = set(head["base"].values())
     return {
@@ -199,13 +199,13 @@ def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
 
 def _critics(training: TrainingDir, records: Iterable[EpochRecord]) -> list[str]:
     """Names and versions of all that judged."""
-    rollouts = [path for record in records if (path := training.epoch(record.epoch).rollout).exists()]
+    rollouts = [path for record in records if (path := training.get_epoch(record.epoch).rollout).exists()]
     return sorted({read_label_head(path, name).critic for path in rollouts for name in list_labellings(path)})
 
 
 def _epoch(training: TrainingDir, config: TrainingConfig, base: Mapping[str, str], record: EpochRecord) -> EpochNumbers:
-    folder = training.epoch(record.epoch)
-    played = trajectories_of(folder.rollout, config.method.steps) if folder.rollout.exists() else []
+    folder = training.get_epoch(record.epoch)
+    played = load_trajectories(folder.rollout, config.method.steps) if folder.rollout.exists() else []
     rollout = _rows(EpisodeResult.of(one) for one in played)
     runs = [read_run(path) for path in find_runs(folder.evaluation)]
     trained = next(iter(record.trained.values()), None)
@@ -238,8 +238,8 @@ def _numbers(trained: Trained | None) -> dict[str, Any]:
 
 def _seconds_of(training: TrainingDir, records: Sequence[EpochRecord], whole: float) -> Seconds:
     """By part, where the processes that ended the parts told; 0 for parts in which nothing was asked."""
-    rollouts = [training.epoch(record.epoch).rollout for record in records]
-    measured = [path for record in records for path in find_runs(training.epoch(record.epoch).evaluation)]
+    rollouts = [training.get_epoch(record.epoch).rollout for record in records]
+    measured = [path for record in records for path in find_runs(training.get_epoch(record.epoch).evaluation)]
     return Seconds(
         whole=whole,
         **_playing([*(path for path in rollouts if path.exists()), *measured]),

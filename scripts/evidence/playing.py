@@ -53,8 +53,8 @@ def played_in(runs: Iterable[Path]) -> Played:
     """Of runs that were played one after another; RunFormatError where one cannot be read."""
     total = Played()
     for path in runs:
-        with RunStore.open(path).reader() as reader:
-            total += played(reader.events())
+        with RunStore.open(path).open_reader() as reader:
+            total += played(reader.iterate_events())
     return total
 
 

@@ -22,8 +22,8 @@ from collab.config import RUN, RunConfig, override, run_config, validate
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
 from collab.loop.config import Method
-from collab.loop.configure import ablated
-from collab.loop.interfaces import algorithm_named, load_config, load_method
+from collab.loop.configure import apply_ablation
+from collab.loop.interfaces import load_algorithm, load_config, load_method
 from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
 from evidence.gather import placeless
@@ -54,10 +54,10 @@ def today(plan: Plan, unit: Unit) -> Told:
     library = Library(own=Path(options["--library"][-1]) if "--library" in options else None)
     graph, settings, method = options.get("--graph", ["team"])[-1], options.get("--set", []), None
     if phase_of(plan, unit).kind == "train-marl":
-        algorithm = algorithm_named(ALGORITHM)
+        algorithm = load_algorithm(ALGORITHM)
         method = load_method(algorithm, options["--preset"][-1])
         if "--ablation" in options:
-            method, graph = ablated(algorithm, method, options["--ablation"][-1], graph=graph)
+            method, graph = apply_ablation(algorithm, method, options["--ablation"][-1], graph=graph)
         method = override(method, [one for one in settings if not one.startswith(RUN)])
         settings = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
     run = run_config(library=library, env=options["--env"][-1], graph=graph, agents=plan.agents, settings=settings)

@@ -19,7 +19,7 @@ from pydantic import Field
 from collab.config import Definition, validate
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.evaluation.metrics import EpisodeResult
-from collab.utils.files import write_atomic, writing
+from collab.utils.files import report_write_errors, write_atomic
 from evidence.plan import Plan
 from evidence.units import Unit, needs, queue
 
@@ -165,7 +165,7 @@ def write(folder: Path, record: UnitRecord) -> Path:
     text = encode(record)
     if len(text) > LARGEST:
         raise StoreFailure(f"{path}: {len(text)} bytes, at most {LARGEST} are committed; play fewer episodes in a unit")
-    with writing(path, "give the same command again"):
+    with report_write_errors(path, "give the same command again"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)
     return path

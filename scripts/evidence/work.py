@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 from collab.errors import RunError, UsageError
 from collab.evaluation.comparison import check_result
 from collab.loop.record import TrainingDir
-from collab.utils.files import write_atomic, writing
+from collab.utils.files import report_write_errors, write_atomic
 from evidence.commands import Commands, Stopped
 from evidence.figures import report
 from evidence.gather import code_digest, gathered, is_over
@@ -271,6 +271,6 @@ def noted(place: Place, unit: Unit) -> Notes:
 
 
 def _note(path: Path, notes: Notes) -> None:
-    with writing(path, "give the same command again"):
+    with report_write_errors(path, "give the same command again"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(asdict(notes)).encode())

@@ -22,7 +22,7 @@ def test_a_directory_may_hold_commas_where_it_stands_by_itself(tmp_path: Path, m
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "one, two").mkdir()
     whole = str(tmp_path / "one, two")
-    assert options.folders("--data", [whole, "~/one, two", "x,y"]) == [whole, "~/one, two", "x", "y"]
-    assert options.folders("--data", [f"{whole},x"]) == [str(tmp_path / "one"), "two", "x"]
+    assert options.split_folders("--data", [whole, "~/one, two", "x,y"]) == [whole, "~/one, two", "x", "y"]
+    assert options.split_folders("--data", [f"{whole},x"]) == [str(tmp_path / "one"), "two", "x"]
     with pytest.raises(UsageError, match="--data '': nothing is named"):
-        options.folders("--data", [""])
+        options.split_folders("--data", [""])

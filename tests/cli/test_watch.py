@@ -21,7 +21,7 @@ from collab.cli.main import main
 from collab.rollout.collector import Progress
 from collab.types import Usage
 from collab.utils import progress as display
-from collab.utils.text import clock, short
+from collab.utils.text import format_clock, shorten_number
 
 LIBRARY = str(Path(__file__).parent / "library")
 COMMAND = [sys.executable, "-c", "from collab.cli.main import run; run()"]
@@ -80,12 +80,12 @@ def test_progress_tells_everything_there_is_to_know(monkeypatch):
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0"), (9999, "9999"), (12_340, "12.3k"), (4_560_000, "4.56M")])
 def test_short_numbers(number, text):
-    assert short(number) == text
+    assert shorten_number(number) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (7.4, "0:07"), (750, "12:30"), (3723, "1:02:03")])
 def test_durations(seconds, text):
-    assert clock(seconds) == text
+    assert format_clock(seconds) == text
 
 
 def test_without_a_terminal_progress_is_plain_lines(monkeypatch, capsys):

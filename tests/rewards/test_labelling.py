@@ -402,7 +402,7 @@ from collab.models.openai import OpenAIModel
 from collab.store.run import RunStore
 
 run, url = Path(sys.argv[1]), sys.argv[2]
-with RunStore.open(run).reader() as reader:
+with RunStore.open(run).open_reader() as reader:
     found = [case for episode in reader.trajectories() for case in cases(episode, MOBILE)]
 critic = LanguageCritic(
     model=OpenAIModel(model="fake", base_url=url, retries=0),

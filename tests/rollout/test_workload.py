@@ -33,7 +33,7 @@ def play(lengths: list[int], budget: int, workers: int, startup: float, monkeypa
             if not running[number]:
                 del running[number]
                 workload.end(str(number))
-        left = workload.seconds_left()
+        left = workload.estimate_seconds_left()
         assert left is not None
         if (queue or running) and clock[0] % 10 == 0:
             told[clock[0]] = left
@@ -59,14 +59,14 @@ def test_what_is_foretold_is_never_far_off(shape, workers, startup, monkeypatch)
 
 
 def steps_left(workload: Workload) -> float:
-    return sum(map(sum, workload._left()))
+    return sum(map(sum, workload._estimate_left()))
 
 
 def test_before_any_is_over_budgets_are_taken_whole() -> None:
     workload = Workload()
     for name in "abc":
         workload.plan(name, 30)
-    assert workload.seconds_left() is None
+    assert workload.estimate_seconds_left() is None
     workload.begin("a", 10)
     assert steps_left(workload) == pytest.approx(80)
 

@@ -16,10 +16,10 @@ from collab.algorithms.collabuiagents.config import ABLATIONS
 from collab.config import override
 from collab.data.splits import EVALUATION_SEEDS
 from collab.library import find_builtin_root
-from collab.loop.configure import ablated
-from collab.loop.interfaces import algorithm_named, load_method
+from collab.loop.configure import apply_ablation
+from collab.loop.interfaces import load_algorithm, load_method
 
-COLLAB = algorithm_named("collabuiagents")
+COLLAB = load_algorithm("collabuiagents")
 WORK = Path("runs/tables")
 
 
@@ -52,7 +52,7 @@ def test_methods_are_ones_that_collab_knows(plan: Plan) -> None:
         method, ablation = load_method(COLLAB, option(words, "--preset")), option(words, "--ablation")
         graph = "team"
         if ablation is not None:
-            method, graph = ablated(COLLAB, method, ablation, graph=graph)
+            method, graph = apply_ablation(COLLAB, method, ablation, graph=graph)
         method = override(method, [one for one in given(words, "--set") if not one.startswith("run.")])
         assert graph == plan.arms[unit.arm].graph
         assert method.critic == "critic-oracle"

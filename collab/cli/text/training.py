@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import say, table, table_lines
-from collab.utils.text import clock, plain, short
+from collab.cli.output import format_table, print_table, say
+from collab.utils.text import clean_line, format_clock, shorten_number
 
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult
@@ -20,19 +20,19 @@ SPARED = ("95 % interval", "agreement", "rewarded", "margin", "accuracy", "token
 """Columns that a narrow terminal goes without, in this order: the list of each epoch has them all."""
 
 
-def epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[str], list[list[object]]]:
+def build_epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[str], list[list[object]]]:
     """Columns and rows of the epochs side by side.
 
     Args:
         room: columns of a terminal, which so many columns of the table are left out for as it takes; None for all.
     """
-    cells = [epoch_row(record) for record in records]
+    cells = [build_epoch_row(record) for record in records]
     # Columns of all epochs, in the order of first use: algorithms add their own.
     columns = list(dict.fromkeys(name for row in cells for name in row))
     rows = [[row.get(name) for name in columns] for row in cells]
     # Columns are given up one by one until the table fits the terminal.
     for name in SPARED:
-        if room is None or max(map(len, table_lines(columns, rows))) <= room:
+        if room is None or max(map(len, format_table(columns, rows))) <= room:
             break
         if name in columns:
             place = columns.index(name)
@@ -42,26 +42,26 @@ def epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[
     return columns, rows
 
 
-def epoch_row(record: EpochRecord) -> dict[str, object]:
+def build_epoch_row(record: EpochRecord) -> dict[str, object]:
     """The line of a table, by column; of several policies that were trained, the mean."""
-    from collab.loop.interfaces import algorithm_named
-    from collab.loop.state import epoch_seconds, total_asked
+    from collab.loop.interfaces import load_algorithm
+    from collab.loop.state import sum_epoch_seconds, total_asked
 
     success = record.success
     loss = _mean([one.loss for one in record.trained.values()])
     # Tokens of training are computed here, and paid to no server.
     asked = total_asked(record)
-    seconds = epoch_seconds(record)
+    seconds = sum_epoch_seconds(record)
     return {
         "epoch": record.epoch,
         "held-out success": None if success is None else f"{success.value:.1%}",
         "95 % interval": None if success is None else f"{success.low:.1%} - {success.high:.1%}",
         "agreement": None if record.agreement is None else f"{record.agreement:.0%}",
-        **algorithm_named(record.algorithm).columns(record),
+        **load_algorithm(record.algorithm).build_columns(record),
         "loss": None if loss is None else f"{loss:.3f}",
-        "tokens": short(asked.tokens),
+        "tokens": shorten_number(asked.tokens),
         "USD": f"{asked.cost_usd:.2f}" if asked.cost_usd else None,
-        "time": None if seconds is None else clock(seconds),
+        "time": None if seconds is None else format_clock(seconds),
     }
 
 
@@ -77,7 +77,7 @@ _LINE = 4
 """Lines that its line takes on a narrow screen, and one that stays free."""
 
 
-def below(progress: TrainingProgress) -> list[str]:
+def format_below(progress: TrainingProgress) -> list[str]:
     """What a screen shows beside that line.
 
     The last epochs side by side, what is known of the one that goes on, and all of the last one that is over. A low
@@ -85,35 +85,35 @@ def below(progress: TrainingProgress) -> list[str]:
     """
     width, height = shutil.get_terminal_size()
     for epochs in range(_SHOWN, 0, -1):
-        lines = _below(progress, epochs, width)
+        lines = _format_epochs_below(progress, epochs, width)
         if sum(-(-max(len(line), 1) // width) for line in lines) <= height - _LINE:
             break
     return lines
 
 
-def _below(progress: TrainingProgress, epochs: int, room: int) -> list[str]:
-    from collab.loop.report import epoch_lines
+def _format_epochs_below(progress: TrainingProgress, epochs: int, room: int) -> list[str]:
+    from collab.loop.report import format_epoch
 
     records, now = progress.records[-epochs:], progress.so_far
     lines: list[str] = []
     if records:
-        rows = table_lines(*epoch_table(records, room), room)
+        rows = format_table(*build_epoch_table(records, room), room)
         lines += ["", *(line for row in rows for line in row.splitlines())]
     if now is not None:
-        lines += ["", f"epoch {now.epoch}, so far", *map(plain, epoch_lines(now))]
+        lines += ["", f"epoch {now.epoch}, so far", *map(clean_line, format_epoch(now))]
     if records:
-        lines += ["", f"epoch {records[-1].epoch}", *map(plain, epoch_lines(records[-1]))]
+        lines += ["", f"epoch {records[-1].epoch}", *map(clean_line, format_epoch(records[-1]))]
     return lines
 
 
-def news(progress: TrainingProgress) -> list[str]:
+def format_news(progress: TrainingProgress) -> list[str]:
     """What a log is told of epochs that are over."""
-    from collab.loop.report import told_epochs
+    from collab.loop.report import format_epochs
 
-    return told_epochs(progress.records)
+    return format_epochs(progress.records)
 
 
-def result_data(result: TrainingResult) -> dict[str, Any]:
+def build_result_data(result: TrainingResult) -> dict[str, Any]:
     """For scripts."""
     return {
         "out": str(result.path),
@@ -127,14 +127,14 @@ def show_result(result: TrainingResult) -> None:
     """Print the epochs side by side, all that is known of each, and the best."""
     from collab.evaluation.metrics import FEW, FEW_TOLD
     from collab.loop.loop import describe_best
-    from collab.loop.report import told_epochs
+    from collab.loop.report import format_epochs
 
     # On a terminal the table fits its width; in a file nothing is left out.
-    table(*epoch_table(result.records, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+    print_table(*build_epoch_table(result.records, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     if any(one.success is not None and one.success.episodes < FEW for one in result.records):
         say(f"held-out episodes are {FEW_TOLD}")
     say()
-    for line in told_epochs(result.records):
+    for line in format_epochs(result.records):
         say(line)
     if result.summary is not None:
         summary = result.summary
