@@ -80,7 +80,7 @@ class Log:
     def store_text(self, key: str, text: str) -> None:
         self.texts[key] = text
 
-    def picture(self, png: bytes) -> str:
+    def store_picture(self, png: bytes) -> str:
         return hashlib.sha256(png).hexdigest()
 
     def step(self, trajectory: str, step: Step) -> None:

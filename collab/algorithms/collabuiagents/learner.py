@@ -2,7 +2,7 @@
 
 What of a judged rollout is learned: replies with their own prompts, in the pieces in which a policy reads them.
 
-    made = examples_of(rollout, judged, suite.space, example_builder(config, rollout, policy))
+    made = build_examples(rollout, judged, suite.space, make_builder(config, rollout, policy))
     made.rows["shared"], made.counts("shared", older=[])
 
 By the method's objective, "dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt,
