@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.loop.interfaces import algorithm_named, load_method
+from collab.loop.interfaces import load_algorithm, load_method
 
 README = Path(__file__).parents[2] / "README.md"
 PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
@@ -87,7 +87,7 @@ def test_the_readme_states_the_critic_and_the_result_at_a_low_temperature():
     readme, results = README.read_text(encoding="utf-8"), words_of(README.parent / "docs" / "results.md")
     assert "By default, and in these runs, the critic is the environment's own solution" in words_of(README)
     for preset in ("collab", "qwen2.5-0.5b"):
-        assert load_method(algorithm_named("collabuiagents"), preset).critic == "critic-oracle"
+        assert load_method(load_algorithm("collabuiagents"), preset).critic == "critic-oracle"
     rows = [line for line in readme.splitlines() if line.startswith("|") and INTERVAL.search(line)]
     assert any("temperature 0.3" in line for line in rows)
     assert any("temperature 1.5" in line for line in rows)

@@ -172,12 +172,12 @@ def test_a_signal_amid_a_fork_is_not_lost(tmp_path: Path) -> None:
 import os, signal
 from pathlib import Path
 from collab.cli.progress import treat_sigterm_as_ctrl_c
-from collab.testing.kill_resume import in_full
+from collab.testing.kill_resume import run_to_end
 
 treat_sigterm_as_ctrl_c()
 os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM))
 try:
-    in_full(lambda: None, Path("log"))
+    run_to_end(lambda: None, Path("log"))
 except KeyboardInterrupt:
     print("heard")
 try:

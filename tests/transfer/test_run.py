@@ -33,6 +33,7 @@ from collab.testing.corridor import CorridorSuite
 from collab.transfer.config import TransferConfig, TransferRequest, configure
 from collab.transfer.outcome import TransferDir
 from collab.transfer.run import TransferResult, Work, hash_weights_played, list_untrained, plan, resume, start
+from collab.types import Usage
 
 CHILD = """
 import asyncio, os, signal, sys
@@ -158,7 +159,11 @@ def test_places_for_metrics_reach_the_training(library: Library, tmp_path: Path,
         monkeypatch.setattr(transferring, name, part)
     monkeypatch.setattr("collab.loop.loop.check_reports", lambda names: None)
     config = put(library, PRESSES)
-    more = {"mode": "continual", "training": asyncio.run(toy_team.small_training(library)), "first": config.base}
+    more = {
+        "mode": "continual",
+        "training": asyncio.run(toy_team.configure_toy_training(library)),
+        "first": config.base,
+    }
     run(config.model_copy(update=more), tmp_path / "out", report_to=["tensorboard"])
     asyncio.run(resume(tmp_path / "out"))
     asyncio.run(resume(tmp_path / "out", report_to=[]))
@@ -249,7 +254,9 @@ def test_of_a_training_only_what_this_process_spent_counts(
     record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, hash="", spent=spent)
 
     async def trained(work: Work, budget: Budget) -> TrainingResult:
-        return TrainingResult(path=tmp_path, records=(record,), summary=None, stopped=None, tokens=34, cost_usd=0.5)
+        return TrainingResult(
+            path=tmp_path, records=(record,), summary=None, stopped=None, spent=Usage(prompt_tokens=34, cost_usd=0.5)
+        )
 
     monkeypatch.setattr(parts, "_train_on", trained)
     work = Work(

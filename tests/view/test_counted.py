@@ -119,11 +119,11 @@ def test_agreement_is_one_number_and_one_sentence_wherever_it_is_told(
     path, first = budgeted
     training = TrainingDir(path)
     config = load_config(training.read()["config"], "training.json")
-    with RunReader(training.epoch(1).rollout) as reader:
-        learned = [one for one in reader.trajectories() if one.id == first]
+    with RunReader(training.get_epoch(1).rollout) as reader:
+        learned = [one for one in reader.iterate_trajectories() if one.id == first]
     facts = collect_play_facts(config.run, learned, evaluate(learned))
     record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, hash="", **facts)
-    write_json(training.epoch(1).record, record.model_dump(mode="json"))
+    write_json(training.get_epoch(1).record, record.model_dump(mode="json"))
     shares = []
     for step in learned[0].steps:
         winner = step.vote.ballots[0].cells if step.vote.ballots else ()
@@ -140,7 +140,7 @@ def test_agreement_is_one_number_and_one_sentence_wherever_it_is_told(
     assert inspector.episode(rollout, first).row.agreement == pytest.approx(mean)
     for id in (row.id, rollout):
         assert inspector.overview(id).epochs[0].agreement == pytest.approx(mean)
-    for place in (path, training.epoch(1).rollout):
+    for place in (path, training.get_epoch(1).rollout):
         assert main(["report", str(place)]) == 0
         lines = [line.split("|") for line in capsys.readouterr().out.splitlines()]
         head = next(number for number, line in enumerate(lines) if " agreement " in line)
