@@ -29,7 +29,7 @@ ORDER = (
     *("errors", "utils", "seeds", "trust", "library", "types", "config"),
     *("envs", "prompts", "models", "agents", "graphs", "store", "data", "evaluation", "rollout"),
     *("rewards", "preferences", "synthesis", "trainers", "loop", "algorithms"),
-    *("testing", "transfer", "view", "cli", "api", "__main__"),
+    *("testing", "transfer", "evidence", "view", "cli", "api", "__main__"),
 )
 """A room imports only rooms that stand before it."""
 
