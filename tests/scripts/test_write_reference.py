@@ -101,17 +101,18 @@ def test_the_variables_of_prompts_are_those_that_templates_are_given(folder: str
             )
             if isinstance(name, str):
                 given.setdefault(name, set()).update(one.arg for one in call.keywords if one.arg)  # type: ignore[attr-defined]
-    assert given == {name: set(variables) for name, variables in reference.VARIABLES[folder].items()}
+    assert given == {name: set(variables) for name, variables in reference.PROMPTS[folder]["files"].items()}
 
 
 @pytest.mark.parametrize("folder", sorted(path.name for path in (ROOT / "prompts").iterdir() if path.is_dir()))
 def test_built_in_prompts_use_no_other_variables(folder: str) -> None:
-    files = reference.VARIABLES.get(folder, reference.VARIABLES["default"])
+    prompt = reference.PROMPTS.get(folder, reference.PROMPTS["default"])
+    files = prompt["files"]
     assert {path.stem for path in (ROOT / "prompts" / folder).glob("*.jinja")} == set(files)
     for name, variables in files.items():
         text = (ROOT / "prompts" / folder / f"{name}.jinja").read_text(encoding="utf-8")
         used = jinja2.meta.find_undeclared_variables(jinja2.Environment(autoescape=True).parse(text))
-        assert used <= {*variables, *reference.FORM}, name
+        assert used <= {*variables, *prompt.get("every", ())}, name
 
 
 SETTINGS: dict[str, type[BaseModel]] = {
