@@ -91,10 +91,12 @@ async def collect(
         UsageError: something does not fit; nothing was started.
         StoreFailure: the run cannot be written.
     """
+    # Types first: Python callers have no command line that would have refused a wrong one.
     _check_types(collect, locals())
     trust_all(trust)
     definitions = _library(library)
     named = _listed("tasks", tasks)
+    # Through the same function as the command, so that both refuse the same things.
     config = await configured(
         definitions,
         "rollout",
@@ -149,12 +151,15 @@ async def evaluate(
     Raises:
         UsageError, StoreFailure: as `collect`.
     """
+    # As in `collect`: types, trust, library, then the configuration of the command.
     _check_types(evaluate, locals())
     trust_all(trust)
     definitions = _library(library)
     named, overrides = _listed("tasks", tasks), _settings(settings)
+    # Seeds as the command line spells them, so that one parser decides what they mean.
     several = seeds if seeds is None or isinstance(seeds, str) else ",".join(map(str, seeds))
     chosen = chosen_seeds(seed, None if several is None else [several], overrides)
+    # All configurations before the first run: a mistake in the third must not cost two runs.
     configs = [
         await configured(
             definitions,
@@ -218,6 +223,7 @@ async def train(
         UsageError: something does not fit; nothing was started.
         RunError: something failed while working; what is there stays.
     """
+    # As in `collect`: nothing is read before types and trust are clear.
     _check_types(train, locals())
     trust_all(trust)
     named = _listed("tasks", tasks)
@@ -236,6 +242,7 @@ async def train(
         concurrency=concurrency,
         settings=_settings(settings),
     )
+    # Begun only when the display is there, which also turns Ctrl-C into a stop.
     begin = partial(
         start_training,
         config,

@@ -254,6 +254,7 @@ class Budget(Definition):
         values: dict[str, float] = {}
         for item in filter(None, (item.strip() for item in text.split(","))):
             name, _, value = item.partition("=")
+            # A name that is unknown or given twice is a slip that would silently change a limit.
             if name not in cls.model_fields:
                 raise UnknownName.of("budget", name, cls.model_fields)
             if name in values:
@@ -339,6 +340,7 @@ def fill_slots(agents: str, slots: Sequence[str]) -> dict[str, str]:
     Raises:
         GraphError: a slot is unknown, named twice or left empty.
     """
+    # One name fills all slots, which is the common case.
     if "=" not in agents:
         return dict.fromkeys(slots, agents)
     filled: dict[str, str] = {}
@@ -349,6 +351,7 @@ def fill_slots(agents: str, slots: Sequence[str]) -> dict[str, str]:
         if slot in filled or not name:
             raise GraphError(f"--agents {item.strip()!r}: give each slot one name, once")
         filled[slot] = name
+    # Every slot needs an agent: an empty one would be found only when it is to speak.
     empty = [slot for slot in slots if slot not in filled]
     if empty:
         raise GraphError(f"--agents fills {len(filled)} of {len(slots)} slots; nobody speaks for: {', '.join(empty)}")
@@ -452,6 +455,7 @@ def _parse_value(text: str, setting: str) -> Any:
 
 def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
     key = path[0]
+    # A star reaches every child, e.g. all agents of a run.
     if key == "*" and isinstance(data, dict) and len(path) > 1:
         for child in data.values():
             _assign(child, path[1:], value, setting)
@@ -461,6 +465,7 @@ def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
     if len(path) == 1:
         data[key] = value
         return
+    # A key that is not there is a slip: definitions are complete when settings come.
     if key not in data:
         raise UnknownName.of("setting", key, data, f"in --set {_format_setting(setting)!r}")
     _assign(data[key], path[1:], value, setting)
@@ -518,6 +523,7 @@ def run_config(
     Raises:
         UnknownName, ConfigError, GraphError: see the library and `fill_slots`; a number is out of its bounds.
     """
+    # Environment and graph before agents: how many slots must be filled is the graph's to say.
     environment = load_environment(library, env)
     if backend is not None:
         if backend not in environment.backends:
@@ -527,6 +533,7 @@ def run_config(
     names = fill_slots(agents, graph_definition.slots) if filled is None else dict.fromkeys(filled, agents)
     if filled is None:
         filled = {slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()}
+    # `*_name` fields are for people; the definitions themselves go into the run, so that files may change later.
     chosen = {
         "purpose": purpose,
         "environment_name": shorten_name(env),
@@ -541,6 +548,7 @@ def run_config(
         "concurrency": concurrency,
         "budget": budget or Budget(),
     }
+    # Settings last, on the validated whole: `--set` reaches every field, and is checked like one.
     return override(validate(RunConfig, chosen, "what was asked for"), settings)
 
 

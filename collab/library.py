@@ -245,9 +245,10 @@ class _Bounded(Composer):
         return node
 
     def _size(self, node: yaml.Node) -> int:
-        """How many values a node stands for; raises where it is too many, or no value of a definition."""
+        """Return how many values a node stands for; raises where it is too many, or no value of a definition."""
         problem, size = None, 1
         if node.tag not in _TAGS:
+            # Tags can build objects; plain values cannot.
             problem = f"the tag {node.tag.replace(_TAG, '!!')!r:.80} is not allowed; write plain values"
         elif isinstance(node, yaml.MappingNode):
             if not all(isinstance(key, yaml.ScalarNode) for key, _ in node.value):
@@ -255,10 +256,12 @@ class _Bounded(Composer):
             elif any(key.tag != f"{_TAG}str" and len(key.value) > _KEY_DIGITS for key, _ in node.value):
                 problem = f"a key that is a number of more than {_KEY_DIGITS} characters; quote it"
             else:
+                # Sizes of children are known, so an alias of an alias is counted without being unfolded.
                 size += sum(self._sizes[id(value)] for _, value in node.value)
         elif isinstance(node, yaml.SequenceNode):
             size += sum(self._sizes[id(item)] for item in node.value)
         elif node.tag in (f"{_TAG}int", f"{_TAG}float") and len(node.value) > _DIGITS:
+            # Python converts long numbers in quadratic time.
             problem = f"a number of {len(node.value)} characters; at most {_DIGITS} are read"
         if size > _VALUES:
             problem = f"more than {_VALUES:,} values, counting what aliases stand for"
@@ -341,6 +344,7 @@ def _walk(node: yaml.Node, path: tuple[Hashable, ...], lines: dict[tuple[Hashabl
         seen: set[str] = set()
         for key, value in node.value:
             name = key.value
+            # YAML takes the last of two equal keys silently.
             if name in seen:
                 raise ConfigError(f"{source}:{key.start_mark.line + 1}: the key {name!r:.80} stands twice")
             seen.add(name)
@@ -465,6 +469,7 @@ def _place(model: type[BaseModel] | None, location: Sequence[Hashable]) -> tuple
     path: list[Hashable] = []
     inside, current, named = _union_members(None), _union_members(model), True
     for part in location:
+        # A union's member is named in the location, and is no key of the file.
         if len(current) > 1 and not named:
             current, named = [item for item in current if getattr(item, "__name__", "") == part] or current, True
         elif "[" not in str(part):

@@ -342,6 +342,54 @@ def test_nothing_is_left_to_do_in_a_comment() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+LONGEST_UNEXPLAINED = 20
+"""Lines of a body, without its docstring, from which on a comment says why."""
+
+LITERALS = {
+    "collab/store/parquet.py": ("_episode", "_step", "_cell"),
+    "collab/trainers/estimate.py": ("told",),
+    "collab/trainers/prepare.py": ("manifest",),
+    "collab/transfer/config.py": ("_second",),
+    "collab/view/runs.py": ("build_unreadable_row",),
+}
+"""File → functions that are one long literal or call, whose names say it all."""
+
+
+def uncommented_functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield name and line of each long function without a comment in its body."""
+    code = path.read_text(encoding="utf-8")
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    remark = re.compile(r"#\s*(?!noqa\b|type:)")
+    comments = [one.start[0] for one in tokens if one.type == tokenize.COMMENT and remark.match(one.string)]
+    for node in ast.walk(tree(path)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        rest = node.body[1:] if ast.get_docstring(node) else node.body
+        if not rest:
+            continue
+        # A comment before the first statement belongs to the body, though no statement's lines hold it.
+        begin = node.body[0].end_lineno or 0 if ast.get_docstring(node) else node.lineno
+        end = node.end_lineno or 0
+        is_long = end - rest[0].lineno + 1 > LONGEST_UNEXPLAINED
+        if is_long and not any(begin < line <= end for line in comments):
+            yield node.name, node.lineno
+
+
+def test_a_long_function_says_why() -> None:
+    """A name says what is done; in a function longer than a glance, a comment says why it is done so."""
+    allowed = {(file, name) for file, names in LITERALS.items() for name in names}
+    assert len(allowed) <= 15
+    found = {
+        (path.relative_to(ROOT).as_posix(), name): line
+        for path in SOURCES
+        for name, line in uncommented_functions(path)
+    }
+    missing = {place: line for place, line in found.items() if place not in allowed}
+    wrong = [f"{file}:{line}: {name} has no comment" for (file, name), line in missing.items()]
+    assert not wrong, "\n".join(wrong)
+    assert allowed <= set(found), f"short or commented now: {sorted(allowed - set(found))}"
+
+
 def test_no_file_names_a_place_on_somebodys_machine() -> None:
     places = re.compile(rb"(?<![\w.])/(?:work|home|Users|root|opt/pypi|opt/wheels)/[\w.]")
     wrong = [
@@ -412,8 +460,9 @@ def test_the_wheel_holds_the_declarations_and_all_code(wheel: Path) -> None:
 
 
 def test_an_installed_wheel_finds_its_definitions(wheel: Path) -> None:
-    code = "from collab.library import Library, find_builtin_root; print(find_builtin_root()); print(*Library().names('graphs'))"
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(wheel)!r}); {code}"]
+    show = "from collab.library import Library, find_builtin_root; print(find_builtin_root())"
+    code = f"import sys; sys.path.insert(0, {str(wheel)!r}); {show}; print(*Library().names('graphs'))"
+    command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=wheel, capture_output=True, text=True, check=True)
     home, names = done.stdout.splitlines()
     assert Path(home) == wheel / "collab" / "library"

@@ -63,10 +63,12 @@ class Agent:
         Raises:
             ModelFailure: the call failed after its retries or took longer than `call_s`.
         """
+        # Shared part first, then what is heard, then the header: the longest common prefix over all cells of a step.
         segments = self.template.segments(self.slot, place.round, place.rounds, heard)
         prompt = Prompt(
             system=shared.system, shared=shared.text, segments=segments, images=shared.images, layout=LAYOUT
         )
+        # Seeds are by slot and round, so a cell samples the same whichever cells finish before it.
         seed = scene.seed_of(self.slot, place.round)
         request = Request(
             prompt=prompt,
@@ -75,12 +77,15 @@ class Agent:
             images=tuple(scene.images[name] for name in shared.images),
             privilege=self._grant_privilege(scene),
         )
+        # The clock includes queueing: it is what the cell waited, `queue_s` is the part that is not the model's.
         started = time.perf_counter()
         reply = await self._ask(request, scene.spent)
+        # Only hashes and the cell's own suffix are kept; the shared text is stored once per step.
         reference = PromptRef(prefix=shared.prefix, suffix=prompt.suffix, layout=LAYOUT, trimmed=shared.trimmed)
         parsed = read_reply(
             reply.text, scene.context.space, scene.context.observation, finish=reply.finish, aside=reply.aside
         )
+        # All that training needs is recorded here: tokens, their log-probabilities, and the policy that drew them.
         return Utterance(
             agent=self.slot,
             round=place.round,

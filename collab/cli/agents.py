@@ -39,6 +39,7 @@ def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json 
     from collab.config import AgentDefinition
     from collab.rollout.build import is_critic
 
+    # Files that cannot be read are listed with their error, and hide no others.
     found, broken = options.definitions_in(options.library(library), "agents", AgentDefinition)
     if as_json:
         emit(
@@ -46,6 +47,7 @@ def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json 
             | options.errors_of(broken)
         )
         return
+    # Agents and critics apart: a critic cannot play, and an agent cannot judge.
     rows = [
         (name, agent.kind, agent.sampling.temperature, agent.prompt, agent.description)
         for name, agent in found.items()
@@ -82,17 +84,21 @@ def check_agents(
     from collab.rollout.build import refuse_critic
 
     definitions = options.library(library)
+    # All definitions are read before any model is asked: a misspelt name must not cost a call.
     cast = Cast(agents={name: definitions.load("agents", name, AgentDefinition) for name in names})
     for name, agent in cast.agents.items():
+        # A critic has an agents file, too, and would otherwise be asked to speak.
         refuse_critic(agent.kind, f"agents/{name}")
     found = {
         name: asyncio.run(_check(definitions, name, agent, call=call, timeout_s=timeout))
         for name, agent in override(cast, settings or ()).agents.items()
     }
+    # Everything is known before a line is printed, so JSON and text agree.
     if as_json:
         emit(found)
         return
     for name, answer in found.items():
+        # Only what is certain: an unknown ability is neither promised nor denied.
         able = ", ".join(word for word, yes in (answer["capabilities"] or {}).items() if yes is True)
         said = answer["reply"]
         say(f"{name}: ok ({answer['kind']}, model {answer['model']})")
@@ -100,6 +106,7 @@ def check_agents(
             say(f"  {answer['note']}; its definition was checked, it answers only in an episode")
         if able:
             say(f"  supports {able}")
+        # Notes say how the server was found to want its requests: the first place to look when a run differs.
         for seen in (answer["capabilities"] or {}).get("notes", ()):
             say(f"    {seen}")
         cache = answer["prefix_cache"]
@@ -107,6 +114,7 @@ def check_agents(
             say(f"  prefix cache: {cache['rate']:.0%} of {cache['queries']} prompt tokens found since the server began")
         if said is not None:
             say(f"  answered {said['text'][:60]!r} in {said['seconds']:.2f} s")
+            # An answer without text is no failure of the call, but an agent with it would only abstain.
             if said["withheld"]:
                 say(f"  warning: no text came: {said['withheld']}")
 
@@ -155,6 +163,7 @@ async def _limit(who: str, model: Model, timeout_s: float) -> AsyncIterator[None
 
     told = ""
 
+    # Retries are silent inside the model; a user who waits two minutes wants to know for what.
     async def tell() -> None:
         nonlocal told
         while True:
@@ -164,11 +173,13 @@ async def _limit(who: str, model: Model, timeout_s: float) -> AsyncIterator[None
                 told = problem
                 note(f"{who}: {problem}; trying again")
 
+    # Beside the questions and not in them, for any of them may hang.
     telling = asyncio.create_task(tell())
     try:
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError:
+        # The last problem explains more than "timeout": it is what the retries met.
         problem = getattr(model, "problem", "")
         why = f"; before that: {problem}" if problem else ""
         raise ModelFailure(f"{who}: not all was answered within {timeout_s:g} s (--timeout){why}") from None
@@ -185,11 +196,13 @@ async def _try(model: Model, definition: AgentDefinition, name: str) -> dict[str
     from collab.prompts.parse import read_withheld
     from collab.types import Prompt
 
+    # Sampled as the definition says: a model that refuses its temperature must fail here.
     prompt = Prompt(system="", shared=TRY, segments=())
     request = Request(prompt=prompt, sampling=definition.sampling.of(0, 1, f"agents/{name}"), seed=0)
     started = time.perf_counter()
     with boundary(ModelFailure, f"agents/{name}"):
         reply: Reply = await model.generate(request)
+    # Some models answer with thoughts alone, or are cut before their text: the reply is then empty.
     withheld = read_withheld(reply.finish, reply.aside)
     empty = "max_tokens cut the reply before its text" if reply.finish == "length" else "the reply is empty"
     return {
@@ -235,6 +248,7 @@ def serve(
     """
     from collab.models.vllm import Launch, find_vllm, free_port, read_adapters
 
+    # Everything is resolved before vLLM starts, which takes minutes.
     launch = Launch(
         executable=find_vllm(vllm),
         model=_known(model),
@@ -245,6 +259,7 @@ def serve(
         max_model_len=max_model_len,
         extra=_without_keys(argument or []),
     )
+    # The whole command is shown, so that it can be repeated without Collab.
     note(f"running: {launch.shell_line}")
     asyncio.run(_serve(launch, wait))
 
@@ -287,12 +302,14 @@ async def _serve_until(
     """Run the server until a signal asks for its end; ModelFailure when it ends by itself."""
     async with server:
         ready = asyncio.create_task(server.wait_healthy(f"{launch.address}/health", wait_s))
+        # Waiting for health and for a signal at once: a start may take minutes and has to be stoppable.
         await _first(ready, asked)
         if not asked.done():
             await ready
             say(launch.agents_file.rstrip())
             note(f"healthy at {launch.address}; keep the lines above as agents/NAME.yaml. Stop with Ctrl-C.")
             await _first(asyncio.create_task(server.wait_ended()), asked)
+        # The server ended by itself: its last words are the error.
         if not asked.done():
             raise await server.make_exit_error()
         note("stopping the server; once more to end it at once")

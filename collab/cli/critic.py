@@ -119,6 +119,7 @@ def calibrate(
     from collab.config import Budget
 
     limits = Budget.parse(budget) if budget is not None else None
+    # None stands for "not given": the preset or the critic's own value is taken.
     chosen: dict[str, Any] = dict(env=env, critic=critic, cases=cases, seed=seed, settings=settings)
     chosen["tasks"] = options.listed("--tasks", tasks) or None
     if resume is not None:
@@ -177,6 +178,7 @@ def go_on(path: Path, budget: Budget | None, *, as_json: bool) -> None:
 
 def describe(progress: CalibrationProgress) -> str:
     """One line: judgements, calls, tokens, cost."""
+    # Known steps are made before anything is counted.
     if not progress.planned:
         return "making known steps"
     made = progress.labelling
@@ -223,10 +225,12 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
 
     counted = f"{amount(numbers.cases, 'step')}, {amount(numbers.cells, 'action')}"
     say(f"{record.critic} ({record.label}) on {record.environment}: {counted}\n")
+    # Each number with its meaning, as few readers know them all.
     table(["number", "value", "what it is"], _rows(numbers))
     means = ", ".join(f"{name} {numbers.mean_scores[name]:.2f}" for name in WANTED if name in numbers.mean_scores)
     say(f"\nmean scores  {means or 'none'}")
     missing = ", ".join(f"{count} {cause}" for cause, count in numbers.missing.items())
+    # Missing scores stand beside the numbers, which are of the others alone.
     say(f"missing      {sum(numbers.missing.values())} of {numbers.cells}" + (f": {missing}" if missing else ""))
     if record.spent is not None and record.spent.calls:
         spent = record.spent
@@ -259,6 +263,7 @@ def _rows(numbers: Calibration) -> list[tuple[str, str | None, str]]:
 def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
     from collab.rewards.calibration.run import estimate
 
+    # A plan opens environments and asks no model.
     found = asyncio.run(estimate(config))
     if as_json:
         emit(data(found))
@@ -266,6 +271,7 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
     worth = ", ".join(f"{count} {name}" for name, count in found.worth.items())
     judged = f"judged {amount(found.passes, 'time')}"
     say(f"{amount(found.cases, 'step')} of {config.environment_name} with {worth} actions, {judged}")
+    # What is not known is not shown as 0.
     if found.calls is None or found.prompt_tokens is None:
         say(f"calls  not known: {config.critic_name} does not show its questions")
     elif found.calls:

@@ -79,9 +79,11 @@ def demo(
     """Watch one agent and a team of four on a phone, then the team on real web pages."""
     from collab.errors import UsageError
 
+    # One name for all slots: with several the comparison would be of models and not of teams.
     if "=" in agents:
         raise UsageError(f"--agents {agents!r}: the demo compares an agent with a team of its own; give one name")
     home = _free(out or Path("runs/demo"))
+    # Same tasks, seeds and model: only the number of agents differs.
     tasks = TASKS_QUICK if quick else TASKS
     single, team = (
         _play(
@@ -99,8 +101,10 @@ def demo(
         )
         for graph in ("single", "team")
     )
+    # A run in which nothing could be played proves nothing, so it ends the demo with its cause.
     for result in (single, team):
         end_unplayed(result.report, resume_command(result.path))
+    # The pages come last and may fail: without a browser the first part still stands.
     web, problem = _play_pages(home, agents, library, PAGES[:PAGES_QUICK] if quick else PAGES)
     if as_json:
         parts = {"single": single, "team": team, "web": web}
@@ -135,6 +139,7 @@ def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunR
     from collab.rollout.build import resolved
     from collab.rollout.run import start
 
+    # Through the same functions as `collab eval`, so that the demo's numbers are ordinary ones.
     definitions = options.library(library)
     asked = run_config(
         library=definitions,
@@ -146,6 +151,7 @@ def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunR
         concurrency=CONCURRENCY,
         purpose="eval",
     )
+    # Tasks are narrowed after resolving: only the suite knows how long their solutions are.
     config = asyncio.run(resolved(asked, once_per_task=True, split=part.split))
     among = ""
     if part.most_steps is not None:
@@ -153,6 +159,7 @@ def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunR
         among = f" of at most {part.most_steps} steps"
     if part.most_tasks is not None:
         config = config.model_copy(update={"episodes": min(part.most_tasks, len(config.tasks))})
+    # What is left out is printed, or the success rate would look like that of all tasks.
     options.print_sample(config.tasks, config.episodes, f"{part.name}: seed {config.seed}", among)
     run = home / part.name
     result = work(
@@ -160,6 +167,7 @@ def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunR
         run,
         opening=f"{part.name}: {amount(config.episodes, 'episode')} of {part.env} ...",
     )
+    # Stopped is no result to compare with.
     if result.stopped is not None:
         show_stop(result)
         raise typer.Exit(1)
@@ -192,8 +200,10 @@ def _part_data(result: RunResult | None) -> dict[str, Any] | None:
 
 
 def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunResult | None) -> None:
+    # A rehearsal is marked everywhere: its rates are no result of a language model.
     mark = f" ({REHEARSAL})" if team.privileged else ""
     say(f"1. A phone: {single.label}, one agent against a team of four{mark}\n")
+    # The two teams side by side first: this is what the demo is for.
     table(
         ["", "success", "95 % interval", "episodes", "steps per episode", "model calls"],
         [_row("one agent", single), _row("team of four, three rounds", team)],
@@ -210,6 +220,7 @@ def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunR
         say(f"\nsuccess {web.report.planned.numbers}")
         _tell_how([web])
     say(f"\n3. Everything that was seen, said, voted and done is recorded in {home}\n")
+    # A solved episode where there is one: the commands below should show something that works.
     example = next((one for one in team.trajectories if one.success), team.trajectories[0]).id
     say("Try next:")
     say(f"  collab runs show {team.path}")
@@ -250,6 +261,7 @@ def _tell_how(results: Sequence[RunResult]) -> None:
 
 def _tell_vote(team: RunResult) -> None:
     """The step at which the agents disagreed most, of a solved episode where there is one."""
+    # The step where the vote decided most: a unanimous one shows nothing of a team.
     found = _most_divided(team.trajectories)
     if found is None:
         return

@@ -58,6 +58,7 @@ def doctor(
 
     Ends with exit code 1 when something is broken. What is merely not installed is not.
     """
+    # Everything is examined before anything is printed, so that JSON and text agree.
     checks = list(_examine(options.library(library), timeout))
     broken = any(check.status == "broken" for check in checks)
     if as_json:
@@ -68,6 +69,7 @@ def doctor(
         say("\nto mend:" if mends else "\nnothing is missing")
         for check in mends:
             say(f"  {check.name}: {check.mend}")
+    # Only "broken" fails: an extra that is missing may be a choice.
     if broken:
         raise typer.Exit(1)
 
@@ -83,18 +85,21 @@ def _examine(definitions: Library, timeout_s: float) -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    """One line for what collab itself needs, and one per extra."""
+    """Yield one line for what collab itself needs, and one per extra."""
     groups: dict[str, list[str]] = {}
+    # Asked of the installed package itself, so that the list cannot grow old.
     try:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         mend = "pip install -e . in the checkout"
         yield Check(area="packages", name="collab", status="broken", detail="not installed as a package", mend=mend)
         return
+    # The same names as in `pip install`: per extra, what it brings.
     for requirement in requirements:
         if match := _REQUIREMENT.match(requirement):
             groups.setdefault(match["extra"] or "", []).append(match["name"])
     for extra, packages in groups.items():
+        # Tools for development are no feature that could be missing.
         if extra == _DEVELOPERS:
             continue
         found = {package: _version(package) for package in packages}
@@ -104,6 +109,7 @@ def _packages() -> Iterator[Check]:
         yield Check(
             area="packages",
             name=extra or "core",
+            # An extra that is missing is a choice; a missing core package is broken.
             status="ok" if not missing else "missing" if extra else "broken",
             detail=detail,
             mend=mend if missing else None,
@@ -144,6 +150,7 @@ def _definitions(definitions: Library) -> Iterator[Check]:
         ("agents", AgentDefinition),
     )
     for room, model in rooms:
+        # Each broken file by itself; a room without one is a single line.
         names, problem = definitions.names(room), None
         for name in names:
             try:
@@ -166,6 +173,7 @@ def _servers(definitions: Library, timeout_s: float) -> Iterator[Check]:
             definition = definitions.load("agents", name, AgentDefinition)
         except UsageError:
             continue
+        # The same server behind several files is asked once.
         if definition.kind == "openai" and repr(definition.options) not in asked:
             asked.add(repr(definition.options))
             yield asyncio.run(_ask(name, definition, timeout_s))

@@ -73,12 +73,14 @@ def list_tasks(
 
     definitions = options.library(library)
     definition = load(definitions, name, backend)
+    # The suite is opened only to list its tasks, and closed before anything is printed.
     suite = built(name, definition)
     try:
         names = set(task_names(suite, options.listed("--tasks", tasks) or definition.own_tasks, name, definition))
         infos = [info for info in suite.tasks() if info.name in names]
     finally:
         asyncio.run(suite.close())
+    # A split narrows what was chosen; it never adds tasks.
     if split is not None:
         own = find_split(_splits(definitions, name, backend), split).tasks
         infos = [info for info in infos if info.name in own]
@@ -99,6 +101,7 @@ def list_tasks(
             for info in infos
         ],
     )
+    # How many have a known solution decides whether a rehearsal or the oracle can be used.
     say(f"\n{suite.label}: {amount(len(infos), 'task')}, {sum(info.oracle for info in infos)} with a known solution")
 
 
@@ -160,6 +163,7 @@ def check_environments(
     from collab.config import EnvironmentDefinition
     from collab.errors import UsageError
 
+    # With --all, unreadable files count as broken; named ones raise by themselves.
     definitions = options.library(library)
     fine, broken = options.definitions_in(definitions, "envs", EnvironmentDefinition) if every else ({}, {})
     chosen = list(names or _harmless(fine))
@@ -167,6 +171,7 @@ def check_environments(
         raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.names('envs'))}")
     effort = _Effort(seeds=(0,) if quick else _numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
     wanted = options.listed("--tasks", tasks)
+    # Loaded before the first is checked: a misspelt setting must not show after minutes.
     worlds = [(name, _overridden(load(definitions, name, backend), settings or [])) for name in chosen]
     reports = [asyncio.run(_check(name, world, wanted, effort, timeout)) for name, world in worlds]
     if as_json:
@@ -215,6 +220,7 @@ async def _check(
     try:
         wanted = wanted or definition.own_tasks
         tasks = task_names(suite, wanted, name, definition)
+        # Quick: a few tasks that differ, not the first ones of the list.
         if effort.quick:
             tasks = order_tasks(suite, wanted, tasks, 0)[:FEW]
         return await check_env(
@@ -246,7 +252,8 @@ def _teller(name: str, tasks: list[str]) -> Callable[[Finding], None]:
 
 
 def _tell_check(report: CheckReport) -> None:
-    """One row per claim, then every broken promise and where something could not be shown."""
+    """Print one row per claim, then every broken promise and what could not be shown."""
+    # Counted per claim: hundreds of findings become one row per promise.
     claims: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
     for finding in report.findings:
@@ -261,8 +268,10 @@ def _tell_check(report: CheckReport) -> None:
             for claim, count in claims.items()
         ],
     )
+    # Failures in full, below the table: each is a fault of the environment.
     for finding in report.failures:
         say(plain(f"failed: {finding.task}: {finding.claim}: {finding.detail}"))
+    # "oracle" may be skipped for some tasks; which ones, users ask next.
     solvable = claims.get("oracle", Counter())
     if solvable["skipped"] and solvable["passed"] + solvable["failed"]:
         unsolved = [one.task for one in report.findings if one.claim == "oracle" and one.status == "skipped"]
@@ -328,11 +337,13 @@ def serve(
     from collab.envs.simphone.suite import SimPhoneSuite
 
     suite = SimPhoneSuite(apps=apps or [])
+    # Serials as emulators have them, so that tools recognise the devices.
     handles = {f"emulator-{FIRST_PORT + 2 * place}": PhoneHandle(suite=suite) for place in range(phones)}
     for place, handle in enumerate(handles.values()):
         if task is not None:
             begin(handle, name=task, seed=seed + place)
     asyncio.run(_serve(handles, port))
+    # After the server has ended, what was done on each phone can be judged.
     for serial, handle in handles.items():
         if handle.exam is not None:
             say(f"{serial}: {handle.exam.task.name} holds to {handle.exam.score(handle.phone):.0%}")

@@ -38,13 +38,15 @@ if TYPE_CHECKING:
 
 
 def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) -> Prepared:
-    """Rows read, checked and tokenised; what is worth knowing about them is said."""
+    """Read, check and tokenise rows, and print what is worth knowing about them."""
     from collab.trainers.prepare import levels_of, prepare
 
+    # Leaks are refused before tokenising, which takes long.
     read = _of(task)
     rows = read.rows if read is not None else ()
     refuse_leaks(rows, definitions, allow_overlap)
     prepared = prepare(task, rows)
+    # Printed before training: what was read is what is trained, and a wrong folder shows here.
     tell(f"base: {prepared.base}")
     if prepared.base.chat.doubt is not None:
         tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
@@ -54,6 +56,7 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) 
         tell_of(task.data, read)
         for absent in (level for level in levels_of(task) if level not in read.levels):
             tell(f"no rows of level {absent}")
+    # Rows that are too long are lost without an error, so they are printed with the number that would keep them.
     for level, count in prepared.encoded.dropped.items():
         tell(
             f"dropped: {amount(count, 'row')} of level {level} longer than context {task.recipe.context}; "
@@ -233,14 +236,17 @@ def finetune(
     from collab.trainers.run import begin
     from collab.trainers.run_dir import FinetuneDir
 
+    # A part of a training is resumed by the training: alone it would break the epoch's hashes.
     if resume is not None:
         refuse_part(resume)
+    # Machine and packages first, as they cost nothing to check.
     check_installed()
     reports = options.listed("--report-to", report_to)
     check_reports(reports)
     check_device(device)
     _check_minutes(max_minutes)
     folder = FinetuneDir(resume or _new(out, plan))
+    # A finished run has nothing to resume; its result is printed again.
     if resume is not None and folder.final.is_dir() and not plan:
         _tell_over(folder, as_json)
         return
@@ -250,9 +256,11 @@ def finetune(
         prepared = prepare_task(task, options.library(library), allow_overlap)
     else:
         prepared = as_before(folder, _said(context))
+    # A plan has read and tokenised everything, but makes no directory.
     if plan:
         _show_plan(prepared, device, as_json)
         return
+    # The head is written only when nothing can be refused any more.
     if resume is None:
         begin(prepared, folder.path)
     _train(prepared, folder, max_minutes, as_json, device=device, report_to=reports)
@@ -306,10 +314,12 @@ def _asked(
     if name not in STAGES:
         raise UsageError(f"--stage {name}: allowed are {', '.join(STAGES)}")
     recipe = load_preset(preset).recipe(name)
+    # Levels belong to one stage; silently ignored they would look obeyed.
     if levels and name != "sft":
         raise UsageError(f"--levels means nothing to --stage {name}; it is for sft")
     chosen = [f"levels=[{', '.join(levels)}]"] if levels else []
     recipe = override(recipe, [*chosen, *(settings or [])])
+    # Stage "copy" makes its data itself; every other one needs some.
     if (name == "copy") == bool(data):
         advice = "makes its own sequences, leave --data out" if data else "needs --data"
         raise UsageError(f"--stage {name}: {advice}")
@@ -386,6 +396,7 @@ def _trained(prepared: Prepared, folder: FinetuneDir, stopping: Callable[[], boo
 
     def watch(progress: FinetuneProgress) -> None:
         nonlocal last, alarmed
+        # Lines of a log are spaced in time; the last step and a first alarm are always shown.
         now, news = time.monotonic(), progress.alarm is not None and not alarmed
         if now - last >= LINE_S or progress.step == progress.steps or news:
             last, alarmed = now, alarmed or news
@@ -483,14 +494,17 @@ def new(
     from collab.trainers.pretrain import new_checkpoint
     from collab.trainers.recipe import load_preset
 
+    # A preset without an architecture fine-tunes a published checkpoint; there is nothing to make.
     architecture = load_preset(preset).architecture
     if architecture is None:
         raise UsageError(f"--preset {preset}: has no architecture; its base is a published checkpoint")
     folders = options.folders("--data", data)
     read = read_rows(folders, LEVELS, max_broken=max_broken)
+    # The tokenizer learns from rows too: instances that are kept for evaluation must not be in them.
     refuse_leaks(read.rows, options.library(library), allow_overlap)
     tell_of(folders, read)
     made = new_checkpoint(out, override(architecture, settings or []), read.rows, seed=seed)
+    # Read back from the card, so that what is printed is what was written.
     card = json.loads((made / CARD).read_text(encoding="utf-8"))
     if as_json:
         emit({"path": str(made), **card})

@@ -59,6 +59,7 @@ def show_graph(
 
     graph = options.library(library).load("graphs", name, GraphDefinition)
     dag = build_first_dag(graph, seed)
+    # The picture is written first, so that it is there whatever is printed.
     if svg is not None:
         _write(svg, to_svg(draw_graph(dag, graph.description)))
     if as_json:
@@ -66,6 +67,7 @@ def show_graph(
     elif mermaid:
         say(to_mermaid(dag).rstrip("\n"))
     else:
+        # Drawn edges are of one seed, and others of another.
         drawn = f" (drawn with seed {seed})" if _is_sampled(graph) else ""
         size = f"{amount(len(graph.slots), 'agent')}, {amount(graph.rounds, 'round')}, {_edges_word(graph)} edges"
         say(f"{name}: {size}{drawn}\n")
@@ -89,6 +91,7 @@ def validate_graphs(
     from collab.rollout.build import build_first_dag
 
     definitions = options.library(library)
+    # All of them are checked: one broken file must not hide another.
     problems: dict[str, str | None] = {}
     for name in names or definitions.names("graphs"):
         try:
@@ -96,6 +99,7 @@ def validate_graphs(
             problems[name] = None
         except UsageError as error:
             problems[name] = str(error)
+    # JSON goes to stdout whole; problems go to stderr in both cases.
     if as_json:
         emit({name: {"ok": problem is None, "problem": problem} for name, problem in problems.items()})
     for name, problem in problems.items():
@@ -103,6 +107,7 @@ def validate_graphs(
             fail(f"{name}: {problem}")
         elif not as_json:
             say(f"{name}: ok")
+    # Exit code 2 as for any wrong definition, so that scripts can use it.
     if any(problems.values()):
         raise typer.Exit(2)
 

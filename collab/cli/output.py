@@ -146,8 +146,10 @@ def table_lines(columns: Sequence[str], rows: Iterable[Sequence[object]], room: 
     from rich.cells import cell_len
 
     values = [list(row) for row in rows]
+    # Widths are counted in cells of a terminal: some characters take two.
     cells = [["-" if value is None else plain(str(value)) for value in row] for row in values]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    # Numbers stand on the right, where their digits line up.
     right = [
         bool(values) and all(isinstance(row[place], int | float | None) for row in values)
         for place in range(len(columns))

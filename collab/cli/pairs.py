@@ -147,6 +147,7 @@ def rebuild(
     from collab.preferences.rebuild import RebuildRequest, parse_sources
     from collab.preferences.store import read_short_ids
 
+    # None stands for "not given", which takes what the earlier pairs have.
     wish = RebuildRequest(
         run=run,
         critic=critic,
@@ -160,9 +161,12 @@ def rebuild(
         against=against,
         budget=Budget() if budget is None else Budget.parse(budget),
         concurrency=concurrency,
+        # Pairs that a training learned from are kept: rebuilding would change what its record rests on.
         kept=frozenset() if training_of(run) is None else frozenset({PAIRS}),
     )
+    # A folder of several runs has no pairs of its own.
     refuse_several(find_recorded(run), "collab pairs rebuild {}")
+    # Of a training's rollout, episodes beyond its step budget taught nothing.
     definitions, again, played = options.library(library), "the same command", counted_in(run)
     result: RebuiltPairs = work(
         lambda watch, stop: flow.rebuild(wish, definitions, played=played, watch=watch, stop=stop),
@@ -170,14 +174,17 @@ def rebuild(
         tell=describe,
         resume=again,
     )
+    # Text and JSON show the same result, also of a run that stopped early.
     if as_json:
         emit(rebuilt_data(run, result))
     elif result.stored is not None:
         say_rebuilt(run, result, result.stored, read_short_ids(run))
     elif result.spent.lost:
         say(describe_lost(result.spent.lost))
+    # The same command twice changes nothing, which is printed, too.
     if result.stored is not None and not (result.new or result.judged or result.asked):
         tell_finished(run, "for other labels or pairs name another --critic, --adversary or --threshold")
+    # Stopped is exit code 1: scripts must not take half the pairs for all.
     if result.stopped is not None:
         note(f"stopped: {result.stopped}; go on with {again}: what was judged and answered is kept")
         raise typer.Exit(1)
@@ -196,6 +203,7 @@ def describe(progress: RebuildProgress) -> str:
         parts.append(f"{amount(adversary.answered, 'worse side')} made up")
         if adversary.meter.cost_usd:
             parts.append(f"{adversary.meter.cost_usd:.2f} USD")
+    # Nothing asked yet: the run is still being read.
     return " | ".join(parts) or "reading the run"
 
 
@@ -240,6 +248,7 @@ def list_pairs(
     listed = [_listed(one, name, {"task": task, "agent": agent, "source": source}, limit) for one in runs]
     if as_json:
         whole = [{"run": str(one), "note": mark_of(one), **told.data} for one, told in zip(runs, listed, strict=True)]
+        # A single run is one object; several are a list.
         emit(whole[0] if runs == [run] else {"run": str(run), "runs": whole})
         return
     for one, told in zip(runs, listed, strict=True):
@@ -337,6 +346,7 @@ def _with_pairs(path: Path, name: str | None) -> list[Path]:
     found = find_recorded(path)
     if found.kind == "run":
         return [path]
+    # Runs without pairs are no error as long as one has some.
     runs = [run for run in found.runs if (name in pair_names(run) if name else pair_names(run))]
     if not runs:
         made = commands_instead(found, "collab pairs rebuild {}")
@@ -429,6 +439,7 @@ async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs,
 
     find_manifest(run)
     stored, pair = find_pair(run, id, name)
+    # A pair of whole trajectories has no step to explain.
     if pair.source == SOURCE:
         with RunReader(run) as reader:
             return stored, look_up_pair(pair, reader)

@@ -110,12 +110,14 @@ def asking(
         leaving: ends the line that is printed when the second signal ends the process.
         clean_up: called before it ends, e.g. to kill a server that would outlive it.
     """
+    # Signals come to the main thread alone; elsewhere there is nothing to catch.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     wakeup = signal.set_wakeup_fd(-1)
     listen()
     assert _listener is not None
+    # Nested use: what was listening before listens again afterwards.
     outer = _listener.ask, _listener.leaving, _listener.clean_up
     _listener.count, _listener.ask, _listener.leaving, _listener.clean_up = 0, ask, leaving, clean_up
     handlers = {number: signal.signal(number, _take_note) for number in SIGNALS}
@@ -125,6 +127,7 @@ def asking(
         for number, handler in handlers.items():
             signal.signal(number, handler)
         _listener.ask, _listener.leaving, _listener.clean_up = outer
+        # The old descriptor may be full, which is no problem of the one that was lent.
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
 
@@ -290,6 +293,7 @@ class Resumable:
             emit(self.to_json(result))
         else:
             self.show(result)
+        # What is finished is printed first, then why it ended.
         end_early(result.stopped, folder.resume)
         return result
 
@@ -328,6 +332,7 @@ async def _work(job: Job[ResultT], stop: asyncio.Event, opening: str, tell: _Tel
             note(opening)
 
     with _display() as display:
+        # The display is updated beside the work, which may not return for minutes.
         ticker = asyncio.create_task(_tick(seen, display, tell))
         try:
             return await _begun_or_stopped(job(watch, stop), stop, seen)
@@ -346,6 +351,7 @@ async def _begun_or_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Eve
     working, asked = asyncio.ensure_future(job), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+        # Before the first progress there is nothing to keep, so it is cancelled and not asked to finish.
         if not working.done() and not seen:
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -443,13 +449,15 @@ async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
 
 
 def describe(progress: Progress) -> str:
-    """One line: episodes or steps, how many episodes were solved, calls, tokens, calls per second, time left.
+    """Format one line: episodes or steps, how many were solved, calls, tokens, calls per second, time left.
 
     Of those that are over no rate is told: short episodes end first, and those are solved more often than others.
     Where it is told also the prefix cache's share, the batches' width and the mean time of a call in line and at work.
     """
+    # No rate before the end: short episodes end first, and they are solved more often.
     solved = f" over, {progress.succeeded} solved" if progress.done else ""
     parts = [f"{progress.done}/{amount(progress.planned, 'episode')}{solved}"]
+    # With a step budget, steps are what is planned, and episodes only follow.
     if progress.wanted_steps is not None:
         played = min(progress.steps_before + progress.steps, progress.wanted_steps)
         ending = ", ending episodes that were begun" if played == progress.wanted_steps else ""
@@ -459,14 +467,17 @@ def describe(progress: Progress) -> str:
         ]
     if progress.broken:
         parts.append(f"{progress.broken} broken")
+    # Of all processes: a resumed run's cost includes what was spent before.
     whole = progress.spent_in_all
     tokens = counted(whole.prompt_tokens + whole.completion_tokens, "token")
     parts.append(f"{counted(whole.calls, 'call')}, {tokens}, {progress.calls_per_s:.1f} calls/s")
+    # Only local engines and some servers report their cache; a missing number is left out, not shown as 0.
     if progress.hit_rate is not None:
         computed = short(progress.computed_tokens)
         parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")
     if progress.mean_width is not None:
         parts.append(f"batches {progress.mean_width:.1f} wide")
+    # Waiting and working apart: the first mends with more servers, the second with a faster one.
     if progress.timed_calls:
         queue_s, work_s = (total / progress.timed_calls for total in (progress.queue_s, progress.work_s))
         parts.append(f"{queue_s:.2f} s in line, {work_s:.2f} s at work")

@@ -107,6 +107,7 @@ def show_recorded(found: Recorded, *, as_json: bool) -> None:
     """
     from collab.errors import UsageError
 
+    # Which of several runs is meant, only the user knows.
     if found.kind == "runs":
         where = shlex.quote(str(found.path))
         raise UsageError(f"{found.what}; see which with: collab runs list {where}, and show one of them")
@@ -132,12 +133,14 @@ def find_episode(found: Recorded, episode: str) -> Path:
     holding, known = list[Path](), set[str]()
     for run in found.runs:
         with RunStore.open(run).reader() as reader:
+            # All ids are collected, so that an unknown one is answered with what there is.
             ids = {one.id for one in reader.episodes()}
         known |= ids
         if episode in ids:
             holding.append(run)
     if not holding:
         raise UnknownName.of(f"episode in {found.path}", episode, known)
+    # Runs of several seeds may hold the same episode.
     if len(holding) > 1:
         command = f"collab runs show {shlex.quote(str(holding[0]))} --episode {shlex.quote(episode)}"
         raise UsageError(
@@ -157,6 +160,7 @@ def _show_series(found: Recorded, as_json: bool) -> None:
         return
     say(f"runs     {found.path} ({_status_of(states)}, {amount(len(found.runs), 'seed')})")
     show_evaluation(evaluation)
+    # The next command, ready to paste.
     if _status_of(states) in ("stopped", "dead"):
         say(f"go on with: {resume_command(found.path)}")
     say(f"look closer: collab runs show {shlex.quote(str(found.runs[0]))}")
@@ -224,6 +228,7 @@ def _show_transfer(found: Recorded, as_json: bool) -> None:
 
     folder = TransferDir(found.path)
     told, states = folder.told(), _parts(found.path)
+    # A transfer without a result may be stopped or running.
     status = _worked_on(found.path, told is not None)
     result = TransferResult(path=found.path, told=told, stopped=None if told else status)
     if as_json:
@@ -231,6 +236,7 @@ def _show_transfer(found: Recorded, as_json: bool) -> None:
         return
     say(f"transfer {found.path} ({status})")
     if told is None:
+        # Which parts are there matters only until all are.
         table(["part", "state"], states.items())
     show_result(result)
     if status == "stopped":
@@ -284,6 +290,7 @@ def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
     }
     for kind, row in rows.items():
         for path in sorted(folder.rglob(_HEADS[kind])):
+            # One unreadable training must not hide the others.
             try:
                 yield _NOT_OF_EPISODES | row(path.parent)
             except CollabError as error:
@@ -304,6 +311,7 @@ def _training_row(path: Path) -> dict[str, Any]:
     result, status = _training(path)
     head, config = read_training(TrainingDir(path))
     best = None if result.summary is None else result.summary.best
+    # Of the best epoch, by which trainings are compared; the last one may be worse.
     success = next((one.success for one in result.records if one.epoch == best), None)
     return {
         "run": str(path),

@@ -59,6 +59,7 @@ def rollout(
     as_json: options.Json = False,
 ) -> None:
     """Play episodes with a team and record them."""
+    # Everything is resolved before the run directory is made: a refusal leaves nothing behind.
     definitions = options.library(library)
     config = configure(
         definitions,
@@ -76,6 +77,7 @@ def rollout(
         budget=budget,
         settings=settings,
     )
+    # What was chosen is shown, with seed and number, before the first call is paid.
     options.tell_outside(options.listed("--tasks", tasks), config.split, config.tasks)
     options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     options.tell_doubts(config)
@@ -142,6 +144,7 @@ def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
     from collab.rollout.build import takes
 
     environment = config.environment
+    # An option that the backend does not take would be ignored silently.
     for option in said:
         taking = [name for name, part in environment.backends.items() if takes(part, option)]
         if environment.backend not in taking:
@@ -248,12 +251,14 @@ def evaluate(
 
     For a table of several evaluations: collab runs table. Greedy replies: --set agents.*.sampling.temperature=0
     """
+    # Comparing plays nothing, so none of the options for playing is looked at.
     if comparing is not None:
         _compare(*comparing, force=force, as_json=as_json)
         return
     definitions = options.library(library)
     device = options.device(serial, allow_apps, allow_effects)
 
+    # One configuration per seed; doubts are printed once, not once per seed.
     def configured(chosen: int, tells: bool) -> RunConfig:
         return configure(
             definitions,
@@ -273,11 +278,13 @@ def evaluate(
             tells=tells,
         )
 
+    # All seeds are configured before the first is played: a mistake must not show after hours.
     configs = [configured(one, not number) for number, one in enumerate(chosen_seeds(seed, seeds, settings))]
     options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
     options.tell_doubts(configs[0])
+    # One seed is an ordinary run; only several get a folder of runs.
     if seeds is None:
         [config] = configs
         finish(play(config, definitions, out), as_json=as_json, details=True)
@@ -322,6 +329,7 @@ def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
     from collab.rollout.seeds import stored_series
 
     runs = asyncio.run(stored_series(folder))
+    # Everything is over: what could still be wanted is more seeds.
     if all(run.over for run in runs):
         seeds = ",".join(str(run.config.seed) for run in runs)
         more = f"collab eval … --seeds {seeds},N --out {shlex.quote(str(folder))}"
@@ -346,6 +354,7 @@ def _finish_series(
     """
     from collab.rollout.seeds import play_missing, result_of
 
+    # Seeds that are over are not played again.
     stopped = work(
         lambda watch, stop: play_missing(runs, definitions, budget=budget, tell=note, watch=watch, stop=stop), folder
     )
@@ -354,6 +363,7 @@ def _finish_series(
         emit({"run": str(folder), "stopped": stopped, **evaluation_data(result.evaluation)})
     else:
         show_evaluation(result.evaluation)
+    # What is not begun is named, as the table above does not show it.
     if stopped is not None:
         missing = [str(run.config.seed) for run in runs if not run.path.exists()]
         rest = f" (not begun: seed {', '.join(missing)})" if missing else ""

@@ -49,6 +49,7 @@ def show_episode(trajectory: Trajectory, *, as_json: bool) -> None:
     _say_episode(trajectory)
     say(f"replies without an action: {Replies.of(trajectory.steps)}")
     say()
+    # A line per step; --step shows all of its replies.
     table(
         ["step", "screen", "action", "votes", "effect"],
         [
@@ -65,6 +66,7 @@ def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
         return
     _say_episode(trajectory)
     say(f"\n{step.observation.text}\n")
+    # In conversation order, so that each message stands after those that it answers.
     for utterance in step.matrix:
         heard = ", ".join(f"{cell.agent} {cell.round + 1}" for cell in utterance.heard)
         say(f"{utterance.agent}, round {utterance.round + 1}{f' (heard {heard})' if heard else ''}:")
@@ -153,6 +155,7 @@ def overlap(
     from collab.cli.recorded import find_recorded
     from collab.data.splits import list_instances, refuse_overlap
 
+    # A folder of runs stands for all of them.
     runs = [run for named in runs for run in find_recorded(named).runs or (named,)]
     held = _held_out(options.library(library), runs, options.listed("--with", kept))
     episodes = (episode for run in runs for episode in list_instances(run))
@@ -166,7 +169,7 @@ def overlap(
 
 
 def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list[HeldOutInstances]:
-    """What the environment of the runs keeps, as its file says today.
+    """Return what the environment of the runs keeps for evaluation, as its file says today.
 
     Raises:
         UsageError: the runs are of several environments, or a split is not kept for evaluation.
@@ -177,19 +180,24 @@ def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list
     from collab.rollout.build import splits_in
     from collab.rollout.run import recorded_config
 
+    # Of the recorded runs and of today's splits: the question is whether these runs have met what is kept now.
     configs = [recorded_config(run) for run in runs]
     names = list(dict.fromkeys(config.environment_name for config in configs))
+    # Splits belong to an environment; a mixture would be checked against the wrong ones.
     if len(names) > 1:
         command = f"collab runs overlap {shlex.quote(str(runs[0]))}"
         raise UsageError(f"the runs are of {_joined(names)}; check those of one environment at a time: {command}")
     definition = definitions.load("envs", names[0], EnvironmentDefinition)
+    # The recorded backend, if it still exists: another one may have other tasks.
     backend = configs[0].environment.backend
     if backend in definition.backends:
         definition = definition.model_copy(update={"backend": backend})
     splits = asyncio.run(splits_in(names[0], definition))
+    # Without a wish, everything that is kept for evaluation.
     if not wanted:
         return list_kept_by(splits.values())
     chosen = [find_split(splits, name) for name in wanted]
+    # Training instances are met by design, so checking them would always find an overlap.
     if any(split.trains for split in chosen):
         raise UsageError("--with train: nothing of that split is kept; name new-seeds, unseen-tasks or unseen-app")
     return [collect_held_out(split) for split in chosen]
@@ -224,10 +232,12 @@ def list_runs(
     from collab.errors import RunFormatError, UsageError
     from collab.evaluation.report import find_runs
 
+    # The default folder may be missing on a fresh checkout, which is no mistake.
     if not folder.is_dir() and folder != RUNS:
         raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise: collab runs list")
     rows = list(rows_beneath(folder))
     for path in find_runs(folder):
+        # One unreadable run must not hide the others.
         try:
             with open_run(path) as reader:
                 counted = _counted(path, reader)
@@ -236,6 +246,7 @@ def list_runs(
                     note(counted.problem)
         except RunFormatError as error:
             note(f"skipped: {error}")
+    # By time of creation, as names say nothing about order.
     rows.sort(key=lambda row: str(row["created"]))
     if as_json:
         emit(rows)
@@ -298,16 +309,20 @@ def show_run(
     from collab.cli.recorded import find_episode, find_recorded, refuse_several, show_recorded
     from collab.errors import UsageError
 
+    # Contradicting options are refused before the run is opened.
     if cost and episode is not None:
         raise UsageError("--cost tells of the whole run; leave out --episode or --cost")
     if step is not None and episode is None:
         raise UsageError("--step needs --episode: of which episode?")
     found = find_recorded(run)
+    # Costs are counted per run: of several, each has its own table.
     if cost:
         refuse_several(found, "collab runs show {} --cost")
+    # What is no run, e.g. a training, is shown by its own kind.
     if found.kind != "run" and episode is None:
         show_recorded(found, as_json=as_json)
         return
+    # An episode may lie in a part of a training; it is found there by its name.
     reader = open_run(run if found.kind == "run" or episode is None else find_episode(found, episode))
     if cost:
         show_cost(run, reader, as_json=as_json)
@@ -349,11 +364,14 @@ def resume_run(
     from collab.rollout.run import finished, resume
 
     granted = Budget.parse(budget) if budget is not None else None
+    # A part of a training is resumed by the training: alone it would break the epoch.
     refuse_part(run)
+    # Everything but a run has a command of its own.
     if _gone_on(run, granted, as_json=as_json):
         return
     command, result = open_run(run).manifest.command, finished(run)
     if result is None:
+        # A run without a result has something left to play.
         result = work(lambda watch, stop: resume(run, budget=granted, watch=watch, stop=stop), run)
     else:
         tell_finished(run, f"to play more, begin another run: collab {command} --episodes N --out DIR")
@@ -383,6 +401,7 @@ def export_run(
     from collab.preferences.export import export_rows, export_runs, is_data
 
     found = find_recorded(run)
+    # Rows of a synthesis are exported like pairs: both are what trainers read.
     done = export_rows(run, parquet) if is_data(run) else export_runs(found.runs or (run,), parquet)
     mark = REHEARSAL if done.privileged else None
     if as_json:
@@ -391,6 +410,7 @@ def export_run(
         return
     for file in done.files:
         say(f"{file}")
+    # What is left out is named with its cause, or the files would look complete.
     for why, count in done.left_out.items():
         note(f"{amount(count, 'pair')} not among preferences: {why}")
     if mark is not None:
@@ -420,12 +440,14 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
     from collab.rewards.calibration.record import FILE as CALIBRATION
     from collab.synthesis.journal import FILE as SYNTHESIS
 
+    # By the head that lies there: the user need not know which command made it.
     if (path / SYNTHESIS).is_file():
         synth.go_on(path, budget, as_json=as_json)
         return True
     if (path / CALIBRATION).is_file():
         critic.go_on(path, budget, as_json=as_json)
         return True
+    # Everything else has a kind of its own; a run returns False and is resumed by the caller.
     match find_recorded(path).kind:
         case "training":
             train.go_on(path, budget, as_json=as_json)
@@ -436,6 +458,7 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
         case "series":
             rollout.go_on(path, budget, as_json=as_json)
         case "runs":
+            # Which of several runs is meant, only the user knows.
             where = shlex.quote(str(path))
             raise UsageError(f"{path}: a folder of runs; see which are stopped with: collab runs list {where}")
         case "run":
@@ -496,6 +519,7 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
     from collab.evaluation.report import count_replies, read_sampling
 
     manifest, names, status, replies = reader.manifest, counted.names, reader.status, count_replies(reader)
+    # Of a training's rollout, only the episodes that it learns from count.
     episodes = [one for one in reader.episodes() if names is None or one.id in names]
     return {
         "run": str(path),
@@ -507,12 +531,14 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "agents": manifest.agents,
         **seeds_data(manifest.seeds),
         "unit": "episodes",
+        # With a step budget, how many episodes there will be is not known before the end.
         "planned": manifest.planned if counted.steps is None else None if names is None else len(names),
         "done": sum(one.state != "unfinished" for one in episodes),
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),
         "broken": sum(one.state == "failed" for one in episodes),
         "replies": replies_data(Replies.sum(replies.get(one.id, Replies()) for one in episodes)),
         "sampling": sampling_data(read_sampling(manifest)),
+        # A rollout that has all its steps is finished, even where later episodes were cut off.
         "status": "finished" if counted.whole and status != "running" else status,
         "privileged": manifest.privileged,
         "note": REHEARSAL if manifest.privileged else None,
@@ -528,11 +554,13 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.loop.record import training_around
     from collab.loop.step_budget import report_of_counted
 
+    # What a training counts and what was played may differ, so both are looked up.
     counted, training = _counted(path, reader), training_around(path)
     report = report_of_counted(reader, counted.steps, so_far=True)
     summary = _summary(path, reader, counted)
     problems = [str(problem) for problem in reader.problems]
     unknown = [] if counted.problem is None else [counted.problem]
+    # JSON has the same numbers in the same order as the report of an evaluation.
     if as_json:
         head = {key: summary[key] for key in _HEAD}
         emit(head | report_data(report) | {"versions": reader.manifest.versions, "problems": unknown + problems})
@@ -540,6 +568,7 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     say(f"run      {path} ({summary['status']}, {summary['command']}, begun {summary['created']})")
     say(f"who      {summary['agents']} on {summary['graph']}, seed {reader.manifest.seeds}")
     headline(report.environment, report, privileged=report.privileged)
+    # The difference between "played" and "learned from" is explained where both numbers are seen.
     if counted.whole:
         beyond = sum(one.state != "unfinished" for one in reader.episodes()) - len(report.results)
         learned = amount(counted.steps or 0, "step")
@@ -548,10 +577,12 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
         say(f"         its training ends it with {amount(counted.steps, 'step')}; this is what is over so far")
     show_tables(report)
     show_cause(path, report)
+    # Problems last: they qualify everything above.
     for line in unknown:
         note(line)
     for problem in problems:
         note(f"unreadable: {problem}")
+    # The next command, ready to paste; a part of a training is resumed by that training.
     if summary["status"] in ("stopped", "dead"):
         say(f"go on with: {resume_command(path) if training is None else training.resume}")
     if report.results:

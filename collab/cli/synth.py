@@ -134,6 +134,7 @@ def synth(
     chosen = dict(env=env, teacher=teacher, prompt=prompt, backend=backend, seed=seed, settings=settings)
     chosen |= dict(levels=options.listed("--levels", levels) or None, tasks=options.listed("--tasks", tasks) or None)
     chosen |= dict(episodes=episodes, screens=screens)
+    # A resume takes everything from the directory.
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "concurrency", "budget", "as_json"}, "the synthesis")
         go_on(resume, limits, concurrency, as_json=as_json)
@@ -148,12 +149,14 @@ def synth(
 def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
     from collab.synthesis.config import SynthesisRequest, configure
 
+    # None stands for "not given", which the environment or the preset fills in.
     asked = {name: value for name, value in chosen.items() if value is not None}
     wish = SynthesisRequest(**{"env": "androidworld", **asked})
     config = asyncio.run(configure(options.library(library), wish))
     options.tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
     if config.episodes:
         options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
+    # Tasks without a solution are named: nothing is learned about them.
     if config.unsolved:
         first = ", ".join(config.unsolved[:3])
         note(f"left out, because nobody knows their solution: {amount(len(config.unsolved), 'task')} ({first} …)")
@@ -193,6 +196,7 @@ def describe(progress: SynthesisProgress) -> str:
     calls = progress.calls
     rows = ", ".join(f"{count} {level}" for level, count in progress.rows.items())
     parts = [f"{calls.done}/{calls.planned} walks and episodes", f"rows: {rows or 'none yet'}"]
+    # Only numbers above 0: the line stays short while all is well.
     if progress.refused:
         parts.append(f"{progress.refused} refused")
     if calls.broken:
@@ -239,6 +243,7 @@ def show_result(result: SynthResult) -> None:
     from collab.synthesis.units import CARD
 
     calls, report = result.progress.calls, result.report
+    # Stopped early there is no report, and yet calls may have cost something.
     if report is None:
         if calls.lost:
             say(describe_lost(calls.lost))
@@ -252,6 +257,7 @@ def show_result(result: SynthResult) -> None:
     say(f"spent    {clock(calls.seconds)}, {amount(calls.calls, 'call')}, {counted(calls.tokens, 'token')}")
     if report.spent.lost:
         say(f"         {describe_lost(report.spent.lost)}")
+    # A card describes a whole set; without it no file must be taken for one.
     say(f"card     {'none before the set is whole' if report.broken else result.path / CARD}")
 
 
@@ -267,6 +273,7 @@ def _show_plan(config: SynthConfig, *, as_json: bool) -> None:
         return
     walked = f"{amount(config.screens, 'screen')} on {amount(found.walks, 'walk')}"
     say(f"{walked}, {amount(found.episodes, 'episode')} of {found.steps:.1f} steps")
+    # The oracle asks no model, so there are no calls to show.
     if found.calls:
         say(
             f"calls  {sum(found.calls.values())}: "

@@ -94,14 +94,17 @@ def train(
     """
     from collab.config import Budget
 
+    # The algorithm decides which options exist, so it is checked first.
     _check_algorithm(context, algo)
     limit = None if budget is None else Budget.parse(budget)
     reports = None if report_to is None else options.listed("--report-to", report_to)
+    # A resume takes everything from the directory; options that would contradict it are refused.
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "device", "report_to", "budget", "as_json"}, "the training")
         _check_resumed(context, resume)
         go_on(resume, limit, device=device, report_to=reports, as_json=as_json)
         return
+    # An ablation may fix the graph; a contradicting one is refused rather than overruled.
     _refuse_graph(context, algo, ablation, graph)
     definitions, named = options.library(library), options.listed("--tasks", tasks)
     config = _asked(
@@ -119,10 +122,12 @@ def train(
         concurrency=concurrency,
         settings=settings or (),
     )
+    # Tasks, held-out instances and doubts are shown before anything is paid.
     options.tell_outside(named, config.run.split, config.run.tasks)
     for one in config.held_out:
         options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
     options.tell_doubts(config.run)
+    # A plan needs no --out and leaves nothing.
     if plan:
         _show_plan(config, definitions, device or options.AUTO, as_json)
     else:
@@ -282,11 +287,14 @@ def verify_resume(
     from collab.testing.kill_resume import verify
     from collab.trainers.prepare import check_installed
 
+    # Missing packages are reported before a directory is made.
     check_installed()
     folder = Path(tempfile.mkdtemp(prefix="collab-verify-")) if out is None else out
+    # Another seed each time, so that many runs try many places; it is printed, so that each can be repeated.
     many, drawn = kills or (2 if quick else 7), secrets.randbelow(1_000_000) if seed is None else seed
     note(f"points are drawn with --seed {drawn}")
     epochs, more = 1 if quick else 2, tuple(settings or ())
+    # Several threads are the harder case: sums depend on their number, and a resume has to keep it.
     threads = 1 if quick else 2
     try:
         proof = verify(
@@ -300,16 +308,19 @@ def verify_resume(
             tell=note,
         )
     except (UsageError, KeyboardInterrupt):
+        # A refusal or a Ctrl-C leaves nothing to look at.
         if out is None:
             shutil.rmtree(folder, ignore_errors=True)
         raise
     except BaseException:
+        # Anything else is a failure to be understood: what was trained stays.
         note(f"what was trained until then lies in {folder}")
         raise
     if as_json:
         emit({"same": proof.same, "first_difference": data(proof.first_difference), "seed": drawn, **data(proof)})
     else:
         _show(proof)
+    # Kept where they differ: the directory is the evidence.
     if not proof.same:
         note(f"both trainings lie in {folder}")
         raise typer.Exit(1)
@@ -318,6 +329,7 @@ def verify_resume(
 
 
 def _show(proof: Proof) -> None:
+    # Drawn points and real ones differ where a later life makes fewer calls; both are shown.
     killed = [(number, one.epoch, one.part, one.function, one.call) for number, one in enumerate(proof.points, start=1)]
     table(["kill", "epoch", "part", "in", "call"], killed)
     for number, one in proof.elsewhere.items():
@@ -331,11 +343,13 @@ def _show(proof: Proof) -> None:
     ]
     table(["epoch", "part", "undisturbed", "killed", "same"], parts)
     say()
+    # The first difference names the phase that is not deterministic; later ones follow from it.
     first = proof.first_difference
     if first is not None:
         where = "the run hash" if first.epoch is None else f"epoch {first.epoch}, {first.part}"
         say(f"not the same: they first differ in {where}")
     elif not proof.same:
+        # Equal without a kill proves nothing.
         say("not proven: all parts are alike, but no process was killed where one was to be")
     else:
         say(f"the same: killed {len(proof.points)} times, every part and all weights alike")

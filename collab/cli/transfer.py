@@ -196,10 +196,12 @@ def transfer(
 
     limit = None if budget is None else Budget.parse(budget)
     reports = None if report_to is None else options.listed("--report-to", report_to)
+    # As in `collab train`: a resume takes everything from the directory.
     if resume is not None:
         options.refuse_beside_resume(context, FREE, "the transfer")
         go_on(resume, limit, device=device, report_to=reports, plan=plan, as_json=as_json)
         return
+    # Modes have different options, so those are checked against the mode before anything is read.
     _refuse_untrained(context, mode)
     wish = _wish(
         mode,
@@ -219,7 +221,9 @@ def transfer(
         settings=tuple(settings or ()),
         **({} if seeds is None else {"seeds": tuple(options.seeds("--seeds", seeds))}),
     )
+    # Everything that could be refused is refused here, before a directory exists.
     config = _configured(library, wish)
+    # A plan needs no --out and leaves nothing.
     if plan:
         _show_plan(config, None, device, as_json=as_json)
         return
@@ -296,6 +300,7 @@ def _configured(library: Path | None, wish: TransferRequest) -> TransferConfig:
     from collab.transfer.config import configure
 
     config = asyncio.run(configure(options.library(library), wish))
+    # Both environments are shown before anything is paid: their tasks, doubts and samples.
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
         options.tell_outside(wish.tasks, run.split, run.tasks)

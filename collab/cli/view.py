@@ -58,17 +58,21 @@ def report(
     from collab.view.plots import draw_plots, write_plots
 
     found = find_recorded(run)
+    # Several runs have a table and an overview each; a single one has no table.
     if found.kind in ("series", "transfer"):
         _report_parts(found, labels, figures, as_json=as_json)
         return
     inspector = Inspector([run])
     row = only(inspector, run)
+    # Problems come with the overview: a report without them would look complete.
     overview, problems = inspector.overview(row.id, labels), inspector.problems(row.id).problems
+    # Figures take seconds, so they are drawn only where they are asked for.
     plots = draw_plots(overview) if figures is not None else ()
     paths = [] if figures is None else write_plots(plots, figures)
     if as_json:
         emit({"overview": overview, "problems": problems, "figures": paths})
     else:
+        # Markdown names the SVG, which stays sharp in print.
         pictures = [(plot, (figures / f"{plot.name}.svg").as_posix()) for plot in plots if figures is not None]
         say(markdown(inspector.run(row.id), overview, problems, pictures).rstrip("\n"))
     if figures is not None:
@@ -84,9 +88,11 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
     from collab.view.inspector import Inspector
     from collab.view.markdown import report as markdown
 
+    # Plots of several runs would lie in one folder under equal names.
     if figures is not None:
         instead = commands_instead(found, "collab report {} --figures DIR")
         raise UsageError(f"--figures draws one run or training: {instead}")
+    # Several seeds have one setting: a line per seed, then all together.
     if found.kind == "series":
         evaluation = read_evaluation(found.path)
         rates = [*evaluation.by_seed.items(), ("together", evaluation.report)]
@@ -103,6 +109,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
     if as_json:
         emit({"overviews": overviews})
         return
+    # Headings of each part go one level down, under the path that they have in common.
     say(f"# {found.path}\n\n{head}")
     for row, overview in zip(rows, overviews, strict=True):
         text = markdown(inspector.run(row.id), overview, inspector.problems(row.id).problems)
@@ -170,6 +177,7 @@ def write_report(
     from collab.view.export import MOST, export
     from collab.view.inspector import Inspector
 
+    # One file shows one run; several would be a site.
     if len(runs) != 1:
         raise UsageError(f"--export takes one run or training, {len(runs)} are named; write a file for each")
     if episodes and most is not None:
@@ -184,6 +192,7 @@ def write_report(
         labels=labels,
         watch=_show if sys.stderr.isatty() else lambda done, whole: None,
     )
+    # The first few causes: a damaged run may have hundreds.
     for why in made.unread[:_TOLD]:
         note(f"left out: {why}")
     if len(made.unread) > _TOLD:
@@ -191,6 +200,7 @@ def write_report(
     say(f"{out}  ({made.size / 1e6:.1f} MB)")
     screens = amount(made.pictures, "different screen")
     note(f"{made.episodes} of {amount(made.of, 'episode')}, {amount(made.steps, 'step')}, {screens}")
+    # What is missing is printed with the options that choose otherwise.
     if not episodes and made.episodes < made.of:
         note("choose others with --episode ID, or more with --most N")
 

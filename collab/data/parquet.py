@@ -149,6 +149,7 @@ def read_rows(path: Path, *, skipped: Counter[str] | None = None) -> Iterator[Ex
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file of rows; make one with: collab synth")
     try:
+        # Opening reads the schema alone; rows come one group at a time.
         file = pyarrow.parquet.ParquetFile(path)
     except (OSError, pyarrow.ArrowException) as error:
         raise UsageError(f"{path}: cannot be read as Parquet: {error}") from None
@@ -159,6 +160,7 @@ def read_rows(path: Path, *, skipped: Counter[str] | None = None) -> Iterator[Ex
             if problem is None:
                 yield _read_example(fields)
             elif skipped is None:
+                # Without a counter the first broken row ends the reading, with its place.
                 raise ConfigError(f"{path}: row {number}: {problem}")
             else:
                 skipped[problem.partition(":")[0]] += 1
@@ -220,6 +222,7 @@ def _fields(row: Example) -> dict[str, Any]:
         **origin,
     }
     clean = {name: _clean(value) for name, value in fields.items()}
+    # The id is that of the cleaned row, as it will be read back.
     return {"id": _read_example(clean).id, **clean}
 
 
@@ -244,6 +247,7 @@ def _clean(value: Any) -> Any:
 
 def _find_problem(fields: Mapping[str, Any]) -> str | None:
     """What is wrong with a row: its field, a colon, and what stands there; None when nothing is."""
+    # Types are Parquet's own; what is checked here is what a type cannot say.
     for name, value in fields.items():
         if value is None and name not in OPTIONAL and name not in SAMPLED:
             return f"{name}: is null"
@@ -259,6 +263,7 @@ def _find_problem(fields: Mapping[str, Any]) -> str | None:
         return "rejected: a preference needs the other side, and nothing else has one"
     if not fields["reply"]:
         return "reply: is empty"
+    # Last, as the id covers all other fields: a changed row is found even if every field fits.
     if fields["id"] != _read_example(fields).id:
         return "id: is not that of the prompt and reply; the row was changed after it was made"
     return None

@@ -146,6 +146,7 @@ def read_splits(
     Raises:
         ConfigError: an app is called unseen that no task touches.
     """
+    # Without regard to case, as apps are named in files by hand.
     apps = {app.casefold() for app in unseen.apps}
     unknown = apps - {app.casefold() for info in infos for app in info.apps}
     if unknown:
@@ -160,6 +161,7 @@ def read_splits(
         name: Split(
             environment=environment,
             name=name,
+            # New seeds have the tasks of training; only their instances differ.
             tasks=tuple(groups[TRAIN if name == NEW_SEEDS else name]),
             unseen=unseen,
         )
@@ -279,6 +281,7 @@ def refuse_overlap(
     by_name = Counter({one.name: 0 for one in kept})
     for instance in training:
         checked += 1
+        # Every kept set is compared, not only the first that hits: the counts are per set.
         found = [(one.name, why) for one in kept if (why := explain_overlap(instance, one)) is not None]
         by_name.update(name for name, _ in found)
         offenders += bool(found)
@@ -286,6 +289,7 @@ def refuse_overlap(
             name, why = found[0]
             first.append(f"{instance.source} {instance.task!r}: {why} ({name})".strip())
     overlap = Overlap(checked=checked, offenders=offenders, by_name=dict(by_name), first=tuple(first))
+    # Counted first, refused then: the message shows how large the overlap is.
     if offenders and not allow_overlap:
         raise OverlapError(f"{overlap}; {remedy}")
     return overlap
@@ -294,16 +298,19 @@ def refuse_overlap(
 def explain_overlap(instance: TrainingInstance, kept: HeldOutInstances) -> str | None:
     """Why an instance must not be trained on; None when nothing speaks against it."""
     task = fold(instance.task)
+    # From the coarsest to the finest: a kept task is kept whatever the seed.
     if task in kept.tasks:
         return "its task is kept"
     touched = next((app for app in instance.apps if fold(app) in kept.apps), None)
     if touched is not None:
         return f"touches the app {touched!r}"
     seeds = kept.seeds.get(task)
+    # An unknown seed may be a kept one.
     if seeds is not None and instance.seed is None:
         return "its instance seed is not known, and some are kept"
     if seeds is not None and instance.seed in seeds:
         return f"its instance seed {instance.seed} is kept"
+    # Words of a kept app in a text: the row describes what is kept, even under another task.
     said = next((said for text in instance.texts if (said := split_words(text) & kept.words)), None)
     return None if said is None else f"says {min(said)!r}"
 
@@ -375,6 +382,7 @@ def restrict_run(config: SeededT, split: Split) -> SeededT:
             f"none of the {len(config.tasks)} chosen tasks is in split {split.name} of {split.environment}; "
             f"see them with: collab env tasks {config.environment_name} --split {split.name}"
         )
+    # Unseen parts are taken out of the environment, too, or training would meet them by chance.
     environment = _remove_unseen(config.environment) if split.trains else config.environment
     choice = SplitChoice(name=split.name, hash=split.hash)
     return config.model_copy(update={"tasks": tasks, "environment": environment, "split": choice})

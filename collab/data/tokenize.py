@@ -159,8 +159,10 @@ def encode_pairs(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> 
     end = turn_end(chat)
 
     def one(row: Example, rejected: str) -> EncodedPair:
+        # One prompt, which both replies answer.
         prompt = chat.prompt_ids(row.prompt).ids
         sides = ((row.reply, row.reply_sampled), (rejected, row.rejected_sampled))
+        # Ids as sampled where they are known; each reply ends with the end of the turn.
         chosen_ids, rejected_ids = (np.array((*_reply_ids(*side, chat), end), np.int32) for side in sides)
         return EncodedPair(
             group=row.level,
@@ -204,6 +206,7 @@ def _keep_fitting(items: Iterable[ItemT], context: int) -> Encoded[ItemT]:
     dropped: Counter[str] = Counter()
     longest = 0
     for item in items:
+        # The longest of all is kept, dropped ones included: it is the context that would lose nothing.
         longest = max(longest, len(item))
         if len(item) <= context:
             kept.append(item)
@@ -242,7 +245,7 @@ class Data:
 
 
 def read_data(folders: Sequence[Path], levels: Sequence[Level], *, max_broken: int = 0) -> Data:
-    """The rows of some levels, from every Parquet file of some directories.
+    """Read the rows of some levels from every Parquet file of some directories.
 
     Args:
         max_broken: broken rows that are left out and counted; one more is refused. 0 refuses the first, by file, row
@@ -253,21 +256,25 @@ def read_data(folders: Sequence[Path], levels: Sequence[Level], *, max_broken: i
         ConfigError: a row is broken, or there is none of these levels.
         MissingExtra: pyarrow is not installed.
     """
+    # By content id: a row that stands in two files must not count twice in training.
     kept: dict[str, Example] = {}
     repeated = 0
     broken: Counter[str] = Counter()
     for file in _find_files(folders, levels):
+        # Without an allowance, `read_rows` raises at the first broken row, with its place.
         for row in read_rows(file, skipped=broken if max_broken else None):
             if row.level in levels and row.id in kept:
                 repeated += 1
             elif row.level in levels:
                 kept[row.id] = row
+        # Checked per file, so that the message names the file that went beyond.
         if broken.total() > max_broken:
             fields = ", ".join(f"{name} {count}" for name, count in broken.items())
             raise ConfigError(
                 f"{file}: {broken.total()} broken rows so far ({fields}), {max_broken} are allowed; "
                 "make the data again, or raise --max-broken"
             )
+    # No row is most often a wrong level, so the message lists what lies there.
     if not kept:
         places = ", ".join(map(str, folders))
         raise ConfigError(
@@ -319,13 +326,15 @@ def collate_examples(examples: Sequence[EncodedExample], padding: int, *, prompt
 
     def collate(rows: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
         chosen = [examples[row[_ROW]] for row in rows]
-        shape = (len(chosen), max(map(len, chosen)))
+        shape = (len(chosen), max(map(len, chosen)))  # (rows, longest), padded on the right
         ids, labels, mask = (torch.full(shape, value) for value in (padding, IGNORED, 0))
         for place, one in enumerate(chosen):
             ids[place, : len(one)] = torch.from_numpy(one.ids)
+            # Only replies are labels; the prompt is read.
             labels[place, one.scored_from : len(one)] = ids[place, one.scored_from : len(one)]
             mask[place, : len(one)] = 1
         batch = {"input_ids": ids, "labels": labels, "attention_mask": mask}
+        # With a weight on prompts everything is a label, and `replies` says which part counts fully.
         if prompts:
             batch |= {"replies": labels != IGNORED, "labels": ids.masked_fill(mask == 0, IGNORED)}
         return batch

@@ -49,12 +49,14 @@ def check_observation(space: ActionSpace, observation: Observation, where: str) 
     require(observation.width > 0 and observation.height > 0, f"{where}: the screen has no size")
     for index, element in enumerate(observation.elements):
         require(element.index == index, f"{where}: element {index} says it is {element.index}")
+        # Agents refer to elements by these numbers, so the text must have them.
         require(f"[{index}]" in observation.text, f"{where}: the text does not name [{index}]")
         box = element.box
         if box is not None:
             across = 0 <= box.left <= box.right <= observation.width
             down = 0 <= box.top <= box.bottom <= observation.height
             require(across and down, f"{where}: element {index} lies beside the screen: {tuple(box)}")
+    # Half a surrogate pair can be shown and not stored.
     try:
         f"{observation.title}{observation.text}".encode()
     except UnicodeEncodeError as error:
@@ -134,6 +136,7 @@ Claim: TypeAlias = Callable[[Subject], Awaitable[str]]
 async def check_seeding(subject: Subject) -> str:
     """Check that the same task and seed give the same start, also in a used environment."""
     require(subject.task == subject.task, "instance() gives two different tasks for one seed")
+    # Two environments at once: seeding must not depend on what another one does.
     async with subject.start() as (one, first), subject.start() as (two, second):
         require_same(first, second, "two environments start differently")
         goals = [each.goal() if isinstance(each, HasGoal) else subject.task.goal for each in (one, two)]
@@ -141,6 +144,7 @@ async def check_seeding(subject: Subject) -> str:
         require(bool(goals[0].strip()), "there is no goal, neither in the task nor after reset")
         observation = first
         rng = subject.make_rng("seeded")
+        # Used before it is reset: what an episode leaves behind shows in the second start.
         for _ in range(5):
             result = await one.step(draw_action(subject.suite.space, observation, rng, ending=False))
             if result.done:
@@ -155,6 +159,7 @@ async def check_observations(subject: Subject) -> str:
     count = 0
     async with subject.start() as (environment, observation):
         rng = subject.make_rng("sound")
+        # Random actions reach screens that solutions never see.
         for number in range(subject.junk_steps + 1):
             check_observation(subject.suite.space, observation, f"after {amount(number, 'step')}")
             count += len(observation.elements)
@@ -213,15 +218,19 @@ async def check_budget(subject: Subject) -> str:
 
 async def check_fork(subject: Subject) -> str:
     """Check that a fork behaves like the original, and that neither notices what the other does."""
+    # A generator of its own per promise: checks can be run alone and draw the same.
     suite, rng = subject.suite, subject.make_rng("forks")
     async with subject.start() as (original, observation):
         if not isinstance(original, Forkable):
             raise EnvironmentFailure("claims fork, but the environment has no fork()")
+        # A few steps first: forks of an initial state may work by chance.
         prefix, observation = await _wander(suite, original, observation, rng, steps=3)
         path: list[Action | None] = []
         async with close_twice(await original.fork()) as twin:
+            # A third one is stepped elsewhere and closed: neither the original nor its twin may notice.
             async with close_twice(await original.fork()) as loner:
                 await _wander(suite, loner, observation, subject.make_rng("loner"), steps=5)
+            # The same actions on both, chosen on the original, must give the same screens and ends.
             for _ in range(6):
                 action = _choose_action(suite, original, observation, rng)
                 path.append(action)
@@ -231,6 +240,7 @@ async def check_fork(subject: Subject) -> str:
                 observation = one.observation
                 if one.done:
                     break
+    # Replayed from the start: only then it shows that stepping forks left no trace in the original.
     if "deterministic" in suite.capabilities:
         again = await replay(suite, subject.task, [*prefix, *path])
         require(again[-1] == compute_fingerprint(observation), "stepping a fork changed the original")
@@ -257,6 +267,7 @@ async def check_rebuild(subject: Subject) -> str:
     async with subject.start() as (environment, observation):
         seen = [compute_fingerprint(observation)]
         for number in range(subject.junk_steps):
+            # Sensible and senseless actions in turn: both must rebuild the same.
             action = (
                 _choose_action(suite, environment, observation, rng)
                 if number % 2
@@ -265,6 +276,7 @@ async def check_rebuild(subject: Subject) -> str:
             result = await environment.step(action)
             actions.append(action)
             seen.append(compute_fingerprint(result.observation))
+            # Fingerprints, not observations: they are compared in another process.
             observation = result.observation
             if result.done:
                 break
@@ -326,6 +338,7 @@ async def _follow(
     """Step along the oracle to success; how many steps it took, None when the budget ran out first."""
     if not isinstance(environment, HasOracle):
         raise EnvironmentFailure("claims oracle, but the environment has no oracle()")
+    # The budget is the task's own number of steps: a solution that needs more is none.
     for number in range(1, budget + 1):
         solution = environment.oracle()
         if not solution:
@@ -333,15 +346,19 @@ async def _follow(
                 f"{where}: no solution after {amount(number - 1, 'step')}, and the episode goes on"
             )
         action = solution[0]
+        # A solution is asked at every step and has to be possible on the screen shown.
         missing = suite.space.check(action, observation)
         require(missing is None, f"{where}: solution names {missing.detail if missing else ''}")
+        # Rehearsals speak it as text, so it must survive formatting and parsing.
         require(suite.space.parse(suite.space.format(action)) == action, f"{where}: solution is not in the grammar")
         result = await environment.step(action)
         observation = result.observation
+        # Truncated is no failure of the solution yet: the caller decides what a budget is worth.
         if result.truncated:
             return None
         if result.terminated:
             reason = result.outcome.reason if result.outcome else "no outcome"
+            # An end without success breaks the promise.
             require(
                 bool(result.outcome and result.outcome.success),
                 f"{where}: no success in {amount(number, 'step')}: {reason}",
@@ -496,12 +513,15 @@ def _check_suite(suite: Suite) -> Finding:
         names = [info.name for info in infos]
         require(bool(names), "has no tasks")
         require(len(set(names)) == len(names), "two tasks have the same name")
+        # Listed twice, for a generator that is used up would pass the first time.
         require(infos == list(suite.tasks()), "tasks() changes between two calls")
         require(bool(suite.version), "has no version")
         unknown = suite.capabilities - set(CAPABILITIES)
         require(not unknown, f"claims {', '.join(sorted(unknown))}, known: {', '.join(CAPABILITIES)}")
         solvable = [info.name for info in infos if info.oracle]
+        # A task with a solution in a suite that claims none would be passed over.
         require(not solvable or "oracle" in suite.capabilities, "tasks have solutions, but oracle is not claimed")
+        # An unknown name must raise our own error, which commands can explain.
         with boundary(EnvironmentFailure, "a name that is no task must raise UnknownName, it raised"):
             suite.instance("no such task", 0)
         raise EnvironmentFailure("a name that is no task must raise UnknownName, it was accepted")
@@ -532,15 +552,18 @@ async def _rebuild_elsewhere(
     def finding(task: str, status: Literal["passed", "failed", "skipped"], detail: str) -> Finding:
         return Finding(task=task, claim=FRESH_PROCESS, status=status, detail=detail)
 
+    # Without options nothing can be built in another process.
     if options is None:
         return [finding(SUITE, "skipped", "options= was not given")]
     try:
         with boundary(EnvironmentFailure, "the fresh process"):
+            # Per episode, as each is played there from its beginning.
             async with asyncio.timeout(timeout_s * max(1, len(recordings))):
                 episodes = [(recording.task, recording.actions) for recording in recordings]
                 rebuilt = await replay_elsewhere(suite, options, episodes)
     except CollabError as broken:
         return [finding(SUITE, "failed", str(broken))]
+    # Each episode by itself: one that differs must not hide the others.
     findings = []
     for recording, seen in zip(recordings, rebuilt, strict=True):
         try:

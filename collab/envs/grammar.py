@@ -91,6 +91,7 @@ def read_json(text: str) -> Fields:
     """Return fields of a JSON object; Reject when it is none."""
     try:
         try:
+            # Models write numbers that JSON does not know; quoted, they are read and then refused by their field.
             value = _JSON.decode(text)
         except ValueError:
             value = _JSON.decode(_quote_odd_numbers(text, _JSON_NUMBER))
@@ -98,8 +99,10 @@ def read_json(text: str) -> Fields:
         raise Reject("malformed", f"not JSON: {shorten_value(text)} ({type(error).__name__})") from None
     if not isinstance(value, dict):
         raise Reject("malformed", f"not a JSON object: {shorten_value(text)}")
+    # "type" is our own name for it, and must not come in by the back door.
     if "type" in value:
         raise Reject("bad_field", "no field 'type', allowed: action_type")
+    # One name from here on, whatever the syntax calls it.
     value["type"] = value.pop("action_type", None)
     return value
 
@@ -153,6 +156,7 @@ def read_call(text: str, arguments: Mapping[str, Sequence[str]]) -> Fields:
         Reject: it is no call, of no known type, or its arguments are not plain values.
     """
     try:
+        # Parsed as Python and never run: only literals are read below.
         call, source = _parse_call(text.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Reject("malformed", f"not a call: {shorten_value(text)} ({type(error).__name__})") from None
@@ -162,11 +166,13 @@ def read_call(text: str, arguments: Mapping[str, Sequence[str]]) -> Fields:
     if name not in arguments:
         raise Reject("unknown_type", f"action {shorten_value(name)}, allowed: {', '.join(arguments)}")
     order = arguments[name]
+    # More arguments than fields cannot be guessed into place.
     if len(call.args) > len(order):
         raise Reject("bad_field", f"{name} takes {len(order)} arguments, got {len(call.args)}")
     fields: Fields = {"type": name}
     pairs = [*zip(order, call.args, strict=False), *((keyword.arg, keyword.value) for keyword in call.keywords)]
     for key, node in pairs:
+        # Given twice, by place and by name: which one is meant is not known.
         if key is None or key in fields:
             raise Reject("bad_field", f"{name}: argument {shorten_value(key)} given twice or unpacked")
         fields[key] = _read_literal(node, name, source)
@@ -231,6 +237,7 @@ class FieldSpec:
     def read(self, value: Any, where: str) -> Scalar:
         """Check one value from outside; rejects what does not fit."""
         allowed = " or ".join(self.choices) or _KIND_WORDS[self.kind]
+        # Each kind is read as models write it, e.g. "True" or 3.0, and kept in one form.
         if self.kind == "integer":
             number = _read_integer(value)
             if number is not None:
@@ -246,6 +253,7 @@ class FieldSpec:
             if value.strip().lower() in self.choices:
                 return value.strip().lower()
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and not self.choices:
+            # A number in place of a text: "type 42" is meant as the text.
             spelling = spell(value)
             if len(spelling) <= _LONGEST_NUMBER and spelling not in ("nan", "inf", "-inf"):
                 return spelling
@@ -328,6 +336,7 @@ class ActionSpace:
             return reject.failure
 
     def _build_action(self, fields: Fields) -> Action:
+        # null means "not given", as JSON models write it.
         given = {key: value for key, value in fields.items() if value is not None}
         type = given.pop("type", None)
         if not isinstance(type, str) or type not in self.types:
@@ -341,8 +350,10 @@ class ActionSpace:
                     raise Reject("missing_field", f"{type} needs {field.name}")
                 continue
             value = field.read(given.pop(field.name), type)
+            # Defaults are left out, so that equal actions compare equal.
             if not (field.optional and value == field.default):
                 arguments.append((field.name, value))
+        # A leftover field is a slip that could change the meaning, so it is no silent loss.
         if given:
             allowed = ", ".join(self._list_arguments(spec)) or "none"
             raise Reject("bad_field", f"{type} has no field {shorten_value(min(given, key=str))}, allowed: {allowed}")
@@ -353,6 +364,7 @@ class ActionSpace:
         return ([] if spec.target == "none" else [self.index_field]) + [field.name for field in spec.fields]
 
     def _read_target(self, spec: ActionSpec, given: Fields) -> Target | None:
+        # Taken out of the fields, so that what is left is the arguments.
         index = given.pop(self.index_field, None)
         point = {name: given.pop(name) for name in ("x", "y", "normalised") if self.points and name in given}
         if index is None and not point:
@@ -363,6 +375,7 @@ class ActionSpace:
             raise Reject("bad_field", f"{spec.name} takes no target")
         if index is None:
             return _point(spec.name, **point)
+        # One target: an index and a point may contradict each other.
         number = _read_integer(index)
         if number is None or number < 0 or point:
             raise Reject(
@@ -407,6 +420,7 @@ class ActionSpace:
         fields: dict[str, str] = {}
         if spec.target != "none":
             fields[self.index_field] = "N"
+        # The form shows what is needed; optional fields are explained apart.
         for field in spec.fields:
             if field.optional:
                 continue

@@ -83,7 +83,7 @@ def compare_trainings(
     seed: int = 0,
     level: float = 0.95,
 ) -> RunComparison:
-    """Paired difference over several trainings that were measured on the same instances.
+    """Return the paired difference over several trainings that were measured on the same instances.
 
     What several trainings do on one instance is alike, and what is not trained does the same beside each of them. So
     the interval draws an instance with all that was done on it: as many trainings of the same outcome say no more than
@@ -95,6 +95,7 @@ def compare_trainings(
     Raises:
         UsageError: as `compare` does.
     """
+    # Refuse what cannot be compared before anything is counted; `force` skips what the user takes on.
     every = [report for pair in pairs for report in pair]
     for report in every:
         check_result(report, force=force)
@@ -102,18 +103,23 @@ def compare_trainings(
     if not force:
         for before, after in pairs:
             check_same_sampling(before.sampling, after.sampling)
+    # Only instances that all trainings played: a missing one would weigh the others differently.
     played = [(_group_by_instance(first), _group_by_instance(second)) for first, second in pairs]
     common = sorted(set.intersection(*(set(one) for both in played for one in both)))
     if not common:
         raise UsageError("the two runs share no (task, seed): nothing to compare; use the same --tasks and --seed")
+    # Paired by instance: its difficulty is in both terms and cancels.
     gains = {instance: [after[instance] - before[instance] for before, after in played] for instance in common}
+    # Swapping the reports must mirror the interval, so the bootstrap sees one direction and signs are restored below.
     direction = next((gain for those in gains.values() for gain in those if gain), 1)
+    # Tasks are the units that are drawn: instances of one task are alike and would make the interval too narrow.
     by_task: dict[str, list[float]] = {}
     for (task, _, _), those in gains.items():
         by_task.setdefault(task, []).append(direction * sum(those) / len(those))
     low, high = bootstrap(list(by_task.values()), draws=draws, seed=seed, level=level)
     episodes = len(common) * len(played)
     return RunComparison(
+        # Episodes are counted, not instances: rates are over all trainings.
         pairs=episodes,
         tasks=len(by_task),
         first=Rate(successes=sum(one[instance] for one, _ in played for instance in common), episodes=episodes),
@@ -140,6 +146,7 @@ def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Samp
     """
     if not first or not second:
         return
+    # What changes replies: a difference in any of these could explain a difference in success.
     heats = [
         {slot: (one.temperature, one.top_p, one.max_tokens) for slot, one in team.items()} for team in (first, second)
     ]
@@ -147,10 +154,12 @@ def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Samp
     if shared:
         is_same = all(heats[0][slot] == heats[1][slot] for slot in shared)
     else:
+        # Teams without a common slot are compared by the sets of their settings.
         fewer, more = sorted((set(heat.values()) for heat in heats), key=len)
         is_same = fewer <= more
     if not is_same:
         there, here = (describe_sampling(team) for team in (first, second))
+        # The short form may hide the length limit, which is then shown, too.
         if there == here:
             there, here = (f"{there}, {describe_longest(team)}" for team in (first, second))
         raise UsageError(
@@ -168,16 +177,19 @@ def check_result(report: Report, *, force: bool = False) -> None:
     Raises:
         UsageError: it is a rehearsal; or, unless `force`, more than 2 % of its episodes broke or it is not finished.
     """
+    # Never, not even with `force`: a rehearsal knows the answers.
     if report.privileged:
         raise UsageError("a rehearsal follows the solutions: it is not a result and cannot be compared")
     if force:
         return
     planned, played = report.planned.episodes, len(report.results)
+    # Broken episodes count as unsolved, so many of them make the rate one of the machine.
     if is_spoilt(report.broken, planned):
         raise UsageError(
             f"{report.broken} of {amount(planned, 'episode')} broke (more than {TOLERATED_FAILURES:.0%}); "
             "resume that run to play them again, or use --force"
         )
+    # Short episodes end first, and are solved more often.
     if played < planned:
         raise UsageError(
             f"only {played} of {amount(planned, 'episode')} have been played, and long ones come last; "

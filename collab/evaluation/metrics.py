@@ -256,10 +256,12 @@ def summarise(
     privileged: bool,
     sampling: Mapping[str, Sampling] | None = None,
 ) -> Report:
-    """Summarise episodes that are over; `planned` and `sampling` as for `evaluate`."""
+    """Return a report of episodes that are over; `planned` and `sampling` as for `evaluate`."""
     played = Counter(result.task for result in results)
+    # What is planned and not played counts as not solved, per task.
     missing = [replace(task, episodes=max(0, task.episodes - played[task.name])) for task in planned]
     whole = _group("all", results, sum(task.episodes for task in missing))
+    # Steps of broken episodes say nothing about the team.
     steps = [result.steps for result in results if result.error is None]
     return Report(
         environment=environment,
@@ -317,6 +319,7 @@ def pool(reports: Sequence[Report]) -> Report:
     """
     check_same_environment(reports)
     first, results = reports[0], tuple(result for report in reports for result in report.results)
+    # Pooled over episodes, not over rates: runs may have unequal numbers.
     steps = [result.steps for result in results if result.error is None]
     return Report(
         environment=first.environment,

@@ -262,6 +262,7 @@ def tabulate(
         UsageError: names the arm and the setting whose runs are not one evaluation, are no results or cannot be
             compared with those of the other arms.
     """
+    # By setting: arms are compared only where they played the same.
     played = {name: _group_by_setting(name, runs) for name, runs in arms.items()}
     columns = _order_settings(dict.fromkeys(setting for settings in played.values() for setting in settings))
     for setting in columns:
@@ -269,6 +270,7 @@ def tabulate(
     lines: list[ReportLine] = []
     names = list(played)
     for place, name in enumerate(names):
+        # The first arm has nothing to be compared with.
         other = None if place == 0 else names[0 if against == "first" else place - 1]
         lines.append(
             ReportLine(name=name, cells=tuple(_format_cell(one, name, other, played, force) for one in columns))
@@ -368,6 +370,7 @@ def _check_column(setting: Setting, arms: Arms, force: bool) -> None:
     """Refuse what is no result, and results of different versions or lists of tasks."""
     here = {name: settings[setting] for name, settings in arms.items() if setting in settings}
     for name, evaluation in here.items():
+        # The message names arm and setting, as a table may have many.
         try:
             check_result(evaluation.report, force=force)
         except UsageError as error:
@@ -376,6 +379,7 @@ def _check_column(setting: Setting, arms: Arms, force: bool) -> None:
         check_same_environment([evaluation.report for evaluation in here.values()])
     except UsageError as error:
         raise UsageError(f"{setting}: {error}") from None
+    # Equal names of splits are not enough: a split's list of tasks may have changed.
     hashes = {name: (evaluation.runs[0].team["split"] or {}).get("hash") for name, evaluation in here.items()}
     first, *_ = hashes
     odd = next((name for name in hashes if hashes[name] != hashes[first]), None)

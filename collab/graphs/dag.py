@@ -86,6 +86,7 @@ class Dag:
 def _check_names(slots: Sequence[str], edges: Iterable[tuple[str, str]]) -> None:
     if not slots:
         raise GraphError("a graph without slots; give at least one")
+    # Names first, then edges, then cycles: each message is about one kind of mistake.
     known: set[str] = set()
     for slot in slots:
         if slot in known:
@@ -98,6 +99,7 @@ def _check_names(slots: Sequence[str], edges: Iterable[tuple[str, str]]) -> None
             if slot not in known:
                 raise GraphError(f"{edge}: {UnknownName.of('slot', slot, known)}")
         if speaker == hearer:
+            # Its own word is part of every slot's input from the second round on.
             raise GraphError(f"{edge}: a slot hears its own last word anyway; remove the edge")
         if (speaker, hearer) in seen:
             raise GraphError(f"{edge} is given twice; give it once")

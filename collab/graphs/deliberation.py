@@ -20,7 +20,7 @@ from collab.types import Action, ActionMatrix, Ballot, CellRef, Utterance, Vote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A team: who fills which slot, and who hears whom."""
+    """A team: the agent in each slot, and the graph that says which slot hears which."""
 
     dag: Dag
     agents: Mapping[str, Agent]
@@ -29,7 +29,7 @@ class Network:
     """m."""
 
     def rewire(self, dag: Dag) -> Network:
-        """The same team over other edges; this one does not change."""
+        """Return the same team over other edges; this one does not change."""
         return replace(self, dag=dag)
 
     @property
@@ -38,7 +38,7 @@ class Network:
         return any(agent.model.privileged for agent in self.agents.values())
 
     async def deliberate(self, scene: StepContext) -> tuple[ActionMatrix, tuple[SharedPrompt, ...]]:
-        """Let all n × m cells speak.
+        """Run all n × m cells and collect their utterances.
 
         Returns:
             The matrix, in conversation order, and the distinct shared prompt parts that were read.
@@ -46,8 +46,10 @@ class Network:
         Raises:
             ModelFailure: one call failed; the others are cancelled.
         """
+        # A cell hears its predecessors and, from the second round on, its own last word: prompts keep room for so many.
         messages = 1 + max(len(self.dag.list_predecessors(slot)) for slot in self.dag.slots)
         shared = self._render_shared(scene, messages)
+        # Conversation order puts every dependency before its reader, so each task that a cell waits for exists already.
         order = self.dag.list_cells(self.rounds)
         tasks: dict[CellRef, asyncio.Task[Utterance]] = {}
         try:
@@ -57,7 +59,9 @@ class Network:
                     speaking = self._speak(cell, scene, shared[self.agents[cell.agent].definition], heard)
                     tasks[cell] = group.create_task(speaking)
         except ExceptionGroup as failures:
+            # One failed call cancels the others: no vote is taken on a matrix with holes.
             raise _find_plain_error(failures) from None
+        # In conversation order, whichever cell answered first: records must not depend on latency.
         matrix = ActionMatrix(
             agents=self.dag.slots,
             rounds=self.rounds,
@@ -67,6 +71,7 @@ class Network:
         return matrix, tuple({part.prefix: part for part in shared.values()}.values())
 
     def _render_shared(self, scene: StepContext, messages: int) -> dict[str, SharedPrompt]:
+        # Rendered once per definition, not per cell: equal prefixes let a server reuse its cache.
         parts: dict[str, SharedPrompt] = {}
         for agent in self.agents.values():
             if agent.definition not in parts:
@@ -76,13 +81,14 @@ class Network:
     async def _speak(
         self, cell: CellRef, scene: StepContext, shared: SharedPrompt, heard: list[asyncio.Task[Utterance]]
     ) -> Utterance:
+        # Waiting here, and not for a whole round, is what lets layers and rounds overlap.
         said = [await task for task in heard]
         place = CellContext(round=cell.round, rounds=self.rounds)
         return await self.agents[cell.agent].speak(scene, shared, place, said)
 
 
 def _find_plain_error(failures: ExceptionGroup[Exception]) -> Exception:
-    """The first plain error inside nested groups: one failed call is what the episode reports."""
+    """Return the first plain error inside nested groups: the episode reports one failed call."""
     cause: Exception = failures
     while isinstance(cause, ExceptionGroup):
         cause = cause.exceptions[0]
@@ -90,25 +96,30 @@ def _find_plain_error(failures: ExceptionGroup[Exception]) -> Exception:
 
 
 def vote(matrix: ActionMatrix) -> Vote:
-    """Majority over all n × m cells (CollabUIAgents, eq. 5), on canonical actions; unparsed cells abstain.
+    """Return the majority vote over all n × m cells (CollabUIAgents, eq. 5).
 
-    Deviation: eq. 5 leaves ties open; of the tied actions the one whose latest vote comes last in conversation order
-    (round, layer, position) wins, so that the vote is deterministic and the better informed word decides.
+    Votes are counted on canonical actions; cells whose reply did not parse abstain. Deviation: eq. 5 leaves ties open.
+    Here the tied action whose latest vote comes last in conversation order (round, layer, position) wins. So the vote
+    is deterministic, and the better informed cell decides.
     """
+    # Actions are equal when their canonical forms are, however a cell worded them.
     cells: dict[Action, list[CellRef]] = defaultdict(list)
     latest: dict[Action, int] = {}
     abstained: list[CellRef] = []
+    # eq. 5: a* = argmax_a Σ_{i,j} 1[a_ij = a], over every agent i and round j, not over the last round alone.
     for position, utterance in enumerate(matrix):
         if utterance.action is None:
             abstained.append(utterance.cell)
             continue
         cells[utterance.action].append(utterance.cell)
         latest[utterance.action] = position
+    # Most votes first; of equal counts the action that was proposed last, by a cell that had heard more.
     ranked = sorted(cells, key=lambda action: (-len(cells[action]), -latest[action]))
     ballots = tuple(Ballot(action=action, cells=tuple(cells[action])) for action in ranked)
     winner = ballots[0] if ballots else None
     return Vote(
         action=winner.action if winner else None,
+        # The representative is the winner's last cell: its reason is the one that later prompts quote.
         representative=winner.cells[-1] if winner else None,
         ballots=ballots,
         abstained=tuple(abstained),
@@ -118,5 +129,6 @@ def vote(matrix: ActionMatrix) -> Vote:
 
 
 def _compute_entropy(counts: list[int]) -> float:
+    # H = -Σ p log p in nats over the actions that got votes; 0 when all agree, or when none parsed.
     total = sum(counts)
     return sum(-count / total * math.log(count / total) for count in counts)

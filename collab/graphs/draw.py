@@ -83,6 +83,7 @@ class _GraphLayout:
 
 
 def _lay_out(dag: Dag) -> _GraphLayout:
+    # An edge over several layers reserves a place in each of them, so that no line crosses a box.
     depth = {slot: number for number, layer in enumerate(dag.layers) for slot in layer}
     columns: list[list[EdgePlace]] = [[(slot,) for slot in layer] for layer in dag.layers]
     links: list[list[tuple[EdgePlace, EdgePlace]]] = [[] for _ in columns]
@@ -93,7 +94,9 @@ def _lay_out(dag: Dag) -> _GraphLayout:
         stations: list[EdgePlace] = [edge[:1], *[edge] * (last - first - 1), edge[1:]]
         for column, link in enumerate(pairwise(stations), start=first):
             links[column].append(link)
+    # Rows are reordered first: widths and heights below depend on where things stand.
     _untangle(columns, links)
+    # One width for all boxes, that of the longest name: columns stay aligned.
     node = max(_NARROWEST, _PADDING + _LETTER * max(_measure_breadth(slot) for slot in dag.slots))
     rows = max(len(column) for column in columns)
     top = _MARGIN + _HEADING + rows * _ROW / 2
@@ -156,6 +159,7 @@ def draw_graph(dag: Dag, title: str = "", below: Sequence[str] = ()) -> FigureBa
     for number in range(len(dag.layers)):
         middle = layout.left[number] + layout.node / 2
         axes.text(middle, _MARGIN + 10, f"layer {number + 1}", fontsize=12, color=PALE, ha="center", va="baseline")
+    # Edges first, so that boxes lie over their ends.
     for edge in dag.edges:
         _draw_edge(axes, layout, dag, edge, colour[edge[0]])
     for slot in dag.slots:
@@ -185,11 +189,13 @@ def _draw_edge(axes: Axes, layout: _GraphLayout, dag: Dag, edge: tuple[str, str]
     from matplotlib.patches import PathPatch, Polygon
     from matplotlib.path import Path
 
+    # The line starts and ends at ports, not at the box's middle, so that several edges do not lie on each other.
     path = layout.path(edge)
     heights = [layout.middle[column][place] for column, place in path]
     heights[0] += _place_port(layout, dag, edge, end=0)
     heights[-1] += _place_port(layout, dag, edge, end=1)
     x: float = layout.left[path[0][0]] + layout.node
+    # Cubic curves between columns, straight lines within: an edge that passes a column keeps its own row there.
     spots, codes = [(x, heights[0])], [Path.MOVETO]
     for (column, _), before, after in zip(path[1:], heights, heights[1:], strict=False):
         last = column == path[-1][0]
@@ -202,6 +208,7 @@ def _draw_edge(axes: Axes, layout: _GraphLayout, dag: Dag, edge: tuple[str, str]
             spots.append((x, after))
             codes.append(Path.LINETO)
     axes.add_patch(PathPatch(Path(spots, codes), facecolor="none", edgecolor=colour, lw=2))
+    # A head of its own: matplotlib's arrows would bend with the curve.
     tip, height = layout.left[path[-1][0]] - 1, heights[-1]
     axes.add_patch(Polygon([(tip, height), (tip - 9, height - 4.5), (tip - 9, height + 4.5)], color=colour, lw=0))
 

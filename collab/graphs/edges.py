@@ -154,6 +154,7 @@ SAMPLERS: MappingProxyType[str, Callable[..., Edges]] = MappingProxyType(
 
 
 def _check_parameters(name: str, sampler: Callable[..., Edges], given: set[str]) -> None:
+    # A sampler's parameters are keyword-only; its signature is the list of what a file may say.
     keywords = [
         parameter
         for parameter in inspect.signature(sampler).parameters.values()

@@ -124,6 +124,7 @@ def ablated(algorithm: Algorithm, method: Method, name: str, *, graph: str) -> t
         UnknownName: no ablation of the algorithm has that name, or it is the untrained team.
         ConfigError: the method is like that already, or does not bear the difference.
     """
+    # The untrained team is no ablation of training, and has commands of its own.
     if name == UNTRAINED:
         raise UnknownName(
             f"--ablation {name}: nothing is trained in it, so it is played: collab eval --agents NAME with the agents "
@@ -133,6 +134,7 @@ def ablated(algorithm: Algorithm, method: Method, name: str, *, graph: str) -> t
         raise UnknownName.of(f"ablation of {algorithm.name}", name, algorithm.ablations)
     ablation = algorithm.ablations[name]
     changed, played = override(method, ablation.settings), ablation.graph or graph
+    # An ablation that changes nothing would measure noise.
     if (changed, played) == (method, graph):
         raise ConfigError(
             f"--ablation {name}: changes nothing, the method has {ablation} already; choose another preset"

@@ -156,6 +156,7 @@ async def _first_rollout(
     algorithm: Algorithm, config: TrainingConfig, library: Library, policy: Policy, device: str
 ) -> RunConfig:
     """Return what the algorithm's curriculum plays in epoch 1; every epoch is taken to be as long."""
+    # In a directory that is gone afterwards: the curriculum writes its graph, and a plan leaves nothing.
     with tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
         state = LoopState(
             config=config,
@@ -180,13 +181,17 @@ def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) ->
         steps: environment steps of one rollout, and of one evaluation over all held-out seeds.
         tried: one step.
     """
+    # Ranges run from one step per episode to the whole budget of each; everything below scales with these steps.
     method, cells, found = config.method, len(config.run.graph.slots) * config.run.graph.rounds, tried.estimate
     measures = method.epochs + method.held_out.before
     rolled = steps[0].times(method.epochs)
     played = rolled.plus(steps[1].times(measures))
+    # Tokens of later steps are taken as those of the first: what is not known is not guessed, and a note says so.
     per_call = (tried.prompt_tokens + tried.completion_tokens) / tried.calls
+    # Every example is read once per pass of the recipe.
     seen = found.replies.times(method.recipe.epochs)
     play_s, train_s = played.times(tried.seconds), seen.times(found.training.seconds_per_item * found.slower)
+    # Processes share the work at best evenly; the upper bound stays that of one process.
     shared_s = train_s.times(1 / method.processes)
     labels = tuple(
         LabelPlan(
@@ -197,6 +202,7 @@ def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) ->
         )
         for one in found.labels
     )
+    # Built at once, so that no line of the plan rests on another number than its neighbour.
     return TrainingPlan(
         episodes=method.epochs * config.run.episodes + measures * sum(one.episodes for one in config.held_out),
         epoch_steps=method.steps,
@@ -226,6 +232,7 @@ def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) ->
 def format_plan(plan: TrainingPlan) -> str:
     """Return the plan in lines for people."""
     probe, trained = plan.probe, plan.probe.estimate.training
+    # The parts in the order in which an epoch runs them, each with its own range.
     parts = [("playing", plan.play_s), *((one.doing, one.seconds) for one in plan.labels), ("training", plan.train_s)]
     kinds = ("weights", "gradients", "optimizer", "activations")
     held = ", ".join(f"{name} {getattr(trained.most, name) / GIB:.2f}" for name in kinds)
@@ -233,6 +240,7 @@ def format_plan(plan: TrainingPlan) -> str:
     many = f"; {plan.processes} processes take {_time(plan.shared_s)} at best" if plan.processes > 1 else ""
     amount_at_once = "1 episode at a time" if probe.at_once == 1 else f"{probe.at_once} episodes at once"
     spoken = f"{probe.prompt_tokens:,} tokens read, {probe.completion_tokens:,} said"
+    # One line per question that a user asks before starting: how much, how long, how dear.
     return "\n".join(
         [
             f"episodes  {_episodes(plan)}",
@@ -273,10 +281,12 @@ async def probe(
         UsageError, RunError: as the parts of the training would.
         ModelFailure: the step did not come about.
     """
+    # Local models answer several cells in one pass, so a step alone would look slower than in a rollout.
     at_once = await _at_once(run)
     tried = at_once if all(agent.kind == "local" for agent in run.agents.values()) else 1
     short = run.model_copy(update={"episodes": tried, "concurrency": tried})
     measuring = doing("measuring a step of the team, of its labels and of training")
+    # In a directory that is gone afterwards: a plan leaves nothing behind.
     with measuring, tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
         out = Path(place) / "run"
         played = await _played(short, library, out)
@@ -285,10 +295,12 @@ async def probe(
         one = TriedStep(
             run=short, library=library, policy=policy, device=device, out=out, trajectory=played[0], prompts=prompts
         )
+        # The algorithm tries its own labels and training on this very step.
         estimate = await algorithm_named(config.algorithm).estimate(config, one, rolled)
     return Probe(
         calls=len(prompts),
         at_once=at_once,
+        # Steps of episodes that run side by side share their time.
         seconds=fmean(one.steps[0].deliberation_s + one.steps[0].environment_s for one in played) / at_once,
         prompt_tokens=sum(cell.prompt_tokens or 0 for cell in step.matrix.utterances),
         completion_tokens=sum(cell.completion_tokens or 0 for cell in step.matrix.utterances),
@@ -308,7 +320,7 @@ async def _at_once(run: RunConfig) -> int:
 
 
 async def _played(run: RunConfig, library: Library, out: Path) -> list[Trajectory]:
-    """The first step of each episode; at least one episode.
+    """Play the first step of each episode; at least one episode.
 
     Their end is taken for a success, so that a labeller that knows nothing else has something to tell.
 

@@ -93,21 +93,28 @@ class ExampleBuilder:
         return {slot: group for group, slots in self.config.groups.items() for slot in slots}
 
     def build(self, target: Target) -> tuple[Example | str, bool]:
-        """A row, or why there is none; and whether a sampled reply has the tokens of its text for want of its own."""
+        """Return a row, or why there is none; and whether a sampled reply was tokenised again."""
+        # The record is read back whole: prompt, heard messages and policy are those of the rollout, not of today.
         ref, record = target.said, self.recorded
         cell, step, trajectory = record.cell(ref), record.step(ref), record.trajectories[ref.trajectory]
+        # A correction is trained under the prompt of the cell that erred, with the reply of another one.
         asked = record.cell(target.answered or ref)
         heard = [step.matrix[other] for other in asked.heard]
+        # Template and tokenizer of the cell whose prompt it is: each slot may have its own.
         template, chat = self.templates[record.run.agents[asked.agent].prompt], self.chats[asked.agent]
         prompt = prompt_of(asked, heard, record.prefix(asked.prompt.prefix), template, step.matrix.rounds)
+        # A prompt that today's templates do not give again would be trained in a form that is never played.
         if prompt is None:
             return OTHER_PROMPT, False
+        # An empty reply teaches nothing: its only token would be the end of the turn.
         worse, rejected = self._worse(target)
         if not cell.text or rejected == "":
             return EMPTY, False
+        # Without its own tokens a reply is tokenised anew, which may differ from what was sampled.
         again = any(_known(one, chat) is None for one in (cell, worse) if one is not None)
         if again and self.config.method.retokenised == "refuse":
             return RETOKENISED, True
+        # With sampled tokens where they are known: log-probabilities belong to those and to no other spelling.
         row = Example(
             level=target.level,
             kind=target.kind,

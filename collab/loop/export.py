@@ -56,13 +56,14 @@ class Facts:
 def training_facts(
     folder: TrainingDir, config: TrainingConfig, head: Mapping[str, Any], number: int, group: str
 ) -> Facts:
-    """Of a policy after an epoch of a training.
+    """Return the facts of a policy after an epoch of a training.
 
     Args:
         head: of the training.
         group: of the policy, as `TrainingConfig.groups` names it.
     """
     method, run, slots = config.method, config.run, config.groups[group]
+    # Facts stop at this epoch: what later ones learned is not in its weights.
     over = records_until(folder, number)
     base = first_policy(run, method).of(slots)
     who = f"all of {', '.join(slots)}" if len(slots) > 1 else slots[0]
@@ -78,16 +79,19 @@ def training_facts(
             f"{algorithm_named(config.algorithm).describe(config)}, {_told_rates(method)}",
             "epochs": f"{number} of {method.epochs} planned",
             "data": _told_data(config, over, group),
+            # Only this epoch's own measurement: the next best would be another policy's.
             "success": _told_success(over[-1].success if over and over[-1].epoch == number else None, config),
         },
     )
 
 
 def checkpoint_facts(source: WeightSource) -> Facts:
-    """Of a checkpoint or an adapter, from what was written beside it."""
+    """Return the facts of a checkpoint or an adapter, from what was written beside it."""
+    # Only what was written beside the weights: nothing is guessed about a checkpoint from elsewhere.
     card = source.card
     base = source.base or (card.get("base") or {}).get("path")
     stage = card.get("stage")
+    # Two stages have no recipe to show; every other one does.
     how = {None: "; how it was made is not recorded", "new": ", untrained: its weights are random"}
     lines = {"base": _told_base(base, (card.get("base") or {}).get("digest"))}
     if stage not in how:
@@ -102,6 +106,7 @@ def checkpoint_facts(source: WeightSource) -> Facts:
             "data": f"rows with digest `{digest[:12]}`" if digest else "made by the stage itself",
         }
     made = how.get(stage, f", fine-tuned ({stage})")
+    # The licence of the base goes before that of the directory: derived weights stay under it.
     return Facts(
         what=f"A language model for agents that operate phones and web pages{made}.",
         base=base,
@@ -126,11 +131,13 @@ def model_card(name: str, facts: Facts, *, digest: str, merged: bool, adapter: P
         "license": facts.licence or UNKNOWN,
         "tags": ["collab", "agents"],
     }
+    # Model hubs link a card to its base by id; a local path would lead nowhere.
     if facts.base is not None and _is_hub_id(facts.base):
         front["base_model"] = facts.base
     lines = dict(facts.lines)
     kind = "a LoRA adapter for the base" if adapter is not None else "whole"
     lines["weights"] = f"{kind}{', a LoRA adapter added to the base' if merged else ''}; SHA-256 `{digest}`"
+    # Said even where it is not known: whoever passes weights on has to know that.
     lines["licence of the base"] = facts.licence or f"{UNKNOWN}: find out before you pass this on"
     table = "\n".join(f"| {what} | {how} |" for what, how in lines.items())
     return (
@@ -157,6 +164,7 @@ def licence_of(path: str) -> str | None:
     Args:
         path: directory, hub id or "built-in:NAME".
     """
+    # The licence is read from the card and never guessed from a name.
     try:
         card = Path(resolve_checkpoint(path)) / "README.md"
     except UnknownName:
@@ -312,10 +320,12 @@ def find(name: str, base: str | None = None) -> ExportedTeam:
         ConfigError: there is no checkpoint, or something of it is missing.
     """
     folder = Path(name).expanduser()
+    # A directory with weights is taken as it is, also where its name looks like RUN@best.
     policy = None if folder.is_dir() and not (folder / FILE).is_file() else parse_policy(str(folder))
     if policy is not None:
         return _trained_team(policy, base)
     run = FinetuneDir(folder)
+    # An unfinished run has no weights to export; the message names how to finish it.
     if run.file.is_file():
         if not run.final.is_dir():
             training = training_around(folder)
@@ -341,21 +351,25 @@ def export(team: ExportedTeam, out: Path, *, merge: bool, dtype: Precision | Non
         ConfigError: weights cannot be read, or have no chat template.
         StoreFailure: it cannot be written; nothing is left behind.
     """
+    # A link is refused too: the renaming below would replace it, or write where it leads.
     if out.exists() or out.is_symlink():
         raise UsageError(f"--out {out}: is there already; name a new directory")
     out = out.resolve()
+    # Beside the target, so that the final rename stays on one file system and is atomic.
     partial = out.with_name(f".{out.name}.partial")
     try:
         with saving(out, "try again"):
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         digests = {}
+        # One member at a time is in memory; `saving` turns only the writing's errors into its own.
         for place, member in team.members.items():
             weights = load(member.source, merge=merge, dtype=dtype)
             with saving(out, "try again"):
                 digests[place or "."] = _write(member, weights, partial / place, out / place)
         names = dict(both for place, member in team.members.items() for both in _files(member, out / place).items())
         agents = _spelled(names)
+        # The card names all members, so it comes when all are written; the sync makes the rename mean "whole".
         with saving(out, "try again"):
             if "" not in team.members:
                 _text(partial / CARD, team_card(out.name, digests, agents))
@@ -363,6 +377,7 @@ def export(team: ExportedTeam, out: Path, *, merge: bool, dtype: Precision | Non
             partial.rename(out)
             sync_directory(out.parent)
     finally:
+        # After the rename there is nothing to remove; after an error, nothing stays behind.
         shutil.rmtree(partial, ignore_errors=True)
     return Exported(path=out, agents=agents, digests=digests)
 
@@ -378,6 +393,7 @@ def _trained_team(name: PolicyName, base: str | None) -> ExportedTeam:
     policy = policy_after(folder, config, number)
     if base is not None and not policy.adapters:
         raise UsageError(f"--base {base}: this team's policies are whole checkpoints; leave --base out")
+    # Trained apart, each policy is a member of its own; shared, one directory plays all slots.
     apart = config.method.policies == "per_agent"
     members = {}
     for group, slots in config.groups.items():

@@ -61,7 +61,9 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
     epoch, recipe = state.folder.epoch(number), state.config.method.RECIPE
     trained: dict[str, Trained] = {}
     untrained: dict[str, str] = {}
+    # Timed as a whole only when nothing was trained before, or a resumed part would look like all of it.
     with state.timed("training", whole=not is_begun(epoch, state.config.groups)):
+        # One policy after the other: each needs the device's memory for itself.
         for group in state.config.groups:
             try:
                 if how.has_examples(group):
@@ -69,14 +71,17 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
                 else:
                     untrained[group] = how.nothing
             except NothingFits as all_:
+                # Not an error of the training: this policy keeps its weights, and the record says why.
                 untrained[group] = (
                     f"{how.nothing}: none of {all_.many} fits into {recipe}.context={all_.context}, "
                     f"the longest has {all_.longest} tokens"
                 )
             except Diverged as lost:
+                # NaN would destroy the policy; the epoch continues with the weights it had.
                 untrained[group] = (
                     f"{NO_NUMBER} ({lost.what}); a lower {recipe}.learning_rate, in another training, may mend that"
                 )
+            # After each policy, so that a viewer sees which one is being trained.
             state.progress.tell(trained=dict(trained), untrained=dict(untrained))
     return trained, untrained
 
@@ -135,6 +140,7 @@ async def _finetune(state: LoopState, epoch: EpochDir, group: str, how: Finetuni
 
 def _train(state: LoopState, folder: FinetuneDir, group: str, how: Finetuning) -> None:
     prepared = how.prepare(group)
+    # A run that was begun is continued only with the same data, order and base.
     if folder.file.exists():
         check_same(prepared, folder.read())
     else:
@@ -142,9 +148,11 @@ def _train(state: LoopState, folder: FinetuneDir, group: str, how: Finetuning) -
     try:
         result = _run(prepared, folder, state)
     except Diverged as lost:
+        # Written down, so that a resume does not train into the same divergence again.
         with writing(folder.path, state.folder.resume):
             write_json(folder.path / _LOST, {"what": lost.what})
         raise
+    # No final checkpoint without an error means that it was stopped.
     if result.final is None:
         why = state.why_stopping() or "stopped"
         raise Halted(f"{why}, after step {result.step} of {result.steps} of {folder.path}")
@@ -164,6 +172,7 @@ def _check_not_lost(folder: FinetuneDir) -> None:
 
 def _run(prepared: Prepared, folder: FinetuneDir, state: LoopState) -> Result:
     """Train in this process, or in several; raises as they do."""
+    # One process needs no launcher, and shows its progress without a file in between.
     if prepared.world == 1:
         return train(
             prepared, folder, watch=state.inner, stopping=state.stopping, device=state.device, report_to=state.reports
@@ -184,6 +193,7 @@ def _trained(state: LoopState, folder: FinetuneDir, how: Finetuning) -> Trained:
     manifest, lines = folder.read(), folder.read_metrics()
     alarms = [line["alarm"] for line in lines if "alarm" in line]
     return Trained(
+        # Relative to the training, which may be moved.
         checkpoint=place_within(state.folder.path, str(folder.final.resolve())),
         digest=hash_weights(folder.final),
         dropped=sum(manifest["data"]["dropped"].values()),

@@ -392,8 +392,10 @@ def algorithm_named(name: str) -> Algorithm:
 @cache
 def _made(name: str, target: str) -> Algorithm:
     found = class_of("algorithms", PartDefinition(kind=name), f"algorithm {name}")()
+    # A subclass, not a look-alike: the base class holds what every algorithm inherits.
     if not isinstance(found, Algorithm):
         raise ConfigError(f"algorithm {name}: {target} is no subclass of collab.loop.interfaces.Algorithm")
+    # Missing parts are named at once; without this check they would fail in the middle of an epoch.
     lacking = [one for one in ("name", "description", "method", "presets", "learner") if not hasattr(found, one)]
     if not lacking and not hasattr(found.method, "RECIPE"):
         lacking = ["method.RECIPE"]
@@ -401,6 +403,7 @@ def _made(name: str, target: str) -> Algorithm:
         raise ConfigError(
             f"algorithm {name}: {target} has no {', '.join(lacking)}; docs/algorithms.md says what they are"
         )
+    # Imported here, as the default curriculum needs parts that import these interfaces.
     if not hasattr(found, "curriculum"):
         from collab.loop.phases import DrawnTasks
 

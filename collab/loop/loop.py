@@ -76,8 +76,10 @@ async def measure_start(state: LoopState, policy: Policy) -> EpochRecord:
     folder = state.folder.epoch(0)
     if folder.record.exists():
         return read_closed(state, folder)
+    # Epoch 0 may have been begun by a process that died: progress shows what that one spent, too.
     count_earlier(state, None, folder)
     found = await measure(state, policy, folder) if state.config.method.held_out.before else None
+    # Nothing measured still closes epoch 0, with the hash of nothing, so that resuming skips it.
     hashes = {"evaluation": named_hash({}) if found is None else found.hash}
     record = EpochRecord(
         algorithm=state.config.algorithm,
@@ -97,6 +99,7 @@ def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDi
     Args:
         algorithm: whose labels count, too; None where nothing is labelled.
     """
+    # Runs on disk are the only witness of an earlier process: its counters died with it.
     spent = paid_for([folder.rollout, *find_runs(folder.evaluation)])
     if algorithm is not None:
         spent += algorithm.labeller.spent(folder.rollout)
@@ -107,13 +110,14 @@ def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDi
 def read_closed(state: LoopState, folder: EpochDir) -> EpochRecord:
     """Read the record of an epoch that is over."""
     record = read_record(folder.record)
-    clear_checkpoints(folder, state.config.groups)  # of a process that was killed before it did
+    clear_checkpoints(folder, state.config.groups)  # left by a kill between record and clean-up
     state.progress.close(record)
     return record
 
 
 def updated_policy(state: LoopState, number: int, policy: Policy, trained: Mapping[str, Trained]) -> Policy:
     """Return the policy with its newly trained weights; untrained slots keep theirs."""
+    # Absolute paths inside the process; records hold paths relative to the training, so that it can be moved.
     root, groups = state.folder.path.resolve(), state.config.groups
     new = {slot: str(root / one.checkpoint) for group, one in trained.items() for slot in groups[group]}
     return policy.updated(number, new, adapters=state.config.method.keeps_adapters)
@@ -138,6 +142,7 @@ def close_epoch(
         played: `facts_of_play` of the rollout.
         paid: for the rollout.
     """
+    # In order of the phases: where two trainings differ, the first unequal entry names the phase that diverged.
     hashes = {
         "rollout": played_hash(rollout.trajectories),
         **labels.hashes,
@@ -146,6 +151,7 @@ def close_epoch(
         **update.hashes,
         "evaluation": measured.hash,
     }
+    # The algorithm's numbers go into `metrics`: the record has no field that belongs to one of them.
     record = EpochRecord(
         algorithm=state.config.algorithm,
         epoch=rollout.number,
@@ -178,7 +184,7 @@ def _weights(policy: Policy, root: Path) -> dict[str, Any]:
 def _spent(
     state: LoopState, rollout: Usage, labels: Labels, update: Update, measured: HeldOutResult
 ) -> dict[str, Spending]:
-    """What the parts of an epoch took, in the order of time."""
+    """Return what the parts of an epoch took, in the order of time."""
     seconds = state.seconds
     return {
         "rollout": Spending.of(rollout, seconds.get("rollout")),
@@ -192,6 +198,7 @@ def _spent(
 
 
 def _close(state: LoopState, folder: EpochDir, record: EpochRecord) -> EpochRecord:
+    # The record is written before checkpoints go: a kill in between repeats the clean-up, never the training.
     with writing(folder.record, state.folder.resume):
         folder.path.mkdir(parents=True, exist_ok=True)
         write_json(folder.record, record.model_dump(mode="json"))
@@ -264,6 +271,7 @@ async def start(
             nothing was started.
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
+    # Refuse before anything is written or paid; from `begin` on, the directory alone says how to resume.
     config = hide_secrets(config)
     limits = RunLimits(budget=budget or Budget(), device=device, reports=tuple(report_to))
     check_limits(limits, config.method)
@@ -315,6 +323,7 @@ def computing_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[
     Raises:
         RunFormatError: the head cannot be read, or has something else than a number of threads.
     """
+    # Threads change the order of floating-point sums, and so the weights: exact training needs as many as before.
     head = folder.read()
     if other := _other_versions(head):
         tell(other)
@@ -324,6 +333,7 @@ def computing_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[
 
 async def check_training(config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
     """Check all that a training will ask, before anything is written, played or paid; raises as `start`."""
+    # Every part is asked before the first episode: a refusal after a night of playing would cost that night.
     algorithm = algorithm_named(config.algorithm)
     checked = await algorithm.check(config, budget, options_of(algorithm, options))
     team = await check_team(config, budget)
@@ -357,11 +367,13 @@ async def resume(
     """
     folder = TrainingDir(path)
     head = folder.read()
+    # The head may name modules to import, so trust is asked for before any of it is built.
     check_trusted(head.get("config", {}), str(folder.file))
     limits = folder.limits(budget=budget, device=device, report_to=report_to)
     config = load_config(head.get("config", {}), str(folder.file))
     check_limits(limits, config.method)
     _check_base(path, config, head["base"])
+    # Without a new budget the parts were checked when the training began; a finished one asks nothing any more.
     if budget is not None and "summary" not in head:
         await algorithm_named(config.algorithm).check_budget(config, budget)
     with computing_as_begun(folder, tell):
@@ -369,7 +381,7 @@ async def resume(
 
 
 def _other_versions(head: Mapping[str, Any]) -> str | None:
-    """What computes in another version than when a training began, in a line; None where all is the same."""
+    """Return what computes in another version than when a training began, in a line; None where all is the same."""
     recorded = dict(head.get("versions") or {})
     now = installed(recorded)
     begun = {name: was for name, was in recorded.items() if now.get(name) != was}
@@ -380,12 +392,14 @@ def _other_versions(head: Mapping[str, Any]) -> str | None:
 
 
 def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) -> None:
-    """RunFormatError where a checkpoint that a training began with is gone, or has other weights now."""
+    """Check that the checkpoints that a training began with are there, with the same weights; else RunFormatError."""
     policy = first_policy(config.run, config.method)
     for place in {*map(resolve_checkpoint, policy.weights.values()), *policy.adapters.values()}:
         if not any(Path(place).glob("*.safetensors")):
+            # A digest of the weights, not of the path: `--base` may point to a folder that was overwritten since.
             raise RunFormatError(f"{path}: the checkpoint that it began with, {place}, is not there; put it back")
     now = base_digests(config)
+    # Paths can stay the same while weights change, and then epochs before and after would not belong together.
     for slot, digest in begun.items():
         if now.get(slot) != digest:
             raise RunFormatError(
@@ -406,7 +420,7 @@ def base_digests(config: TrainingConfig) -> dict[str, str]:
 
 
 def changed_prompt(run: RunConfig, library: Library) -> str | None:
-    """The first prompt of a run whose texts are others in the library by now; None when all are the same."""
+    """Return the first prompt of a run whose texts differ in the library by now; None when all are the same."""
     there = with_prompts(run, library).prompts
     return next((name for name, texts in run.prompts.items() if there.get(name) != texts), None)
 
@@ -414,6 +428,7 @@ def changed_prompt(run: RunConfig, library: Library) -> str | None:
 async def _run(
     config: TrainingConfig, folder: TrainingDir, limits: RunLimits, watch: Watch, stop: asyncio.Event | None
 ) -> TrainingResult:
+    # Before the lock: a training whose prompts have changed would continue with another team.
     library = Library.for_recorded_training(config.library)
     _check_prompts(config, folder, library)
     state = LoopState(
@@ -426,6 +441,7 @@ async def _run(
         progress=TrainingProgress(algorithm=config.algorithm, epochs=config.method.epochs),
         reports=limits.reports,
     )
+    # One writer per training; a second process that resumes is refused here, before it plays.
     with folder.held():
         watch(state.progress)
         records: list[EpochRecord] = []
@@ -433,9 +449,11 @@ async def _run(
         try:
             await run_epochs(state, algorithm_named(config.algorithm), records)
         except (Halted, Stopped) as why:
+            # A stop is a result: what is finished stays, and `resume` continues from it.
             stopped = str(why)
         finally:
             await state.close_suite()
+        # The summary exists only for a training that reached its end, so a stopped one is resumable.
         return TrainingResult(
             path=folder.path,
             records=tuple(records),
@@ -455,11 +473,13 @@ async def run_epochs(state: LoopState, algorithm: Algorithm, records: list[Epoch
     """
     policy = state.first
     records.append(await measure_start(state, policy))
+    # Asked before every epoch, not after: a resumed training stops where an uninterrupted one would have.
     for number in range(1, state.config.method.epochs + 1):
         if patience_is_over(records, state.config.method.patience):
             return
         state.progress.begin(number)
         records.append(await run_epoch(state, algorithm, number, policy))
+        # Read back from disk even when just trained: a resumed epoch must start from the same bytes.
         policy = policy_after(state.folder, state.config, number)
 
 
@@ -473,22 +493,28 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
         policy: that the epoch before left.
     """
     folder = state.folder.epoch(number)
+    # An epoch is skipped by its record alone; everything before it is resumed by the phases themselves.
     if folder.record.exists():
         return read_closed(state, folder)
     count_earlier(state, algorithm, folder)
     tell = state.progress.tell
 
+    # Collect. The plan is deterministic in seed and epoch number, so a resumed epoch plays the same tasks.
     plan = await algorithm.curriculum.plan(state, number, policy)
     async with collect(state, algorithm, number, plan) as (rollout, report, paid):
         played = facts_of_play(plan.run, rollout.trajectories, report)
+        # Progress is updated after each phase, so a viewer sees an epoch grow before its record exists.
         tell(temperature_scale=dict(plan.temperature_scale), **played)
 
+        # Label. Labels lie beside the rollout and are never made twice.
         labels = await algorithm.labeller.label(state, rollout)
         tell(metrics=dict(labels.metrics))
 
+        # Learn: every policy on its own examples.
         update = await algorithm.learner.update(state, rollout, labels, policy)
         policy = updated_policy(state, number, policy, update.trained)
 
+        # Evaluate the new policy before closing, so that best-epoch selection never misses a measurement.
         measured = await measure(state, policy, folder)
         return close_epoch(state, folder, policy, plan, played, rollout, paid, labels, update, measured)
 
@@ -500,6 +526,7 @@ def _finish(state: LoopState, records: list[EpochRecord]) -> Summary:
         best=best_of(records),
         epochs=last,
         stopped_early=last < state.config.method.epochs,
+        # Over all epochs from the base weights on: equal hashes mean equal trainings, killed or not.
         hash=run_hash(state.folder.read()["base"], {record.epoch: record.hash for record in records}),
     )
     state.folder.write({**state.folder.read(), "summary": summary.model_dump()})

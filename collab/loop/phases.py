@@ -234,11 +234,14 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
     """
     RunStore(out).clear_unbegun()
     steps = state.config.method.steps
+    # With a step budget, a rollout is done when it has its steps, whatever is still running.
     done = out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps)))
+    # A rollout in which everything broke is played again: nothing can be learned from it.
     if done and not rollout_report(out, steps).is_lost:
         return
     budget, watch, suite = state.left(), _telling(state, out, steps), await state.suite(config)
     follow(out, config, state.folder.path, state.folder.resume)
+    # Episodes end by the budget of steps, whose order is planned, not by which was fastest.
     async with ended_by(out, steps, state.stop) as ending:
         if out.exists():
             result = await resume(out, budget=budget, watch=watch, stop=ending.stop, admit=ending.admit, suite=suite)
@@ -248,6 +251,7 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
                 config, state.library, out, watch=watch, stop=ending.stop, admit=ending.admit, suite=suite
             )
     state.spend(result.progress)
+    # A rollout that has its steps was stopped by its own budget, which is no reason to halt.
     if steps is None or not has_enough(out, steps):
         state.halt(result.stopped)
 
@@ -272,10 +276,12 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutRes
         Halted, and all of `collab.rollout.seeds.play`.
     """
     configs = [playing(one, policy, state.config.method.determinism) for one in state.config.held_out]
+    # Seeds are cleared of unbegun parts before they are planned, or these would look begun.
     for config in configs:
         RunStore(folder / f"seed-{config.seed}").clear_unbegun()
         follow(folder / f"seed-{config.seed}", config, state.folder.path, state.folder.resume)
     runs = await plan_series(configs, state.library, folder)
+    # Finished seeds are read and not opened again.
     over = settled([run.path for run in runs])
     for run in runs:
         if run.path in over:

@@ -65,10 +65,12 @@ def first_policy(run: RunConfig, method: Method) -> Policy:
         ConfigError: an agent sees pictures, has an adapter that the method does not go on with, or agents that share a
             policy have different ones.
     """
+    # Every slot is checked before anything is compared: the first bad one is named.
     for slot, agent in run.agents.items():
         check_trainable(slot, agent, run.agent_names[slot], method)
     weights = {slot: str(agent.options[WHERE[agent.kind]]) for slot, agent in run.agents.items()}
     adapters = {slot: agent.options.get("adapter") for slot, agent in run.agents.items()}
+    # A shared policy is one set of weights, so all slots must begin with the same.
     for what, found in (("checkpoints", weights), ("adapters", adapters)):
         different = sorted(map(str, set(found.values())))
         if method.policies == "shared" and len(different) > 1:
@@ -152,6 +154,7 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
         UsageError: a rehearsal, or nobody whose weights are here.
         ConfigError: it sees pictures, or has an adapter that the method does not go on with.
     """
+    # Each kind of agent that cannot be trained has its own next move.
     if agent.kind == "rehearsal":
         raise UsageError(
             f"--agents: {slot} is agents/{name}, a rehearsal and not a language model; nothing can be trained in it: "
@@ -164,6 +167,7 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
             f"--agents: {slot} is agents/{name} of kind {agent.kind}; trained are checkpoints in this process "
             "(kind: local, with options.path) or on a vLLM server of this machine (kind: openai)"
         )
+    # A method that keeps adapters trains them further; one that merges could only train over them.
     adapter = agent.options.get("adapter")
     if adapter is not None and not method.keeps_adapters:
         raise ConfigError(
@@ -182,16 +186,19 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
 def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) -> None:
     """Refuse a server whose weights cannot be trained here, or that could not get what was trained."""
     model = str(agent.options.get("model"))
+    # Training needs the weights here; a server's model name may be anything.
     if "base_url" not in agent.options or not (Path(resolve_checkpoint(model)) / "config.json").is_file():
         raise UsageError(
             f"--agents: {slot} is agents/{name} of kind openai with model {model!r}; what is trained has to lie here: "
             "serve a checkpoint's directory (collab serve DIR --lora-rank …) and name it as model, or use kind: local"
         )
+    # The server loads adapters; whole checkpoints would mean starting it anew each epoch.
     if not method.keeps_adapters:
         raise UsageError(
             f"--agents: {slot} is agents/{name} of kind openai; with {method.RECIPE}.lora, lora.merge=false and "
             "saved=float32 each epoch leaves an adapter, which the server loads"
         )
+    # Batches of a server depend on its load, and so do the last bits of its replies.
     if method.determinism == "exact":
         raise UsageError(
             f"--agents: {slot} is agents/{name} of kind openai, and determinism: exact needs kind local; a server's "

@@ -139,6 +139,7 @@ class Success(Definition):
         low, high = report.planned.interval
         rate = report.planned
         return cls(
+            # All planned episodes count, so that broken ones do not raise the rate.
             successes=rate.successes,
             episodes=rate.episodes,
             low=low,
@@ -278,8 +279,10 @@ def facts_of_play(run: RunConfig, played: Iterable[Trajectory], rollout: Report)
     return {
         "edges": list(run.graph.edges) if isinstance(run.graph.edges, list) else [],
         "played": Success.of(rollout),
+        # In the order of the plan, not in that of the episodes.
         "tasks": [task for task in run.tasks if task in found],
         "steps": steps,
+        # None without a vote: 0 would say that all disagreed.
         "agreement": sum(agreed) / len(agreed) if agreed else None,
     }
 

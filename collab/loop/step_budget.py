@@ -199,6 +199,7 @@ async def ended_by(out: Path, steps: int | None, asked: asyncio.Event) -> AsyncI
 async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> None:
     """Keep `ending` up to date; a run that cannot be read is ended, too, and the error is raised behind it."""
     try:
+        # The manifest comes first; without it there is nothing to read.
         while not (out / FILE).exists() and not asked.is_set():
             await asyncio.sleep(_LOOK_S)
         if not asked.is_set():
@@ -206,13 +207,16 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> 
                 order = planned_order(reader)
                 while not asked.is_set():
                     far = _far(reader)
+                    # Enough steps, in the order of the plan: what is still running belongs to a later epoch or to none.
                     if belonging(_lengths(far), order, steps) is not None:
                         break
+                    # Failed episodes may be played again, so their steps are not counted yet.
                     so_far = {id: played for id, state, played in far if state != "failed"}
                     ending.wanted = frozenset(wanted(so_far, order, steps))
                     await asyncio.sleep(_LOOK_S)
                     reader.refresh()
     finally:
+        # Also after an error: the rollout must not wait for a look-out that has gone.
         ending.stop.set()
 
 

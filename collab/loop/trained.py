@@ -99,10 +99,12 @@ def epoch_of(name: PolicyName, folder: TrainingDir, config: TrainingConfig, head
         UsageError: there is no best epoch yet, or none is over.
     """
     if name.last:
+        # "last" is the last finished epoch: a running one has no policy yet.
         over = [number for number in range(config.method.epochs + 1) if folder.epoch(number).record.exists()]
         if not over:
             raise UsageError(f"{name.run}@last: no epoch is over yet; go on with it: {folder.resume}")
         return over[-1]
+    # A number is taken as it is; "best" needs the summary, which only a finished training has.
     number: int | None = name.epoch if name.epoch is not None else (head.get("summary") or {}).get("best")
     if number is None:
         known = [f"@epoch{one}" for one in range(config.method.epochs + 1) if folder.epoch(one).record.exists()]
@@ -142,6 +144,7 @@ def note_sampling(agents: str, run: RunConfig) -> str | None:
     if name is None:
         return None
     trained, played = read_training(TrainingDir(name.run))[1].run.sampling, run.sampling
+    # Played as it was trained, or by another team: nothing to say.
     if trained == played or trained.keys() != played.keys():
         return None
     heat = ",".join(f"{trained[slot].temperature:g}" for slot in run.graph.slots)

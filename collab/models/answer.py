@@ -72,6 +72,7 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request and read its answer; raises TooLong and what httpx2 raises."""
         options |= {"stream": True, "follow_redirects": False}
+        # Redirects are followed only with the same method: a POST that turns into a GET would lose its body.
         for followed in range(_REDIRECTS + 1):
             response = await super().send(request, **options)
             onward = response.next_request
@@ -79,10 +80,12 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
                 break
             await response.aclose()
             request = onward
+        # Read with a bound: a server may send for ever.
         try:
             content = await _read_bounded(response)
         finally:
             await response.aclose()
+        # The body is decoded here, so headers that describe its coding would be wrong for the answer returned.
         headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _CODING]
         return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
 
@@ -107,12 +110,14 @@ def read_answer(response: httpx2.Response, schema: type[AnswerModel]) -> AnswerM
         ErrorInAnswer: it holds an error and not what was asked for.
     """
     document = _parse(response)
+    # Gateways report errors inside a 200 answer; looked for first, as such an answer may also fit the schema.
     failed = _find_failed_choice(document)
     if failed is not None:
         raise ErrorInAnswer(_read_status(failed), find_words(failed), response)
     try:
         return schema.model_validate(document)
     except ValidationError as error:
+        # An error document is told apart from a broken one: it says what the server wants.
         words = find_words(document) if isinstance(document, dict) and document.get("error") else ""
         if words:
             raise ErrorInAnswer(_read_status(document), words, response) from None
@@ -182,11 +187,13 @@ def _parse(response: httpx2.Response) -> Any:
     try:
         text = response.content.decode("utf-8-sig")
         document = json.loads(text)
+        # Halves of a character may come as two escapes, which JSON joins only in pairs.
         return _join_halves(document) if _HALF.search(text) else document
     except UnicodeDecodeError:
         raise Broken("not UTF-8") from None
     except (ValueError, RecursionError):
         text = response.content.decode("utf-8", "replace").strip()
+        # A page is what proxies and wrong addresses answer with; its words say which.
         if text.startswith("<") and (words := _read_page(text)):
             raise Broken(f"a page, not JSON; it says: {words[:200]}") from None
         beginning = " ".join(text[:80].split())

@@ -72,18 +72,22 @@ class Adapters:
         """
         if name in self._names:
             return
+        # Loading an adapter may change the base (biases, embeddings, PiSSA), which other adapters still need as it was.
         before = self._snapshot(path)
         try:
             self._put_in(name, path)
             _check_fits(self._model, self._peft, name, path, self._path)
+            # What loading has changed belongs to this adapter, and is written back whenever it computes.
             changed = {
                 weight: weight.detach().clone() for weight, old in before.items() if not torch.equal(weight, old)
             }
         except ConfigError:
+            # All or nothing: a half-loaded adapter would leave modules that change every pass.
             _write_back(before)
             self._take_out(name)
             raise
         _write_back(before)
+        # The base's values are those before the first adapter that changed them.
         self._base |= {weight: before[weight] for weight in changed if weight not in self._base}
         self._replaced[name] = changed
         self._names.add(name)
@@ -108,7 +112,7 @@ class Adapters:
         self._active, self._stale = name, False
 
     def merge(self, name: str) -> Any:
-        """The model with this one added to its weights; no adapter is left in it, and this object is done.
+        """Return the model with this adapter added to its weights; no adapter is left in it, and this object is done.
 
         Raises:
             ConfigError: the sum holds a weight that is no number.
@@ -156,7 +160,7 @@ class Adapters:
         self._model.eval()
 
     def _take_out(self, name: str) -> None:
-        """Also where putting it in has failed on the way."""
+        """Remove an adapter, also where putting it in has failed on the way."""
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         module = _make_module_name(name)
@@ -171,7 +175,7 @@ class Adapters:
 
 
 def _make_module_name(adapter: str) -> str:
-    """Adapter names become parts of module names, where dots separate and nothing may collide."""
+    """Return a module name for an adapter: dots separate there, and nothing may collide."""
     return f"adapter_{hashlib.sha256(adapter.encode()).hexdigest()[:16]}"
 
 
@@ -213,11 +217,13 @@ def _check_fits(model: Any, peft: Any, name: str, path: str, base: str) -> None:
     from peft import get_peft_model_state_dict
     from safetensors import safe_open
 
+    # Shapes alone are read: comparing costs no loading.
     with readable(path), safe_open(Path(path) / "adapter_model.safetensors", "pt") as file:
         given = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}
     with readable(path):
         own = get_peft_model_state_dict(peft, adapter_name=_make_module_name(name), save_embedding_layers=False)
     wanted = {key: list(weight.shape) for key, weight in own.items()}
+    # PEFT copies embeddings into the file; they are checked as part of the base.
     copied = {key for key in set(given) - set(wanted) if _is_embedding(model, key)}
     extra, missing = sorted(set(given) - set(wanted) - copied), sorted(set(wanted) - set(given))
     if extra or missing:
@@ -278,11 +284,13 @@ class Checkpoint:
         self.image_token: int | None = self.model.config.image_token_id if self.family else None
         """Id that stands for a piece of a picture; None for a checkpoint that reads text only."""
         self._adapters = Adapters(self.model, chat.path)
+        # For checkpoints that see, the language model's own part of the configuration.
         config = get_text_config(self.model.config, chat.path)
         self.context: int = read_context_length(config)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
         self.ends: frozenset[int] = chat.turn_ends.union(_read_configured_ends(self.model))
         """Ids that end a reply."""
+        # A tokenizer of another model would produce fluent nonsense: refused here, while both are at hand.
         check_vocabulary(chat, config)
         if max(self.ends, default=0) >= chat.size:
             raise ConfigError(
@@ -315,6 +323,7 @@ class Checkpoint:
         Returns:
             None when that is how the model now computes; otherwise why it cannot, and nothing has changed.
         """
+        # Refused by what the configuration says, before anything is tried: these differences would not show in a probe.
         if self.family is not None:
             return f"the model sees ({self.family}), and its attention and positions are its own"
         config = self.model.config.get_text_config()
@@ -330,28 +339,32 @@ class Checkpoint:
         own = self.model.config._attn_implementation
         if own == IMPLEMENTATION:
             return None
+        # Two short sequences that begin alike, (2, 24): the smallest input in which a prefix is shared.
         ids = torch.arange(48, device=self.device).view(2, 24) * 7 % self.chat.size
         ids[1, :8] = ids[0, :8]
         install()
         try:
-            expected = self.model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+            expected = self.model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)  # (2, 24, vocabulary)
             self.model.set_attn_implementation(IMPLEMENTATION)
+            # (40, vocabulary): the same log-probabilities by both ways prove that nothing else differs.
             found = self._probe(ids)
         except NotImplementedError as error:
             reason: str | None = str(error)
         except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
             reason = f"its attention cannot be replaced ({type(error).__name__}: {take_first_line(error)[:120]})"
         else:
+            # Only rounding may differ; a wrong mask or scale shows at once in some of 40 distributions.
             apart = float((found - torch.cat([expected[0], expected[1, 8:]])).abs().max())
             fits = apart <= tolerance_of(self.model.dtype)
             reason = None if fits else f"its log-probabilities would differ by {apart:.2g}"
+        # The model is left as it was found, or the padded engine would compute with a foreign attention.
         if reason is not None and self.model.config._attn_implementation != own:
             self.model.set_attn_implementation(own)
         return reason
 
     @property
     def shape(self) -> CacheShape:
-        """Of the keys and values of a token; ValueError for a model whose layers differ in it, or have none."""
+        """Return the shape of a token's keys and values; ValueError for a model whose layers differ in it."""
         if self._shape is None:
             raise ValueError(f"{self.chat.path}: its layers differ in heads or sizes")
         return self._shape
@@ -364,7 +377,7 @@ class Checkpoint:
         return not kinds.isdisjoint(_STRETCHING)
 
     def _probe(self, ids: Tensor) -> Tensor:
-        """Log-probabilities of two sequences that begin alike, in one pass: all 24 tokens, then the second's last 16.
+        """Return log-probabilities of two sequences in one pass: all 24 tokens, then the second's last 16.
 
         Args:
             ids: (2, 24), of which both begin with the same 8.
@@ -372,9 +385,11 @@ class Checkpoint:
         Raises:
             NotImplementedError: a layer did not compute as told.
         """
+        # NaN shows which keys were never written: a layer that computes its own attention leaves them.
         kept = [self.shape.empty(tokens).fill_(torch.nan) for tokens in (8, 8, 8, 16)]
         start, middle, end, other = kept  # what is in common, two more pieces of the first sequence, one of the second
         every = torch.arange(40, device=self.device)
+        # All three cases in one pass: pieces that follow each other, a piece above, and a shared beginning.
         plan = PackedPass(
             rows=(),
             segments=[
@@ -390,7 +405,7 @@ class Checkpoint:
         return logits.log_softmax(-1)
 
     def forward(self, ids: Tensor, positions: Tensor, keep: Tensor | None, plan: PackedPass) -> Tensor:
-        """One packed pass.
+        """Compute one packed pass.
 
         Args:
             ids: (tokens,).
@@ -401,6 +416,7 @@ class Checkpoint:
         Returns:
             Logits, float32, (kept, vocabulary).
         """
+        # Packed into one row, (1, tokens): `shared_prefix` says what belongs together, so there is no mask.
         output = self.model(
             input_ids=ids[None],
             position_ids=positions[None],
@@ -438,7 +454,7 @@ def _read_configured_ends(model: Any) -> list[int]:
 
 
 def choose_device(name: str) -> torch.device:
-    """Where to compute: "auto" takes a GPU when there is one; ConfigError when there is no such device."""
+    """Return the device to compute on: "auto" takes a GPU when there is one; ConfigError for a missing device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -451,7 +467,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype | str:
-    """What to compute in: "auto" is the checkpoint's own, float32 on a CPU; ConfigError for an unknown name."""
+    """Return the type to compute in: "auto" is the checkpoint's own, float32 on a CPU; ConfigError for others."""
     if name == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
     if name not in _DTYPES:
@@ -474,6 +490,7 @@ def write_layout(directory: Path) -> None:
 def check_layout(directory: Path) -> None:
     """Refuse a checkpoint of another layout, or with other weights than it was written with; ConfigError names both."""
     path = directory / FILE
+    # Checkpoints from elsewhere have no such file, and make no promise about their layout.
     if not path.is_file():
         return
     try:
@@ -481,6 +498,7 @@ def check_layout(directory: Path) -> None:
         trained_on, weights = said["prompt_layout"], dict(said.get("weights", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f'{path}: cannot be read; it should hold {{"prompt_layout": "{LAYOUT}"}}') from None
+    # Another layout feeds the model prompts that it has never seen.
     if trained_on != LAYOUT:
         raise ConfigError(
             f"{directory}: trained on prompt layout {trained_on!r}, prompts here have layout {LAYOUT!r}; "
@@ -490,7 +508,7 @@ def check_layout(directory: Path) -> None:
 
 
 def read_card(directory: Path) -> dict[str, Any]:
-    """What `card.json` beside weights says; empty where there is none.
+    """Return what `card.json` beside weights holds; empty where there is none.
 
     Raises:
         ConfigError: it cannot be read, or is no card: an object whose "base", where it names one, is an object.
@@ -535,7 +553,7 @@ def _check_weights(directory: Path, weights: Mapping[str, str]) -> None:
 
 
 def hash_weights(directory: Path) -> str:
-    """SHA-256 over the names and digests of a checkpoint's weights: the same wherever it lies."""
+    """Return the SHA-256 over the names and digests of a checkpoint's weights: the same wherever it lies."""
     digest = hashlib.sha256()
     for file in sorted(directory.glob("*.safetensors")):
         digest.update(f"{file.name}\x1f{hash_file(file)}\n".encode())
@@ -543,7 +561,7 @@ def hash_weights(directory: Path) -> str:
 
 
 def hash_played_weights(base: Path, adapter: str | None) -> str:
-    """Digest of the weights that speak: the base's, and behind a plus those of the adapter over it.
+    """Return the digest of the weights that play: the base's, and behind a plus those of the adapter over it.
 
     Args:
         adapter: its directory; None for the base alone.
@@ -552,7 +570,7 @@ def hash_played_weights(base: Path, adapter: str | None) -> str:
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file; a large one that is as it was is read once per process, for many adapters share a base."""
+    """Return the SHA-256 of a file; a large unchanged one is read once per process, for many adapters share a base."""
     there = path.stat()
     if there.st_size < _LARGE:
         return _hash_contents(path)

@@ -144,11 +144,13 @@ class ChoiceMessage(BaseModel):
     def _join_parts(cls, message: Any) -> Any:
         """Join a content of several parts (Mistral, gateways): its text, its thoughts, its refusal."""
         content = message.get("content") if isinstance(message, dict) else None
+        # A plain text is the common case.
         if not isinstance(content, list | dict):
             return message
         parts = [part if isinstance(part, dict) else {"text": part} for part in _as_list(content)]
         thoughts = [part["thinking"] for part in parts if part.get("thinking")]
         refusals = [part["refusal"] for part in parts if part.get("refusal")]
+        # Only parts that are text: pictures and tool results are no reply.
         texts = [
             part["text"] for part in parts if part.get("type", "text") in ("text", "output_text") and "text" in part
         ]
@@ -316,7 +318,7 @@ def encode_data_url(image: bytes) -> str:
 def read_completion(
     completion: Completion, request: Request, tokenizer: str, cost_usd: float | None, *, masked: bool = False
 ) -> Reply:
-    """A server's answer as a `Reply`, the end-of-turn token removed from ids and log-probabilities.
+    """Return a server's answer as a `Reply`, without the end-of-turn token in ids and log-probabilities.
 
     Servers report log-probabilities of the plain policy, so those of the behaviour are known only where nothing bends
     the distribution (temperature 1, no top-p).
@@ -327,11 +329,14 @@ def read_completion(
     """
     choice = completion.choices[0]
     finish, aside = _read_finish(choice)
+    # The stop token is no part of the reply: a local engine does not count it either, and training must see the same.
     scored, ids = completion.scored, choice.token_ids
     if scored and finish == "stop" and _is_end(scored[-1], completion.text):
         ids = ids[:-1] if ids is not None and len(ids) == len(scored) else ids
         scored = scored[:-1]
+    # None and empty differ: no log-probabilities were sent, or those of a reply without tokens.
     logprobs = tuple(entry.logprob for entry in scored) if completion.scored else None
+    # Servers report log p of the unscaled policy; only at temperature 1 and top-p 1 was the reply drawn from that.
     plain = request.sampling.temperature == 1 and request.sampling.top_p == 1
     return Reply(
         text=completion.text,
@@ -342,6 +347,7 @@ def read_completion(
         computed_tokens=completion.computed_tokens,
         tokens=None if ids is None else tuple(ids),
         tokenizer=None if ids is None else tokenizer,
+        # Under a pattern, vLLM masks first: what it reports is the behaviour's, and the plain policy's is unknown.
         logprobs=None if masked else logprobs,
         behaviour_logprobs=logprobs if plain else None,
         cost_usd=cost_usd,
@@ -351,15 +357,18 @@ def read_completion(
 def _read_finish(choice: Choice) -> tuple[str, str]:
     """`Reply.finish` and `Reply.aside` of an answer; a text that is there is read, whatever else came with it."""
     message, why = choice.message, str(choice.finish_reason or "stop").lower()
+    # Filtered first: the text of a filtered answer may be a part of it.
     if any(word in why for word in _FILTERED):
         return "content_filter", why
     cut = "length" if why in _CUT else "stop"
+    # A text that is there is read, whatever the server calls the end.
     if (message.content or "").strip():
         return cut, ""
     if message.refusal or why == "refusal":
         return "refusal", _quote(message.refusal)
     if message.tool_calls or why in ("tool_calls", "function_call"):
         return "tool_call", _quote(message.tool_calls)
+    # Without a text, thoughts explain why: the reply was all reasoning.
     thought = message.reasoning_content or message.reasoning
     return ("reasoning", "cut by max_tokens" if cut == "length" else "") if thought else (cut, "")
 

@@ -94,7 +94,7 @@ class ServerRefusal(ModelFailure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallObserver:
-    """What a call tells whoever waits for it, and asks."""
+    """What a call reports to its caller, and asks it."""
 
     begun: Callable[[], None] = lambda: None
     """Called when the first attempt has its slot; later waiting counts as part of the call."""
@@ -105,7 +105,7 @@ class CallObserver:
 
 
 NO_OBSERVER = CallObserver()
-"""A call that nobody listens to, without a limit."""
+"""A call without a listener and without a limit."""
 
 
 async def call_with_retries(
@@ -125,11 +125,13 @@ async def call_with_retries(
         ServerRefusal: the last attempt was answered with an error status.
         ModelFailure: the last attempt got no usable answer.
     """
+    # Retries are our own: the client's would neither know the call's limit nor give their slot back while waiting.
     for number in range(retries + 1):
         try:
             return await attempt()
         except TryAgain as problem:
             pause, left = choose_delay_s(number, problem.after_s, rng), caller.seconds_left()
+            # A wait beyond the call's limit can only end in a worse error later: fail now, with the server's words.
             if number < retries and (left is None or pause < left):
                 caller.failed(str(problem))
                 await wait(pause)
@@ -138,6 +140,7 @@ async def call_with_retries(
             if number < retries:
                 tried += f"; the next after {pause:.0f} s, beyond the call's limit"
             message = f"{problem} ({tried}){_format_asked_wait(problem.after_s)}"
+            # With a status the server has decided; without one it may never have seen the request.
             if problem.status is None:
                 raise ModelFailure(message) from None
             raise ServerRefusal(message, problem.status, problem.words) from None
@@ -146,13 +149,16 @@ async def call_with_retries(
 
 def choose_delay_s(number: int, after_s: float | None, rng: random.Random) -> float:
     """Return the seconds to wait after attempt `number` (from 0), at most `LONGEST_ASKED_S`."""
+    # The server's own wish, a little longer at random: all that it sent away must not come back at once.
     if after_s is not None:
         return min(LONGEST_ASKED_S, after_s * (1 + 0.1 * rng.random()))
+    # Exponential with full jitter above one half; the exponent is bounded, for 2.0 ** 1024 raises.
     return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(number, 60)) * (0.5 + 0.5 * rng.random())
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Read `Retry-After` (seconds or a date) or `retry-after-ms`; None when absent, unreadable or negative."""
+    # Milliseconds first: servers that send both mean the finer one.
     for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             seconds = float(headers[name]) / scale
@@ -160,6 +166,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
             continue
         if math.isfinite(seconds) and seconds >= 0:
             return seconds
+    # RFC 9110 allows a date, too; one in the past means now.
     try:
         return max(0.0, email.utils.parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time())
     except (KeyError, ValueError, OverflowError):
@@ -200,20 +207,20 @@ class _Session:
 
 @dataclass(slots=True, kw_only=True)
 class _AttemptLine:
-    """What all who talk to one server share."""
+    """What all transports to one server share."""
 
     window: CallWindow
     """As it was when the last session ended."""
     session: _Session | None = None
     users: set[int] = field(default_factory=set)
-    """Who has not closed yet, by identity."""
+    """Transports that have not closed yet, by identity."""
 
 
 class Transport:
     """Requests to one server.
 
     Args:
-        model: whom the messages name.
+        model: named in messages.
         url: address up to and including /v1.
         key: sent with every request.
         concurrency: upper bound of the calls in flight at once.
@@ -256,14 +263,14 @@ class Transport:
         on_retry: Callable[[], None],
         on_lost: Callable[[], None],
     ) -> Transport:
-        """Another one that shares connections and waiting line: a server has one window, whoever asks it."""
+        """Return another one that shares connections and waiting line: a server has one window for all."""
         other = copy.copy(self)
         other._wait, other._on_retry, other._on_lost = wait, on_retry, on_lost
         return other
 
     @property
     def window(self) -> CallWindow:
-        """How many calls may be in flight now."""
+        """Return how many calls may be in flight now."""
         return self._line.window if self._line.session is None else self._line.session.slots.window
 
     async def ask(
@@ -276,7 +283,7 @@ class Transport:
         *,
         retries: int | None = None,
     ) -> AnswerModel:
-        """One call of the model, in a slot of its own for every attempt.
+        """Make one call of the model, in a slot of its own for every attempt.
 
         Args:
             path: below `url`.
@@ -291,10 +298,12 @@ class Transport:
         session = self._open()
         again = False
 
+        # Each attempt takes a slot of its own: one that waits for its retry must not block others.
         async def attempt() -> AnswerModel:
             nonlocal again
             async with session.slots.one(again=again) as era:
                 if not again:
+                    # The call's clock starts with its first slot: waiting for a turn is not the server's slowness.
                     caller.begun()
                 again = True
                 try:
@@ -302,21 +311,25 @@ class Transport:
                         response = await session.client.post(path, cast_to=httpx2.Response, body=body)
                         answer = read_answer(response, schema)
                 except TryAgain as problem:
+                    # An attempt without an answer may still be billed, so it is counted as lost.
                     if problem.unknown_cost:
                         self._on_lost()
+                    # Congestion narrows the window; `era` makes one burst of refusals narrow it once.
                     if problem.congested:
                         session.slots.note_refusal(era)
                     raise
                 except asyncio.CancelledError:
+                    # Cancelled while on its way: the server may work on, unseen.
                     self._on_lost()
                     raise
+                # Answers widen the window again.
                 session.slots.note_answer(era)
                 return answer
 
         return await self._note_retry(attempt, seed, retries, caller)
 
     async def look(self, path: str, schema: type[AnswerModel], *, retries: int | None = None) -> AnswerModel:
-        """GET a JSON document, outside the waiting line. Raises like `ask`."""
+        """Get a JSON document, outside the waiting line. Raises like `ask`."""
         client = self._open().client
 
         async def attempt() -> AnswerModel:
@@ -326,7 +339,7 @@ class Transport:
         return await self._note_retry(attempt, seed=0, retries=retries)
 
     async def read(self, url: str) -> str:
-        """GET the text at a whole address, in one attempt. Raises like `ask`."""
+        """Get the text at a whole address, in one attempt. Raises like `ask`."""
         client = self._open().client
 
         async def attempt() -> str:
@@ -336,7 +349,7 @@ class Transport:
         return await self._note_retry(attempt, seed=0, retries=0)
 
     async def command(self, path: str, body: dict[str, Any], *, retries: int | None = None) -> None:
-        """POST something that changes the server, outside the waiting line. Raises like `ask`, without hints.
+        """Post something that changes the server, outside the waiting line. Raises like `ask`, without hints.
 
         Args:
             retries: attempts beyond the first; None for as many as calls have. Unlike a call's, an internal error
@@ -349,6 +362,7 @@ class Transport:
                 async with self._send_once(hints=False):
                     await client.post(path, cast_to=httpx2.Response, body=body)
             except TryAgain as problem:
+                # An internal error after a command may come from having done it: the same again would end the same way.
                 if problem.status == 500:
                     raise ServerRefusal(str(problem), 500, problem.words) from None
                 raise
@@ -362,11 +376,14 @@ class Transport:
             Whether no sibling needs them.
         """
         line, session = self._line, self._line.session
+        # Siblings share the connections; the last one to leave closes them.
         line.users.discard(id(self))
         if line.users:
             return False
         if session is not None:
+            # The window is kept: what was learned of the server's capacity outlives the connections.
             line.window, line.session = session.slots.window, None
+            # A client belongs to its event loop; that of a dead loop cannot be closed any more.
             if session.loop is asyncio.get_running_loop():
                 await session.client.close()
         return True
@@ -387,6 +404,7 @@ class Transport:
         return await call_with_retries(
             attempt,
             retries=self._retries if retries is None else retries,
+            # Seeded, so that a run's waits can be repeated; by call, so that parallel calls do not wait in step.
             rng=random.Random(derive(seed, "retry")),
             wait=self._wait,
             caller=replace(caller, failed=failed),
@@ -394,11 +412,12 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def _send_once(self, *, hints: bool = True) -> AsyncIterator[None]:
-        """One request. TryAgain where another may succeed, ServerRefusal where not."""
+        """Translate the errors of one request: TryAgain where another may succeed, ServerRefusal where not."""
         try:
-            async with asyncio.timeout(self._timeout_s):  # the client's own limits one read, not the whole answer
+            async with asyncio.timeout(self._timeout_s):  # the client's limit is per read
                 yield
         except (TimeoutError, openai.APITimeoutError):
+            # Our limit or the client's: either way the server was too slow, and may have worked for nothing.
             message = f"{self.who} gave no answer within {self._timeout_s:g} s"
             raise TryAgain(message, congested=True, unknown_cost=True) from None
         except openai.APIConnectionError as error:
@@ -410,14 +429,17 @@ class Transport:
         except ErrorInAnswer as error:
             raise self._translate_status(error.status, error.words, error.response, hints) from None
         except (Broken, TooLong, openai.APIResponseValidationError) as error:
+            # Broken answers may be whole the next time, but the tokens behind them are gone.
             message = f"{self.who} sent a broken answer: {self._clean(str(error))}"
             raise TryAgain(message, unknown_cost=True) from None
 
     def _note_lost(self, error: openai.APIConnectionError) -> TryAgain:
         cause = error.__cause__ or error
         words = self._clean(str(cause) or type(cause).__name__)
+        # The order is from the finest cause to the coarsest: each leads to another next move.
         if isinstance(cause, httpx2.DecodingError):
             return TryAgain(f"{self.who} sent a broken answer: not what its Content-Encoding says", unknown_cost=True)
+        # Never connected: nothing was sent, so nothing can have been paid.
         if isinstance(cause, httpx2.ConnectError | httpx2.UnsupportedProtocol | httpx2.ProxyError):
             next_move = "start the server or correct base_url, then try: collab agents check NAME"
             return TryAgain(f"{self.who} cannot be reached: {words}; {next_move}; vLLM's own: collab serve")
@@ -428,6 +450,7 @@ class Transport:
     ) -> TryAgain | ServerRefusal:
         words = self._clean(words)
         message = f"{self.who} answered {status}: {words or 'nothing'}"
+        # These may pass: timeouts, conflicts, limits and the server's own errors. Any other refusal is final.
         if status in (408, 409, 425, 429) or status >= 500:
             after_s = retry_after_s(response.headers)
             return TryAgain(message, status=status, words=words, after_s=after_s, congested=status in _CONGESTED)
@@ -435,18 +458,21 @@ class Transport:
         return ServerRefusal(message + hint, status, words)
 
     def _clean(self, text: str) -> str:
-        """Foreign text in one short line without secrets."""
+        """Return foreign text in one short line without secrets."""
+        # Servers quote requests, keys included: whatever leaves this module is redacted and cut.
         text = redact(flatten(text), self._key)
         return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
     def _open(self) -> _Session:
-        """The session of the running event loop; a transport may outlive a loop."""
+        """Return the session of the running event loop; a transport may outlive a loop."""
         loop, line = asyncio.get_running_loop(), self._line
         line.users.add(id(self))
+        # A transport outlives its loop (each `asyncio.run` has its own), but sockets do not.
         if line.session is None or line.session.loop is not loop:
             client = openai.AsyncOpenAI(
                 api_key=self._key,
                 base_url=self._url,
+                # Retries are off here and done above, where the call's limit is known.
                 max_retries=0,
                 timeout=self._timeout_s,
                 http_client=BoundedClient(),
@@ -456,7 +482,7 @@ class Transport:
 
 
 def check_address(base_url: str | None) -> None:
-    """ConfigError when it is no address, or holds a password. None is OpenAI's own."""
+    """Check that it is an address without a password; else ConfigError. None is OpenAI's own."""
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise ConfigError(f"openai: base_url {redact(base_url)!r} is no address; write it as http://host:port/v1")
     if base_url is not None and "@" in base_url.split("://", 1)[1].split("/", 1)[0]:
@@ -464,20 +490,23 @@ def check_address(base_url: str | None) -> None:
 
 
 def find_key(variable: str, base_url: str | None) -> str:
-    """The key in an environment variable, from now on hidden everywhere; a stand-in for servers that need none.
+    """Return the key in an environment variable, hidden everywhere from now on; a stand-in where none is needed.
 
     Raises:
         ConfigError: it is no key, or OpenAI's own server is meant and the variable is not set.
     """
     key = os.environ.get(variable, "").strip() if variable else ""
+    # A key with other characters was copied wrongly, and would fail inside the HTTP client.
     if not key.isascii():
         raise ConfigError(f"openai: the value of {variable} is no key: keys are plain ASCII")
+    # Only the default address needs a key; servers of one's own take any.
     if not key and base_url is None:
         raise ConfigError(
             f"openai: the environment variable {variable or 'OPENAI_API_KEY'} is not set; "
             "export your key in it, or give base_url for a server of your own: "
             f"export {variable or 'OPENAI_API_KEY'}=…"
         )
+    # Registered before anything can go wrong with it, so that no message ever shows it.
     if key:
         register(key)
     return key or _NO_KEY

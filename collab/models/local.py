@@ -102,26 +102,29 @@ class Worker:
             self._turn = loop.create_task(self._run_thread())
 
     def join(self, adapter: str | None, directory: str | None) -> None:
-        """One model more speaks through it, with an adapter of this name; None for the base weights."""
+        """Add a model that speaks through it, with an adapter of this name; None for the base weights."""
         self._users[adapter] += 1
         if adapter is not None and directory is not None:
             self.adapters[adapter] = directory
 
     async def leave(self, adapter: str | None) -> None:
-        """One model fewer speaks through it.
+        """Remove a model that speaks through it; the last one closes it.
 
         The last one with an adapter fails what waits for it and frees its memory, the last of all stops the thread.
         """
+        # Models of one checkpoint share a worker; the last one closes it.
         self._users[adapter] -= 1
         if not self._users[adapter]:
             closed = ModelFailure(f"{self.chat.path}: the model was closed")
             for job in [job for job in list(self._futures) if job.adapter == adapter]:
                 self._settle(job, closed)
+            # Unloaded later, in the worker's thread, which may still compute with it.
             if adapter is not None:
                 self._retired.append(adapter)
         if self._users.total():
             return
         self._stopping = True
+        # In another thread: waiting for a pass must not stop the event loop.
         stop = functools.partial(self.thread.shutdown, wait=True, cancel_futures=True)
         await asyncio.get_running_loop().run_in_executor(None, stop)
         self.engine = None
@@ -132,7 +135,7 @@ class Worker:
         return self.engine is not None and self.engine.checkpoint.family is not None
 
     def describe(self, adapter: str | None) -> tuple[str, ...]:
-        """Runs in the thread; loads the weights, and this adapter, when that has not happened yet."""
+        """Return notes on the loaded model. Runs in the thread, and loads weights and adapter if needed."""
         checkpoint = self._load_engine().checkpoint
         if adapter is not None:
             checkpoint.add_adapter(adapter, self.adapters[adapter])
@@ -145,14 +148,14 @@ class Worker:
         )
 
     async def _run_thread(self) -> None:
-        """Have the thread compute until nobody waits."""
+        """Run the thread until no job is left."""
         loop = asyncio.get_running_loop()
         while self._inbox and not self._stopping:
             await asyncio.sleep(0)  # who speaks in the same moment comes along
             await loop.run_in_executor(self.thread, self._compute)
 
     def _compute(self) -> None:
-        """Runs in the thread: passes until nothing is left to do."""
+        """Compute passes until nothing is left to do. Runs in the thread."""
         try:
             with boundary(ModelFailure, f"local model {self.chat.path}"):
                 engine = self._load_engine()
@@ -169,7 +172,7 @@ class Worker:
             self._fail_all(error)
 
     def _free_adapters(self, engine: Engine | PaddedEngine) -> None:
-        """Free adapters that are done; one that was taken up again meanwhile stays."""
+        """Drop adapters that are done; one that was taken up again meanwhile stays."""
         for name in list(self._retired):
             if self._users[name]:
                 self._retired.remove(name)
@@ -197,7 +200,7 @@ class Worker:
             self._settle(job, error)
 
     def _load_engine(self) -> Engine | PaddedEngine:
-        """The engine; made at the first use, in the thread."""
+        """Return the engine; made at the first use, in the thread."""
         if self.engine is None:
             with doing("loading torch"):
                 from collab.models.checkpoint import Checkpoint
@@ -221,7 +224,7 @@ class Worker:
 
 
 def post_to_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Have a loop call something; one that has ended has nobody left who waits."""
+    """Call something in a loop; in one that has ended, nothing waits any more."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(callback)
 
@@ -283,6 +286,7 @@ class LocalModel:
         date: datetime.date | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
     ) -> None:
+        # Refused before the weights are looked at.
         if max_batch < 1 or prefill_tokens < 256 or cache_mb < 0:
             raise ConfigError(
                 f"local: max_batch {max_batch} (allowed: from 1), prefill_tokens {prefill_tokens} (from 256), "
@@ -292,6 +296,7 @@ class LocalModel:
         folder = resolve_checkpoint(path)
         check_files(folder)
         self._base = path
+        # One worker per checkpoint: siblings with other adapters join it.
         self._worker = Worker(
             ChatTokenizer(folder, download, date=date, template=chat_template_kwargs),
             device=device,
@@ -304,7 +309,7 @@ class LocalModel:
         self._set_worker(adapter, version)
 
     def with_adapter(self, adapter: str | None, version: int) -> LocalModel:
-        """The same weights in memory under another adapter, as a model of its own; None for the base.
+        """Return a model with the same weights in memory under another adapter; None for the base.
 
         Raises:
             ConfigError: the adapter's directory does not fit.
@@ -337,12 +342,15 @@ class LocalModel:
                 no pictures or was closed.
             ConfigError: the weights cannot be loaded (first call).
         """
+        # From the caller's view: waiting for a place in the batch is included.
         started = time.perf_counter()
         try:
             answer = await self._answer(request)
         except ModelFailure:
+            # Failures are metered here and not in the engine, which may fail many requests at once.
             self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise
+        # A local model costs no money: the bill is zero, not unknown.
         reply = Reply(
             text=answer.text,
             finish=answer.finish,
@@ -358,6 +366,7 @@ class LocalModel:
             behaviour_logprobs=answer.behaviour_logprobs,
             cost_usd=_BILL,
         )
+        # What was computed, not only what was read: shared prefixes make the two differ.
         self.meter.count_answer(
             latency_s=time.perf_counter() - started,
             prompt_tokens=reply.prompt_tokens,
@@ -368,11 +377,12 @@ class LocalModel:
         return reply
 
     async def probe(self) -> Capabilities:
-        """What it supports; loads weights and adapter when that has not happened yet.
+        """Return what it supports; loads weights and adapter when that has not happened yet.
 
         Raises:
             ConfigError: they cannot be loaded, or the adapter was made for another base.
         """
+        # In the worker's thread, as it may load the weights.
         describe = functools.partial(self._open().describe, self._adapter)
         notes = await asyncio.get_running_loop().run_in_executor(self._worker.thread, describe)
         sees = self._worker.sees
@@ -389,21 +399,21 @@ class LocalModel:
         )
 
     def _hash_weights(self) -> str | None:
-        """Digest of the base's weights, and of the adapter's behind it; None for a base that lies on a model hub."""
+        """Return the digest of the base's weights and the adapter's behind it; None for a base on a model hub."""
         folder = Path(resolve_checkpoint(self._base))
         return hash_played_weights(folder, self.policy.adapter) if folder.is_dir() else None
 
     @property
     def engine(self) -> Engine | PaddedEngine | None:
-        """What computes; None until the weights are loaded. Its numbers may be read, its methods belong to a thread."""
+        """Return the engine; None until weights are loaded. Its numbers may be read, its methods belong to a thread."""
         return self._worker.engine
 
     def count_tokens(self, text: str) -> int:
-        """Exact length of a text as it stands in a prompt."""
+        """Return the exact length of a text as it stands in a prompt."""
         return len(self.chat.encode(text))
 
     def prompt_ids(self, prompt: Prompt) -> PromptIds:
-        """Token ids of a prompt's text in pieces; prompts that share their first pieces share these ids."""
+        """Return the token ids of a prompt's text in pieces; equal first pieces have equal ids."""
         return self.chat.prompt_ids(prompt)
 
     async def close(self) -> None:
@@ -441,7 +451,7 @@ class LocalModel:
 
 
 def check_files(path: str) -> None:
-    """What can be seen to be wrong without loading anything."""
+    """Check a model directory as far as that is possible without loading anything."""
     folder = Path(path)
     if folder.is_dir():
         if not (folder / "config.json").is_file():

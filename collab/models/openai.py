@@ -102,17 +102,20 @@ class OpenAIModel:
         max_context: int | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
+        # Numbers are checked together, so that one message names all that do not fit.
         if concurrency < 1 or timeout_s <= 0 or retries < 0 or version < 0:
             raise ConfigError(
                 f"openai: concurrency {concurrency} (allowed: from 1), timeout_s {timeout_s:g} (above 0), "
                 f"retries {retries} (from 0), version {version} (from 0)"
             )
         check_address(base_url)
+        # A key written into a file would be recorded with every run: refuse it before anything is asked.
         written = misplaced_key({"api_key_env": api_key_env, "base_url": base_url, "extra": extra}, "openai")
         if written is not None:
             raise ConfigError(written)
         self.policy = PolicyRef(base=model, adapter=adapter, version=version)
         self.meter = Meter()
+        # Looked up at each wait, so that tests can replace it after construction.
         self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep
         """Sleeps between attempts; tests replace it."""
         self.sampling = Sampling()
@@ -131,6 +134,7 @@ class OpenAIModel:
             on_retry=self.meter.count_retry,
             on_lost=self.meter.lose,
         )
+        # What the server supports is found out once, at the first call; these hold it.
         self._place = AdapterPlace(self._transport, self.policy)
         self._gate = SharedLock()
         self._dialect = Dialect()
@@ -319,11 +323,13 @@ class OpenAIModel:
         return await self._prepared.get(self._prepare)
 
     async def _prepare(self) -> Findings:
+        # The adapter first: the probe must ask the model that will play.
         await self._place.load()
         try:
             return await self._probed.get(self._probe)
         except ServerRefusal as refusal:
             adapter = self.policy.adapter
+            # A lasting name that the server does not know is a slip; the message names what it has.
             if refusal.status != 404 or adapter is None or not self._place.lasting:
                 raise
             known = [card.id for card in (await self._check_offers()).data if card.parent]
@@ -363,19 +369,22 @@ class OpenAIModel:
     async def _ask_counted(
         self, path: str, body: dict[str, Any], schema: type[CountedT], seed: int, caller: CallObserver = NO_OBSERVER
     ) -> CountedT:
-        """One call with its retries; its answer is counted, the probe's too, since they cost as much.
+        """Make one call with its retries and count its answer; the probe's calls count too, since they cost as much.
 
         A server that has started anew has lost its adapters: where the model is not found, it is loaded once more.
         """
+        # Without an observer the last problem is kept, so that a long wait can be explained.
         if caller is NO_OBSERVER:
             caller = replace(NO_OBSERVER, failed=self._note_failure)
         started = time.perf_counter()
         try:
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, caller)
         except ServerRefusal as refusal:
+            # 404 after it worked: the server has restarted and lost the adapter, which is loaded once more.
             if refusal.status != 404 or self._place.lasting:
                 raise
             await self._place.load()
+            # The call has begun already; a second `begun` would count its waiting twice.
             again = replace(caller, begun=lambda: None)
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, again)
         self.meter.count_answer(

@@ -223,6 +223,7 @@ class Dialect:
         Raises:
             ServerRefusal: nothing has helped; the first one, which is about the request as it was meant.
         """
+        # A server may refuse several fields one after the other, so what helped before stays left out.
         tried: list[str] = []
         first: ServerRefusal | None = None
         while True:
@@ -232,6 +233,7 @@ class Dialect:
             except ServerRefusal as refusal:
                 step = choose_next_step(refusal, adapted, tried)
                 if step is None:
+                    # The last refusal replaces the first only if it says more about the request.
                     first = first if first is not None and refusal.status in _TELLING else refusal
                     break
                 first = first or refusal
@@ -240,6 +242,7 @@ class Dialect:
                 if first is not None:
                     self.learn(tried, first)
                 return answer
+        # A server that does not name the field: try each guess alone, then all, so that as few as possible are lost.
         if _is_about_fields(first):
             possible = [step for step in guesses if step in list_possible_steps(self.adapt(body), tried)]
             for steps in [[step] for step in possible] + ([possible] if len(possible) > 1 else []):
@@ -247,6 +250,7 @@ class Dialect:
                     answer = await send(self.adapt(body, steps))
                     self.learn(steps, first)
                     return answer
+        # Nothing helped, so the error shown is the one about the request as the user meant it.
         raise first
 
 
@@ -355,15 +359,18 @@ async def probe_server(
     Raises:
         ModelFailure: it does not answer a plain request, or stops answering in between.
     """
+    # A list of models costs nothing and exposes a wrong name better than a failed call.
     interview = _Interview(ask=ask, dialect=dialect, notes=[])
     offered = await interview.list_models(model, offers)
     explicit = _has_own_defaults(model, url, offered)
+    # The plain request comes first: every later question is this one plus one field, so a refusal is about that field.
     plain_body: Body = {"messages": _HELLO, **build_sampling_fields(sampling, explicit=explicit)}
     plain = await dialect.ask(ask, plain_body, guesses=GUESSES)
     interview.plain = plain_body
     limit = "max_completion_tokens" if "max_completion_tokens" in dialect.adapt(plain_body) else "max_tokens"
     interview.notes[:0] = [f"reply length is limited by {limit}", *dialect.notes]
     question = interview.question
+    # One question per capability, in sequence: what a server learned to leave out applies to the next.
     capabilities = Capabilities(
         logprobs=await question("logprobs", {"logprobs": True}, lambda answer: bool(answer.scored)),
         structured=await question("response_format", {"response_format": _SCHEMA}, lambda answer: _fits(answer.text)),
@@ -376,6 +383,7 @@ async def probe_server(
         counts_tokens=plain.prompt_tokens is not None and plain.completion_tokens is not None,
         notes=(),
     )
+    # Patterns and scores cost calls of their own, so they are tried only where a critic needs them.
     patterns = scores = False
     if score is not None:
         held = {"structured_outputs": {"regex": _PATTERN}}
@@ -433,6 +441,7 @@ class _Interview:
 
     async def list_models(self, model: str, offers: Offers) -> ModelList:
         """What the server offers, for the notes; empty where it does not tell."""
+        # A list is a help and no condition: servers without one are asked all the same.
         try:
             async with asyncio.timeout(_LIST_S):
                 offered = await offers()
@@ -445,6 +454,7 @@ class _Interview:
         names = [card.id for card in offered.data if card.parent is not None]
         self.notes.append(f"adapters: {', '.join(names) or 'none listed'}")
         cards = [card for card in offered.data if card.id == model]
+        # Not an error: gateways route names that they do not list.
         if offered.data and not cards:
             self.notes.append("list of models: this one is not in it")
         self.notes.extend(f"context: {card.max_model_len} tokens" for card in cards if card.max_model_len is not None)

@@ -86,6 +86,7 @@ class RehearsalModel:
         remaining = privilege.oracle()
         right = _find_next_action(remaining, privilege.space)
         why = "the oracle's next action." if remaining is not None else "no way leads on from here."
+        # The error is drawn by the cell's seed: a rehearsed run can be repeated.
         rng = random.Random(request.seed)
         if rng.random() < self.error_rate(request.sampling.temperature):
             wrong = _draw_mistake(right, privilege.space, privilege.observation, rng)

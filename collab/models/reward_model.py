@@ -74,6 +74,7 @@ class RewardModel:
         if max_batch < 1:
             raise ConfigError(f"reward model: max_batch {max_batch}; allowed: from 1")
         MissingExtra.unless("torch", "transformers", extra="train", purpose="a reward model")
+        # Everything that can be refused without weights is refused at construction.
         self._folder = resolve_checkpoint(path)
         if not Path(self._folder).is_dir():
             raise ConfigError(f"{path}: no such model directory; name the one of a reward model")
@@ -84,13 +85,14 @@ class RewardModel:
         self.chat = ChatTokenizer(self._folder)
         check_vocabulary(self.chat, config)
         self.policy = PolicyRef(base=path)
+        # Weights are loaded at the first use: plans and checks need none.
         self._place = (device, dtype, max_batch)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward-model")
         self._head: RewardHead | None = None
         self._closed = False
 
     async def score(self, prompt: Prompt, endings: Sequence[str]) -> list[RewardScore]:
-        """What the model says of each ending, in their order; none for none.
+        """Return the model's score of each ending, in their order; none for none.
 
         Raises:
             ModelFailure: it does not fit into memory, or the model was closed.
@@ -104,11 +106,11 @@ class RewardModel:
         )
 
     def length(self, prompt: Prompt, endings: Sequence[str]) -> int:
-        """Tokens of the longest sequence."""
+        """Return the tokens of the longest sequence."""
         return len(self.chat.prompt_ids(prompt)) + max((len(self._tokenize(one)) for one in endings), default=0)
 
     async def probe(self) -> Capabilities:
-        """What it supports; loads the weights when that has not happened yet.
+        """Return what it supports; loads the weights when that has not happened yet.
 
         Raises:
             ConfigError: they cannot be loaded, or lack the head.
@@ -125,11 +127,11 @@ class RewardModel:
 
     @functools.cached_property
     def weights(self) -> str:
-        """Digest of the weights, see `collab.models.checkpoint.hash_weights`."""
+        """Return the digest of the weights, see `collab.models.checkpoint.hash_weights`."""
         return hash_weights(Path(self._folder))
 
     def count_tokens(self, text: str) -> int:
-        """Exact length of a text as it stands in a prompt."""
+        """Return the exact length of a text as it stands in a prompt."""
         return len(self.chat.encode(text))
 
     async def close(self) -> None:
@@ -152,7 +154,7 @@ class RewardModel:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _compute(self, opening: tuple[int, ...], endings: list[tuple[int, ...]]) -> list[RewardScore]:
-        """Runs in the thread."""
+        """Score endings. Runs in the thread."""
         with boundary(ModelFailure, f"reward model {self.policy.base}"):
             head, started = self._load(), time.perf_counter()
             said = head.logits(opening, endings)
@@ -171,7 +173,7 @@ class RewardModel:
 
 
 def _check_config(folder: str) -> Any:
-    """The configuration of a reward model's directory; ConfigError where it is of something else."""
+    """Return the configuration of a reward model's directory; ConfigError where it is of something else."""
     config = read_config(folder)
     kinds = list(config.architectures or [])
     if not any(kind.endswith(_HEAD) for kind in kinds):
@@ -207,7 +209,7 @@ class RewardHead:
 
     @torch.inference_mode()
     def logits(self, opening: Sequence[int], endings: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """What the head says of each ending, one number per label.
+        """Return the head's numbers for each ending, one per label.
 
         Args:
             opening: token ids that all endings follow, not empty.
@@ -216,10 +218,12 @@ class RewardHead:
         Raises:
             RuntimeError, MemoryError: not even one ending fits into memory.
         """
-        ids = torch.tensor([tuple(opening)], device=self.device)
+        ids = torch.tensor([tuple(opening)], device=self.device)  # (1, opening)
+        # The opening is computed once; each batch of endings gets a copy of its keys.
         keys = self.model.base_model(input_ids=ids, use_cache=True).past_key_values
         found: list[tuple[float, ...]] = []
         while len(found) < len(endings):
+            # Smaller for good: what did not fit once would not fit the next time either.
             part = endings[len(found) : len(found) + self._width]
             try:
                 found += self._select_endings(keys, len(opening), part)
@@ -230,23 +234,24 @@ class RewardHead:
         return found
 
     def _select_endings(self, keys: Any, first: int, endings: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """The numbers of endings whose first token stands in place `first`."""
+        """Return the numbers of endings whose first token stands in place `first`."""
         rows, lengths = len(endings), torch.tensor([len(ending) for ending in endings], device=self.device)
         own = copy.deepcopy(keys)  # a pass adds its own keys
         own.batch_repeat_interleave(rows)
         every = torch.arange(rows, device=self.device)
-        hidden: Tensor = self.model.base_model(
-            input_ids=_pad(endings, self.device),
+        hidden: Tensor = self.model.base_model(  # (rows, longest, hidden size)
+            input_ids=_pad(endings, self.device),  # (rows,)
             position_ids=torch.arange(first, first + int(lengths.max()), device=self.device).expand(rows, -1),
             past_key_values=own,
             use_cache=True,
         ).last_hidden_state
+        # Read at each ending's last token, (rows, labels); padding behind it cannot be seen by causal attention.
         said: list[list[float]] = self.model.score(hidden[every, lengths - 1]).float().tolist()
         return [tuple(row) for row in said]
 
 
 def _pad(endings: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """(rows, longest), filled up with token 0 behind each ending."""
+    """Return ids (rows, longest), filled up with token 0 behind each ending."""
     longest = max(map(len, endings))
     return torch.tensor([[*ending, *(0,) * (longest - len(ending))] for ending in endings], device=device)
 

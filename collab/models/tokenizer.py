@@ -197,12 +197,14 @@ def _strip_space_prefix(rule: Any) -> Any:
     if not isinstance(rule, dict):
         return rule
     kind = rule.get("type")
+    # Each kind puts a space before the text in its own way; pieces of a prompt must not get one each.
     if kind == "Prepend":
         return None
     if kind == "Metaspace":
         return {**rule, "prepend_scheme": "never"}
     if kind == "ByteLevel" and rule.get("add_prefix_space"):
         return {**rule, "add_prefix_space": False}
+    # Sequences are rules of rules.
     for name in ("normalizers", "pretokenizers"):
         if kind == "Sequence" and name in rule:
             return {**rule, name: [part for part in map(_strip_space_prefix, rule[name]) if part is not None]}
@@ -426,6 +428,7 @@ class ChatTokenizer:
         template = self._dated_template
         variables = {**self._render_template, **(over or {})}
         told = {"messages": messages, "add_generation_prompt": opening, **self._tokenizer.special_tokens_map}
+        # Checked before rendering: a template may read variables that it does not get.
         _check_template(template or self._tokenizer.get_chat_template(), told | variables)
         text: str = self._tokenizer.apply_chat_template(
             messages,
@@ -476,11 +479,13 @@ class ChatTokenizer:
         reply = {"role": "assistant", "content": _MARKER}
         try:
             opened = self._render([user], over=over)
+            # A marker in place of the reply shows where it stands, and what comes before it.
             written, found, _ = self._render([user, reply], opening=False, over=over).rpartition(_MARKER)
         except (jinja2.TemplateError, ValueError, TypeError):
             return "", ""
         if not found:
             return "", ""
+        # The longest common beginning: from there on the template treats an open reply in another way.
         same = next(
             (place for place, (one, other) in enumerate(zip(opened, written, strict=False)) if one != other),
             min(len(opened), len(written)),

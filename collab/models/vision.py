@@ -54,7 +54,7 @@ class PictureReader:
         self._picture = lru_cache(maxsize=_KEPT)(self._read)
 
     def read(self, images: tuple[bytes, ...]) -> tuple[Picture, ...]:
-        """Encoded pictures as the checkpoint takes them.
+        """Return encoded pictures as the checkpoint takes them.
 
         Raises:
             ModelFailure: the checkpoint takes no pictures, or one of them cannot be read.
@@ -64,11 +64,12 @@ class PictureReader:
             return tuple(map(self._picture, images))
 
     def places(self, pictures: tuple[Picture, ...]) -> Places | None:
-        """How pictures that were read stand in a prompt; None for none."""
+        """Return how pictures that were read stand in a prompt; None for none."""
         if not pictures:
             return None
         config, _ = self._split_tokens()
         counts = tuple(picture.tokens for picture in pictures)
+        # PaliGemma's processor puts a start token and a line break behind the pictures; the family was trained on that.
         if config.model_type in PREFIX_FAMILIES:
             start = self._chat.start
             after = () if start is None else (start,)
@@ -80,6 +81,7 @@ class PictureReader:
 
         config, processor = self._split_tokens()
         try:
+            # RGB, as processors expect: a screenshot's alpha channel would be a fourth plane.
             with Image.open(io.BytesIO(image)) as opened:
                 inputs = dict(processor(images=[opened.convert("RGB")], return_tensors="pt"))
         except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
@@ -104,6 +106,7 @@ class PictureReader:
                     f"{path}: the local model reads text only ({config.model_type}; pictures go to "
                     f"{', '.join(FAMILIES)}); use modality: text"
                 )
+            # Pillow's resizing on every machine: torchvision's differs in the last bits, and so would replies.
             options = {"local_files_only": local, "trust_remote_code": False, "backend": "pil"}
             return config, AutoImageProcessor.from_pretrained(path, **options)
         except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
@@ -116,5 +119,6 @@ class PictureReader:
 def _count_tokens(config: Any, inputs: Mapping[str, Any]) -> int:
     vision = config.vision_config
     if config.model_type in GRID_FAMILIES:
+        # A grid of t × h × w patches, of which merge² each become one token.
         return int(inputs["image_grid_thw"].prod()) // int(vision.spatial_merge_size) ** 2
     return int(vision.image_size // vision.patch_size) ** 2

@@ -89,6 +89,7 @@ def check_fit(folder: Path, base: str) -> None:
     Raises:
         ConfigError: it does not fit, or one of the two has no readable sizes.
     """
+    # A base on the hub cannot be read here; then the server finds out.
     if not (Path(base) / "config.json").is_file() or not (folder / WEIGHTS[0]).is_file():
         return
     try:
@@ -98,6 +99,7 @@ def check_fit(folder: Path, base: str) -> None:
         shapes = _read_shapes(folder / WEIGHTS[0])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
         raise ConfigError(f"adapter {folder} or its base {base} cannot be read") from None
+    # Matrices that read from or write to the residual stream have its width on that side.
     found = {
         shape[side]
         for name, shape in shapes.items()
@@ -106,6 +108,7 @@ def check_fit(folder: Path, base: str) -> None:
     }
     if found - {width}:
         raise ConfigError(f"adapter {folder} is for a model of width {min(found - {width})}, {base} has {width}")
+    # An adapter of fewer layers fits; one that names deeper layers does not.
     deepest = max((int(number) for name in shapes if "vis" not in name for number in _LAYER.findall(name)), default=-1)
     if layers is not None and deepest >= layers:
         raise ConfigError(f"adapter {folder} is for a model of at least {deepest + 1} layers, {base} has {layers}")
@@ -202,6 +205,7 @@ def _read_shapes(file: Path) -> dict[str, list[int]]:
 def _explain_refusal(refusal: ServerRefusal, folder: Path) -> str:
     """What the server said about an adapter that it did not load, and what to do."""
     said = str(refusal)
+    # Distinguished by the server's words, as the status is the same for several causes.
     if refusal.status in (404, 405) and "No adapter found" not in said:
         hint = f"the server loads no adapters while it runs; {_LORA_HINT}"
     elif "No adapter found" in said:
@@ -264,6 +268,7 @@ class Launch:
             ConfigError: an adapter has a larger rank than `lora_rank`, or than vLLM can be started for.
         """
         words = [str(self.executable), "serve", self.model, "--host", HOST, "--port", str(self.port)]
+        # Prefix caching makes many cells of one screen cheap; the details report how much was found.
         words += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
         if self.dtype is not None:
             words += ["--dtype", self.dtype]
@@ -271,6 +276,7 @@ class Launch:
             words += ["--max-model-len", str(self.max_model_len)]
         if self.has_lora:
             rank = choose_largest_rank([folder for _, folder in self.adapters], self.lora_rank)
+            # More adapters than given: trainings load new ones while the server runs.
             together = max(LEAST_ADAPTERS, len(self.adapters))
             words += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", str(together)]
         if self.adapters:
@@ -305,6 +311,7 @@ class Launch:
             options["adapter"] = self.adapters[0][0]
         definition = {"description": f"{self.model} served by vLLM.", "kind": "openai", "options": options}
         text = yaml.safe_dump(definition, sort_keys=False, allow_unicode=True, width=1000)
+        # Without a given adapter the file shows where one would stand.
         if self.has_lora and not self.adapters:
             text += "  # adapter: path/to/adapter, loaded before the first call\n"
         return text

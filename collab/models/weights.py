@@ -233,9 +233,11 @@ def check_shards(folder: Path, named: str) -> None:
         ConfigError: names what is missing; the index cannot be read.
     """
     index, single = folder / _INDEX, folder / "model.safetensors"
+    # One file needs no index.
     if not folder.is_dir() or single.is_file():
         return
     if not index.is_file():
+        # Pieces without an index are a copy that stopped half-way.
         pieces = sorted(file.name for file in folder.glob("model-*.safetensors"))
         if pieces:
             raise ConfigError(f"{named}: has {pieces[0]} and no {_INDEX}; copy the whole checkpoint again")
@@ -260,6 +262,7 @@ def _check_names(model: Any, found: dict[str, Any], named: str) -> None:
     extra = sorted(found["unexpected_keys"])
     what = f"{named}: its weights are not those of {type(model).__name__}, and would be random:"
     wanted = set(model.state_dict())
+    # transformers fills what is missing with random numbers, and only warns.
     if missing:
         some = f"{len(missing)} of {len(wanted)} are missing, for example {missing[0]}"
         raise ConfigError(f"{what} {some}; {_advise(missing, extra)}")
@@ -267,6 +270,7 @@ def _check_names(model: Any, found: dict[str, Any], named: str) -> None:
         name, there, needed = odd[0]
         shapes = f"{len(odd)} have another shape, for example {name}: {list(there)}, config.json says {list(needed)}"
         raise ConfigError(f"{what} {shapes}; take the config.json that belongs to these weights")
+    # Extra weights matter only where they belong to this very model.
     own = [name for name in extra if _is_own_weight(name, model, wanted)]
     if own:
         raise ConfigError(
@@ -295,6 +299,7 @@ def _is_own_weight(name: str, model: Any, wanted: set[str]) -> bool:
 
 def _advise(missing: Iterable[str], extra: list[str]) -> str:
     """What to do, by what the names that are there look like."""
+    # Wrappers of training leave their name before every weight: the cure is to unwrap.
     for wrapper, program in _WRAPPERS.items():
         wrapped = [name for name in extra if wrapper in name and (wrapper != "module." or name.startswith(wrapper))]
         if wrapped:
@@ -306,6 +311,7 @@ def _advise(missing: Iterable[str], extra: list[str]) -> str:
     if left:
         return f"it has {left[0]}, of an adapter that was not added: save what merge_and_unload() returns"
     if extra:
+        # A common beginning, or a missing one, is the usual difference between two ways of saving.
         for name in missing:
             for other in extra:
                 if other.endswith(f".{name}"):

@@ -190,8 +190,10 @@ class BudgetedAdversary:
             return await self._ask(occasion)
 
     async def _ask(self, occasion: Occasion) -> AdversaryProposal | None:
+        # Looked at before each call, as the budget is shared by all workers.
         why = REQUESTED if self.stop.is_set() else self.meter.exceeded(self.budget)
         if why is not None:
+            # Answers on their way count against the budget, too, so they are waited for before it is called spent.
             while self._flying:
                 await self._idle.wait()
             raise AdversaryBudgetSpent(why)
@@ -199,6 +201,7 @@ class BudgetedAdversary:
         self._idle.clear()
         try:
             asking = self.adversary.propose(occasion)
+            # A stop leaves a question a moment: its answer may come, and is paid for either way.
             proposal = await unless_stopped(asking, self.stop, "an adversary was asked", grace_s=GRACE_S)
         except Stopped:
             raise AdversaryBudgetSpent(REQUESTED) from None

@@ -124,6 +124,7 @@ class PairExplainer:
             prompt=rebuild(self._reader.prefix(cell.prompt.prefix), cell.prompt),
             chosen=chosen,
             rejected=rejected,
+            # Off-context, as in pairing: a side was written under other messages than the pair's prompt.
             off_context=any(not is_heard_alike(cell, case.matrix[ref.cell]) for ref in (*pair.chosen, *pair.rejected)),
         )
 
@@ -261,12 +262,14 @@ def _find_turned(gone: Iterable[PreferencePair], came: Iterable[PreferencePair])
 
     Two sources may pair the same replies: what is of one source is matched first, and nothing twice.
     """
+    # By the replies themselves, and not by ids: a turned pair has another id.
     waiting: dict[tuple[tuple[ReplyRef, ...], ...], list[PreferencePair]] = {}
     for pair in gone:
         if pair.rejected:
             waiting.setdefault((pair.rejected, pair.chosen), []).append(pair)
     found: dict[str, PreferencePair] = {}
     arrived = list(came)
+    # First those of the same source, then any: a pair is turned by its nearest counterpart.
     for alike in (True, False):
         for pair in arrived:
             others = waiting.get((pair.chosen, pair.rejected), [])
@@ -310,6 +313,7 @@ class HasPairCounts(Protocol):
 
 def count_lines(counts: HasPairCounts) -> list[str]:
     """All that was counted, one line per kind that came up."""
+    # One order for all that is counted, so that two sets can be compared line by line.
     pairs = {name: count for name, count in counts.counts.items() if name in SOURCES}
     lines = [
         *cause_lines("pairs", pairs),

@@ -103,6 +103,7 @@ def export_rows(data: Path, out: Path) -> ExportedPairs:
     _check_free(out)
     rows = Counter[str]()
     tables = {name: MORE[name] for name in ("preferences", "demonstrations")}
+    # The folder appears whole: a trainer must never load half of it.
     with ParquetFolder(out, tables) as folder:
         for level in LEVELS:
             path = data / f"{level}.parquet"
@@ -219,10 +220,12 @@ def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> 
     """A line per reply worth learning: rewarded, or, of what nobody judged, with the winner in a solved episode."""
     judgement = run.find_judgement(run.deciding, trajectory, step)
     winners = set(step.vote.ballots[0].cells) if step.vote.ballots and trajectory.success else set()
+    # Rewarded if judged; unjudged, if it won the vote of a solved episode, which is the best that is known.
     for cell in step.matrix:
         word = None if judgement is None else judgement.of(cell.cell)
         good = cell.cell in winners if word is None else bool(word.reward)
         system, user = prompt_of(run.reader, cell)
+        # Replies that saw the solution would teach what no policy can know.
         if good and not cell.privileged and user is not None:
             run.add(
                 "demonstrations",
@@ -239,7 +242,8 @@ def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> 
 def _add_pair(
     run: _RunExport, trajectory: Trajectory, stored: StoredPairs, labels: LabelSet | None, pair: PreferencePair
 ) -> None:
-    """A line for a pair, and one for what it prefers, where both sides answer one prompt that is still there."""
+    """Add a line for a pair, and one for what it prefers, where both sides answer one prompt that is still there."""
+    # What is known of every pair, also of one whose prompt is gone.
     told: Row = {
         "name": stored.name,
         "id": pair.id,
@@ -253,6 +257,7 @@ def _add_pair(
         "rejected_trajectory": pair.rejected[0].trajectory if pair.rejected else None,
         "privileged": trajectory.privileged,
     }
+    # A resumed episode may have been played again: then the pair's cell is no longer what it was.
     steps = {step.index: step for step in trajectory.steps}
     step = None if pair.answered is None else steps.get(pair.answered.step)
     if pair.answered is None or step is None or step.matrix[pair.answered.cell].prompt.hash != pair.prompt:
@@ -260,8 +265,10 @@ def _add_pair(
         run.add("pairs", told)
         return
     cell, judgement = step.matrix[pair.answered.cell], run.find_judgement(labels, trajectory, step)
+    # From here on the pair has a prompt: its texts are looked up where they were recorded.
     better, worse = pair.chosen[0], next(iter(pair.rejected), None)
     chosen = step.matrix[better.cell].text
+    # Synthesised replies have no cell; their text is in the pair.
     rejected = step.matrix[worse.cell].text if worse is not None else pair.synthetic or ""
     system, user = prompt_of(run.reader, cell)
     others = [step.matrix[ref.cell] for ref in (*pair.chosen, *pair.rejected)]
@@ -273,13 +280,16 @@ def _add_pair(
         "rejected": clean(rejected),
         "chosen_score": _to_value(judgement, better),
         "rejected_score": None if worse is None else _to_value(judgement, worse),
+        # Off-context: one of both sides was written under other messages than the prompt shows.
         "off_context": any(not is_heard_alike(cell, other) for other in others),
     }
     run.add("pairs", told)
+    # Sets overlap; a row for training must not be there twice, whatever set it comes from.
     if user is None or pair.id in run.preferred:
         run.left_out["in another set, too" if user else "without their prompt"] += 1
         return
     run.preferred.add(pair.id)
+    # The preference file has what trainers read, and no more than its origin beside.
     kept = {name: told[name] for name in ("id", "source", "trajectory", "task", "agent", "step", "round", "seed")}
     sides = {
         "prompt": _format_prompt(system, user),

@@ -124,7 +124,7 @@ async def collect_negatives(
     attempts: int = 3,
     paid: list[Usage] | None = None,
 ) -> Negatives:
-    """A negative for each of some rewarded cells, as far as the adversary finds one.
+    """Return a negative for each of some rewarded cells, as far as the adversary finds one.
 
     All cells are asked about at once. Where one fails, the others are still waited for: whoever remembers answers has
     theirs.

@@ -7,14 +7,14 @@
     made = pair(replace(step, negatives=...), sources, seed, cap=4)
 
     adversary   against a synthesised reply (CollabUIAgents, eq. 7: only where the reward is 1)
-    contrast    against what another cell of the same step said, whose action parsed and whose reward is exactly 0
-    mix         both by weight: each rewarded cell draws its source; one that has nothing for it leaves it to the other
-    correction  what a cell said, whose action parsed and whose reward is exactly 0, against what a rewarded one said,
-                under the input of the one that erred
+    contrast    against the reply of another cell of the same step whose action parsed and whose reward is exactly 0
+    mix         both by weight: each rewarded cell draws its source; one without a worse reply leaves it to the other
+    correction  the reply of a rewarded cell against that of a cell whose action parsed and whose reward is exactly 0,
+                under the input of the cell that erred
 
 Deviation: all but `adversary` are ours. A contrast or a correction is off-context unless both cells heard the same
-messages; such that did are preferred. What is worse in a contrast was mostly never said under its input: its likelihood
-falls far, and takes that of good replies along. What is worse in a correction was said there.
+messages; on-context cells are preferred. The worse reply of a contrast was mostly never given under its input: its
+likelihood falls far, and takes that of good replies along. The worse reply of a correction was given there.
 
 Everything is a pure function of its arguments: what is drawn depends on the seed and on names, never on the order in
 which anything is given.
@@ -98,12 +98,13 @@ class Sources:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Those that are used, by name."""
+        """Return the sources in use, with their weights."""
         every = {"adversary": self.adversary, "contrast": self.contrast, "correction": self.correction}
         return {name: weight for name, weight in every.items() if weight}
 
     def order(self, seed: int) -> tuple[PairSource, ...]:
-        """The sources in the order in which a cell with that seed tries them."""
+        """Return the sources in the order in which a cell with that seed tries them."""
+        # The draw decides the order, not the choice alone: a cell for which one source has nothing falls to the other.
         drawn = generator(seed).random() * (self.adversary + self.contrast)
         order: list[PairSource] = ["adversary", "contrast"] if drawn < self.adversary else ["contrast", "adversary"]
         return tuple(name for name in order if getattr(self, name) > 0)
@@ -123,31 +124,33 @@ class Pairing:
 
 
 def count_most_pairs(step: JudgedStep, sources: Sources, seed: int) -> int:
-    """How many pairs a step has at most: one per rewarded cell if those are set against something, and corrections."""
+    """Return the most pairs of a step: one per rewarded cell where those are compared, and its corrections."""
     said = list_rewarded(step) if sources.adversary or sources.contrast else ()
     return len(said) + sum(1 for _ in _correct_cells(step, sources.correction, seed))
 
 
 def list_contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]:
-    """Cells that a rewarded one can be set against, by agent and round.
+    """Return the cells that a rewarded one can be compared with, by agent and round.
 
     Their action parsed, their reward is exactly 0 (a missing one is none), and no rewarded cell proposed the same.
-    Where there are any, those that heard the same; or else those that the rewarded one heard, for saying once more what
-    one was told is the mistake that lies nearest under its prompt.
+    Cells that heard the same come first, then cells that the rewarded one heard: repeating what it was told is the
+    mistake that lies nearest under its prompt.
     """
+    # The critic may reward one cell and not another for the same action; such a pair would contradict itself.
     good = list_rewarded_actions(step)
     worse = tuple(cell for cell in list_with_reward(step, 0) if cell.action not in good)
     alike = tuple(cell for cell in worse if is_heard_alike(chosen, cell))
     heard = tuple(cell for cell in worse if cell.cell in chosen.heard)
+    # On-context, then heard, then any: the likelier a worse reply is under this prompt, the more its pair teaches.
     return alike or heard or worse
 
 
 def find_correction(step: JudgedStep, wrong: Utterance) -> Utterance | None:
-    """What a cell that erred should have said; None where no cell is rewarded, or its own action is.
+    """Return the cell whose reply an erring cell should have given; None where no cell, or its own action, is rewarded.
 
-    Of the rewarded cells, one that heard the same; or else one whose action most of them propose. Of several that one
-    whose policy was surest of its words (the largest sum of `logprobs`), for of a hot policy those are the clearest; of
-    equally sure ones the first by agent and round.
+    Rewarded cells that heard the same come first, else those whose action most rewarded cells propose. Of several, the
+    one with the largest sum of `logprobs` is taken: of a policy sampled hot, its surest reply is the clearest. Equally
+    sure cells are taken by agent and round.
     """
     good = list_rewarded(step)
     proposed = Counter(cell.action for cell in good)
@@ -155,21 +158,22 @@ def find_correction(step: JudgedStep, wrong: Utterance) -> Utterance | None:
         return None
     alike = [cell for cell in good if is_heard_alike(wrong, cell)]
     most = max(proposed.values(), default=0)
+    # `max` keeps the first of equals, and `good` is sorted by agent and round, so the choice is deterministic.
     return max(alike or [cell for cell in good if proposed[cell.action] == most], key=sum_logprobs, default=None)
 
 
 def sum_logprobs(cell: Utterance) -> float:
-    """How likely a reply was to its policy, the sum of its `logprobs`; lower than any where they are not known."""
+    """Return the log-likelihood of a reply under its policy; minus infinity where no `logprobs` were recorded."""
     return float("-inf") if cell.logprobs is None else sum(cell.logprobs)
 
 
 def is_heard_alike(one: Utterance, other: Utterance) -> bool:
-    """Whether two cells of a step read the same but for their own names."""
+    """Return whether two cells of a step read the same apart from their own names."""
     return one.prompt.prefix == other.prompt.prefix and one.heard == other.heard
 
 
 def list_wanted(step: JudgedStep, sources: Sources, seed: int) -> tuple[CellRef, ...]:
-    """Rewarded cells whose pair needs an adversary, by agent and round: the others need not be paid for.
+    """Return the rewarded cells whose pair needs an adversary, by agent and round: no other call is paid for.
 
     Args:
         seed: of the run, the same that `pair` is given.
@@ -180,7 +184,7 @@ def list_wanted(step: JudgedStep, sources: Sources, seed: int) -> tuple[CellRef,
 
 
 def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
-    """The pairs of one state: at most one per rewarded cell, and one correction per cell that erred.
+    """Build the pairs of one state: at most one per rewarded cell, and one correction per cell that erred.
 
     Negatives are checked again (`collab.preferences.negatives.explain_refusal`): another critic may have rewarded
     their action.
@@ -195,24 +199,28 @@ def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = Non
     if cap is not None and cap < 1:
         raise ConfigError(f"at most {cap} pairs per state; allowed: 1 or more, or no limit")
     counts, made = Counter[str](), list[tuple[PreferencePair, bool]]()
+    # eq. 7 compares a rewarded cell (r = 1) with a worse reply under the same input x: y⁺ ≻ y⁻ | x.
     for cell in list_rewarded(step) if sources.adversary or sources.contrast else ():
         found = _pair_cell(step, cell, sources, seed, counts)
         if found is None:
             counts[NOTHING] += 1
         else:
             made.append(found)
+    # Corrections are drawn apart from the sources: they take no rewarded cell's pair away.
     if sources.correction:
         counts += _explain_uncorrected(step, alone=not (sources.adversary or sources.contrast))
+    # Sorted by the cell whose input is trained, so that the draw below does not depend on how pairs were found.
     made = sorted([*made, *_correct_cells(step, sources.correction, seed)], key=lambda one: _find_answered(one[0]))
     kept = made if cap is None else _cap(made, step, seed, cap)
     counts.update(one.source for one, _ in kept)
     counts[BEYOND_CAP] += len(made) - len(kept)
+    # `+counts` drops zeros: a cause that never came up is not in the record.
     off = sum(off_context for _, off_context in kept)
     return Pairing(pairs=tuple(one for one, _ in kept), counts=+counts, off_context=off)
 
 
 def pair_all(steps: Iterable[JudgedStep], sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
-    """The pairs of many steps, in the order that training uses, whatever the order of the steps; see `pair`."""
+    """Build the pairs of many steps in the order that training uses, whatever the order of the steps; see `pair`."""
     made = [pair(step, sources, seed, cap=cap) for step in sorted(steps, key=lambda step: step.place)]
     return Pairing(
         pairs=tuple(one for each in made for one in each.pairs),
@@ -222,7 +230,7 @@ def pair_all(steps: Iterable[JudgedStep], sources: Sources, seed: int, *, cap: i
 
 
 def pair_id(source: str, chosen: Sequence[PairReply], rejected: Sequence[PairReply] | str) -> str:
-    """SHA-256 of a pair's source and of what the replies of both sides answer and say, and where.
+    """Return the SHA-256 of a pair's source and of both sides' inputs, replies and places.
 
     Args:
         rejected: a text when it was synthesised.
@@ -239,7 +247,7 @@ def _format(ref: ReplyRef, cell: Utterance) -> list[str | int]:
 
 
 def _choose_first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> PairSource | None:
-    """Who provides the worse side, as far as that is known before an adversary is asked."""
+    """Return the source of the worse side, as far as it is known before an adversary is asked."""
     order = sources.order(step.seed(seed, "pair source", cell.cell))
     return next((name for name in order if name == "adversary" or list_contrasts(step, cell)), None)
 
@@ -247,14 +255,17 @@ def _choose_first_source(step: JudgedStep, cell: Utterance, sources: Sources, se
 def _pair_cell(
     step: JudgedStep, cell: Utterance, sources: Sources, seed: int, counts: Counter[str]
 ) -> tuple[PreferencePair, bool] | None:
-    """The pair of a rewarded cell, and whether it is off-context."""
+    """Build the pair of a rewarded cell, and whether it is off-context; None where no source has a worse reply."""
+    # The same seed as in `list_wanted`: a cell for which no adversary was asked must not draw it here.
     for source in sources.order(step.seed(seed, "pair source", cell.cell)):
         if source == "contrast" and (worse := list_contrasts(step, cell)):
             other = generator(step.seed(seed, "contrast", cell.cell)).choice(worse)
             return _pair_said(step, "contrast", cell, other), not is_heard_alike(cell, other)
+        # No action means nothing to compare: a rewarded cell always has one, which the type does not know.
         negative = step.negatives.get(cell.cell) if source == "adversary" else None
         if negative is None or cell.action is None:
             continue
+        # Checked again here: replies are kept across critics, and this critic may reward what an older one did not.
         why = explain_refusal(negative.action, cell.action, list_rewarded_actions(step))
         if why is None:
             return _pair_with_adversary(step, cell, negative), False
@@ -263,15 +274,16 @@ def _pair_cell(
 
 
 def _correct_cells(step: JudgedStep, chance: float, seed: int) -> Iterator[tuple[PreferencePair, bool]]:
-    """Corrections of cells that erred, and whether each is off-context."""
+    """Yield corrections of cells that erred, and whether each is off-context."""
     for wrong in list_with_reward(step, 0) if chance else ():
         better = find_correction(step, wrong)
+        # Drawn by the erring cell's name: another chance keeps those that a smaller one drew.
         if better is not None and generator(step.seed(seed, "correction", wrong.cell)).random() < chance:
             yield _pair_said(step, "correction", better, wrong), not is_heard_alike(wrong, better)
 
 
 def _explain_uncorrected(step: JudgedStep, *, alone: bool) -> Counter[str]:
-    """Why a step has nothing to correct, by the cells that are concerned.
+    """Count the cells of a step that has nothing to correct, by cause.
 
     Args:
         alone: whether corrections are all that rewarded cells may have a part in.
@@ -283,13 +295,13 @@ def _explain_uncorrected(step: JudgedStep, *, alone: bool) -> Counter[str]:
 
 
 def _find_answered(pair: PreferencePair) -> CellRef:
-    """The cell under whose input it is trained."""
+    """Return the cell under whose input a pair is trained."""
     assert pair.answered is not None, "pairs of one state answer one input"
     return pair.answered.cell
 
 
 def _pair_said(step: JudgedStep, source: PairSource, better: Utterance, worse: Utterance) -> PreferencePair:
-    """A pair of what two cells said, under the input of the better one unless it is a correction."""
+    """Build a pair of two cells' replies, under the input of the better one unless it is a correction."""
     chosen, rejected = step.make_ref(better.cell), step.make_ref(worse.cell)
     return PreferencePair(
         id=pair_id(source, [(chosen, better)], [(rejected, worse)]),
@@ -327,7 +339,8 @@ def _list_calls(step: JudgedStep, *cells: Utterance) -> tuple[str, ...]:
 def _cap(
     made: list[tuple[PreferencePair, bool]], step: JudgedStep, seed: int, cap: int
 ) -> list[tuple[PreferencePair, bool]]:
-    """Those that the seed ranks first, in their old order."""
+    """Return the pairs that the seed ranks first, in their old order."""
+    # Ranked by seeded hashes, not by position: raising the cap adds pairs and drops none.
     ranked = sorted(made, key=lambda one: (step.seed(seed, "pair cap", _find_answered(one[0])), one[0].id))
     kept = {one.id for one, _ in ranked[:cap]}
     return [one for one in made if one[0].id in kept]
@@ -377,7 +390,7 @@ class Paired:
     unjudged: int
     """Steps without a judgement."""
     untried: int
-    """Negatives in pairs or not that nobody could try, for their state cannot be brought back."""
+    """Negatives, in pairs or not, that could not be tried: their state cannot be rebuilt."""
     spent: Usage
     """What asking the adversary cost."""
 
@@ -393,7 +406,7 @@ async def pair_up(
     states: States | None = None,
     concurrency: int = 4,
 ) -> Paired:
-    """Pair all judged steps.
+    """Build the pairs of all judged steps.
 
     Args:
         prefix: stored text of a prompt's shared part by its hash (`RunReader.prefix`).
@@ -404,14 +417,17 @@ async def pair_up(
         TooManyFailures: asking, or trying the answers, failed for ten steps in a row.
         RunFormatError: the run was recorded in another version of the environment.
     """
+    # Steps behind an episode's first error go first, before an adversary is paid for them.
     judged, unjudged = _list_judged(trajectories, labels, recipe, space, states)
     judged, beyond = _stop_at_first_error(judged, recipe) if recipe.stop_at_first_error else (judged, 0)
+    # `finishes`: an answer that is on its way is paid for already, so workers are not cancelled.
     lost = count_lost_calls(adversary)
     pool = WorkerPool(enumerate(judged), exceeded=lambda: None, failing="steps in a row", finishes=True)
     asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, pool=pool)
     await pool.run(concurrency, asking.work)
     if pool.stopped is not None:
         raise TooManyFailures(f"asking for worse sides, or trying them, failed for {pool.stopped}")
+    # By number, not by time of arrival: concurrency must not change the order of pairs.
     found = [asking.found[number] for number in range(len(judged))]
     steps = [replace(step, negatives=one.negatives) for (_, step), one in zip(judged, found, strict=True)]
     pairing = pair_all(steps, recipe.sources, recipe.seed, cap=recipe.cap)
@@ -431,7 +447,7 @@ async def pair_up(
 def _list_judged(
     trajectories: Iterable[Trajectory], labels: LabelSet, recipe: PairRecipe, space: ActionSpace, states: States | None
 ) -> tuple[list[tuple[CriticInput, JudgedStep]], int]:
-    """The judged steps, and how many are not judged."""
+    """Return the judged steps, and how many are not judged."""
     judged: list[tuple[CriticInput, JudgedStep]] = []
     unjudged = 0
     for trajectory in trajectories:
@@ -447,7 +463,7 @@ def _list_judged(
 def _stop_at_first_error(
     judged: list[tuple[CriticInput, JudgedStep]], recipe: PairRecipe
 ) -> tuple[list[tuple[CriticInput, JudgedStep]], int]:
-    """The steps up to the first error of their episode, and how many pairs the others could have had."""
+    """Return the steps up to the first error of their episode, and how many pairs the others could have had."""
     behind = find_behind_errors(step for _, step in judged)
     kept = [(case, step) for case, step in judged if case.key not in behind]
     lost = (count_most_pairs(step, recipe.sources, recipe.seed) for case, step in judged if case.key in behind)
@@ -460,7 +476,7 @@ class TooManyFailures(RunError):
 
 @dataclass(slots=True, kw_only=True)
 class _Asking:
-    """Asks an adversary about steps; what is begun is waited for, for it is paid."""
+    """Asks an adversary about steps. It finishes what it has begun, for that is paid for."""
 
     recipe: PairRecipe
     prefix: Callable[[str], str]
@@ -474,6 +490,7 @@ class _Asking:
     async def work(self) -> None:
         """Ask about steps until none is left or too many failed in a row."""
         for number, (case, step) in self.pool.take():
+            # `paid` outlives a failure below: calls before it were billed, too.
             cells, paid = list_wanted(step, self.recipe.sources, self.recipe.seed), list[Usage]()
             self.steps += bool(cells)
             try:
@@ -488,9 +505,11 @@ class _Asking:
                     paid=paid,
                 )
             except (EnvironmentFailure, ModelFailure) as failure:
+                # One step without an answer costs one step: its contrasts are still made.
                 self.failed[type(failure).__name__] += 1
                 self.found[number] = Negatives(negatives={}, spent=sum(paid, Usage()))
                 self.pool.count(redact(str(failure)))
             else:
+                # A step that needed no call says nothing about whether the adversary answers.
                 if cells:
                     self.pool.count(None)

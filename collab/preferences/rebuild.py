@@ -114,6 +114,7 @@ class RebuildPlan:
 
 def parse_sources(text: str) -> Sources:
     """Read a source, "mix" or weights like "adversary=3,contrast=1"; ConfigError when it is none."""
+    # The common cases have names; weights are for mixtures.
     if text in _SOURCES:
         return _SOURCES[text]
     weights: dict[str, float] = {}
@@ -128,6 +129,7 @@ def parse_sources(text: str) -> Sources:
                 f"--source {text!r}: allowed are adversary, contrast, correction, mix, or weights: "
                 "adversary=3,contrast=1"
             ) from None
+    # Not named is 0: the default weight of the adversary is for those who name none.
     return Sources(**({"adversary": 0.0} | weights))
 
 
@@ -142,12 +144,15 @@ def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: 
         UsageError: a name, a number or a combination does not fit.
         RunFormatError: the earlier pairs cannot be read.
     """
+    # A name is checked before anything is read: it becomes a folder.
     if wish.name is not None:
         check_name(wish.name)
         _check_free(wish, "--name", wish.name)
+    # What is not given is as in the set before, so that a rebuild changes exactly what was asked for.
     against = wish.against or find_last_name(wish.run)
     before = None if against is None else read_pairs(wish.run, against)
     recipe = _build_recipe(wish, PairRecipe(seed=seed) if before is None else before.head.recipe)
+    # Without a source that needs one, no adversary is opened, whatever the earlier set had.
     adversary = _choose_adversary(wish, library, before) if recipe.sources.adversary else None
     if adversary is None and wish.adversary is not None:
         raise UsageError("--adversary: pairs of what was said ask nobody; leave it out, or say --source mix")
@@ -157,9 +162,12 @@ def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: 
         recipe=recipe,
         before=before,
     )
+    # A limit on what nothing counts would never stop anything.
     _check_budget(wish, plan)
+    # New labels need a free name; labels that are there are extended.
     if plan.critic.labels not in list_labellings(wish.run):
         _check_free(wish, "--critic" if wish.labels is None else "--labels", plan.critic.labels)
+    # Resuming under a name must mean the same pairs, or the two halves would differ.
     if wish.name is not None and wish.name in pair_names(wish.run):
         _check_same(wish.run, wish.name, plan)
     return plan
@@ -188,14 +196,17 @@ def _choose_adversary(wish: RebuildRequest, library: Library, before: StoredPair
 def _choose_critic(
     wish: RebuildRequest, library: Library, before: StoredPairs | None, seed: int, capabilities: Collection[str]
 ) -> CriticChoice:
+    # What is named decides, then what the earlier pairs rest on, then the only labels there are.
     if wish.critic is not None:
         return find_critic(library, wish.critic, wish.run, seed, wish.labels)
     if wish.labels is not None:
         return find_labelling(wish.run, wish.labels)
     there = list_labellings(wish.run)
     name = None if before is None else before.head.labels
+    # Several labellings and no word which: a guess would decide what is trained.
     if name is None and len(there) > 1:
         raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; say whose decide: --critic NAME")
+    # Nothing judged and no oracle: there is no critic that asks nothing.
     if name is None and not there and ORACLE not in capabilities:
         raise UsageError(
             f"{wish.run}: nobody judged it, and its environment knows no solutions; say --critic NAME, for example "
@@ -328,8 +339,10 @@ async def rebuild(
         StoreFailure: something cannot be written; what was written stays.
     """
     config = stored_config(wish.run)
+    # The suite of the recorded configuration: other environments would not parse these replies.
     async with build_stored_suite(wish.run) as suite:
         plan = plan_of(wish, library, seed=config.seed, capabilities=suite.capabilities)
+        # What is kept for evaluation must not become training data.
         _check_seen(config, plan)
         with RunReader(wish.run) as reader:
             work = _Rebuild(
@@ -376,6 +389,7 @@ class _Rebuild:
 
     async def run(self) -> RebuiltPairs:
         """All of it."""
+        # Judge first, then pair: each part is stored by itself and is found again.
         stopped = await self._judge()
         if stopped is not None:
             return self._build_result(stopped=stopped)
@@ -384,6 +398,7 @@ class _Rebuild:
             made, who = await self._pair(labels)
         except (AdversaryBudgetSpent, TooManyFailures) as reached:
             return self._build_result(stopped=str(reached))
+        # Stored under a free name, unless the same pairs are there already.
         name, new = self._store(made, labels, who)
         stored, before = read_pairs(self.wish.run, name), self.plan.before
         changes = None if before is None else compare_with_earlier(self.wish.run, before, stored)

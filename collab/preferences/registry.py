@@ -216,6 +216,7 @@ async def _open(
     stack: contextlib.AsyncExitStack,
     stop: asyncio.Event | None,
 ) -> Adversary:
+    # A mixture opens only what may be drawn.
     if choice.turns:
         taking = [(one, weight) for one, weight in choice.turns if weight]
         return MixtureAdversary([(await _open(one, budget, call_s, stack, stop), weight) for one, weight in taking])
@@ -223,8 +224,10 @@ async def _open(
     if choice.agent is not None:
         where = "agents file of the adversary"
         model: Model = build("models", choice.agent, where)
+        # Closed in reverse order, and counted before it is closed.
         stack.push_async_callback(model.close)
         stack.callback(tell_lost, model, "adversary")
+        # A limit on what the model does not report would never stop anything.
         await check_counted(model, budget, where, stop)
         sampling = choice.agent.sampling.of(0, 1, where)
         given = {
@@ -248,6 +251,7 @@ def _parse_written(text: str) -> dict[str, Any]:
     for item in text.split(","):
         name, _, weight = (part.strip() for part in item.partition("="))
         try:
+            # A name twice, or without a weight, is a slip and no wish.
             if not name or name in parts:
                 raise ValueError
             parts[name] = {**_parse_one(name), "weight": float(weight)}

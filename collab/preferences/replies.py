@@ -72,6 +72,7 @@ class ProposalMemory:
     """
 
     def __init__(self, run: Path) -> None:
+        # The run must exist: replies beside nothing would never be found.
         find_manifest(run)
         self.directory = run / FOLDER
         self._secrets = known_secrets()
@@ -79,6 +80,7 @@ class ProposalMemory:
         with writing(self.directory, _NEXT_MOVE):
             (self.directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
             self._lock = RunLock(self.directory, "wait for it or stop it")
+        # From here on the lock is held; what fails below gives it back.
         try:
             self._known, self.lost = _read(self.directory)
             self._unanswered: Callable[[], int] = lambda: 0
@@ -202,12 +204,14 @@ def _read(directory: Path) -> tuple[dict[str, Answered], int]:
         for line in log.scan(directory, segment):
             try:
                 content = json.loads(line.content)
+                # Calls without an answer stand in the log, too: they may have cost something.
                 if "lost" in content:
                     lost += _UNANSWERED.validate_python(content).lost
                     continue
                 answered = _ANSWERED.validate_python(content)
             except (ValueError, TypeError) as error:
                 reason = str(error).splitlines()[0]
+                # A spoilt line is an error and not skipped: what it held was paid for.
                 raise RunFormatError(
                     f"{directory}/{log.FOLDER}/{segment}:{line.number}: is spoilt ({reason}); remove that line, "
                     "and what it held is asked again"

@@ -214,8 +214,10 @@ def write_pairs(
     """
     find_manifest(run)
     directory = _pairs_directory(run, name)
+    # The content is hashed before it is written, so that head and pairs cannot be of two makings.
     content = b"".join(map(_write_line, made.pairing.pairs))
     head = _read_head(made, hashlib.sha256(content).hexdigest(), recipe, labels, adversary, options or {})
+    # Secrets are hidden before the comparison below, as they are in what is stored.
     text = json.dumps(hide_values(_HEAD.dump_python(head, mode="json")), indent=2, ensure_ascii=True).encode()
     head = _HEAD.validate_json(text)
     with writing(directory, _NEXT_MOVE):
@@ -224,6 +226,7 @@ def write_pairs(
             if not (directory / HEAD).exists():
                 _place(directory, {FILE: content, HEAD: text + b"\n"})
             elif not read_head(run, name).is_same_as(head):
+                # The same pairs again are no error: a repeated command finds its work done.
                 raise UsageError(f"{directory}: holds other pairs, or pairs made in another way; choose another name")
     return directory
 
@@ -292,6 +295,7 @@ def _format_hint(path: Path) -> str:
 
 def _place(directory: Path, files: Mapping[str, bytes]) -> None:
     """A folder with these files in one rename; what a killed process left of an earlier try goes away."""
+    # Left by a kill between making and renaming; nothing refers to it.
     for left in directory.parent.glob(f".{directory.name}.*"):
         shutil.rmtree(left)
     beside = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}")
@@ -300,6 +304,7 @@ def _place(directory: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             write_atomic(beside / name, content)
         sync_directory(beside)
+        # The rename makes it whole at once; the sync before makes it last.
         beside.rename(directory)
         sync_directory(directory.parent)
     except OSError:
@@ -328,7 +333,7 @@ def read_short_ids(run: Path) -> dict[str, str]:
 
 
 def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[StoredPairs, PreferencePair]:
-    """The pair whose ID begins so, and the set that it is found in.
+    """Return the pair whose ID begins so, and the set that it is found in.
 
     Args:
         name: of the set to look in; None looks in all, and of equal pairs finds the one that was stored last. Sets that
@@ -339,16 +344,19 @@ def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[Store
         UsageError: there are several.
         RunFormatError: that set cannot be read; or one of all, and none of the others has the pair.
     """
+    # The last set first: of equal pairs in several sets, the newest is shown.
     names = pair_names(run)[::-1] if name is None else [name]
     found: dict[str, tuple[StoredPairs, PreferencePair]] = {}
     spoilt: RunFormatError | None = None
     for each in names:
+        # One damaged set must not hide a pair of another.
         try:
             stored = read_pairs(run, each)
         except RunFormatError as error:
             spoilt = error
             continue
         for pair in stored.pairs:
+            # An empty beginning would match every pair.
             if beginning and pair.id.startswith(beginning.lower()):
                 found.setdefault(pair.id, (stored, pair))
     if spoilt is not None and not found:
@@ -356,6 +364,7 @@ def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[Store
     if not found:
         where = f"among {', '.join(names)}" if names else f"for there are none: collab pairs rebuild {run}"
         raise UnknownName(f"{run}: no pair {beginning[:64]!r} {where}; see them with: collab pairs list {run}")
+    # IDs are hashes: a few more letters always decide.
     if len(found) > 1:
         shown = ", ".join(list(shorten_ids(found).values())[:4])
         raise UsageError(

@@ -74,11 +74,13 @@ def read_reply(
 
 def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, aside: str) -> ParseFailure:
     """The cause behind a reply without an action, where more is known than that it does not parse."""
+    # What the server says comes first: an empty reply may be a filtered one.
     withheld = read_withheld(finish, aside)
     if withheld is not None:
         return withheld
     cut = finish == "length"
     thought = _THOUGHT.match(text)
+    # Thoughts may hold calls that were only considered, so they explain a reply without an action.
     if thought is not None and failure.kind in ("empty", "no_action", "malformed"):
         behind = text.rpartition(_THOUGHT_ENDS[thought[1].lower()])
         if not behind[1] or not behind[2].strip():
@@ -87,6 +89,7 @@ def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, 
             return ParseFailure(kind="reasoning", detail=f"the reply is all reasoning: {where}{ended}")
     if cut and failure.kind in ("empty", "no_action", "malformed"):
         return ParseFailure(kind="cut", detail=f"max_tokens cut the reply before its action ({failure.detail})")
+    # The last guess: an action of the other space, as models mix them up.
     return _find_other_space(text, space) or failure
 
 
@@ -116,11 +119,14 @@ def _describe_form(space: ActionSpace) -> str:
 
 
 def _read(text: str, space: ActionSpace, observation: Observation) -> ParsedReply:
+    # Cheap refusals first; each kind is counted apart, as each has another cause.
     if not text.strip():
         return _make_failure("", ParseFailure(kind="empty", detail="the reply is empty"))
+    # A bound on work: scanning is linear, but replies of megabytes come from models that loop.
     if len(text) > _LONGEST:
         detail = f"the reply has {len(text)} characters, at most {_LONGEST} are read"
         return _make_failure("", ParseFailure(kind="malformed", detail=detail))
+    # The last marker counts: models quote the form before they use it.
     marker = _find_last_marker(text)
     start = marker.end() if marker else 0
     found = list(_find_candidates(text, start, space))
@@ -128,14 +134,17 @@ def _read(text: str, space: ActionSpace, observation: Observation) -> ParsedRepl
         return _make_failure(
             text, ParseFailure(kind="no_action", detail=f"no action found, expected {_describe_form(space)}")
         )
+    # After a marker the first candidate is meant; without one the last, as reasoning comes before acting.
     begin, end = found[0] if marker else found[-1]
     reason = text[: marker.start() if marker else begin]
+    # Two steps: well-formed first, then possible on this very screen.
     parsed = space.parse(text[begin:end])
     if isinstance(parsed, ParseFailure):
         return _make_failure(reason, parsed)
     failure = space.check(parsed, observation)
     if failure is not None:
         return _make_failure(reason, failure)
+    # Canonical, so that votes on the same element agree however it was named.
     return ParsedReply(reason=_clean(reason), action=space.canonical(parsed, observation), failure=None)
 
 
@@ -193,6 +202,7 @@ def _find_json_spans(text: str, opens: list[int]) -> Iterator[tuple[int, int]]:
 
 def _find_closing(text: str, position: int) -> int:
     """Index after the parenthesis that closes a call opened just before `position`; end of text when none does."""
+    # Brackets and quotes are counted, not matched by a pattern: arguments may hold both.
     depth, quote, escaped = 1, "", False
     for index in range(position, len(text)):
         char = text[index]

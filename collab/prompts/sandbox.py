@@ -254,6 +254,7 @@ def _check_call(called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 def _check_text(name: str, owner: Any, given: list[Any]) -> None:
     """Refuse a method of a text, or the filter of the same name."""
+    # Only methods whose result can be much larger than their input are charged.
     match name, given:
         case "replace", [old, new, *_] if isinstance(old, type(owner)) and isinstance(new, type(owner)):
             _take(len(owner) + owner.count(old) * len(new))
@@ -290,6 +291,7 @@ def _guard_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]
 
 def _check_filter(name: str, said: list[Any], kwargs: Mapping[str, Any]) -> None:
     value, given = (said[0] if said else ""), [*said[1:], *kwargs.values()]
+    # Numbers given to filters are what makes them expensive.
     numbers = [abs(one) for one in given if isinstance(one, int)]
     if name in _FILLING and max(numbers, default=0) > _WIDEST:
         raise TemplateLimitExceeded(f"a number above {_WIDEST:,} given to the filter {name}")

@@ -146,6 +146,7 @@ def build_inputs(trajectory: Trajectory, space: ActionSpace, states: States | No
         space: of the suite that the episode was played in.
         states: how to bring states back; None when no critic will need it.
     """
+    # Everything that a critic may look at, later steps and outcome included; what it reads is its own choice.
     steps = trajectory.steps
     for place, step in enumerate(steps):
         yield CriticInput(
@@ -163,6 +164,7 @@ def build_inputs(trajectory: Trajectory, space: ActionSpace, states: States | No
             outcome=trajectory.outcome,
             environment=trajectory.environment,
             environment_version=trajectory.environment_version,
+            # Lazily: bringing a state back means playing the episode again up to there.
             state=None if states is None else states(trajectory, step.index),
         )
 

@@ -1,10 +1,10 @@
-"""A step with what a critic said of it: who was rewarded, whether the team erred, and what came after an error.
+"""A step with a critic's judgement of it: the cells it rewards, whether the team erred, and the steps after an error.
 
     step = JudgedStep.of(trajectory, judgement, threshold=0.5)
     rewarded(step), with_reward(step, 0), step.erred
     behind_errors(steps)                    # of an episode's steps those that come after its first error
 
-What teaches is made of these: pairs, anchors, and the replies that rejective fine-tuning keeps.
+Pairs, anchors and the replies of rejective fine-tuning are built from these.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Negative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedStep:
-    """What was said before one step, and what was said of it."""
+    """The action matrix of one step, and the critic's judgement of it."""
 
     epoch: int
     task: str
@@ -50,7 +50,7 @@ class JudgedStep:
 
     @classmethod
     def of(cls, trajectory: Trajectory, judgement: Judgement, threshold: float = 0.5) -> JudgedStep:
-        """The step of an episode that a judgement is about; KeyError when it has none of that number."""
+        """Return the step of an episode that a judgement is about; KeyError when the episode has no such step."""
         of, number = judgement.key
         step = next((one for one in trajectory.steps if one.index == number), None)
         if step is None or of != trajectory.id:
@@ -67,53 +67,57 @@ class JudgedStep:
 
     @property
     def place(self) -> tuple[int, str, int, int]:
-        """What steps are sorted by: (epoch, task, episode, step)."""
+        """Return the sort key of a step: (epoch, task, episode, step)."""
         return self.epoch, self.task, self.episode, self.judgement.rewards.step
 
     @property
     def erred(self) -> bool:
-        """Whether the team decided for nothing, or for what was judged and is rewarded in no cell that proposed it."""
+        """Whether the vote was empty, or its action was judged and no cell that proposed it is rewarded."""
         if self.decided is None:
             return True
+        # The vote is wrong only by its own proposers' scores: another action's reward says nothing about it.
         voters = {cell.cell for cell in self.matrix if cell.action == self.decided}
         judged = [one.score for one in self.judgement.rewards.rewards if one.cell in voters and one.score is not None]
+        # An unjudged decision is no error: what is not known must not cut an episode short.
         return bool(judged) and max(judged) <= self.threshold
 
     def seed(self, run: int, purpose: str, cell: CellRef, *more: int) -> int:
-        """Seed of something that is done for one cell, by name."""
+        """Derive the seed of a draw for one cell, by name: the order of calls does not matter."""
         return derive(run, purpose, *self.place, *cell, *more)
 
     def make_ref(self, cell: CellRef) -> ReplyRef:
-        """How a pair names what a cell said."""
+        """Return the reference by which a pair names a cell's reply."""
         trajectory, step = self.judgement.key
         return ReplyRef(trajectory=trajectory, step=step, cell=cell)
 
 
 def list_with_reward(step: JudgedStep, reward: Literal[0, 1]) -> tuple[Utterance, ...]:
-    """Cells whose action parsed and whose reward is that, by agent and round; a missing score is neither."""
+    """Return the cells whose action parsed and whose reward is `reward`, by agent and round."""
+    # eq. 6: r_ij = 1[score > 1/2]. A missing score is neither 0 nor 1, so such a cell is on no side of a pair.
     scores = {one.cell: one.score for one in step.judgement.rewards.rewards if one.score is not None}
     given = {cell: int(score > step.threshold) for cell, score in scores.items()}
+    # By name, not in the order of the graph: redrawn edges must not change which pair is drawn.
     cells = sorted(step.matrix, key=lambda cell: cell.cell)
     return tuple(cell for cell in cells if cell.action is not None and given.get(cell.cell) == reward)
 
 
 def list_rewarded(step: JudgedStep) -> tuple[Utterance, ...]:
-    """Cells with reward 1, by agent and round; one that did not parse is never among them."""
+    """Return the cells with reward 1, by agent and round; a cell that did not parse is never among them."""
     return list_with_reward(step, 1)
 
 
 def list_rewarded_actions(step: JudgedStep) -> frozenset[Action]:
-    """What no worse side may be."""
+    """Return the rewarded actions: a reply that proposes one of them is no worse side, whichever cell wrote it."""
     return frozenset(cell.action for cell in list_rewarded(step) if cell.action is not None)
 
 
 def find_behind_errors(steps: Iterable[JudgedStep]) -> frozenset[tuple[str, int]]:
-    """Which steps (trajectory, step) come behind the first one of their episode at which the team erred.
+    """Return the steps (trajectory, step) that come after the first error of their episode.
 
-    Of the steps given alone: at one that nobody judged no error is known.
+    Only the given steps count: an unjudged step is no error.
 
-    Few teams find back from there, so what such steps teach is hardly ever of use, but is learned at the expense of the
-    rest: agents that were rewarded for turning back where everything was wrong turn back where nothing was.
+    Few teams recover from an error, so later steps teach little that is of use, at the expense of the rest. Agents that
+    were rewarded for turning back where everything was wrong also turn back where nothing was.
     """
     ends: dict[str, int] = {}
     keys = []
@@ -121,5 +125,7 @@ def find_behind_errors(steps: Iterable[JudgedStep]) -> frozenset[tuple[str, int]
         trajectory, number = step.judgement.key
         keys.append((trajectory, number))
         if step.erred:
+            # Steps come in any order: keep the smallest number, not the first one seen.
             ends[trajectory] = min(number, ends.get(trajectory, number))
+    # Strictly after: the erring step itself is the one that has something to teach.
     return frozenset((trajectory, number) for trajectory, number in keys if number > ends.get(trajectory, number))

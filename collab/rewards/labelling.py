@@ -171,14 +171,18 @@ class _Worker:
 
     async def _judge(self, case: CriticInput) -> None:
         try:
+            # Whatever a critic raises is an answer about this step alone.
             with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
                 judgement = drop_invalid_scores(await self.critic.judge(case))
+                # A judgement that lacks cells would count as silence about them.
                 _require_whole(case, judgement)
         except PartlyAnswered as failure:
+            # What was answered before the failure was paid for.
             self._failed(case, failure.failure, failure.spent)
         except (EnvironmentFailure, ModelFailure) as failure:
             self._failed(case, failure)
         else:
+            # Recorded before it is counted: a kill must not leave a count without its judgement.
             self.writer.record(judgement)
             self.labelling.count(judgement)
             self._count_failure(None)

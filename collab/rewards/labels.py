@@ -151,6 +151,7 @@ def read_labels(run: Path, name: str) -> LabelSet:
     judged: dict[tuple[str, int], Judgement] = {}
     failed: dict[tuple[str, int], FailedLabel] = {}
     lost: list[Usage] = []
+    # In log order: a step that failed and was judged later is judged.
     for record in _iterate_records(directory):
         if isinstance(record, Judgement):
             judged[record.key] = record
@@ -180,6 +181,7 @@ class LabelWriter:
     def __init__(
         self, run: Path, name: str, head: LabelHead, *, home: Callable[[Path], object] = find_manifest
     ) -> None:
+        # The run must exist: labels of nothing would never be found.
         home(run)
         self.directory = directory = _labels_directory(run, name)
         self._secrets = known_secrets()
@@ -187,8 +189,10 @@ class LabelWriter:
         with writing(directory, _NEXT_MOVE):
             (directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
             self._lock = RunLock(directory, "wait for it, or choose another name")
+        # From here on the lock is held; what fails below gives it back.
         try:
             self._begin(head)
+            # What is there is not asked again, as long as its input is the same.
             self._known = {key: one.case for key, one in read_labels(run, name).judged.items()}
             self._log = log.LazyAppender(directory)
         except CollabError:

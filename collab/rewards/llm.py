@@ -162,6 +162,7 @@ class CriticPrompts:
 
     def prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal], history: int) -> Prompt:
         """One question, with the last `history` steps."""
+        # Older steps are cut first: the last ones say most about what comes next.
         first = max(0, len(case.history) - history)
         entries = [
             {"number": number, "action": entry.action, "effect": entry.effect, "reason": entry.reason}
@@ -175,6 +176,7 @@ class CriticPrompts:
             screen=case.observation.text,
             proposals=[proposal.line for proposal in proposals],
         )
+        # Cleaned: control characters of a page must not reach a model.
         return Prompt(system=self._system(case.space), shared=clean_for_sending(text), segments=())
 
     def _render_system(self, space: ActionSpace) -> str:
@@ -212,7 +214,7 @@ class ScoredItem(ReplyItem):
 
 
 def read_scores(text: str, proposals: Sequence[ScoredProposal], *, cut: bool = False) -> list[CellScore]:
-    """One word per proposal, in their order; items about anything else are left unread.
+    """Return one score per proposal, in their order; items about anything else are left unread.
 
     But an item about a round before the first makes all that was asked missing.
 
@@ -221,7 +223,9 @@ def read_scores(text: str, proposals: Sequence[ScoredProposal], *, cut: bool = F
     """
     found = read_items(text, ScoredItem)
     agents = {proposal.agent for proposal in proposals}
+    # Names are read without case as long as that cannot confuse two agents.
     name = str.casefold if len({agent.casefold() for agent in agents}) == len(agents) else str
+    # Rounds count from 1 in the prompt; a smaller one means that the reply counts otherwise, so none can be trusted.
     if any(item.round < 1 and name(item.agent) in map(name, agents) for item in found.good):
         return [CellScore.none(STRAY)] * len(proposals)
     said: dict[tuple[str, int], list[ScoredItem]] = {}
@@ -229,6 +233,7 @@ def read_scores(text: str, proposals: Sequence[ScoredProposal], *, cut: bool = F
         said.setdefault((name(item.agent), item.round), []).append(item)
     absent = CellScore.none(_explain_absent(found, cut))
     plain = _group_by_agent(text, {name(agent) for agent in agents}, name)
+    # A plain {"ada": 0.7} is read where an agent has one proposal; with several it could mean any of them.
     many = Counter(name(proposal.agent) for proposal in proposals)
     words = []
     for proposal in proposals:
@@ -321,6 +326,7 @@ class LanguageCritic:
         seed: int = 0,
         attempt: int = 0,
     ) -> None:
+        # A model that sees solutions would judge by them, and its scores would mean nothing elsewhere.
         if model.privileged:
             raise ConfigError(f"{model.policy.base} looks at solutions; a critic that is asked is a language model")
         room = compute_prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
@@ -346,19 +352,23 @@ class LanguageCritic:
             PartlyAnswered: a call failed for good, and others were answered and paid.
             ModelFailure: a call failed for good, and none was answered.
         """
+        # Names are permuted by the seed, so that a critic cannot favour a slot by its name.
         names = self._choose_names(case)
         asked = build_questions(case, names, self._per, self._scored)
         asking = [self._ask(case, proposals, names, number) for number, proposals in enumerate(asked)]
+        # All calls end, even if one fails: those on their way are paid for.
         found = await asyncio.gather(*asking, return_exceptions=True)
         answers = [one for one in found if not isinstance(one, BaseException)]
         calls = [call for call, _ in answers if call is not None]
         failure = find_first_failure(found)
         if isinstance(failure, ModelFailure) and calls:
+            # Partly answered: the cost is kept, the step stays unjudged, for half a judgement is none.
             raise PartlyAnswered(failure, sum_spent(calls)) from failure
         if failure is not None:
             raise failure
         words: dict[CellRef, CellScore] = {}
         for proposals, (_, told) in zip(asked, answers, strict=True):
+            # Cells that proposed the same share a score: they were one line of the question.
             words |= {cell: word for one, word in zip(proposals, told, strict=True) for cell in one.cells}
         return build_judgement(case, self, words, calls)
 
@@ -385,13 +395,16 @@ class LanguageCritic:
     async def _ask(
         self, case: CriticInput, proposals: Sequence[ScoredProposal], names: Mapping[str, str], number: int
     ) -> tuple[CriticCall | None, list[CellScore]]:
-        """The call and a word on each proposal; no call where the question does not fit."""
+        """Return the call and a score for each proposal; no call where the question does not fit."""
+        # The prompt is shortened until it fits; what never fits is a missing score, not a guess.
         prompt = self._fit_prompt(case, proposals)
         if prompt is None:
             return None, [CellScore.none(TOO_LONG)] * len(proposals)
+        # The seed is of this call alone, so that asking again, or in another order, gives the same answer.
         seed, started = self._seed_of(case, "call", number, self._attempt), time.perf_counter()
         reply = await ask(self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic")
         policy = self._model.policy
+        # The whole call is kept: a score has to be traceable to what was asked and answered.
         call = CriticCall(
             prompt=hash_prompt(prompt),
             model=policy.base if policy.adapter is None else f"{policy.base} + {policy.adapter}",
@@ -404,7 +417,9 @@ class LanguageCritic:
             cost_usd=reply.cost_usd,
             latency_s=time.perf_counter() - started,
         )
+        # Withheld replies hold no scores, and are no fault of the format.
         withheld = read_withheld(reply.finish, reply.aside)
         if withheld is not None:
             return call, [CellScore.none(f"the critic: {withheld.detail}")] * len(proposals)
+        # A reply that was cut may still have scored the first proposals.
         return call, read_scores(reply.text, proposals, cut=reply.finish == "length")

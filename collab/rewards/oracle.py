@@ -152,19 +152,23 @@ def count_named(environment: Environment) -> int | None:
 
 def score_step(before: int | None, result: StepResult, after: int | None) -> OracleVerdict:
     """Score a step by how many actions of the solution were left before and after it; None where no way was known."""
+    # An end is judged by its outcome; the way no longer matters.
     if result.outcome is not None:
         if result.outcome.success:
             return OracleVerdict(score=GOOD, reason="it ends the task with success", left=None)
+        # The budget of steps ran out: that says nothing about this action.
         if result.truncated:
             return OracleVerdict(score=NEUTRAL, reason=BUDGET, left=None, known=False)
         why = f": {result.outcome.reason}" if result.outcome.reason else ""
         return OracleVerdict(score=BAD, reason=f"it ends the task without success{why}", left=None)
+    # No known way before and after: then nothing is known about the step.
     if after is None:
         if before is None:
             return OracleVerdict(score=NEUTRAL, reason=NO_WAY, left=None, known=False)
         return OracleVerdict(score=BAD, reason="no way leads on from there", left=None)
     if before is None:
         return OracleVerdict(score=GOOD, reason=f"it finds a way: {_list_actions(after)} left", left=after)
+    # The score compares solution lengths: shorter is good, equal neutral, longer bad.
     told = f"{_list_actions(before)} left before, {after} after"
     if after < before:
         return OracleVerdict(score=GOOD, reason=f"it leads on: {told}", left=after)
@@ -194,12 +198,15 @@ async def open_reach(state: RestorableState) -> AsyncIterator[Reach]:
         EnvironmentFailure: here and from what is yielded: the world broke, or is not what was recorded.
     """
     known: dict[Action, Seen] = {}
+    # A fork starts where the state is; without one, every try plays the episode again.
     async with contextlib.AsyncExitStack() as stack:
         environment = await stack.enter_async_context(state.open())
         if not isinstance(environment, Forkable):
+            # The environment is given back at once, as each try opens its own.
             await stack.aclose()
 
         async def reach(action: Action) -> Seen:
+            # Cells often propose the same action, which is then tried once.
             if action not in known:
                 with boundary(EnvironmentFailure, f"trying {action.type}"):
                     known[action] = await _try_on_fork(environment, state, action)

@@ -90,11 +90,13 @@ def draw_mistakes(
     """
     avoided = spot.space.canonical(right, spot.observation)
     barren = 0
+    # Bounded in vain draws: some screens allow one action only.
     while barren < _DRAWS:
         kind = rng.choices(tuple(weights), weights=tuple(weights.values()))[0]
         drawn = _DRAW[kind](right, spot, rng)
         if drawn is not None and spot.allows(drawn):
             action = spot.space.canonical(drawn, spot.observation)
+            # A "mistake" that is canonically the right action would be a wrong label.
             if action != avoided:
                 barren = 0
                 yield Mistake(action=action, kind=kind)
@@ -157,6 +159,7 @@ def _change_element(right: Action, spot: DecisionPoint, rng: random.Random) -> A
 
 def _change_text(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
     """The same with one argument changed: another choice, another text of the task or the screen, a slip."""
+    # Text arguments are where wrong actions look most alike.
     spec = spot.space.spec(right.type)
     given = [field for field in spec.fields if field.kind == "text" and right.get(field.name) is not None]
     if not given:
@@ -164,6 +167,7 @@ def _change_text(right: Action, spot: DecisionPoint, rng: random.Random) -> Acti
     changed = rng.choice(given)
     value = str(right[changed.name])
     others = [text for text in changed.choices or spot.texts if text != value]
+    # A slip half of the time: it differs from the right text by a letter, and is harder to see.
     if not changed.choices and value and rng.random() < 0.5:
         others = [_misspell(value, rng)]
     if not others:

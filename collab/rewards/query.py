@@ -122,6 +122,7 @@ def read_items(text: str, kind: type[ItemT]) -> ReplyItems[ItemT]:
     each object that is not an item of this kind. What a model thinks aloud first is left unread, see `strip_thoughts`.
     """
     text = strip_thoughts(text)
+    # Each way of saying nothing is counted apart: they have different remedies.
     if not text.strip():
         return ReplyItems(good=(), refused=Counter({"the reply is empty": 1}))
     if len(text) > _LONGEST:
@@ -130,6 +131,7 @@ def read_items(text: str, kind: type[ItemT]) -> ReplyItems[ItemT]:
     refused: Counter[str] = Counter()
     values = list(_iterate_values(text))
     found = [item for value in values for item in _iterate_objects(value, kind)]
+    # Item by item: one that does not fit must not cost the others.
     for item in found:
         try:
             good.append(kind.model_validate(item))
@@ -189,6 +191,7 @@ def _iterate_objects(value: Any, kind: type[ReplyItem]) -> Iterator[dict[str, An
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
     elif isinstance(value, dict):
+        # Models wrap lists in objects of any name; several lists are told apart by which of them fits.
         lists = [inner for inner in value.values() if isinstance(inner, list) and _holds_objects(inner)]
         if len(lists) > 1:
             lists = [inner for inner in lists if any(isinstance(item, dict) and _fits(item, kind) for item in inner)]

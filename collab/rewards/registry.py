@@ -171,6 +171,7 @@ class CriticResources:
             ConfigError: no engine is named, or its options do not fit; and all of `collab.rollout.build.build`.
         """
         model: Model | RewardModel | None = None
+        # A critic asks a model, or scores with one, or needs none; the class's parameters say which.
         if takes(definition, SCORER, "critics"):
             model = build("scorers", definition, f"agents/{name}")
         elif takes(definition, MODEL, "critics"):
@@ -182,7 +183,9 @@ class CriticResources:
                     "{kind: openai, options: {model: …}}"
                 )
             part = validate(PartDefinition, definition.options[MODEL], where)
+            # For a plan the model is built for its tokenizer alone.
             model = build("models", part if asks else make_token_counter(part), where)
+            # The model learns how it will be asked, for servers are probed with that.
             if isinstance(model, AskedAlike):
                 model.sampling = definition.sampling.of(0, 1, f"agents/{name}")
         return cls(name=name, definition=definition, texts=texts, model=model)
@@ -208,6 +211,7 @@ class CriticResources:
             "seed": seed,
             "attempt": attempt,
         }
+        # The model was built above, with its own checks, and takes the place of its definition.
         options = dict(definition.options)
         if isinstance(self.model, RewardModel):
             given[SCORER], options = self.model, {}
@@ -359,7 +363,7 @@ class CriticChoice:
 
 
 def find_critic(library: Library, name: str, run: Path, seed: int, labels: str | None = None) -> CriticChoice:
-    """Who judges, and the labelling that it goes on with or makes.
+    """Return the critic, and the labelling that it extends or makes.
 
     Args:
         name: of a critic that asks no model, or of an agents file; else of a labelling of the run.
@@ -371,8 +375,10 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
         ConfigError: the agents file does not fit, or is of somebody who speaks.
         UsageError: another critic made the labelling of that name, or it can have no such name.
     """
+    # What a bare name means is settled here: a labelling beside the run, a kind, or an agents file.
     there, known = list_labellings(run), [kind for kind in kinds("critics") if kind not in NEEDS_OPTIONS]
     bare = name in known or ":" in name
+    # A critic goes before a labelling of the same name.
     if name in there and not bare and not _is_critic(library, name, run):
         if labels not in (None, name):
             raise UsageError(
@@ -380,12 +386,14 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
                 "leave one of the two out"
             )
         return find_labelling(run, name)
+    # Named by the user on the command line, so it may run; a recorded name would have to be trusted first.
     if bare:
         vouch({"kind": name})
         definition, texts = CriticDefinition(kind=name), dict[str, str]()
         told: dict[str, Any] = {"kind": name, "options": {}}
     else:
         try:
+            # Only to know whether it exists: the error then lists everything that could have been meant.
             library.path("agents", name)
         except UnknownName:
             every = {*there, *known, *library.names("agents")}
@@ -393,8 +401,10 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
         definition = load_critic(library, name)
         texts = read_critic_texts(library, definition)
         told = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
+    # A labelling's name becomes a folder: colons and paths are taken out.
     labels = labels or (name.replace(":", "-") if bare else Path(name).stem)
     check_name(labels)
+    # Two critics under one name would mix their labels.
     if labels in there:
         stored = read_label_head(run, labels)
         other = explain_difference(labels, stored, build_head(definition, texts, stored))
@@ -403,6 +413,7 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
                 f"--critic {name}: labels {labels!r} of {run} were made with {other}; keep both with "
                 f"--labels {free_name(labels, there)} beside it, or take what is there with --labels {labels} instead"
             )
+        # What is there decides seed and options: a labelling is extended, never mixed.
         seed, told = stored.seed, dict(stored.options)
     return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 
@@ -453,14 +464,17 @@ async def open_critic(
         UsageError: nothing tells how it is asked, or a limit is on something that nobody counts.
         ModelFailure: its server does not answer.
     """
+    # Labels that do not hold their critic's definition can be read, and not extended.
     if not choice.known:
         raise UsageError(
             f"labels {choice.labels!r}: nothing is judged yet, and they do not tell how {choice.definition.kind} is "
             "asked; go on with what made them, or name another critic: --critic NAME"
         )
+    # The definition comes from a file beside the run, so its parts must be trusted before they are imported.
     check_trusted(choice.definition.model_dump(mode="json"), f"labels {choice.labels!r}")
     bench = CriticResources.of(choice.name, choice.definition, choice.texts)
     try:
+        # Weights go into the head: the same path with other weights is another critic.
         options = {name: value for name, value in choice.options.items() if name != WEIGHTS}
         if bench.model is not None:
             able = await check_counted(bench.model, budget, f"agents/{choice.name}", stop)

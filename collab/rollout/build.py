@@ -116,7 +116,7 @@ def is_critic(kind: str) -> bool:
 
 
 def refuse_critic(kind: str, where: str) -> None:
-    """ConfigError where somebody who judges is to speak."""
+    """Refuse a critic in the place of an agent, with a ConfigError."""
     if is_critic(kind):
         raise ConfigError(f"{where}: a critic (kind {kind}) judges and does not speak; who does: collab agents list")
 
@@ -136,24 +136,29 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
     """
     target = _target(group, part, where)
     make = _imported(group, target, where)
+    # Only what the class has a parameter for: parts from outside need not take everything.
     taken = {name: value for name, value in (given or {}).items() if name in inspect.signature(make).parameters}
     options = _options(make, leaving=taken)
+    # Options are validated against the class's own signature, so that a misspelt one names its place in the file.
     try:
         checked = options.model_validate(part.options)
         made = make(**taken, **{name: getattr(checked, name) for name in checked.model_fields_set})
     except ValidationError as error:
         raise ConfigError(explain(error, f"{where}: options of {part.kind}", None, options)) from None
     except CollabError as error:
+        # Our own errors get the definition's place, once.
         if type(error) is ConfigError and not str(error).startswith(where):
             raise ConfigError(f"{where}: {error}{_try_again(where, str(error))}") from None
         raise
     except ImportError as error:
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
     except Exception as error:
+        # Outside code may raise anything; what is plainly a fault of ours keeps its traceback.
         told = describe_error(error) if outside_place(error) is not None else str(error)
         if told == str(error) and not isinstance(error, TypeError | ValueError | OSError):
             raise
         raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {told}") from None
+    # Models that are probed must know how they will be asked.
     if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
         made.sampling = part.sampling.of(0, 1, where)
     return made
@@ -181,14 +186,17 @@ def _target(group: Group, part: PartDefinition, where: str) -> str:
 
 
 def _imported(group: Group, target: str, where: str) -> Callable[..., Any]:
-    """The class of a part, which has what its group asks of it; ConfigError where it is something else."""
+    """Return the class of a part, which has what its group needs; ConfigError where it is something else."""
+    # Checked before importing: the name comes from a file.
     if not _TARGET.fullmatch(target):
         raise ConfigError(f"{where}: kind {target[:80]!r} is no class; write package.module:Class")
     module, _, name = target.partition(":")
+    # Remembered, so that later errors can say whose code they come from.
     note_outside(module)
     try:
         found = importlib.import_module(module)
     except (Exception, SystemExit) as error:
+        # A module from outside may do anything at import, `sys.exit` included.
         if outside_place(error) is None and not isinstance(error, ImportError | ValueError):
             raise
         more = "" if outside_place(error) is not None else "; install its package, or name its folder in PYTHONPATH"
@@ -196,6 +204,7 @@ def _imported(group: Group, target: str, where: str) -> Callable[..., Any]:
     if not hasattr(found, name):
         raise ConfigError(f"{where}: {module} has no {name!r}")
     made: Callable[..., Any] = getattr(found, name)
+    # Only that methods exist is checked: their behaviour shows in the check commands.
     noun, needed = _PROTOCOLS[group]
     if not inspect.isclass(made):
         raise ConfigError(f"{where}: {target} is no {noun}: it is no class, but {type(made).__name__}")
@@ -335,7 +344,7 @@ def template_doubts(config: RunConfig) -> list[str]:
 
 
 def with_dates_of(config: RunConfig, begun: RunConfig, asked: RunConfig) -> RunConfig:
-    """Return a run with the dates on which it was begun, where nobody asks for others.
+    """Return a run with the dates on which it was begun, where no others are asked for.
 
     Args:
         config: with its prompts and today's date.
@@ -351,7 +360,7 @@ def with_dates_of(config: RunConfig, begun: RunConfig, asked: RunConfig) -> RunC
 
 
 def build_team(config: RunConfig) -> Team:
-    """The agents of a run on their graph; slots with equal models share one.
+    """Build the agents of a run on their graph; slots with equal models share one.
 
     Args:
         config: with its prompts, see `with_prompts`.
@@ -362,11 +371,13 @@ def build_team(config: RunConfig) -> Team:
     """
     seeds = config.seeds
     dag = build_dag(config.graph, seeds.edges(0))
+    # Slots with equal definitions share a model: weights and connections exist once.
     models = _Models()
     agents: dict[str, Agent] = {}
     for position, slot in enumerate(config.graph.slots):
         definition, name = config.agents[slot], config.agent_names[slot]
         model = models.of(definition, f"agents/{name}")
+        # A rehearsal answers from the solution and cannot summarise; found here, not in the middle of an episode.
         if definition.summary and model.privileged:
             raise ConfigError(f"agents/{name}: summary: true needs a language model; {definition.kind} writes none")
         agents[slot] = Agent(
@@ -374,6 +385,7 @@ def build_team(config: RunConfig) -> Team:
             definition=_group(definition, name),
             model=model,
             template=Template(definition.prompt, config.prompts[definition.prompt]),
+            # By position, so that a list of temperatures in one agents file spreads over the slots.
             sampling=definition.sampling.of(position, len(config.graph.slots), f"agents/{name}"),
             context_tokens=definition.context_tokens,
             history=definition.history,
@@ -385,6 +397,7 @@ def build_team(config: RunConfig) -> Team:
         network=Network(dag=dag, agents=agents, rounds=config.graph.rounds),
         graph=config.graph,
         seeds=seeds,
+        # An evaluation keeps one graph per task, so that several teams are measured on the same ones.
         per_task=config.purpose == "eval" or config.graph.rewire == "task",
         models=models.made,
     )
@@ -404,11 +417,13 @@ class _Models:
 
     def of(self, part: PartDefinition, where: str) -> Model:
         """The model of a definition; see `build` for the errors."""
+        # Models that differ in adapter alone share the base weights.
         key, base = _key(part), _key(part, leaving=("adapter", "version"))
         if key not in self._made:
             known = self._bases.get(base)
             if known is None:
                 made = self._made[key] = build("models", part, where)
+                # The first one made is the base of the others, whichever adapter it has itself.
                 if isinstance(made, Adaptable):
                     self._bases[base] = made
             else:
@@ -468,9 +483,11 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str, definition: Enviro
         UnknownName: a name or tag that no task has.
         UsageError: nothing is left.
     """
+    # Listed once: suites may read their tasks from a server.
     infos = list(suite.tasks())
     known = {info.name for info in infos}
     tags = {tag for info in infos for tag in (*info.tags, *info.apps, info.difficulty or "", "oracle" * info.oracle)}
+    # A set, as tasks may be named and tagged at once; the order is restored below.
     chosen: set[str] = set()
     for item in wanted:
         tag = item.removeprefix("tag:")
@@ -491,6 +508,7 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str, definition: Enviro
     if not chosen:
         where = definition.file or env
         raise UsageError(f"{where}: no task was chosen; name some, or give the environment tasks to offer")
+    # Tasks that were named come in the order of naming; tags have none, so theirs is the suite's.
     named = dict.fromkeys(item for item in wanted if item in known)
     return [*named, *(info.name for info in infos if info.name in chosen and info.name not in named)]
 
@@ -585,7 +603,7 @@ def counted(episodes: int | None, settings: Sequence[str]) -> bool:
 async def resolved(
     config: RunConfig, *, once_per_task: bool, split: str | None = None, redraw: bool = False
 ) -> RunConfig:
-    """The same run with its task names written out and, if asked for, one episode per task, within a split.
+    """Return the run with its task names written out and, if asked for, one episode per task, within a split.
 
     Tasks that are named themselves keep their order; of all others the run's seed draws one (`draw_order`), so that
     fewer episodes than tasks are a sample of them.

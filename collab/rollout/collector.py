@@ -2,9 +2,9 @@
 
 A few workers, each with an environment of its own, take episodes from one queue. A worker whose episode broke throws
 its environment away and opens a fresh one; its siblings notice nothing. Nothing waits for anything but its own next
-step, so one slow environment slows nobody.
+step, so one slow environment slows no other.
 
-Collection ends when the queue is empty, when somebody asks it to stop (Ctrl-C), when a budget is used up, or after ten
+Collection ends when the queue is empty, when it is asked to stop (Ctrl-C), when a budget is used up, or after ten
 infrastructure failures in a row. In the last three cases the episodes in flight are abandoned where they stand: their
 steps are recorded, and resuming goes on from there.
 
@@ -139,8 +139,10 @@ class Workload:
         """Steps that are likely to be left of each piece that is running, and of each that is not begun."""
         running: list[float] = []
         planned: list[float] = []
+        # By group, because tasks differ in how long they take.
         for group in {piece.group for piece in self._pieces.values()}:
             pieces = [piece for piece in self._pieces.values() if piece.group == group]
+            # Running pieces are censored observations: they show that some take at least so long.
             curve = _survival(
                 [one.share for one in pieces if one.state == "over"],
                 [one.share for one in pieces if one.state == "running"],
@@ -179,7 +181,7 @@ USED_UP = "budget used up"
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far a collection is; a live object, read by whoever shows it."""
+    """How far a collection is; a live object that displays read."""
 
     planned: int
     done: int = 0
@@ -284,8 +286,10 @@ class Progress:
         self.prompt_tokens += reply.prompt_tokens or 0
         self.completion_tokens += reply.completion_tokens or 0
         self.cost_usd += reply.cost_usd or 0.0
+        # Counted, not repeated: the same warning comes with every call.
         if reply.warning:
             self.warnings[reply.warning] = self.warnings.get(reply.warning, 0) + 1
+        # Rates only over calls that report both: others would lower them.
         if reply.computed_tokens is not None and reply.prompt_tokens is not None:
             self.computed_tokens += reply.computed_tokens
             self.cacheable_tokens += reply.prompt_tokens
@@ -409,6 +413,7 @@ class _Collector:
                 self._count(trajectory)
 
     async def _play(self, environment: Environment, episode: Episode) -> Trajectory:
+        # Steps of an interrupted episode are played again without a model, and are not new work.
         done = self.unfinished.get(episode.id, ())
         self.progress.workload.begin(episode.id, len(done))
         return await play(
@@ -424,6 +429,7 @@ class _Collector:
         )
 
     def _unplayed(self, episode: Episode, failure: EnvironmentFailure) -> Trajectory:
+        # An episode that could not even be opened still stands in the record, with its cause.
         trajectory = Trajectory(
             id=episode.id,
             task=self.stage.suite.instance(episode.task, episode.seed),

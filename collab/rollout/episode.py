@@ -62,7 +62,7 @@ class Episode:
 
     @property
     def id(self) -> str:
-        """Unique in its run."""
+        """Return the name of the episode, unique in its run."""
         name = f"{self.task}/{self.number}"
         return name if self.epoch == 0 else f"epoch{self.epoch}/{name}"
 
@@ -103,6 +103,7 @@ async def play(
         StoreFailure: the recorder cannot write. Failures of the environment or a model do not raise.
     """
     started = time.perf_counter()
+    # Tasks are made from name and seed alone: a resumed episode gets the same instance.
     task = stage.suite.instance(episode.task, episode.seed)
     if stage.limits.max_steps is not None:
         task = replace(task, max_steps=stage.limits.max_steps)
@@ -119,39 +120,47 @@ async def play(
         privileged=network.privileged,
     )
     steps: list[Step] = []
+    # Begun means recorded: a failure before that still has to leave an episode in the log.
     begun = False
     try:
+        # Everything the environment raises becomes data of this episode; one dead browser must not end the collection.
         with boundary(EnvironmentFailure, f"episode {episode.id} (limit {stage.limits.episode_s:g} s)"):
             async with asyncio.timeout(stage.limits.episode_s) as limit:
                 player = _Player(environment, network, episode, stage, recorder, watch, spent)
                 trajectory = replace(trajectory, task=await player.reset(task))
                 if done:
+                    # Replay asks no model: the recorded steps stay as they are, and only the world is brought back.
                     await player.replay(done, steps)
                     recorder.resume(episode.id, len(done))
                 else:
+                    # Recorded after `reset`, because only then the environment has stated the goal.
                     recorder.begin(trajectory)
                 begun = True
                 final, outcome = await player.run(steps, _asking(admit, episode.id, limit))
         trajectory = replace(trajectory, steps=tuple(steps), final=final, outcome=outcome)
     except (EnvironmentFailure, ModelFailure) as failure:
+        # Steps before the failure are kept: they were paid for, and show where it broke.
         error = EpisodeError(type=type(failure).__name__, message=str(failure), step=len(steps))
         trajectory = replace(trajectory, steps=tuple(steps), error=error)
+        # An episode that broke while being resumed must not be begun a second time in the log.
         if not begun and done:
             recorder.resume(episode.id, len(done))  # what was recorded stays
         elif not begun:
             recorder.begin(trajectory)
     trajectory = replace(trajectory, seconds=time.perf_counter() - started)
+    # Broken episodes end, too: one without an end is one whose process died.
     recorder.end(trajectory)
     return trajectory
 
 
 def _asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callable[[], Awaitable[None]]:
-    """Asks whether that episode may go on; waiting for the answer does not use up its limit."""
+    """Return a function that asks whether the episode may continue; its limit stands still meanwhile."""
 
     async def ask() -> None:
         ends, clock = limit.when(), asyncio.get_running_loop().time
         if admit is None or ends is None:
             return
+        # The limit is for playing: waiting for a turn, e.g. for a slot of the budget, must not use it up.
         left = ends - clock()
         limit.reschedule(None)
         await admit(episode)
@@ -161,7 +170,7 @@ def _asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callab
 
 
 def _recorded(observation: Observation) -> Observation:
-    """What a policy can see of a screen, as it is recorded: secrets of this machine hidden."""
+    """Return what a policy can see of a screen, as it is recorded: secrets of this machine hidden."""
     return replace(
         observation,
         title=hide_text(observation.title),
@@ -196,6 +205,7 @@ class _Player:
     async def reset(self, task: Task) -> Task:
         """Make the initial state; returns the task with the goal the environment states."""
         with boundary(EnvironmentFailure, f"reset of {task.name} (limit {self.stage.limits.step_s:g} s)"):
+            # Tasks may state their goal only once they are set up, e.g. with drawn names in it.
             async with asyncio.timeout(self.stage.limits.step_s):
                 self.observation = await self.environment.reset(task)
         if isinstance(self.environment, HasGoal):
@@ -206,6 +216,7 @@ class _Player:
     async def replay(self, done: Sequence[Step], steps: list[Step]) -> None:
         """Execute recorded steps again, without asking any model; `steps` grows as it goes."""
         for step in done:
+            # Secrets are hidden in the record, so both sides are compared hidden.
             if _recorded(self.observation).digest != step.observation.digest:
                 raise EnvironmentFailure(
                     f"{self.episode.id}: the screen before step {step.index} is not the recorded one; "
@@ -213,6 +224,7 @@ class _Player:
                 )
             with boundary(EnvironmentFailure, f"replay of step {step.index}"):
                 self.result = await self.environment.step(step.executed)
+            # From the record: a summary asked for anew could differ, and so would all later prompts.
             self.history.append(step.history)
             self.summary = step.summary
             self.observation = self.result.observation
@@ -221,19 +233,23 @@ class _Player:
     async def run(self, steps: list[Step], ask: Callable[[], Awaitable[None]]) -> tuple[Observation, Outcome | None]:
         """Deliberate and act until the episode is over; `steps` grows as it goes. `ask` is awaited before each."""
         while self.result is None or not self.result.done:
+            # Whether to go on is asked between two steps, where nothing is half-done.
             await ask()
             with boundary(EnvironmentFailure, f"step {len(steps)} (limit {self.stage.limits.step_s:g} s)"):
                 async with asyncio.timeout(self.stage.limits.step_s):
                     step, self.result = await self._step(len(steps))
             steps.append(step)
             self.observation = self.result.observation
+            # Recorded before the next step begins, so a kill loses at most one step.
             self.recorder.step(self.episode.id, step)
             self.watch(step)
         return self.result.observation, self.result.outcome
 
     async def _step(self, index: int) -> tuple[Step, StepResult]:
+        # The picture comes first, for its hash belongs to the observation that prompts and record share.
         images = await self._look()
         begun = time.perf_counter()
+        # Summarise before speaking: all cells of a step must read the same summary.
         await self._summarise(index)
         scene = StepContext(
             context=PromptContext(
@@ -248,14 +264,19 @@ class _Player:
             images=images,
             spent=self.spent,
         )
+        # eq. 5: the actions of all cells and rounds are collected first, then one vote decides.
         matrix, shared = await self.network.deliberate(scene)
         decision = vote(matrix)
+        # Shared prompts are stored before the step that refers to them, or a kill would leave a dangling hash.
         self._store(shared)
+        # No parsed action still takes a step: the world may change meanwhile, and the step limit ends silent teams.
         executed = decision.action or _idle(self.stage.suite.space)
         decided = time.perf_counter()
         with boundary(EnvironmentFailure, f"action {_words(self.stage.suite.space, executed)}"):
+            # Cut here, because effects go into every later prompt and into the record.
             result = _bounded(await self.environment.step(executed))
         acted = time.perf_counter()
+        # The history keeps the reason of the cell that represents the vote, not of every voter.
         reason = matrix[decision.representative].reason if decision.representative else ""
         entry = told(self.stage.suite.space, self.observation, executed, reason, result)
         self.history.append(entry)
@@ -279,8 +300,9 @@ class _Player:
         )
 
     def _seeds(self, step: int) -> Callable[[str, int], int]:
-        """(slot, round) → seed of that call."""
+        """Return a function from (slot, round) to the seed of that call."""
         episode, seeds = self.episode, self.stage.seeds
+        # By name and number, so that concurrency and resuming never change what a cell samples.
         return lambda slot, round: seeds.cell(episode.epoch, episode.task, episode.number, step, slot, round)
 
     def _store(self, shared: tuple[SharedPrompt, ...]) -> None:
@@ -289,6 +311,7 @@ class _Player:
 
     async def _summarise(self, index: int) -> None:
         """Let the first agent that keeps a summary write it anew (an option; off by default)."""
+        # Only the first one writes: several summaries of one history would differ between agents.
         writers = [agent for agent in self.network.agents.values() if agent.summary]
         if not writers or not self.history:
             return
@@ -305,6 +328,7 @@ class _Player:
 
     async def _look(self) -> dict[str, bytes]:
         """Take a picture where one is needed: for agents that see, or for a record that cannot be drawn later."""
+        # A renderer draws the screen again from the record; only pictures that nothing can redraw are kept.
         seen = any(agent.modality != "text" for agent in self.network.agents.values())
         kept = self.stage.pictures and self.observation.renderer is None
         if not isinstance(self.environment, HasScreenshot) or not (seen or kept):
@@ -319,12 +343,13 @@ class _Player:
 def told(
     space: ActionSpace, before: Observation, executed: Action | None, reason: str, result: StepResult
 ) -> HistoryEntry:
-    """How later prompts tell a step: the action in words, and what the screen did."""
+    """Return how later prompts word a step: the action, and what the screen did."""
     return HistoryEntry(action=_words(space, executed, before), reason=reason, effect=_effect(before, result))
 
 
 def _remembered(environment: HasOracle) -> Oracle:
-    """The environment's oracle, asked at most once per step however many cells look."""
+    """Return the environment's oracle, asked at most once per step however many cells look."""
+    # A list as a cell for one value: None is an answer, too, and must not be asked for again.
     answer: list[tuple[Action, ...] | None] = []
 
     def ask() -> tuple[Action, ...] | None:
@@ -336,7 +361,7 @@ def _remembered(environment: HasOracle) -> Oracle:
 
 
 def _idle(space: ActionSpace) -> Action | None:
-    """What happens when no cell parsed: a phone waits, a page is looked at again."""
+    """Return what happens when no cell parsed: a phone waits, a page is looked at again."""
     return space.make("wait") if "wait" in space.types else None
 
 
@@ -345,13 +370,14 @@ def _words(space: ActionSpace, action: Action | None, observation: Observation |
 
 
 def _bounded(result: StepResult) -> StepResult:
-    """The result, its words about the step cut where they are too long."""
+    """Return the result, its words about the step cut where they are too long."""
     info = {name: cut_middle(told, MAX_WORDS) if isinstance(told, str) else told for name, told in result.info.items()}
     return replace(result, info=info)
 
 
 def _effect(before: Observation, result: StepResult) -> str:
-    """What the screen did, in the environment's words or, where it has none, by comparing the screens."""
+    # The environment's own words say more than a comparison, e.g. "the button is disabled".
+    """Return what the screen did, in the environment's words or else by comparing the screens."""
     told = result.info.get("effect")
     if isinstance(told, str) and told:
         return told

@@ -230,8 +230,10 @@ def finished(path: Path) -> RunResult | None:
         RunFormatError, UsageError: as `stored_config`.
     """
     plan = plan_episodes(stored_config(path))
+    # The index alone answers: no environment and no model is opened for a finished run.
     with contextlib.closing(RunStore.open(path).reader()) as reader:
         over = {one.id: one.outcome.success for one in reader.episodes() if one.outcome is not None}
+        # Failed episodes may be played again, so a run with one is not over.
         if reader.status != "finished" or any(episode.id not in over for episode in plan):
             return None
         manifest, done = reader.manifest, len(over)
@@ -331,7 +333,7 @@ def _check_sight(config: RunConfig, suite: Suite) -> None:
 
 
 def _check_budget(config: RunConfig, capabilities: Mapping[str, Capabilities]) -> None:
-    """Refuse a limit on something that nobody counts: it would never be reached."""
+    """Refuse a limit on something that is not counted: it would never be reached."""
     for slot, able in capabilities.items():
         who = f"{slot} ({config.agent_names[slot]})"
         if config.budget.usd is not None and not able.knows_price:
@@ -354,7 +356,7 @@ def _check_version(path: Path, suite: Suite) -> None:
 
 
 def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None:
-    """Refuse to mix episodes of two policies that lay in the same place; who does not tell its weights is believed."""
+    """Refuse to mix episodes of two policies that lay in the same place; a model without a digest is believed."""
     with contextlib.closing(RunStore.open(path).reader()) as reader:
         models = reader.manifest.models
     recorded = {slot: model.get("capabilities", {}).get("weights") for slot, model in models.items()}
@@ -368,6 +370,7 @@ def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None
 
 
 def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]) -> Manifest:
+    # The whole configuration is written: a run explains itself without the files that it was made of.
     agents = config.agent_names
     same = len(set(agents.values())) == 1
     return Manifest(
@@ -379,7 +382,9 @@ def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping
         graph=config.graph_name,
         agents=next(iter(agents.values())) if same else ",".join(f"{slot}={name}" for slot, name in agents.items()),
         planned=config.episodes,
+        # The plan is written too: which episodes are missing must not depend on how tasks are drawn tomorrow.
         tasks=_planned(config, suite),
+        # What was found out about each model; another server behind the same name shows here.
         models={
             slot: {
                 "policy": asdict(agent.model.policy),
@@ -447,8 +452,10 @@ async def _play(
     stop: asyncio.Event | None,
     admit: Admit | None,
 ) -> RunResult:
+    # Planned anew from the configuration, then what is finished is taken out: resuming needs no list of its own.
     plan = plan_episodes(config)
     left = [episode for episode in plan if episode.id not in recorded.finished]
+    # Earlier processes count in the display, and in no budget of this one.
     progress = Progress(
         planned=len(plan),
         done=len(recorded.finished),
@@ -458,6 +465,7 @@ async def _play(
     )
     watch(progress)
     stage = Stage(suite=suite, seeds=config.seeds, limits=config.environment.limits, pictures=config.pictures)
+    # Devices write much, and only into a file: the terminal belongs to the progress.
     with log_to(path / "devices.log"):
         collection = await collect(
             left,
@@ -471,11 +479,15 @@ async def _play(
             stop=stop,
             admit=admit,
         )
+    # Calls without an answer are known to the models alone.
     progress.lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
+    # Warnings go into the log once, with their number, not once per call.
     for warning, number in progress.warnings.items():
         writer.note(f"{warning} ({amount(number, 'call')})")
+    # Written even when stopped: the next process cannot know what this one spent.
     writer.spent(progress.spent)
     _close(writer, collection)
+    # The report is read from disk, so that it covers all processes.
     return RunResult(
         path=path,
         label=suite.label,

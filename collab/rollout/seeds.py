@@ -144,8 +144,10 @@ async def play_missing(
         doing = "going on with" if run.begun else "playing"
         tell(f"{doing} seed {run.config.seed}: {episodes}, recorded in {run.path}")
         result = await play(run, library, budget=budget, tell=tell, watch=watch, stop=stop)
+        # A stop of one seed stops the series: its cause holds for the next one, too.
         if result.stopped is not None:
             return result.stopped
+        # The budget is for all seeds together; what is left goes to the next.
         left = left_of(budget, result.progress)
         if left is None and run is not runs[-1]:
             return USED_UP
@@ -190,9 +192,11 @@ def left_of(budget: Budget, progress: Progress) -> Budget | None:
 
 
 async def _found(config: RunConfig, path: Path) -> SeedRun:
+    # Nothing begun: whatever settings it gets are its own.
     if RunStore(path).is_free:
         return SeedRun(config=config, path=path, begun=False, over=False)
     recorded, wanted = recorded_config(path).model_dump(mode="json"), config.model_dump(mode="json")
+    # Another setting would make the seeds incomparable.
     other = [name for name in wanted if name not in FREE and recorded[name] != wanted[name]]
     if other:
         raise UsageError(

@@ -94,6 +94,7 @@ class BlobWriter:
     def _store(self, hash: str, picture: bytes) -> None:
         try:
             path = blob_path(self._directory, hash)
+            # Named by content: what is there is the same picture.
             if path.exists():
                 return
             encoded = _webp(picture)
@@ -101,8 +102,10 @@ class BlobWriter:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(path, encoded)
         except _NotAPicture as error:
+            # A damaged picture is noted; the step that shows it stays.
             self._unreadable(hash, str(error))
         finally:
+            # On every way out, or the writer would wait for a place for ever.
             self._room.release()
 
 

@@ -230,12 +230,15 @@ def decode(line: bytes) -> Record:
     data = _parse(line)
     name, version = data.get("type"), data.get("format_version")
     seq, time, writer = data.get("seq"), data.get("time"), data.get("writer")
+    # The envelope first: without it a line cannot even be skipped in order.
     if not (isinstance(name, str) and isinstance(seq, int) and isinstance(time, str) and isinstance(writer, str)):
         raise BadLine("no event: type, seq, time and writer are needed")
     if not is_version(version):
         raise BadLine(f"no event: format_version is {version!r}")
+    # Another version's event is no bad line: its fields may mean something else.
     check_version(version, f"event {seq} of writer {writer}")
     event = None
+    # An unknown type is kept as data, for another version may know it.
     if name in TYPES:
         try:
             event = _adapter(name).validate_python(data)

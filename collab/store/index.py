@@ -83,12 +83,14 @@ def fits(directory: Path, connection: sqlite3.Connection) -> bool:
     Raises:
         sqlite3.Error: it is no index.
     """
+    # A foreign index is an untrusted database: structure first, then content, before any query relies on it.
     if connection.execute("PRAGMA user_version").fetchone()[0] != tables.VERSION:
         return False
     if _schema(connection) != _sound_schema():
         return False
     if connection.execute("PRAGMA quick_check").fetchone()[0] != "ok":
         return False
+    # Segments and places must lie in the run's own log; else a query would read elsewhere.
     there = set(log.segments(directory))
     for name, consumed, lines in connection.execute("SELECT name, consumed, lines FROM segments"):
         if name not in there or not (isinstance(consumed, int) and isinstance(lines, int)):
@@ -237,7 +239,7 @@ class Index:
             try:
                 self.connection.commit()
             except sqlite3.OperationalError:
-                if not self.connection.in_transaction:  # a full disk took back rows that nobody would add again
+                if not self.connection.in_transaction:  # a full disk took back rows that would not be added again
                     raise
             self._committed = time.monotonic()
 
@@ -285,7 +287,7 @@ def remove(directory: Path) -> None:
 
 
 def rebuild(directory: Path) -> None:
-    """Build the run's own index from the log alone. Only for whoever holds the run's lock.
+    """Build the run's own index from the log alone. The caller must hold the run's lock.
 
     Raises:
         RunFormatError: a newer major version wrote a part of the log.
@@ -306,6 +308,7 @@ def _connect(target: str, *, uri: bool = False) -> sqlite3.Connection:
 
 def _loaded(directory: Path, candidates: Sequence[Path]) -> Index:
     """A copy in memory of the index that goes furthest, the first of equals; an empty one where none fits the log."""
+    # In memory: the file stays as it is for other readers.
     best, furthest = None, -1
     for path in candidates:
         connection = _connect(":memory:")
@@ -316,6 +319,7 @@ def _loaded(directory: Path, candidates: Sequence[Path]) -> Index:
             best, furthest = connection, goes
         else:
             connection.close()
+    # Nothing fits: the log is read from its beginning.
     if best is None:
         best = _connect(":memory:")
         best.executescript(f"{tables.SCHEMA} PRAGMA user_version = {tables.VERSION};")

@@ -46,9 +46,10 @@ class LogLine:
 
 
 def segments(directory: Path) -> list[str]:
-    """File names of all segments of a run, in log order; OSError when the folder cannot be listed."""
+    """Return the file names of all segments of a run, in log order; OSError when the folder cannot be listed."""
     folder = directory / FOLDER
     names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)] if folder.is_dir() else []
+    # By number and not as text, or segment 10000 would come before 9999.
     return sorted(names, key=lambda name: (_number(name), name))
 
 
@@ -58,10 +59,12 @@ def is_segment(name: str) -> bool:
 
 
 def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Iterator[LogLine]:
-    """Whole lines of a segment from `offset` (after `number` lines) on; what follows the last line break is left."""
+    """Yield whole lines of a segment from `offset` (after `number` lines) on; a last line without a break is left."""
+    # `open_plain` refuses links: an archive from elsewhere must not read files outside the run.
     with open_plain(directory / FOLDER / segment, within=directory) as file:
         file.seek(offset)
         for content in file:
+            # No line break means that its writer died, or is still writing: the line does not count yet.
             if not content.endswith(b"\n"):
                 return
             number += 1
@@ -70,7 +73,8 @@ def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Ite
 
 
 def read(directory: Path, place: Place) -> bytes:
-    """The bytes at a place; OSError where they cannot be read, or no segment is called so: names lead nowhere else."""
+    """Return the bytes at a place; OSError where they cannot be read, or the name is no segment's."""
+    # Places come from an index file, which may be foreign: a name such as "../x" must not be opened.
     if not _NAME.fullmatch(place.segment):
         raise FileNotFoundError(errno.ENOENT, "no segment of a log", place.segment)
     with open_plain(directory / FOLDER / place.segment, within=directory) as file:
@@ -79,7 +83,7 @@ def read(directory: Path, place: Place) -> bytes:
 
 
 def size(directory: Path, segment: str) -> int:
-    """Bytes of a segment; -1 when there is none."""
+    """Return the bytes of a segment; -1 when there is none."""
     try:
         found = os.stat(directory / FOLDER / segment)
     except OSError:
@@ -95,13 +99,16 @@ class Appender:
     """
 
     def __init__(self, directory: Path) -> None:
+        # The caller holds the run's lock, so no other writer takes this number; the token guards against a lost lock.
         last = segments(directory)[-1:]
         self.writer = f"{_number(last[0]) + 1 if last else 1:04d}-{secrets.token_hex(4)}"
         self.segment = f"{self.writer}.jsonl"
         self.offset = 0
         self._path = directory / FOLDER / self.segment
+        # O_EXCL: never continue an old segment, whose last line may be half-written.
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._broken = False
+        # The directory entry must survive a power cut, or synced lines would have no file.
         sync_directory(directory / FOLDER)
 
     def append(self, line: bytes) -> Place:
@@ -115,6 +122,7 @@ class Appender:
             raise StoreFailure(f"{self._path}: an earlier event could not be written; resume the run")
         place = Place(self.segment, self.offset, len(line))
         try:
+            # `write` may take less than it is given, e.g. on a full disk or after a signal.
             written = 0
             while written < len(line):
                 written += os.write(self._descriptor, line[written:])
@@ -137,9 +145,9 @@ class Appender:
 
 
 class LazyAppender:
-    """An `Appender` whose segment is made with the first line: who has nothing to write leaves no file behind.
+    """An `Appender` whose segment is made with the first line: without a line it leaves no file behind.
 
-    Only for whoever holds the lock from before the first line to after the last one, so that numbers stay in order.
+    The writer must hold the lock from before the first line to after the last one, so that numbers stay in order.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -147,7 +155,7 @@ class LazyAppender:
         self._made: Appender | None = None
 
     def append(self, line: bytes) -> Place:
-        """As `Appender.append`; OSError also when the segment cannot be made."""
+        """Append a line as `Appender.append` does; OSError also when the segment cannot be made."""
         if self._made is None:
             self._made = Appender(self._directory)
         return self._made.append(line)

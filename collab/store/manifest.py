@@ -136,6 +136,7 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         content = json.loads(read_plain(path))
     except FileNotFoundError:
+        # Each cause has its own message, as each has another next move.
         raise DamagedHead(f"{directory}: not a run directory (no {FILE}); {_next_move(directory)}") from None
     except OSError as error:
         raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
@@ -144,6 +145,7 @@ def read_manifest(directory: Path) -> Manifest:
     if not isinstance(content, dict):
         raise DamagedHead(f"{path}: holds {type(content).__name__}, not an object")
     version = content.get("format_version")
+    # Versions before fields: another version's fields would fail with misleading messages.
     if not is_version(version):
         raise DamagedHead(f"{path}: format_version is {version!r}, not of the form {FORMAT_VERSION}")
     check_version(version, str(path))

@@ -103,8 +103,10 @@ privileged OR EXISTS (SELECT 1 FROM steps WHERE steps.key = episodes.key AND ste
 
 def summarise(row: tuple[Any, ...], present: Sequence[int]) -> EpisodeSummary:
     """Make a summary of one row and the steps that are in the index."""
+    # In the order of the index's columns: `index.py` names them.
     (_, id, task, environment, difficulty, epoch, episode, seed, max_steps, attempt, state), rest = row[:11], row[11:]
     success, score, reason, error, message, error_step, steps, seconds, privileged = rest
+    # Running episodes have no count yet; then the last step that was seen is the least that is expected.
     expected = steps if steps is not None else max(present, default=-1) + 1
     return EpisodeSummary(
         id=id,
@@ -135,7 +137,7 @@ class _Disagreement(RunFormatError):
 
 
 _BESIDE = ("labels", "pairs", "proposals")
-"""Folders beside the run itself: whoever reads them looks at them, and what is odd there hides no run."""
+"""Folders beside the run itself, checked by their own readers: a fault in them hides no run."""
 
 
 class RunReader:
@@ -247,8 +249,10 @@ class RunReader:
             "SELECT segment, offset, length, trajectory, attempt, step FROM steps JOIN episodes USING (key)"
             " WHERE trajectory = ? AND step = ?"
         )
+        # Tried again if the log grew meanwhile.
         found = self._whole(lambda: self._events(StepRecorded, sql, id, step))
         if not found:
+            # Which of both is missing, the message says: the episode or the step.
             known = [one.id for one in self.episodes()]
             if id not in known:
                 raise UnknownName.of("episode", id, known)
@@ -311,6 +315,7 @@ class RunReader:
 
     def _trajectory(self, id: str, *, steps: bool = True) -> Trajectory:
         whole = "SELECT {0}_segment, {0}_offset, {0}_length, trajectory, attempt FROM episodes WHERE trajectory = ?"
+        # Start, steps and end stand in the log by their places; the index knows them.
         found = self._events(EpisodeStarted, whole.format("start"), id)
         if not found:
             raise UnknownName.of("episode", id, (row[0] for row in self.query("SELECT trajectory FROM episodes")))
@@ -320,6 +325,7 @@ class RunReader:
         )
         played = tuple(event.step for event in self._events(StepRecorded, sql, id)) if steps else ()
         ended = f"{whole.format('end')} AND end_segment IS NOT NULL"
+        # An episode that runs has no end: it is returned as far as it goes.
         end = next(iter(self._events(EpisodeFinished, ended, id)), None)
         return _trajectory(found[0], played, end)
 

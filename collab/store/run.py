@@ -102,20 +102,25 @@ class RunWriter:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        # Before the lock: a directory that is no run must not get a lock file.
         manifest = find_manifest(directory)
         self._mutex = threading.RLock()
         self._texts: set[str] = set()
         self._secrets = known_secrets()
         self._seq = 0
         self._open = True
+        # The lock comes before the index: another writer would make both wrong.
         with writing(directory):
             self._lock = RunLock(directory)
+        # From here on the lock is ours, so every failure has to give it back.
         try:
             with writing(directory):
                 index = Index.load(directory)
                 self._episodes = progress(index)
+                # A tail without a line break is of a writer that died: it is logged and skipped, never repaired.
                 for tail in index.tails(directory):
                     logger.warning("%s: events/%s:%d: %s", directory, tail.segment, tail.line, tail.reason)
+                # A kill between head and first event leaves a run that has not begun, which is started and not resumed.
                 begun = index.connection.execute("SELECT 1 FROM events WHERE type = 'run_started'").fetchone()
                 self._log = Appender(directory)
             self._index = self._keep(index)
@@ -123,6 +128,7 @@ class RunWriter:
         except BaseException:
             self._lock.release()
             raise
+        # Pictures may be damaged without harm to the run; that is noted in the log.
         self._blobs = BlobWriter(directory, lambda hash, reason: self.note(f"picture {hash} is unreadable: {reason}"))
 
     @property
@@ -142,10 +148,12 @@ class RunWriter:
         privileged: bool = False,
     ) -> None:
         """Start an episode, or start it again from its beginning: the new attempt replaces what was recorded before."""
+        # Episodes are recorded from several coroutines and threads.
         with self._mutex:
             known = self._episodes.get(id)
             if known and (known.running or known.state == "finished"):
                 raise ValueError(f"episode {id} is {'running' if known.running else 'finished'} and cannot begin again")
+            # A new attempt gets a number, by which readers leave the old one's steps out.
             attempt = known.attempt + 1 if known else 0
             self._append(
                 EpisodeStarted(
@@ -211,6 +219,7 @@ class RunWriter:
         seconds: float = 0.0,
     ) -> None:
         """End an episode with exactly one of outcome and error."""
+        # One of both, never neither: an episode without an end is one that still runs.
         if (outcome is None) == (error is None):
             raise ValueError(f"episode {id} ends with an outcome or with an error, not with both or neither")
         with self._mutex:
@@ -228,8 +237,10 @@ class RunWriter:
             )
             state = "failed" if outcome is None else "finished"
             self._episodes[id] = replace(known, state=state, running=False)
+            # Synced at each end: after a power cut, finished episodes are there.
             with writing(self.directory):
                 self._log.sync()
+        # A picture that could not be written is reported here, behind the event that needs it.
         self._blobs.check()
 
     def spent(self, spent: Usage) -> None:
@@ -285,10 +296,12 @@ class RunWriter:
         if not self._open:
             raise ValueError(f"{self.directory}: this writer is closed")
         record = Record.of(event, seq=self._seq, writer=self._log.writer)
+        # Secrets are hidden before the line exists, so none is ever on the disk.
         record, line = without_secrets(record, self._secrets)
         with writing(self.directory):
             place = self._log.append(line)
         self._seq += 1
+        # The index can be rebuilt, so its failure costs the index and not the run.
         if self._index is not None:
             try:
                 self._index.add(record, place, self._seq)
@@ -419,7 +432,7 @@ class RunStore(RunDir):
     HEAD, NOUN, COMMAND = FILE, "run", "collab runs resume"
 
     manifest: Manifest | None = None
-    """The head as `open` read it; None where nobody has read it."""
+    """The head as `open` read it; None before."""
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunStore:

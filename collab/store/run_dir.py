@@ -11,11 +11,11 @@
         folder.write({**folder.read(), "summary": summary})
 
 A directory is what its head file says: the whole configuration, written before anything else. A process that died
-before it wrote the head left at most a lock that nobody holds, empty folders and a half-written head. Such a directory
+before it wrote the head left at most an unheld lock, empty folders and a half-written head. Such a directory
 is free.
 
 The operating system holds the lock (flock), so it ends with its owner and nothing has to guess whether it is stale. The
-file says who owns it, for people.
+file names the owner, for people.
 """
 
 from __future__ import annotations
@@ -87,14 +87,16 @@ class RunLock:
     def __init__(self, directory: Path, next_move: str | None = None) -> None:
         try:
             self._descriptor: int | None = open_descriptor(directory / LOCK, os.O_RDWR | os.O_CREAT)
-        except NotPlain as error:  # what a link leads to would be overwritten
+        except NotPlain as error:  # a link's target would be overwritten
             raise RunFormatError(f"{error.filename}: {error.strerror}; remove it") from None
+        # A held lock is the owner's proof of life; the file's content is only for the message.
         if not _acquire(self._descriptor):
             current = _read(self._descriptor)
             self.release()
             who = f"process {current.pid} since {current.since}" if current else "another process"
             what = next_move or f"wait for it or stop it, then: collab runs resume {directory}"
             raise UsageError(f"{directory}: is being written by {who}; {what}")
+        # Truncated, not replaced: another process may hold the old file open and would lock a file without a name.
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": now()}).encode(), 0)
 
@@ -112,16 +114,17 @@ class RunLock:
 
 
 def owner(directory: Path) -> Owner | None:
-    """Return who writes a directory now; None when nobody does. Changes nothing."""
+    """Return the process that writes a directory now, or None. Changes nothing."""
     try:
         descriptor = open_descriptor(directory / LOCK, os.O_RDONLY)
     except OSError:
         return None
     try:
+        # A shared lock fails only while a writer has its exclusive one; it is dropped with the descriptor.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _read(descriptor) or Owner(pid=0, since="")
-    except OSError:  # a file system without locks: nobody can hold one
+    except OSError:  # a file system without locks: no process can hold one
         return None
     else:
         return None
@@ -130,6 +133,7 @@ def owner(directory: Path) -> Owner | None:
 
 
 def _acquire(descriptor: int) -> bool:
+    # Viewers take the lock for an instant to look for an owner; without another try they would stop a run's start.
     for attempt in range(_ATTEMPTS):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,6 +146,7 @@ def _acquire(descriptor: int) -> bool:
 
 
 def _read(descriptor: int) -> Owner | None:
+    # The content may be half-written or of a process that died: it decides nothing, so any error is "not known".
     try:
         content = json.loads(os.pread(descriptor, 4096, 0))
         return Owner(pid=int(content["pid"]), since=str(content["since"]))
@@ -166,6 +171,7 @@ def read_versioned(
     Raises:
         RunFormatError: it is missing, cannot be read, is not JSON, of another format, or does not fit `kind`.
     """
+    # Each cause has its own message: a missing file, an unreadable one and foreign content need different next moves.
     try:
         content = json.loads(read_plain(path))
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -174,9 +180,11 @@ def read_versioned(
         raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise RunFormatError(f"{path}: not JSON: {error}") from None
+    # The format is checked before the content: fields of another version would fail with misleading messages.
     if isinstance(content, dict) and content.get("format") != readable:
         found = content.get("format")
         raise RunFormatError(f"{path}: has format {found!r}, this version reads format {readable}{otherwise}")
+    # Only the first of pydantic's errors: the others mostly follow from it.
     try:
         return kind.validate_python(content)
     except ValidationError as error:
@@ -196,7 +204,7 @@ class RunLimits(Definition):
 
     @property
     def head(self) -> dict[str, Any]:
-        """Its field of the head."""
+        """Return the limits as the field of a head."""
         return {GRANTED: self.model_dump(mode="json")}
 
 
@@ -221,12 +229,12 @@ class RunDir:
 
     @property
     def file(self) -> Path:
-        """The head."""
+        """Return the path of the head."""
         return self.path / self.HEAD
 
     @property
     def resume(self) -> str:
-        """The command that resumes it."""
+        """Return the command that resumes it."""
         return self.whole or f"{self.COMMAND} {shlex.quote(str(self.path))}"
 
     # ------------------------------------------------------------------------------------------------ beginning
@@ -234,11 +242,13 @@ class RunDir:
     @property
     def is_free(self) -> bool:
         """Whether new work can begin: it is missing, empty, or was left by a kill before its head was there."""
+        # A dangling link exists for the file system but not for `exists`; new work must not go through it.
         if not self.path.exists() and not self.path.is_symlink():
             return True
         return self.path.is_dir() and all(map(self._is_left_over, self.path.iterdir()))
 
     def check_free(self) -> None:
+        # The head first: a directory with a head gets the command that resumes it.
         """Check that new work can begin; UsageError says what is there already and the next move."""
         if self.file.exists():
             raise UsageError(
@@ -257,6 +267,7 @@ class RunDir:
         """
         self.check_free()
         again = f"start the {self.NOUN} again"
+        # Remembered, so that after a refusal only a directory of our own is removed.
         with writing(self.path, again):
             is_new = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
@@ -264,10 +275,12 @@ class RunDir:
             self.check_free()  # again: another process may have been faster
             with writing(self.path, again):
                 try:
+                    # Half-written heads of a kill are ours: `is_free` has allowed nothing else by that name.
                     for path in self.path.glob(f".{self.HEAD}.*"):
                         path.unlink()
                     yield
                 except OSError:
+                    # A file system that refuses, e.g. a full disk, leaves no directory behind that this call made.
                     with contextlib.suppress(OSError):
                         (self.path / LOCK).unlink()
                         _remove_empty(self.path, itself=is_new)
@@ -278,14 +291,17 @@ class RunDir:
         with self.new():
             for name in folders:
                 (self.path / name).mkdir(exist_ok=True)
+            # The head comes last: a directory with a head is complete.
             self._write(head)
 
     def _is_left_over(self, path: Path) -> bool:
         """Whether a process that died before it wrote the head may have left this."""
+        # A link could lead outside the directory; no process of ours leaves one.
         if path.is_symlink():
             return False
         if path.name in (log.FOLDER, blobs.FOLDER):
             return path.is_dir() and not any(path.iterdir())
+        # `write_json` writes under this name and then renames, so a kill leaves exactly such a file.
         half_written = re.fullmatch(rf"\.{re.escape(self.HEAD)}\.[0-9a-f]{{8}}", path.name)
         return path.is_file() and (path.name == LOCK or half_written is not None)
 
@@ -295,10 +311,12 @@ class RunDir:
         A run whose head is lost is left, for its log holds a copy.
 
         Raises:
-            RunFormatError: the head of another part is lost, and nobody knows what lies in it.
+            RunFormatError: the head of another part is lost, and with it what lies in the directory.
         """
+        # A log holds a copy of its run's head, so such a directory is restored, not removed.
         if not self.path.is_dir() or self.file.exists() or log.segments(self.path):
             return
+        # Files deeper down are work that was paid for: without its head nothing here may decide to delete it.
         if any(part.is_file() for part in self.path.rglob("*") if part.parent != self.path):
             raise RunFormatError(
                 f"{self.path}: {self.HEAD}, which says what lies in it, is gone; put it back, or remove the directory "
@@ -341,6 +359,7 @@ class RunDir:
             RunFormatError: the head cannot be read, or does not say.
             ConfigError: what it says does not fit.
         """
+        # From the head, not from defaults: a resume without options must train where and as it was begun.
         head = self.read()
         if GRANTED not in head:
             raise RunFormatError(f"{self.file}: does not say what may be spent and where to train; begin anew")

@@ -114,14 +114,17 @@ def _continue(
     row = connection.execute(
         "SELECT key, attempt FROM episodes WHERE trajectory = ?", (clean(event.trajectory),)
     ).fetchone()
+    # The log was cut or mixed: the event is reported and not guessed into place.
     if row is None or row[1] < event.attempt:
         return f"the start of attempt {event.attempt} of episode {event.trajectory} is lost"
+    # Steps of an attempt that was given up.
     if row[1] > event.attempt:
         return None
     match event:
         case StepRecorded():
             _step(connection, row[0], event, place, time)
         case EpisodeResumed(step=step):
+            # A resumed episode goes over its later steps again.
             for table in ("steps", "cells"):
                 connection.execute(f"DELETE FROM {table} WHERE key = ? AND step >= ?", (row[0], step))
             connection.execute(_REOPEN, (time, row[0]))
@@ -184,6 +187,7 @@ def _finish(connection: sqlite3.Connection, key: int, event: EpisodeFinished, pl
         "end_length": place.length,
     }
     columns = ", ".join(f"{name} = ?" for name in values)
+    # Only what is unfinished ends: a second end, from a copied line, changes nothing.
     connection.execute(f"UPDATE episodes SET {columns} WHERE key = ? AND state = 'unfinished'", (*values.values(), key))
 
 

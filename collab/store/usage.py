@@ -165,29 +165,34 @@ def costs_of(reader: RunReader) -> Costs:
     Raises:
         RunFormatError: the log was changed while it was read.
     """
+    # Count and sum together: a sum over calls of which some did not report must not pass for the whole.
     sums = ", ".join(f"count({what}), total({what})" for what in _MEASURES.values())
     whole = Cost()
     by_round: dict[int, Cost] = {}
     by_layer: dict[int | None, Cost] = {}
     by_agent: dict[str, Cost] = {}
     by_model: dict[str, Cost] = {}
+    # Grouped by the database: a large run has more cells than should come into memory.
     grouped = f"SELECT agent, round, layer, {sums} FROM cells GROUP BY agent, round, layer"
     for agent, round, layer, *numbers in reader.query(grouped):
         pairs = zip(numbers[::2], numbers[1::2], strict=True)
         cost = Cost(
             **{name: CountedSum(calls=n, total=total) for name, (n, total) in zip(_MEASURES, pairs, strict=True)}
         )
+        # The same groups added up along each axis, so that all tables agree.
         whole += cost
         by_round[round] = by_round.get(round, Cost()) + cost
         by_layer[layer] = by_layer.get(layer, Cost()) + cost
         by_agent[agent] = by_agent.get(agent, Cost()) + cost
         model = model_of(reader.manifest, agent)
         by_model[model] = by_model.get(model, Cost()) + cost
+    # What processes have counted themselves includes calls whose step was never finished.
     told = reader.spent()
     return Costs(
         whole=whole,
         steps=reader.query("SELECT count(*) FROM steps")[0][0],
         by_round=dict(sorted(by_round.items())),
+        # Cells without a layer stand last.
         by_layer=dict(sorted(by_layer.items(), key=lambda item: (item[0] is None, item[0] or 0))),
         by_agent={agent: by_agent[agent] for agent in _in_order(reader.manifest, by_agent)},
         by_model=by_model,

@@ -74,13 +74,16 @@ def select(rows: Iterable[Example], *, seed: int, cap: int | None = None) -> Sel
     made = 0
     for row in rows:
         made += 1
+        # By content: the same row from two units is one row.
         first.setdefault(row.id, row)
     if not first:
         raise UsageError("no row was made; ask for more screens, more tasks or other levels")
+    # Drawn within each group, so that a cap changes no other group.
     kept = set(first) if cap is None else _within(first, seed, cap)
     dropped = Counter({"already there": made - len(first)})
     if cap is not None:
         dropped[f"more than {cap} of a kind, app and action type"] = len(first) - len(kept)
+    # In the order of making, whatever was drawn: a set must be the same file each time.
     return Selection(rows=tuple(row for name, row in first.items() if name in kept), dropped=+dropped)
 
 
@@ -154,6 +157,7 @@ class Made:
 def gather(records: Iterable[Record]) -> Made:
     """Sort out what was made; a unit that broke and was made later is whole."""
     units: dict[str, Done] = {}
+    # In log order: a unit that broke and was made later is whole.
     broken: dict[str, str] = {}
     said: dict[str, str] = {}
     spent = Usage()
@@ -162,6 +166,7 @@ def gather(records: Iterable[Record]) -> Made:
             said[record.said] = record.text
             spent += record.spent
         elif isinstance(record, UnansweredQuestion):
+            # Questions without an answer may have cost something, so they are counted.
             spent += Usage(lost=record.lost)
         elif record.broken is not None:
             broken[record.unit] = record.broken
@@ -173,13 +178,16 @@ def gather(records: Iterable[Record]) -> Made:
 
 def report(made: Made, selection: Selection) -> SynthesisReport:
     """Count what was made and what was kept of it."""
+    # Counted on what was kept; `made` and `refused` say what was left out, and why.
     rows, done = selection.rows, made.units.values()
     groups = [group_of(row) for row in rows]
     levels = Counter(row.level for row in rows)
     refused: dict[str, Counter[str]] = {}
+    # Refusals are counted per level, as they have other causes there.
     for record in done:
         for level, causes in record.refused.items():
             refused.setdefault(level, Counter()).update(causes)
+    # Sorted, and zeros left out: the card is read by people.
     return SynthesisReport(
         rows=len(rows),
         by_level={level: levels[level] for level in LEVELS if levels[level]},
@@ -220,6 +228,7 @@ def write_card(head: Head, config: SynthConfig, report: SynthesisReport, checked
         checked: names of the evaluation splits that the rows were compared with.
     """
     counts = ", ".join(f"{count} {level}" for level, count in report.by_level.items())
+    # In the order in which a reader judges a data set: origin, content, losses, limits.
     parts = [
         f"# {head.environment}: {amount(report.rows, 'row')} ({counts})",
         "Agentic fine-tuning data that an environment and a teacher made by themselves (CollabUIAgents, Appendix B).",
@@ -251,6 +260,7 @@ def command(config: SynthConfig) -> str:
 
 
 def _origin(head: Head, config: SynthConfig, report: SynthesisReport, checked: Iterable[str]) -> list[tuple[str, str]]:
+    # Everything that decides which rows there are: with these lines the set can be made again.
     split, without = config.split, len(config.unsolved)
     rows = [
         ("environment", f"{head.environment}, version {head.environment_version}"),
@@ -263,9 +273,11 @@ def _origin(head: Head, config: SynthConfig, report: SynthesisReport, checked: I
         ("screens taught", str(report.screens)),
         ("collab", head.versions.get("collab", "unknown")),
     ]
+    # An oracle has no prompts, no sampling and no bill.
     if config.teacher is not None:
         spent = report.spent
         cost = f", {spent.cost_usd:.2f} USD" if spent.cost_usd else ""
+        # Calls without an answer may have cost something: mentioned, not estimated.
         cost += f", and what {spent.lost} calls cost that were sent and never answered" if spent.lost else ""
         rows += [
             ("teacher's prompts", _hashes(config.teacher_prompts)),

@@ -153,6 +153,7 @@ def instances_of(units: list[Unit]) -> list[TrainingInstance]:
 def _walks(config: SynthConfig) -> list[Unit]:
     seeds, tasks = Seeds(config.seed), config.tasks
     walks = []
+    # Walks are long enough to leave the start, and teach only some of their screens.
     for number in range(-(-config.screens // SCREENS_PER_WALK)):
         task = tasks[number % len(tasks)]
         seed = derive(config.seed, "walk", number)
@@ -162,6 +163,7 @@ def _walks(config: SynthConfig) -> list[Unit]:
                 kind="walk",
                 number=number,
                 task=task,
+                # Instances of an epoch of their own: walks must not meet those of episodes.
                 instance=seeds.task(task, number // len(tasks), epoch=_EXPLORATION),
                 seed=seed,
                 scenes=frozenset(random.Random(derive(seed, "scenes")).sample(range(WALK_STEPS + 1), taught)),
@@ -229,6 +231,7 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
         UsageError: a name, a number or a combination does not fit, or none of the tasks is trained on.
         OverlapError: a unit would meet an instance that is kept for evaluation.
     """
+    # Before anything is read: rows are written as Parquet at the very end, hours later.
     MissingExtra.unless("pyarrow", extra="parquet", purpose="a synthesis")
     environment = load_environment(library, wish.env)
     if wish.backend is not None:
@@ -236,7 +239,9 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
             hint = "see them with: collab env list"
             raise UnknownName.of(f"backend of {wish.env}", wish.backend, environment.backends, hint)
         environment = environment.model_copy(update={"backend": wish.backend})
+    # The oracle is no agents file: it has neither a model nor prompts.
     asked_of_oracle = wish.teacher == ORACLE
+    # Definitions go in whole: files may change between start and resume.
     data = {
         "environment_name": _short(wish.env),
         "environment": environment,
@@ -256,13 +261,16 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
         "budget": wish.budget.model_dump(),
     }
     asked = validate(SynthConfig, data, "collab synth")
+    # Settings last, so that they reach every field and are checked like it.
     config = override(asked, wish.settings)
     _check_settings(asked, config)
+    # Tasks are resolved last, by the suite that the settings ask for.
     return await _resolved(config, every_task_once=wish.episodes is None)
 
 
 def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:
     """Refuse a setting that would be overwritten, tell something untrue of the rows, or let in what is kept."""
+    # What is kept for evaluation decides which rows are allowed, so no setting may change it.
     if asked.environment.unseen != config.environment.unseen or config.split is not None:
         raise UsageError(
             "--set: what is kept for evaluation is not changed for a synthesis; give --env an environment of your own"
@@ -270,6 +278,7 @@ def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:
     for name, option in _BY_OPTION.items():
         if getattr(asked, name) != getattr(config, name):
             raise UsageError(f"--set {name}: cannot be set; " + (f"say it with {option}" if option else "it follows"))
+    # Settings that the teacher does not read are refused: the card would claim them.
     said = {setting.partition("=")[0].partition(".")[0] for setting in config.settings}
     passed_over = sorted(said & (_OF_MODELS if config.teacher is None else _OF_ORACLE))
     if passed_over:
@@ -289,6 +298,7 @@ def _levels(asked: Sequence[str]) -> list[str]:
 
 async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfig:
     """With tasks written out, within the training split, and able to be taught by this teacher."""
+    # Place and amounts are checked apart, as the tasks stand between them.
     _check_place(config)
     suite = suite_of(config)
     try:
@@ -297,12 +307,14 @@ async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfi
         config = config.model_copy(update={"tasks": tasks})
         splits = await splits_in(config.environment_name, config.environment)
         config = _teachable(restrict_run(config, find_split(splits, TRAIN)), suite)
+        # Ordered by the seed, so that fewer episodes are a beginning of more.
         config = config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
     finally:
         await suite.close()
     if every_task_once:
         config = config.model_copy(update={"episodes": len(config.tasks)})
     _check_amounts(config)
+    # Checked on the very instances that will be met, with the plan that makes them.
     check_plan(splits[TRAIN], splits.values(), instances_of(units_of(config)))
     return config
 
@@ -329,6 +341,7 @@ def _teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
         UsageError: it can teach none, or not one that was asked for.
     """
     where, tasks = config.environment_name, config.tasks
+    # A model can teach every task; the oracle only those it can solve.
     if config.teacher is not None:
         if isinstance(suite, PicturesOnly):
             raise UsageError(f"{suite.label} shows pictures only, and teachers read text; {suite.pictures_only}")
@@ -337,6 +350,7 @@ def _teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
         raise UsageError(f"{where} knows no solutions, so it cannot teach by itself; give --teacher an agents file")
     known = {info.name for info in suite.tasks() if info.oracle}
     solved, without = [task for task in tasks if task in known], [task for task in tasks if task not in known]
+    # Named tasks without a solution are a mistake; of the environment's own choice they are left out.
     if without and (config.asked_tasks or not solved):
         raise UsageError(
             f"{len(without)} of {amount(len(tasks), 'task')} of {where} have no known solution "

@@ -54,12 +54,14 @@ async def estimate(config: SynthConfig) -> SynthesisEstimate:
     ledger = Ledger(SynthesisProgress(calls=Calls(planned=0)))
     units = units_of(config)
     rng = generator(derive(config.seed, "plan"))
+    # A drawn sample of units: all would take as long as the synthesis itself.
     walks = _some([unit for unit in units if unit.kind == "walk"], rng)
     episodes = _some([unit for unit in units if unit.kind == "episode"], rng)
     async with opened(config, ledger, ask=False) as workplace:
         shop = workplace.workshop
         environment = await shop.suite.open()
         try:
+            # The oracle is tried really, as it costs nothing; a model's calls are only counted.
             if config.teacher is None:
                 return await _tried(config, shop, environment, walks, episodes)
             steps, basis = await _steps(shop.suite, environment, episodes)
@@ -94,6 +96,7 @@ async def _steps(suite: Suite, environment: Environment, episodes: Sequence[Unit
         await environment.reset(task)
         solution = environment.oracle() if isinstance(environment, HasOracle) else None
         solved += solution is not None
+        # Without a solution, half of the budget: the middle of what is possible.
         lengths.append(len(solution) if solution is not None else task.max_steps / 2)
     known = f"steps as in {solved} known solutions"
     budgets = f" and half of {len(lengths) - solved} step budgets" if solved < len(lengths) else ""
@@ -103,6 +106,7 @@ async def _steps(suite: Suite, environment: Environment, episodes: Sequence[Unit
 
 def _counted(config: SynthConfig, steps: float, basis: str) -> SynthesisEstimate:
     """Calls and rows of a model, from what is asked per screen."""
+    # Upper bounds: every screen taught, every step rewarded, nothing in vain.
     taken = round(config.episodes * steps)
     met = config.screens + taken
     wanted = set(config.levels)

@@ -98,6 +98,7 @@ class _Maker:
     def about_the_screen(self) -> Iterator[Instruction]:
         """With all of it: back, home, scroll, open an app."""
         hands = self._hands
+        # What holds on every screen, whatever it shows.
         for wanted, action in (
             ("back", hands.back()),
             ("home", hands.home()),
@@ -108,6 +109,7 @@ class _Maker:
         for name in self._other_apps():
             yield from self._do("start", hands.open(name), it=self._rng.choice((name, name.title())))
         shown = self._shown()
+        # Also one that is fulfilled already: a policy must learn to say that it is done.
         if shown is not None:
             yield from self._over("is open", hands.done(), it=shown)
 
@@ -138,6 +140,7 @@ class _Maker:
 
     def _about(self, element: Element, it: str) -> Iterator[Instruction]:
         hands, index = self._hands, element.index
+        # What an element is for decides which instructions make sense.
         if facts.typed_into(element):
             yield from self._typing(element, it)
         elif element.role in facts.TOGGLES:
@@ -149,6 +152,7 @@ class _Maker:
             yield from self._do("tap", hands.tap(index), it=it, role=element.role)
             if "long-clickable" in element.flags:
                 yield from self._do("hold", hands.hold(index), it=it)
+        # A list takes a tap to open and a choice: both are taught.
         if element.role == "drop-down":
             yield from self._setting(element, it)
         if element.value:
@@ -165,6 +169,7 @@ class _Maker:
             yield from self._over("replace", self._hands.done(), it=it, text=flatten(element.value), because=because)
 
     def _toggling(self, element: Element, it: str) -> Iterator[Instruction]:
+        # Each instruction comes with its opposite, which is fulfilled already: both are answered differently.
         on, tap, because = facts.is_on(element), self._hands.tap(element.index), format_element(element)
         if element.role == "radio":
             if not on:
@@ -172,6 +177,7 @@ class _Maker:
             else:
                 yield from self._over("choose", self._hands.done(), it=it, because=because)
             return
+        # Two wordings, drawn, so that neither stands for the element.
         ways = (("turn on", "turn off"), ("tick", "untick"))
         wanted, unwanted = self._rng.choice(ways if element.role == "checkbox" else ways[:1])
         yield from self._do(unwanted if on else wanted, tap, it=it)
@@ -252,7 +258,7 @@ class Moment:
 
 
 async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tuple[Moment, ...]:
-    """The three moments of an instruction and one that can follow it.
+    """Return the three moments of an instruction and one that can follow it.
 
     Args:
         first: of sort "do"; its action is canonical on the scene.
@@ -264,11 +270,14 @@ async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tup
         EnvironmentFailure: the environment broke.
     """
     done = Hands(scene.suite.space).done()
+    # Without a fork, trying the first step would change the screen that rows are made of.
     if not isinstance(scene.environment, Forkable) or done is None:
         return ()
     fork = await scene.environment.fork()
+    # The fork holds a device or a page: it is closed on every way out.
     try:
         result = await fork.step(first.action)
+        # An episode that ends with the first step has no second one.
         if result.done:
             return ()
         halfway = replace(_after(replace(scene, history=()), first.action, result), environment=fork)
@@ -280,6 +289,7 @@ async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tup
     second, result = found
     goal = joined(first.goal, second.goal, rng)
     end = _after(halfway, second.action, result)
+    # Three moments of one goal: the first step, the second, and saying that it is done.
     return tuple(
         Moment(
             scene=met,

@@ -116,21 +116,25 @@ async def play(suite: Suite, environment: Environment, task: Task, *, seed: int,
     steps: list[Taken] = []
     refused: Counter[str] = Counter()
     idle = 0
+    # As an agent would play it, but with one teacher that decides alone.
     while True:
         found = await propose(scene)
         decided = found if isinstance(found, Decided) else None
         if not isinstance(found, Decided):
             refused += found
         idle = 0 if decided else idle + 1
+        # A teacher that decides nothing several times in a row would do so to the end.
         if idle == PATIENCE:
             return Played(steps=tuple(steps), success=False, refused=refused)
         result = await environment.step(executed := decided.action if decided else None)
         after = result.observation
+        # Steps that change nothing are kept with that mark: they teach nothing, and are left out later.
         changed = result.terminated or after.digest != scene.observation.digest
         steps.append(Taken(decided=decided, executed=executed, screen=scene.observation.digest, changed=changed))
         if result.done:
             success = result.outcome is not None and result.outcome.success
             return Played(steps=tuple(steps), success=success, refused=refused)
+        # The history is worded as in a rollout, so that rows look like what a policy will read.
         entry = told(suite.space, scene.observation, executed, decided.reason if decided else "", result)
         scene = _next(scene, entry, executed, seed=seed)
         scene = replace(scene, observation=after)
@@ -160,6 +164,7 @@ async def replay(
 
 async def _begin(suite: Suite, environment: Environment, task: Task, seed: int) -> Scene:
     observation = await environment.reset(task)
+    # Some environments state the goal only after the reset.
     if isinstance(environment, HasGoal):
         task = replace(task, goal=environment.goal())
     return Scene(
@@ -295,12 +300,14 @@ async def score(desk: Desk, scene: Scene, proposed: Decided) -> CellReward:
 async def mislead(desk: Desk, scene: Scene, right: Decided) -> Decided | Counter[str]:
     """A bad reply under the same input, or why there is none."""
     state = desk.decision(scene)
+    # A prompt that does not fit a policy teaches what it can never read.
     if state is None:
         return Counter({TOO_LONG: 1})
     words = scene.suite.space.describe(right.action, scene.observation)
     wrong = await _decide(desk, scene, desk.prompts.clumsy(state.shared.strip(), words), "clumsy")
     if not isinstance(wrong, Decided):
         return wrong
+    # "Bad" must differ from "good" by its action, and by what it leads to.
     if wrong.action == right.action:
         return Counter({"the same action as the good one": 1})
     if await _same_state(scene, wrong.action, right.action):
@@ -313,6 +320,7 @@ def step_row(desk: Desk, scene: Scene, level: Level, good: Decided, bad: Decided
     prompt = desk.decision(scene)
     if prompt is None:
         return Lesson(refused=Counter({TOO_LONG: 1}))
+    # Both sides must act on what the prompt shows: cut prompts may lack the element.
     if not all(is_shown(side.action, scene.observation, prompt) for side in (good, bad or good)):
         return Lesson(refused=Counter({NOT_SHOWN: 1}))
     row = Example(
@@ -362,6 +370,7 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
     found = read_items(await desk.caller.ask(prompt, scene.seed, "instructions"), InstructionItem)
     refused, asked, taken = Counter(found.refused), hash_prompt(prompt), _Taken()
     rows: list[Example] = []
+    # Item by item: one bad instruction must not cost the others.
     for item in found.good:
         decided = _checked(item, scene, taken)
         row = (
@@ -386,6 +395,7 @@ class _Taken:
         """Why another one is too much; None when it is taken in."""
         folded = instruction.casefold()
         completes, answers = is_completion(action, space), is_answer(action)
+        # Bounded per screen: easy kinds would crowd out the others.
         if folded in self.instructions:
             return "the same instruction twice"
         if completes and self.completions == MOST_COMPLETIONS:
@@ -413,6 +423,7 @@ def _instruction_row(desk: Desk, scene: Scene, instruction: str, decided: Decide
     prompt = desk.decision(scene, instruction)
     if prompt is None:
         return TOO_LONG
+    # What the prompt does not show cannot be learned from it.
     if not is_shown(decided.action, scene.observation, prompt):
         return NOT_SHOWN
     return Example(
@@ -454,12 +465,14 @@ async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
     found = read_items(await desk.caller.ask(prompt, scene.seed, "screen"), AnswerItem)
     refused = Counter(found.refused)
     answers: dict[int, AnswerItem] = {}
+    # Each question once: a second answer may contradict the first.
     for answer in found.good:
         why = _refusal(answer, len(questions), answers, scene)
         if why is None:
             answers[answer.question] = answer
         else:
             refused[why] += 1
+    # Questions that the reply skipped are counted, or losses would not add up.
     unanswered = sum(number not in {one.question for one in found.good} for number in range(1, len(questions) + 1))
     if found.good and unanswered:
         refused["a question without an answer"] += unanswered
@@ -529,11 +542,13 @@ class LanguageTeacher:
         Raises:
             EnvironmentFailure, ModelFailure: as they come.
         """
+        # Screens are met a second time, which needs a world that repeats itself.
         if "deterministic" not in suite.capabilities:
             yield Lesson(refused=Counter({"the world cannot be played a second time": 1}))
             return
         played = await play(suite, environment, task, seed=seed, propose=lambda scene: propose(self.desk, scene))
         yield Lesson(refused=played.refused)
+        # Kept while its screens are taught, for the steps that were taken there.
         key = (task.name, task.seed)
         self._played[key] = played
         try:

@@ -84,13 +84,16 @@ class Book:
         """
         space, screen = self.scene.suite.space, (self.shown or self.scene).observation
         aimed = isinstance(action.target, ElementTarget) or because is not None
+        # A reason about an element that the cut prompt does not show would teach guessing.
         if aimed and (because or format_reason(action, screen, space)) not in prompt.shared:
             raise Refusal("its element is not in the prompt")
+        # The same for words to type: they have to stand in the prompt.
         if not _typed_words(action) <= _words(prompt.shared):
             raise Refusal(UNTOLD)
         if self.level == "instruction" and _opens_what_is_not_named(action, prompt.shared):
             raise Refusal("the app to open is not in the prompt")
         text = reply(as_told(action, prompt.shared), screen, space, because)
+        # Written and read back: a row whose reply does not parse teaches a wrong form.
         if read_reply(text, space, screen).action != action:
             raise Refusal("the reply is not read back as its action")
         self._write(kind, prompt, text, action.type, rejected)
@@ -179,6 +182,7 @@ class OracleTeacher:
     async def _basic(self, book: Book) -> None:
         rng, screen = book.rng, book.scene.observation
         kinds: tuple[ScreenKind, ...] = tuple(SCREEN)
+        # Drawn without repetition: the same question twice is the same row.
         for kind in rng.sample(kinds, min(self.amounts.screens, len(kinds))):
             book.add(kind, self.talk.reader.question(screen, about_screen(kind, rng)), _ANSWERS[kind](screen))
         chosen = rng.sample(screen.elements, min(self.amounts.elements, len(screen.elements)))
@@ -187,6 +191,7 @@ class OracleTeacher:
             try:
                 answer = await _about(book.scene, element, asked)
             except Refusal as refusal:
+                # A question that has no answer here is counted, and costs nothing else.
                 book.refused[str(refusal)] += 1
                 continue
             prompt = self.talk.reader.question(screen, about_element(asked, element, rng))
@@ -195,6 +200,7 @@ class OracleTeacher:
     # ----------------------------------------------------------------------------------------- instruction
 
     async def _instruction(self, book: Book) -> None:
+        # Now and then with other names: policies must read labels and not remember them.
         if book.rng.random() < self.amounts.renamed:
             book.shown = other_labels(book.scene, book.rng)
         first: Instruction | None = None
@@ -209,6 +215,7 @@ class OracleTeacher:
                     first = first or (instruction if sort == "do" else None)
                 except Refusal as refusal:
                     book.refused[str(refusal)] += 1
+        # Two steps only where one of them works, and never with renamed labels: the real screen follows.
         if first is not None and book.shown is None and book.rng.random() < self.amounts.two_steps:
             await self._two_steps(book, first)
 
@@ -283,6 +290,7 @@ async def _about(scene: Scene, element: Element, kind: ElementKind) -> str:
     """The answer to a question about an element, without the element's line."""
     if kind == "element-information":
         return facts.information(element)
+    # What a tap does is tried on a fork, and not guessed from the role.
     hands = Hands(scene.suite.space)
     tap = hands.tap(element.index)
     tapped = None if tap is None else await tried(scene, tap)
@@ -295,6 +303,7 @@ async def _about(scene: Scene, element: Element, kind: ElementKind) -> str:
     if kind == "element-function":
         return f"{facts.function(element)} When tapped: {effect}" if effect else facts.function(element)
     own = facts.own_action(element, hands)
+    # An action that changes nothing is no answer to "what can be done".
     action = None if dead and own == tap else own
     return "None: it does nothing." if action is None else scene.suite.space.format(action)
 

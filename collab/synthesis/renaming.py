@@ -126,6 +126,7 @@ def as_told_beside(action: Action, other: Action, told: str) -> Action:
 
 def _screen(observation: Observation, renamed: Callable[[str], str]) -> Observation:
     """A screen whose title, labels and values have other names."""
+    # Labels, values and title together: a screen with half of its names changed contradicts itself.
     elements = tuple(
         replace(
             element,
@@ -136,6 +137,7 @@ def _screen(observation: Observation, renamed: Callable[[str], str]) -> Observat
     )
     title = ": ".join(renamed(part) for part in flatten(observation.title).split(": "))
     lines = observation.text.split("\n")
+    # Lines between title and elements stay: they say what the screen can do.
     extra = lines[1 : len(lines) - len(elements)]
     text = "\n".join([f"Screen: {title}", *extra, *map(format_element, elements)])
     return replace(observation, title=title, elements=elements, text=text)

@@ -155,10 +155,12 @@ async def start(
     """
     config = hide_secrets(config)
     _check_budget(config)
+    # Looked at before the environment opens, which takes long.
     SynthesisDir(out).check_free()
     ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(units_of(config)))))
     async with opened(config, ledger) as workplace:
         suite = workplace.workshop.suite
+        # The head holds what the rows depend on, so that a resume can compare it.
         head = Head(
             config=config.model_dump(mode="json"),
             environment=suite.label,
@@ -189,10 +191,12 @@ async def resume(
     """
     head = SynthesisDir(path).read_head()
     config = validate_recorded(SynthConfig, head.config, f"{path}/synth.json")
+    # A new budget or concurrency changes no row, so both may differ from the beginning.
     changes: Mapping[str, Any] = {"budget": budget, "concurrency": concurrency}
     config = config.model_copy(update={name: value for name, value in changes.items() if value is not None})
     _check_budget(config)
     over = finished(path, head)
+    # A finished set asks nothing any more.
     if over is not None:
         calls = Calls(planned=over.units, done=over.units, before=over.units)
         progress = SynthesisProgress(calls=calls, rows=Counter(over.by_level))
@@ -231,12 +235,14 @@ async def _make(
 ) -> SynthResult:
     units, progress = units_of(config), ledger.progress
     with Journal(path) as journal:
+        # What the journal holds is not made again.
         left = _left(path, units, ledger, journal)
         watch(progress)
         before = count_lost_calls(workplace.teacher)
         try:
             stopped = await work(config, workplace.workshop, journal, left, ledger, stop) if left else None
         finally:
+            # Also after an error: calls without an answer may have cost something.
             lost = progress.calls.lost = count_lost_calls(workplace.teacher) - before
             if lost:
                 journal.record(UnansweredQuestion(lost=lost))

@@ -69,6 +69,7 @@ class _Walk:
             history=tuple(self.history),
             last=self.last,
             met=met,
+            # By the way, the task and the step, so that a scene's draws do not depend on other scenes.
             seed=derive(self.seed, f"{self.way} scene", self.task.name, self.task.seed, step),
         )
 
@@ -134,8 +135,10 @@ async def follow(
     walk = await _Walk.begin(suite, environment, task, seed, "rollout")
     if not isinstance(environment, HasOracle):
         return
+    # A few mistakes in a row at most, so that every walk finds back to the solution.
     wrong = 0
     while remaining := environment.oracle():
+        # Screens after a mistake are marked: they teach how to recover.
         yield walk.scene("mistake" if wrong else "rollout")
         rng, action = walk.rng(), None
         if wrong < _MOST_MISTAKES and rng.random() < mistakes:

@@ -220,6 +220,7 @@ async def work(
     Raises:
         StoreFailure: the journal cannot be written; units in flight are given up.
     """
+    # Budgets are known before work begins, so that the time left can be estimated.
     budgets = {info.name: config.environment.limits.max_steps or info.max_steps for info in workshop.suite.tasks()}
     for unit in units:
         budget = len(unit.scenes) if unit.kind == "walk" else budgets.get(unit.task, 1)
@@ -233,8 +234,10 @@ async def work(
         has_clock=config.budget.minutes is not None,
     )
     worker = _Work(config=config, workshop=workshop, journal=journal, ledger=ledger, pool=pool)
+    # Limits are looked at after every call, not only between units.
     ledger.watch(pool.may_go_on)
     workers = min(config.concurrency, len(units))
+    # Environments that fork may run out of processes: fewer units then work at once.
     most = limit_forking(workshop.suite)
     if most is not None:
         workers = min(workers, most)
@@ -272,6 +275,7 @@ class _Work:
                 return await make(unit, environment, self.config, self.workshop)
 
     def _keep(self, done: Done) -> None:
+        # Recorded first: a kill must not leave a count without its unit.
         self.journal.record(done)
         self.tried += 1
         progress = self.ledger.progress
@@ -282,6 +286,7 @@ class _Work:
         progress.rows.update(row.level for row in done.rows)
         progress.refused += sum(sum(causes.values()) for causes in done.refused.values())
         self.pool.count(done.broken)
+        # Units without a row, though questions were answered, are a sign of a teacher that does not fit.
         self._fruitless = [] if done.rows or done.broken or not done.refused else [*self._fruitless, done]
         if self.config.teacher is not None and len(self._fruitless) >= PATIENCE:
             causes = most_refused(self._fruitless)
@@ -309,18 +314,21 @@ def finish(
     """
     made = gather(read_records(directory))
     _check_something(directory, made)
+    # Selected over all units by seed, so that the order of making does not matter.
     selection = select(made.rows(units), seed=config.seed, cap=config.at_most)
     refuse_leaks(selection.rows, splits.values())
     found = report(made, selection)
     files = _write_tables(directory, config, selection.rows)
     folder = SynthesisDir(directory)
     with writing(directory, folder.resume):
+        # With a broken unit the set is not finished, and has no card yet.
         if found.broken:
             (directory / CARD).unlink(missing_ok=True)
         else:
             card = write_card(head, config, found, [name for name, split in splits.items() if not split.trains])
             write_atomic(directory / CARD, card.encode("utf-8", "replace"))
             files[CARD] = {"sha256": _sha256(directory / CARD)}
+    # The head comes last: a date in it means that all files are there.
     over = None if found.broken else now()
     folder.write(replace(head, finished=over, files=files, report=asdict(found)))
     return found
@@ -372,6 +380,7 @@ def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Example])
     for level in config.levels:
         path = directory / f"{level}.parquet"
         own = [row for row in kept if row.level == level]
+        # An earlier end may have had rows of a level that this one has not.
         if not own:
             path.unlink(missing_ok=True)
             continue

@@ -85,6 +85,7 @@ class CorridorSuite:
         infos = {info.name: info for info in self.tasks()}
         if name not in infos:
             raise UnknownName.of("task", name, infos)
+        # Drawn by name and seed: instances are the same in every process.
         rng = random.Random(derive(seed, "fake task", name))
         rooms = [_draw_room(name, rng) for _ in range(rng.randint(3, 5) if name == "OpenDoors" else 1)]
         info = infos[name]
@@ -142,13 +143,16 @@ class CorridorEnvironment:
     async def step(self, action: Action | None) -> StepResult:
         """Execute an action; UsageError before `reset` and after the end."""
         state = self._running()
+        # Trouble is asked for by tests: a step that hangs or fails.
         await self._trouble(state)
         canonical = MOBILE.canonical(action, _observe(state)) if action is not None else None
         state, effect = _act(state, canonical)
         state = replace(state, steps=state.steps + 1)
+        # Without a declaration, being behind the last room is success by itself.
         if not self._suite.declared and state.outcome is None and state.room == len(state.rooms):
             state = replace(state, outcome=Outcome(success=True, score=1.0, reason="behind the last room"))
         ended = state.outcome is not None
+        # The budget ends an episode only if nothing else has.
         if not ended and state.steps >= state.task.max_steps:
             state = replace(state, outcome=Outcome(success=False, score=0.0, reason="the steps were used up"))
         self._state = state
@@ -220,6 +224,7 @@ def _observe(state: _State) -> Observation:
     else:
         room = state.rooms[state.room]
         title = f"Room {state.room + 1} of {len(state.rooms)}"
+        # Buttons, or one field to type in: the two kinds of rooms.
         rows = [("text", title), *([("button", label) for label in room["buttons"]] or [("input", "Word")])]
     elements = tuple(
         Element(
@@ -251,6 +256,7 @@ def _act(state: _State, action: Action | None) -> tuple[_State, str]:
         done = action["goal_status"] == "complete" and state.room == len(state.rooms)
         reason = f"{state.room} of {len(state.rooms)} rooms, declared {action['goal_status']}"
         return replace(state, outcome=Outcome(success=done, score=float(done), reason=reason)), "the episode ended"
+    # Going back is allowed, so that errors can be made good.
     if action.type == "navigate_back" and state.room:
         return replace(state, room=state.room - 1), "back in the room before"
     offer = _offer(state, action)
@@ -258,6 +264,7 @@ def _act(state: _State, action: Action | None) -> tuple[_State, str]:
         return state, "nothing changed"
     if offer == state.rooms[state.room]["want"]:
         return replace(state, room=state.room + 1), "the next room opened"
+    # Wrong means back to the start: errors cost steps, as they do elsewhere.
     return replace(state, room=0), "wrong: back at the start"
 
 

@@ -56,7 +56,7 @@ def refusal(body: Mapping[str, Any], supports: Collection[str]) -> str | None:
 def completion(
     body: Mapping[str, Any], supports: Collection[str], cached: int | None = None, text: str | None = None
 ) -> dict[str, Any]:
-    """The answer to a chat.
+    """Return the answer to a chat.
 
     Args:
         cached: tokens of the prompt that were in the prefix cache; None when the server does not say.
@@ -185,6 +185,7 @@ class FakeServer:
         shapes: Callable[[dict[str, Any]], Any] | None = None,
         models: Any = None,
     ) -> None:
+        # What tests look at stands first, public; how the server behaves is given and private.
         self.faults: deque[Fault] = deque()
         """Taken by the next requests, one each, in order of arrival."""
         self.requests: list[dict[str, Any]] = []
@@ -209,10 +210,12 @@ class FakeServer:
         self._refuses = refuses
         self._shapes = shapes
         self._models = models
+        # Requests are answered in threads, so everything that counts them is guarded.
         self._lock = threading.Lock()
         self._active = 0
         self._cached: list[bytes] = []
         self._queries = self._hits = 0
+        # Port 0: the system chooses a free one, so tests never meet on it.
         self._life = _Life(self, port=0)
         self.url = f"http://127.0.0.1:{self._life.port}/v1"
 
@@ -239,28 +242,33 @@ class FakeServer:
     # ---------------------------------------------------------------------------------------------- what it says
 
     def answer(self, body: dict[str, Any], headers: dict[str, str], life: _Life) -> tuple[Fault | None, Any]:
-        """What to say to one chat: a fault, or the completion."""
+        """Return the reply to one chat: a fault, or the completion."""
+        # Taken under the lock, so that faults go to requests in order of arrival.
         with self._lock:
             self.requests.append(body)
             self.headers.append(headers)
             self._active += 1
             self.most_at_once = max(self.most_at_once, self._active)
             fault = self.faults.popleft() if self.faults else None
+            # Refused as a real server refuses, so that the client's window can be tested.
             if fault is None and self._capacity is not None and self._active > self._capacity:
                 self.refusals += 1
                 fault = Fault(status=429, message="too many at once")
         try:
             fault = fault or self._refusal(body)
             if fault is not None and fault.broken == "hang":
+                # A server that hangs, until the test ends its life.
                 life.ended.wait()
             if fault is None or (fault.status is None and fault.raw is None):
                 life.ended.wait(self._delay_s)
+            # A fault with a status takes the place of the answer; others spoil the answer on its way.
             if fault is not None and (fault.status is not None or fault.raw is not None):
                 return fault, {}
             text = self._says(body) if self._says else None
             answer = completion(body, self._supports, self._look_up(body), text)
             return fault, self._shapes(answer) if self._shapes else answer
         finally:
+            # Counted until the answer is made, or `most_at_once` would miss overlapping calls.
             with self._lock:
                 self._active -= 1
 

@@ -124,6 +124,7 @@ def draw(trace: Trace, *, kills: int, seed: int) -> list[KillPoint]:
 
 def _parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int, str]]:
     left = [part for part in trace.parts if part[1]]
+    # One of each kind of part first, so that few kills still cover all of them.
     kinds = sorted({part for _, part in left} - LAST)
     rng.shuffle(kinds)
     chosen: set[tuple[int, str]] = set()
@@ -133,6 +134,7 @@ def _parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int, str]]
         if fitting:
             drawn = rng.choice(fitting)
             chosen.add(drawn)
+            # At most one kill per part: a second one there would find nothing new.
             left = [one for one in left if _whole(one) != _whole(drawn)]
     return chosen
 
@@ -260,10 +262,12 @@ def _train(
     def watch(live: TrainingProgress) -> None:
         progress[0] = live
 
+    # Calls are counted by name: that is where a process can be killed.
     _tell(lambda function: seen(progress[0], function))
     if TrainingDir(out).file.exists():
         result = asyncio.run(resume(out, device="cpu", watch=watch))
     else:
+        # A resume must find the number of threads by itself.
         torch.set_num_threads(threads)
         options = algorithm_named(config.algorithm).toy_options
         result = asyncio.run(start(config, out, options=options, device="cpu", watch=watch))
@@ -387,26 +391,34 @@ def verify(
         StoreFailure: something cannot be written.
     """
     check_installed()
+    # Small steps, so that there are many places to be killed at.
     recipe = algorithm_named(algorithm).method.RECIPE
     steps = [f"{recipe}.{one}" for one in (*STEPS, *(SPLIT if threads > 1 else ()))]
     wanted = (f"epochs={epochs}", *steps, *(("episodes=4",) if threads > 1 else ()), *settings)
+    # Settings are checked before a directory is made.
     _check(algorithm, wanted)
     _make(out)
+    # Everything heavy is loaded before forking, so that each life starts at once.
     _load()
     log = out / "log.txt"
     config = _found(algorithm, out, log, wanted, tell)
     tell(f"training undisturbed: epochs={config.method.epochs}, threads={threads}")
+    # One training undisturbed, which also shows which calls there are to be killed at.
     whole, killed = TrainingDir(out / "undisturbed"), TrainingDir(out / "killed")
     trace = whole_life(config, whole.path, log, threads=threads)
+    # Drawn from the calls that were really made, so that every point can be reached.
     points = draw(trace, kills=kills, seed=seed)
     tell(f"training again, killed {len(points)} times")
     died = [live(config, killed.path, log, point, threads=threads) for point in points]
+    # The last life is not killed: it has to finish what the others left.
     live(config, killed.path, log, None, threads=threads)
     return Proof(
+        # A life that never came to its point died behind it or not at all; both are told apart.
         path=out,
         points=tuple(place for place in died if place is not None),
         planned=tuple(point for point, place in zip(points, died, strict=True) if place is not None),
         missed=tuple(point for point, place in zip(points, died, strict=True) if place is None),
+        # Part by part, so that a difference names the phase.
         parts=tuple(compared(whole, killed)),
     )
 

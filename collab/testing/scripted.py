@@ -74,13 +74,16 @@ class ScriptedModel:
         return len(self.requests)
 
     async def generate(self, request: Request) -> Reply:
-        """The next reply; ModelFailure where it was told to fail."""
+        """Return the next scripted reply; ModelFailure where it is to fail."""
         position = len(self.requests)
+        # Noted before anything else: tests count requests, also those that hang or fail.
         self.requests.append(request)
         started = time.perf_counter()
+        # Hangs for ever: what waits must have a limit of its own.
         if position in self._hang:
             await asyncio.Event().wait()
         await asyncio.sleep(self._delay_s)
+        # Metered like a real failure, so that counts in tests are those of a run.
         if position in self._fail:
             self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise ModelFailure(f"{self.policy.base}: call {position} was told to fail")
@@ -123,6 +126,7 @@ _COMPLETE = {"action_type": "status", "goal_status": "complete"}
 
 def corridor_teacher(body: Mapping[str, Any]) -> str:
     """The reply to one chat; the last turn is said back where none of the teacher's prompts is recognised."""
+    # Recognised by a phrase of each prompt, as a real model would have to.
     asked = str(body["messages"][-1]["content"])
     if "Questions about this screen:" in asked:
         return _dumped({"answers": _answers(asked)})

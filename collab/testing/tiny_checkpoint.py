@@ -69,6 +69,7 @@ def make_tiny_checkpoint(
         ConfigError: a size is out of range.
         MissingExtra: torch or transformers is not installed.
     """
+    # Checked first: transformers would fail later and less clearly.
     if hidden < 8 or hidden % 8 or vocabulary < _BYTES_AND_CONTROLS or layers < 1 or context < 1:
         raise ConfigError(
             f"tiny checkpoint: hidden {hidden} (a multiple of 8), layers {layers} (from 1), "
@@ -85,6 +86,7 @@ def make_tiny_checkpoint(
     )
 
     directory = Path(directory)
+    # A tokenizer of bytes: every text can be expressed, and nothing is downloaded.
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=_byte_level_bpe(vocabulary),
         eos_token=TURN_END,
@@ -94,6 +96,7 @@ def make_tiny_checkpoint(
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     turn_end, padding = tokenizer.eos_token_id, tokenizer.pad_token_id
+    # Grouped heads and tied embeddings, as in the models that are used: tests meet the same cases.
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=hidden,
@@ -108,9 +111,11 @@ def make_tiny_checkpoint(
         pad_token_id=padding,
         **({} if labels is None else {"num_labels": labels}),
     )
+    # A fork of the random state: tests that draw numbers must not notice.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = (Qwen2ForCausalLM if labels is None else Qwen2ForSequenceClassification)(config)
+    # Ends as published checkpoints name them, in the generation's configuration.
     if labels is None:
         ends = [turn_end, padding]
         model.generation_config = GenerationConfig(do_sample=True, eos_token_id=ends, pad_token_id=padding)
@@ -125,6 +130,7 @@ def _byte_level_bpe(vocabulary: int) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
+    # No space before a text: pieces of a prompt are tokenised apart.
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

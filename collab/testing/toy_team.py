@@ -104,6 +104,7 @@ async def lessons() -> list[Example]:
         template=Template("pocket", read_templates(find_builtin_root() / "prompts" / "pocket")), max_tokens=40
     )
     rows: list[Example] = []
+    # Every button with every screen: the policy learns the form, and errs three times of four.
     for seed in range(8):
         environment = await suite.open()
         task = suite.instance("PressButton", seed)

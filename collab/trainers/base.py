@@ -157,7 +157,7 @@ class WrittenTrajectoryDpo(WholeSteps, TrajectoryDPOTrainer):
 def trainer_of(
     prepared: Prepared, folder: FinetuneDir, device: str, report_to: Sequence[str], **changes: Any
 ) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
-    """The trainer of a run, its weights loaded.
+    """Return the trainer of a run, its weights loaded.
 
     Args:
         device: "auto" takes a GPU when there is one, or "cpu".
@@ -220,6 +220,7 @@ def sft_trainer(
         tokenizer: the transformers tokenizer that is saved with it.
         options: fields of TRL's config; see `settings`.
     """
+    # Prompts are scored only where their loss has a weight.
     weight = recipe.prompt_weight if isinstance(recipe, SftRecipe) else 0.0
     config = SFTConfig(**options, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, shuffle_dataset=False)
     _as_said(config)
@@ -234,6 +235,7 @@ def sft_trainer(
     trainer.prompt_weight = weight
     score_labels_only(innermost(trainer.model), computing(trainer))
     trainer.recipe = recipe
+    # TRL prints every log line; progress is the watcher's.
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -287,6 +289,7 @@ def trajectory_trainer(
         peft_config=adapter_of(model, recipe),
     )
     trainer.collate = collate_trajectories(items, prepared.trajectories or (), _padding(tokenizer))
+    # After the trainer is made: TRL has then given the models their heads.
     trainer.score_as(recipe.sharing == "prefix", recipe.anchor)
     trainer.recipe = recipe
     trainer.remove_callback(PrinterCallback)

@@ -86,7 +86,7 @@ class Packing:
         return len(self.ids)
 
     def row(self, number: int) -> Ids:
-        """The tokens of a row again."""
+        """Return the tokens of a row again."""
         return self.ids[self.places[number]]
 
 
@@ -116,15 +116,19 @@ def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
     """
     if shortest < 1:
         raise ValueError(f"shortest is {shortest}, at least 1")
+    # An explicit stack and not recursion: a trie of long rows is deeper than Python calls go.
     tokens = [np.asarray(row, np.int64).reshape(-1) for row in rows]
     places: list[list[Ids]] = [[np.zeros(0, np.int64)] for _ in tokens]
     pieces, positions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     starts, parents = [0], list[int]()
     left: list[tuple[list[int], int, int]] = [(list(range(len(tokens))), 0, -1)] if tokens else []
+    # `starts` has one entry more than `parents`: each node's start, then the end of the last.
     while left:
         group, offset, parent = left.pop()
+        # The longest run of tokens that all rows of this group have in common.
         stop = _common(tokens, group, offset)
         branches = _branches(tokens, group, stop)
+        # A short shared run costs more as a node of its own than computed again in each branch.
         if stop - offset >= (shortest if len(branches) > 1 else 1):
             start, node = starts[-1], len(parents)
             for row in group:
@@ -133,8 +137,10 @@ def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
             positions.append(np.arange(offset, stop))
             parents.append(parent)
             starts.append(start + stop - offset)
+            # Reversed, so that the stack gives branches in their order: what stands under a node follows it directly.
             left += [(branch, stop, node) for ended, branch in reversed(branches) if not ended]
         elif len(branches) > 1:
+            # Repeated: each branch begins anew at the offset, and so holds the short run itself.
             left += [(branch, offset, parent) for _, branch in reversed(branches)]
     return Packing(
         ids=np.concatenate(pieces),
@@ -145,7 +151,7 @@ def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
 
 
 def scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Scored:
-    """Which tokens are scored.
+    """Return which tokens are scored.
 
     Args:
         packing: of the rows.
@@ -155,20 +161,23 @@ def scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Scored:
     """
     keys, cells, wanted = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)], packing.ids
     for number, (places, mask) in enumerate(zip(packing.places, masks, strict=True)):
+        # The first token of a row is never scored: nothing predicts it.
         at = np.flatnonzero(np.asarray(mask)[1 : len(places)])
+        # Predictor and wanted token together: one place may be followed by several tokens, one per branch.
         keys.append(np.stack([places[at], wanted[places[at + 1]]], 1))
         cells.append(number * (width - 1) + at)
+    # Rows through the same node share a prediction, which is computed once.
     found, which = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
     return Scored(predictors=found[:, 0], wanted=found[:, 1], which=which.reshape(-1), cells=np.concatenate(cells))
 
 
 def packed_tokens(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> int:
-    """Tokens that are computed when rows are packed; with `shortest` 1 the number of their different beginnings."""
+    """Return the tokens computed when rows are packed; with `shortest` 1 the number of their different beginnings."""
     return len(pack(rows, shortest=shortest))
 
 
 def token_ratio(prompt: int, reply: int, pairs: int) -> float:
-    """How many times fewer tokens are computed: 2K(P + C) / (P + 2KC).
+    """Return how many times fewer tokens are computed: 2K(P + C) / (P + 2KC).
 
     Args:
         prompt: P, tokens that all pairs begin with.
@@ -179,8 +188,9 @@ def token_ratio(prompt: int, reply: int, pairs: int) -> float:
 
 
 def _common(tokens: Sequence[Ids], group: Sequence[int], offset: int) -> int:
-    """Position up to which the rows of a group are equal; they are up to `offset`."""
+    """Return the position up to which the rows of a group are equal; they are up to `offset`."""
     first = tokens[group[0]]
+    # Compared with the first row alone: what all share is at most what it shares with each.
     stop = len(first)
     for row in group[1:]:
         stop = min(stop, len(tokens[row]))
@@ -191,7 +201,7 @@ def _common(tokens: Sequence[Ids], group: Sequence[int], offset: int) -> int:
 
 
 def _branches(tokens: Sequence[Ids], group: Sequence[int], at: int) -> list[tuple[bool, list[int]]]:
-    """Rows of a group by what follows there; whether it is nothing comes first."""
+    """Return the rows of a group by what follows there; first, whether nothing does."""
     found: dict[int | None, list[int]] = {}
     for row in group:
         found.setdefault(int(tokens[row][at]) if at < len(tokens[row]) else None, []).append(row)
@@ -200,6 +210,7 @@ def _branches(tokens: Sequence[Ids], group: Sequence[int], at: int) -> list[tupl
 
 def _nodes(starts: Sequence[int], parents: Sequence[int]) -> Iterator[Node]:
     ends = list(starts[1:])
+    # From the last to the first: children come after their parents, so their ends are known.
     for node in range(len(parents) - 1, -1, -1):
         if parents[node] >= 0:
             ends[parents[node]] = max(ends[parents[node]], ends[node])
@@ -244,7 +255,7 @@ def curriculum(
     batch: Batch,
     seed: int,
 ) -> list[BatchStep]:
-    """One level after the other, in the order of `passes`.
+    """Return the steps, one level after the other, in the order of `passes`.
 
     Args:
         lengths: tokens of each row.
@@ -256,6 +267,7 @@ def curriculum(
         ConfigError: a level has fewer rows than a step has parts.
     """
     steps: list[BatchStep] = []
+    # A generator per level and pass: another level does not change this one's order.
     for name, times in passes.items():
         for number, chunk in enumerate(_shuffled_passes(groups[name], times, seed, name)):
             rng = generator(derive(seed, "steps", name, number))
@@ -272,12 +284,13 @@ def mixed(
     batch: Batch,
     seed: int,
 ) -> list[BatchStep]:
-    """All levels in every epoch, each with its share of its passes; arguments as `curriculum`."""
+    """Return the steps, all levels in every epoch, each with its share of its passes; arguments as `curriculum`."""
     streams = {
         name: [row for chunk in _shuffled_passes(groups[name], times, seed, name) for row in chunk]
         for name, times in passes.items()
     }
     steps: list[BatchStep] = []
+    # Each epoch sees a slice of every level's stream, so a level with 1.5 passes is spread over all epochs.
     for epoch in range(epochs):
         rng = generator(derive(seed, "steps", "mixed", epoch))
         chunk = [row for stream in streams.values() for row in _share(stream, epoch, epochs)]
@@ -287,17 +300,18 @@ def mixed(
 
 
 def of_process(steps: Sequence[BatchStep], rank: int, world: int) -> list[tuple[tuple[int, ...], ...]]:
-    """The forward passes of one process, step by step: every process has as many, and each part is computed by one."""
+    """Return the forward passes of one process, step by step: every process has as many, each computed by one."""
     return [step.parts[rank::world] for step in steps]
 
 
 def padded(lengths: Sequence[int], part: Sequence[int]) -> int:
-    """Tokens that a forward pass computes, padding included."""
+    """Return the tokens that a forward pass computes, padding included."""
     return len(part) * max(lengths[row] for row in part)
 
 
 def _shuffled_passes(rows: Sequence[int], times: float, seed: int, name: str) -> Iterator[list[int]]:
-    """Shuffled passes over the rows; the last one is cut short where `times` is no whole number."""
+    """Yield shuffled passes over the rows; the last one is cut short where `times` is no whole number."""
+    # `times` may be a fraction: the last pass is cut short after its shuffle, so no row is preferred.
     left = round(times * len(rows))
     number = 0
     while left > 0:
@@ -309,14 +323,14 @@ def _shuffled_passes(rows: Sequence[int], times: float, seed: int, name: str) ->
 
 
 def _share(stream: Sequence[int], epoch: int, epochs: int) -> Sequence[int]:
-    """The part of a level's rows that belongs to an epoch."""
+    """Return the part of a level's rows that belongs to an epoch."""
     return stream[round(epoch * len(stream) / epochs) : round((epoch + 1) * len(stream) / epochs)]
 
 
 def _row_steps(
     name: str, chunk: Sequence[int], lengths: Sequence[int], batch: Batch, rng: random.Random
 ) -> list[BatchStep]:
-    """The steps of one pass, rows of a window sorted by length."""
+    """Return the steps of one pass, rows of a window sorted by length."""
     if not chunk:
         return []
     if len(chunk) < batch.parts:
@@ -325,24 +339,28 @@ def _row_steps(
             "use more data, fewer processes or a larger rows_at_once"
         )
     steps: list[BatchStep] = []
+    # Sorting within windows, not over all: padding shrinks, and the order stays random enough.
     width = max(batch.window * batch.rows, batch.parts)
     bounds = [*range(0, len(chunk), width), len(chunk)]
     if len(bounds) > 2 and bounds[-1] - bounds[-2] < batch.parts:
         del bounds[-2]  # the rest alone would be too few rows for a step
     for start, stop in pairwise(bounds):
+        # Of similar length, so little is padded …
         window = sorted(chunk[start:stop], key=lengths.__getitem__)
         made = [BatchStep(group=name, parts=_parts(rows, batch.parts)) for rows in _cut_rows(window, lengths, batch)]
+        # … and shuffled again, so that training does not run from short to long.
         rng.shuffle(made)
         steps += made
     return steps
 
 
 def _cut_rows(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> list[list[int]]:
-    """Rows sorted by length as steps within the limits, the last one filled up to a row per part."""
+    """Return rows sorted by length as steps within the limits, the last one filled up to a row per part."""
     cut: list[list[int]] = [[]]
     for row in window:  # the row at hand is the longest so far
         full = len(cut[-1]) >= batch.rows
         heavy = batch.tokens is not None and (len(cut[-1]) + 1) * lengths[row] > batch.tokens
+        # At least one row per forward pass of each process, even where the limits are reached.
         if (full or heavy) and len(cut[-1]) >= batch.parts:
             cut.append([])
         cut[-1].append(row)
@@ -353,7 +371,7 @@ def _cut_rows(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> li
 
 
 def _parts(rows: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
-    """Neighbours in length together, sizes that differ by at most one."""
+    """Return neighbours in length together, in sizes that differ by at most one."""
     bounds = [part * len(rows) // parts for part in range(parts + 1)]
     return tuple(tuple(rows[start:stop]) for start, stop in pairwise(bounds))
 
@@ -374,7 +392,7 @@ def by_state(
     most: int,
     seed: int,
 ) -> list[BatchStep]:
-    """One level after the other, in the order of `passes`.
+    """Return the steps by state, one level after the other, in the order of `passes`.
 
     Args:
         groups: positions of rows, by level.
@@ -391,6 +409,7 @@ def by_state(
         ConfigError: a level has fewer rows than there are processes.
     """
     steps: list[BatchStep] = []
+    # Many cuts ask for the same units; packing them once is enough.
     known = cache(work)
     for name, times in passes.items():
         units = _units(groups[name], states, min(most, batch.rows))
@@ -400,6 +419,7 @@ def by_state(
                 "processes"
             )
         for number in range(times):
+            # Units are shuffled: a state's rows stay together.
             chunk = list(units)
             generator(derive(seed, "pass", name, number)).shuffle(chunk)
             steps += _unit_steps(name, chunk, known, batch, most, generator(derive(seed, "steps", name, number)))
@@ -407,7 +427,7 @@ def by_state(
 
 
 def _units(rows: Sequence[int], states: Sequence[Hashable], most: int) -> list[Unit]:
-    """Rows of a state together, a state of too many rows in pieces; in the order in which they are met."""
+    """Return rows of a state together, too many in pieces; in the order in which they are met."""
     found: dict[Hashable, list[int]] = {}
     for row in rows:
         found.setdefault(states[row], []).append(row)
@@ -415,16 +435,17 @@ def _units(rows: Sequence[int], states: Sequence[Hashable], most: int) -> list[U
 
 
 def _pieces(unit: Unit, count: int) -> list[Unit]:
-    """Neighbours together, sizes that differ by at most one."""
+    """Return neighbours together, in sizes that differ by at most one."""
     return [unit[part * len(unit) // count : (part + 1) * len(unit) // count] for part in range(count)]
 
 
 def _unit_steps(
     name: str, chunk: Sequence[Unit], work: Work, batch: Batch, most: int, rng: random.Random
 ) -> list[BatchStep]:
-    """The steps of one pass over a level."""
+    """Return the steps of one pass over a level."""
     steps: list[BatchStep] = []
     for window in _windows(chunk, max(batch.window * batch.rows, batch.parts), batch.parts):
+        # By work and not by length: what states share is counted once.
         cut = _cut_units(sorted(window, key=work), work, batch)
         made = [BatchStep(group=name, parts=_forward_passes(units, work, most, batch.parts)) for units in cut]
         rng.shuffle(made)
@@ -433,7 +454,7 @@ def _unit_steps(
 
 
 def _windows(chunk: Sequence[Unit], width: int, least: int) -> list[list[Unit]]:
-    """Units in windows of at most so many rows; a rest of fewer than `least` rows goes to the window before it."""
+    """Return units in windows of at most so many rows; a rest of fewer than `least` joins the window before it."""
     windows: list[list[Unit]] = [[]]
     for unit in chunk:
         if windows[-1] and _rows(windows[-1]) + len(unit) > width:
@@ -443,7 +464,7 @@ def _windows(chunk: Sequence[Unit], width: int, least: int) -> list[list[Unit]]:
 
 
 def _cut_units(window: Sequence[Unit], work: Work, batch: Batch) -> list[list[Unit]]:
-    """Units as steps within the limits, a rest that is too little for all processes with the step before it."""
+    """Return units as steps within the limits, a rest that is too little for all processes with the step before it."""
     cut: list[list[Unit]] = [[]]
     for unit in window:
         full = _rows(cut[-1]) + len(unit) > batch.rows
@@ -466,15 +487,17 @@ def _rows(units: Sequence[Unit]) -> int:
 
 
 def _forward_passes(units: Sequence[Unit], work: Work, most: int, processes: int) -> tuple[Unit, ...]:
-    """The forward passes of a step, the one with most work first: as few as hold its units whole.
+    """Return the forward passes of a step, the one with most work first: as few as hold its units whole.
 
     They are a multiple of the processes; where there are fewer units than that, the largest ones are halved.
     """
     rows = _rows(units)
+    # As few passes as hold the units whole; more only where they do not fit.
     for count in range(processes * math.ceil(rows / (most * processes)), rows + 1, processes):
         found = _divided(_at_least(units, count), work, most, count)
         if found is not None:
             return found
+    # Units may be too unequal for `most`: then it is given up, for a state is rather torn than the step refused.
     count = rows // processes * processes
     found = _divided(_at_least(units, count), work, rows, count)
     assert found is not None, "with room for all rows in each, every unit finds a place"
@@ -482,7 +505,7 @@ def _forward_passes(units: Sequence[Unit], work: Work, most: int, processes: int
 
 
 def _at_least(units: Sequence[Unit], count: int) -> list[Unit]:
-    """The same rows in at least so many units."""
+    """Return the same rows in at least so many units."""
     pieces = list(units)
     while len(pieces) < count:
         largest = max(range(len(pieces)), key=lambda place: len(pieces[place]))
@@ -491,9 +514,10 @@ def _at_least(units: Sequence[Unit], count: int) -> list[Unit]:
 
 
 def _divided(units: Sequence[Unit], work: Work, most: int, count: int) -> tuple[Unit, ...] | None:
-    """Units in so many forward passes, each where the least work is so far; None where one finds no room."""
+    """Return units in so many forward passes, each put where the least work is; None where one finds no room."""
     parts: list[list[int]] = [[] for _ in range(count)]
     rows, loads = [0] * count, [0] * count
+    # Largest first, each to the lightest pass: the usual heuristic for equal loads.
     for number in sorted(range(len(units)), key=lambda number: work(units[number]), reverse=True):
         size = len(units[number])
         free = [place for place in range(count) if not parts[place] or rows[place] + size <= most]
@@ -503,6 +527,7 @@ def _divided(units: Sequence[Unit], work: Work, most: int, count: int) -> tuple[
         parts[least].append(number)
         rows[least] += size
         loads[least] += work(units[number])
+    # The heaviest first: memory that is too small shows in the first pass, and not after hours.
     heaviest = sorted(range(count), key=loads.__getitem__, reverse=True)
     return tuple(tuple(row for number in sorted(parts[place]) for row in units[number]) for place in heaviest)
 
@@ -511,11 +536,12 @@ RecipeT = TypeVar("RecipeT", bound=Recipe)
 
 
 def steps_of(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int) -> list[BatchStep]:
-    """The order of a training.
+    """Return the order of a training.
 
     Raises:
         ConfigError: a level has too few rows for all processes.
     """
+    # With sharing, states decide the order; without, lengths do.
     if shares(recipe):
         return _by_state(recipe, encoded, seed, processes)
     groups, lengths = encoded.groups, [len(item) for item in encoded.items]
@@ -525,6 +551,7 @@ def steps_of(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int
     if not isinstance(recipe, SftRecipe):
         passes: Mapping[str, float] = {name: float(recipe.epochs) for name in groups}
         return curriculum(lengths, groups, passes, batch=batch, seed=seed)
+    # A level's weight is how often it is seen, not a factor in the loss.
     passes = {
         level: recipe.epochs * recipe.weights_by_level.get(level, 1.0) for level in recipe.levels if level in groups
     }
@@ -534,7 +561,7 @@ def steps_of(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int
 
 
 def fitted(recipe: RecipeT, rows: int, processes: int) -> tuple[RecipeT, int]:
-    """A recipe and a number of processes for so many rows of one level, one at least: few make one smaller step.
+    """Return recipe and processes for so many rows of one level, one at least: few make one smaller step.
 
     Args:
         processes: at most.
@@ -542,6 +569,7 @@ def fitted(recipe: RecipeT, rows: int, processes: int) -> tuple[RecipeT, int]:
     Returns:
         A recipe that leaves something to each process in every step, and how many processes that are.
     """
+    # A step must leave something to each process, or the others would wait for ever.
     processes = min(processes, rows)
     most = rows // processes * processes
     return recipe.model_copy(update={"batch_rows": min(recipe.batch_rows, most)}), processes
@@ -553,12 +581,12 @@ def shares(recipe: Recipe) -> bool:
 
 
 def shared_tokens(items: Sequence[Any]) -> int:
-    """Tokens of pairs that are computed together, what they share counted once."""
+    """Return the tokens of pairs that are computed together, what they share counted once."""
     return packed_tokens([side for item in items for side in item.sides])
 
 
 def passes_of(recipe: Recipe, processes: int) -> int:
-    """Forward passes of each step that shares nothing, a multiple of the number of processes."""
+    """Return the forward passes of each step that shares nothing, a multiple of the number of processes."""
     return math.ceil(recipe.batch_rows / (_at_once(recipe, processes) * processes)) * processes
 
 
@@ -576,5 +604,5 @@ def _by_state(recipe: Recipe, encoded: Encoded[EncodedPair], seed: int, processe
 
 
 def _at_once(recipe: Recipe, processes: int) -> int:
-    """Rows of a forward pass at most."""
+    """Return the most rows of a forward pass."""
     return recipe.rows_at_once or math.ceil(recipe.batch_rows / processes)

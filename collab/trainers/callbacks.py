@@ -250,22 +250,29 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Write a line of metrics and report."""
+        # Memory first: the allocator keeps what the longest step took.
         give_back()
+        # The trainer also logs its summary, which has no loss of a step.
         if not logs or "loss" not in logs:
             return
         step = state.global_step
+        # NaN ends the training on every process, so it is looked for before anything else.
         _check_numbers(step, logs)
+        # One process writes, or lines would appear once per process.
         if not self._writes:
             return
+        # Values are of the steps since the last line, of which there may be several.
         seconds = time.perf_counter() - self._began
         group = self._steps[step - 1].group
         values = self._values(logs, range(self._logged, step))
         self._logged = step
         line = {"step": step, "group": group, "tokens": self._total[step], "seconds": round(seconds, 3), **values}
+        # log p of chosen replies that falls while margins grow: a known failure of DPO, of which the user is warned.
         alarm = None if self._beta is None else displacement(line, self._beta)
         if alarm is not None:
             line["alarm"] = alarm
         self._folder.add_metrics(line)
+        # Speed since this process began: steps of an earlier one took their time elsewhere.
         speed = (self._total[step] - self._total[self._first]) / max(seconds, 1e-9)
         left = seconds / max(step - self._first, 1) * (len(self._steps) - step)
         self._watch(

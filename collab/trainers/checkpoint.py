@@ -95,6 +95,7 @@ def open_source(path: str, base: str | None = None) -> WeightSource:
     from collab.models.local import check_files
     from collab.models.weights import check_weights
 
+    # Where it is first, then what it is: each refusal names the next move.
     folder = Path(resolve_checkpoint(path))
     if not folder.is_dir():
         raise ConfigError(
@@ -102,15 +103,18 @@ def open_source(path: str, base: str | None = None) -> WeightSource:
             "told by: collab runs list"
         )
     card = read_card(folder)
+    # A directory with both files is a checkpoint: PEFT leaves adapter files beside merged weights.
     if (folder / "config.json").is_file() or not (folder / CONFIG).is_file():
         if base is not None:
             raise UsageError(f"--base {base}: {path} is a whole checkpoint and has no base; leave --base out")
         check_files(str(folder))
         check_weights(folder, named=path)
         return WeightSource(path=folder, card=card)
+    # Only safetensors: a pickle would run code while being loaded.
     if not (folder / WEIGHTS[0]).is_file():
         raise ConfigError(f"{path}: an adapter without {WEIGHTS[0]}; other formats can hold code and are not loaded")
     check_layout(folder)
+    # What the user names goes before the card, the card before PEFT's own file, which may hold a foreign path.
     named = base or (card.get("base") or {}).get("path") or _adapter_config(folder).get("base_model_name_or_path")
     if not named:
         raise ConfigError(f"{path}: the adapter does not name its base; name it: --base DIR")
@@ -139,7 +143,7 @@ def load(source: WeightSource, *, merge: bool, dtype: Precision | None) -> Weigh
 
 
 def write(source: WeightSource, weights: Weights, target: Path) -> None:
-    """Write a directory; whoever calls names what the file system refuses.
+    """Write a directory; the caller names what the file system refuses.
 
     Args:
         weights: of `load`.
@@ -149,12 +153,14 @@ def write(source: WeightSource, weights: Weights, target: Path) -> None:
         ConfigError: a whole checkpoint has no tokenizer or chat template, or they do not fit.
     """
     target.mkdir(parents=True)
+    # With weights in memory only texts are copied, as the files would be the old ones.
     copied = (*_TEXT, *_REST) if weights.model is not None else (*_WEIGHTS, *_TEXT, *_REST)
     for folder in weights.homes:
         _copy(folder, target, copied)
     if weights.model is not None:
         from collab.models.tokenizer import silence_transformers
 
+        # The adapter's file would make loaders look for an adapter that was merged.
         (target / CONFIG).unlink(missing_ok=True)
         with silence_transformers():
             weights.model.save_pretrained(target)
@@ -162,6 +168,7 @@ def write(source: WeightSource, weights: Weights, target: Path) -> None:
         _name_base(source, target / CONFIG)
     else:
         _complete(target)
+    # The layout is noted only for what was trained on it.
     if any((folder / FILE).is_file() for folder in weights.homes):
         write_layout(target)
 
@@ -215,12 +222,13 @@ def _copy(folder: Path, target: Path, patterns: Iterable[str]) -> None:
 
 
 def _complete(target: Path) -> None:
-    """See that a whole checkpoint can be talked with, and that whoever generates with it knows where replies end."""
+    """Check that a whole checkpoint has a chat template and tokenizer, and name the tokens that end its replies."""
     from collab.models.tokenizer import ChatTokenizer
     from collab.models.weights import check_vocabulary, get_text_config, read_config
 
     chat = ChatTokenizer(str(target))
     config = get_text_config(read_config(target), str(target))
+    # A tokenizer that does not fit shows here and not at the first reply.
     check_vocabulary(chat, config)
     path = target / "generation_config.json"
     if path.is_file():
@@ -228,6 +236,7 @@ def _complete(target: Path) -> None:
     else:
         named = {name: getattr(config, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
         known = {name: token for name, token in named.items() if token is not None}
+    # Replies end where the chat template ends a turn; published files often name another token.
     ends = _with_ends(known.get("eos_token_id"), chat)
     if ends != known.get("eos_token_id") or not path.is_file():
         path.write_text(json.dumps({**known, "eos_token_id": ends}, indent=2) + "\n", encoding="utf-8")
@@ -297,15 +306,18 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
         ConfigError: something of it is missing or does not fit; says what.
         MissingExtra: transformers is not installed.
     """
+    # In the words of the option or the setting that named it.
     folder, named = Path(resolve_checkpoint(path)), path if settings else f"--base {path}"
     if not folder.is_dir():
         raise ConfigError(
             f"{named}: no such model directory; one of the model hub is fetched with: hf download ID --local-dir DIR"
         )
+    # The commonest mistake has its own message: an adapter is trained through its base.
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise ConfigError(f"{named}: an adapter, not a whole checkpoint; train it with lora.merge: true")
     check_files(str(folder))
     chat = ChatTokenizer(str(folder), date=recipe.date, template=recipe.chat_template_kwargs)
+    # Everything is read from the configuration, so that a wrong checkpoint costs no loading.
     whole = read_config(folder, named=named)
     how = read_quantisation(whole)
     if how is not None:
@@ -313,11 +325,13 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
             f"{named}: its weights are quantised ({how}), and only plain weights are trained; name the checkpoint that "
             "it was made from"
         )
+    # The text part: a model that sees nests it.
     config, most = get_text_config(whole, named), read_context_length(get_text_config(whole, named))
     if recipe.context > most:
         raise ConfigError(
             f"{named}: reads {most} tokens, the recipe has context {recipe.context}; --set {settings}context={most}"
         )
+    # Tokenizer and weights last, as they read files.
     check_vocabulary(chat, config, named)
     check_weights(folder, named=named)
     return chat, config
@@ -477,6 +491,7 @@ def _fill(model: Any, adapter: Adapter, name: str) -> None:
         found = set_peft_model_state_dict(model, load_file(Path(adapter.path) / WEIGHTS[0]), adapter_name=name)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ConfigError(f"adapter {adapter.path}: cannot be taken up: {str(error).splitlines()[0]}") from None
+    # PEFT ignores what does not match: the policy would be trained from a part of its adapter.
     missing = [key for key in found.missing_keys if f".{name}." in key]
     if found.unexpected_keys or missing:
         odd = [*found.unexpected_keys, *missing][0]
@@ -518,6 +533,7 @@ def _check_kind(folder: Path, lora: Lora) -> None:
     """ConfigError where what is trained would not be what plays: another scale, or weights that the recipe has not."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        # Another rank or alpha would scale the adapter otherwise than it was trained.
         was = (int(config["r"]), float(config["lora_alpha"]))
         odd = [name for name in _UNTRAINED if config.get(name) not in (None, False, {}, [], "none")]
         odd += [] if config.get("init_lora_weights") in PLAIN else [f"init_lora_weights {config['init_lora_weights']}"]

@@ -59,6 +59,7 @@ def split_by(environment: Mapping[str, str] = os.environ) -> Split | None:
 
 def obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
     """Why a recipe cannot be trained so, and what to do; None where it can."""
+    # DDP keeps whole copies, so every recipe fits it.
     if parallelism == "ddp":
         return None
     if recipe.optimizer == "muon":
@@ -68,6 +69,7 @@ def obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
             f"final_norm_learning_rate was never tried on a model that {parallelism} splits; use "
             "final_norm_learning_rate=null, or ddp"
         )
+    # DeepSpeed steps by itself after each pass; several passes of a step would be several steps.
     if parallelism != "fsdp" and isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix":
         return (
             f"sharing: prefix makes several passes of a step, and DeepSpeed ({parallelism}) would take a step after "
@@ -97,6 +99,7 @@ def check_split(recipe: Recipe, environment: Mapping[str, str] = os.environ) -> 
     reason = obstacle(recipe, kinds[split])
     if reason is not None:
         raise UsageError(reason)
+    # Other formats save the weights in pieces that no other program reads.
     version, kind = environment.get("FSDP_VERSION", "1"), environment.get("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
     if split == "fsdp" and (version, kind) != ("2", "FULL_STATE_DICT"):
         raise UsageError(
@@ -140,6 +143,7 @@ def check_sharded(trainer: Any, environment: Mapping[str, str] = os.environ) -> 
     """TrainingFailure where a trainer was made otherwise than the launcher said: it would train something else."""
     split, accelerator = split_by(environment), trainer.accelerator
     if split == "fsdp":
+        # Types that FSDP rounds to would change what is trained, and silently.
         policy = getattr(accelerator.state.fsdp_plugin, "mixed_precision_policy", None)
         if not accelerator.is_fsdp2 or policy is None or policy.param_dtype is not None:
             raise TrainingFailure(
@@ -169,6 +173,7 @@ def gathered(model: Any) -> Iterator[None]:
     if not isinstance(model, FSDPModule):
         yield
         return
+    # Whole for the moment of the probe, then split again, whatever it finds.
     model.set_reshard_after_forward(False)
     try:
         yield
@@ -185,8 +190,10 @@ def whole_model(trainer: Any, prepared: Prepared) -> Any:
     """
     from collab.trainers.checkpoint import load_weights
 
+    # Without a split every process has the model.
     if split_by() is None:
         return trainer.accelerator.unwrap_model(trainer.model)
+    # A collective call: all processes must come here, and one gets the weights.
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if not trainer.is_world_process_zero():
         return None
@@ -195,12 +202,13 @@ def whole_model(trainer: Any, prepared: Prepared) -> Any:
         from peft import get_peft_model
 
         model = get_peft_model(model, trainer.accelerator.unwrap_model(trainer.model).peft_config["default"])
+    # The reference adapter is a copy for comparison, and no part of the result.
     model.load_state_dict({name: weight for name, weight in weights.items() if not is_of_reference(name)})
     return model
 
 
 KEY = "threads"
-"""Of a head file. Without it nobody knows the number, and none is set."""
+"""Of a head file. Without it the number is unknown, and none is set."""
 
 
 def threads_head() -> dict[str, int]:
@@ -228,6 +236,7 @@ def as_begun(head: Mapping[str, Any], where: str, tell: Callable[[str], None] = 
     if wanted is None:
         yield
         return
+    # `type` and not `isinstance`: true is an int in Python.
     if type(wanted) is not int or wanted < 1:
         raise RunFormatError(f"{where}: threads {wanted!r}: allowed are whole numbers from 1; begin anew")
     import torch

@@ -39,7 +39,7 @@ PASSES = "passes"
 
 
 def state_batches(states: Sequence[Hashable], most: int, seed: int, epoch: int = 0) -> list[tuple[int, ...]]:
-    """Micro-batches of whole states, in an order drawn by seed and epoch.
+    """Return micro-batches of whole states, in an order drawn by seed and epoch.
 
     Args:
         states: for each pair, which state it belongs to.
@@ -49,13 +49,16 @@ def state_batches(states: Sequence[Hashable], most: int, seed: int, epoch: int =
     Returns:
         Positions of pairs; of a state, in their order.
     """
+    # Grouped, so that all pairs of a state share its prompt in one pass.
     groups: dict[Hashable, list[int]] = {}
     for number, state in enumerate(states):
         groups.setdefault(state, []).append(number)
     order = list(groups.values())
+    # States are shuffled, not pairs: tearing a state apart would compute its prompt twice.
     generator(derive(seed, "states", epoch)).shuffle(order)
     batches: list[list[int]] = []
     for pairs in order:
+        # A state is never cut: one that is too large is a micro-batch of its own.
         if not batches or len(batches[-1]) + len(pairs) > most:
             batches.append([])
         batches[-1] += pairs
@@ -87,7 +90,7 @@ class PackedCollator:
     theirs: Callable[[Any], dict[str, Any]]
 
     def __call__(self, features: Any) -> dict[str, Any]:
-        """The same batch, with its packing under "packed"."""
+        """Return the same batch, with its packing under "packed"."""
         batch = self.theirs(features)
         return {**batch, "packed": packed_batch(batch)}
 
@@ -106,32 +109,39 @@ class ByPairs:
     """Of each forward pass of the step, over all processes."""
 
     def get_batch_samples(self: Any, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
-        """The micro-batches of a step; how much they hold over all processes is noted."""
+        """Return the micro-batches of a step, and note how much they hold over all processes."""
         # The trainer beside which this class is mixed in has it; a checker sees this class alone.
         samples, items = super().get_batch_samples(epoch_iterator, num_batches, device)  # type: ignore[misc]
         if samples:
+            # Of the whole step and over all processes: micro-batches may differ in size, and weights need the totals.
             held = torch.stack([_held(part) for one in samples for part in one.get(PASSES, [one])]).to(device)
             held = self.accelerator.reduce(held, "sum").cpu()
             self._totals, self._rows = held.sum(0), held[:, 0].tolist()
         return samples, items
 
     def compute_loss(self: Any, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-        """TRL's loss, which is a mean over rows, with the weights of the class's formula."""
+        """Compute TRL's loss, a mean over rows, with the weights of the class's formula."""
+        # Evaluation is no optimizer step: TRL's own mean is right there.
         if not self.model.training or self._totals is None:
             return super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
+        # The trainer divides by these two afterwards, so they are multiplied in here.
         parts = self.current_gradient_accumulation_steps * self.accelerator.num_processes
         rows, pairs, tokens = _held(inputs).tolist()
         _, all_pairs, all_tokens = (parts / max(1, one) for one in self._totals.tolist())
         weights = self.loss_weights
+        # Per term: TRL's mean over a micro-batch, times its count, over the step's count, is its part of one mean.
         try:
             self.loss_weights = [
                 weight * (tokens * all_tokens if kind == "sft" else rows * all_pairs * bool(self._totals[1]))
                 for kind, weight in zip(self.loss_types, weights, strict=True)
             ]
             with unequal_counts(self.accelerator):
+                # L = 1/P Σ −log σ(β [r(y⁺) − r(y⁻)]), r(y) = log π(y|x) − log π_ref(y|x)  (CollabUIAgents, eq. 8)
+                #   + anchor/T Σ −log π(y⁺|x), over tokens                                   (ours)
                 loss = super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
         finally:
             self.loss_weights = weights
+        # An anchor row compares a reply with itself: −log σ(0) = log 2, a constant that must not show in the loss.
         if self.loss_types[0] == "sigmoid" and self._totals[1]:
             loss = loss - weights[0] * all_pairs * (rows - pairs) * math.log(2)  # of rows with a margin of 0
         return loss
@@ -157,12 +167,14 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
         self._states = states
         self._sharing = False
         super().__init__(*rest, **named)
+        # A mismatch would pair rows with foreign states silently.
         if states is not None and len(states) != len(self.train_dataset):
             raise ConfigError(f"{len(states)} states for {len(self.train_dataset)} pairs; each pair has one")
         self._share()
 
     def get_train_dataloader(self) -> Any:
-        """Whole states together, where they are known."""
+        """Load whole states together, where they are known."""
+        # Without states, TRL's own sampler: a chosen and a rejected reply still share their prompt.
         if self._states is None:
             return super().get_train_dataloader()
         if self.accelerator.num_processes > 1:
@@ -171,23 +183,27 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
         return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)  # type: ignore[arg-type]
 
     def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-        """TRL's; of a whole step one pass after the other, gradients put together behind the last one."""
+        """Run TRL's step; of a whole step one pass after the other, gradients put together behind the last one."""
         if PASSES not in inputs:
             return super().training_step(model, inputs, *rest, **named)
         passes = inputs[PASSES]
+        # As many passes as this step has: the trainer divides losses by it.
         self.current_gradient_accumulation_steps = len(passes)
+        # Only what these passes add to a metric is merged below.
         before = {name: len(values) for name, values in self._metrics["train"].items()}
         losses = []
         for number, part in enumerate(passes, start=1):
             last = number == len(passes)
+            # Gradients of processes are put together once, behind the last pass.
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
                 losses.append(super().training_step(model, part, *rest, **named))
         for name, values in self._metrics["train"].items():
             _merge(values, before.get(name, 0), self._rows)
+        # Each pass's loss is its part of one mean already, so they add up.
         return torch.stack(losses).sum()
 
     def _precompute_ref_logps(self, *rest: Any) -> Any:
-        """TRL asks for it while it is being made; pairs of a state share where they stand side by side."""
+        """Share prefixes before TRL asks for this, while the trainer is still being made."""
         self._share()
         return super()._precompute_ref_logps(*rest)
 
@@ -201,14 +217,17 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
         if reason is not None:
             raise ConfigError(f"prefixes cannot be shared in this training: {reason}; use sharing: none")
         for model in filter(None, (self.model, self.ref_model)):
+            # Sharded weights are put together for the probe, which computes a real pass.
             with gathered(model):
                 share(innermost(model), self.accelerator.autocast)
+        # After the probe: if sharing is refused, TRL's collator is still in place.
         self.data_collator = PackedCollator(self.data_collator)
         self._sharing = True
 
     def _obstacle(self) -> str | None:
         if self._is_vision_dataset:
             return "its data has pictures"
+        # Shared tokens are in the pass once, but the balancing loss would need them once per row.
         if self.aux_loss_enabled:
             return (
                 "its loss balances experts, which would count shared tokens once (router_aux_loss_coef: 0 turns it off)"
@@ -222,22 +241,24 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
 
 
 def innermost(model: Any) -> Any:
-    """The causal LM itself, without wrappers of processes and adapters."""
+    """Return the causal LM itself, without wrappers of processes and adapters."""
     model = getattr(model, "module", model)
     return model.get_base_model() if hasattr(model, "peft_config") else model
 
 
 @contextlib.contextmanager
 def unequal_counts(accelerator: Any) -> Iterator[None]:
-    """Metrics of all processes are put together however many pairs each has; TRL takes it that all have as many."""
+    """Gather metrics of processes with unequal numbers of pairs; TRL takes it that all have as many."""
     if accelerator.num_processes == 1:
         yield
         return
+    # `gather` of tensors of unequal length hangs or cuts; here they are padded to the longest and cut again.
     equal = accelerator.gather
 
     def gather(values: Tensor) -> Tensor:
         if values.dim() == 0:
             return equal(values)  # type: ignore[no-any-return]
+        # Every process learns all lengths first.
         counts = equal(torch.tensor([len(values)], device=values.device)).tolist()
         padded = values.new_zeros(max(counts), *values.shape[1:])
         padded[: len(values)] = values
@@ -253,12 +274,14 @@ def unequal_counts(accelerator: Any) -> Iterator[None]:
 
 def _merge(values: list[float], since: int, weights: Sequence[float]) -> None:
     """Put one mean in place of what the passes of a step have added to a metric; one that adds up stays as it is."""
+    # A metric that has one value per pass is a mean of that pass; others add up over the step and stay.
     added = values[since:]
     if len(added) == len(weights):
         values[since:] = [sum(value * weight for value, weight in zip(added, weights, strict=True)) / sum(weights)]
 
 
 def _held(batch: Any) -> Tensor:
-    """Rows, pairs that differ, and tokens of chosen replies, of a micro-batch; (3,)."""
-    chosen = batch["completion_mask"].chunk(2)[0]
+    """Return rows, pairs that differ, and tokens of chosen replies, of a micro-batch; (3,)."""
+    chosen = batch["completion_mask"].chunk(2)[0]  # (rows, tokens): the chosen half comes first
+    # The first token of a row is never predicted, so it is not counted.
     return torch.tensor([len(chosen), int(differing(batch).sum()), int(chosen[:, 1:].sum())])

@@ -102,6 +102,7 @@ def plan(prepared: Prepared, device: str) -> FinetunePlan:
     """
     items = prepared.encoded.items
     tokens = sum(prepared.step_tokens)
+    # Tokens computed and tokens read differ by padding in one direction and by sharing in the other.
     computed = sum(prepared.computed(part) for step in prepared.steps for part in step.parts)
     size, needed = sizes(prepared), memory(prepared)
     return FinetunePlan(
@@ -140,6 +141,7 @@ def sizes(prepared: Prepared) -> Sizes:
 
     from collab.trainers.optim import parts_of
 
+    # On the meta device: sizes need no weights.
     with readable(prepared.base.path), torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(prepared.base.config)
     parameters = trainable = sum(weight.numel() for weight in model.parameters())
@@ -167,7 +169,7 @@ def _added(model: Any, lora: Lora) -> int:
 
 
 def memory(prepared: Prepared) -> MemoryEstimate:
-    """What the largest forward and backward pass needs.
+    """Return what the largest forward and backward pass needs.
 
     With P parameters of b bytes, T of them trained (float32), N tokens in the pass, S scored ones, width h, width of
     the feed-forward part f, keys and values of width k, L layers, vocabulary V, and c bytes per computed number:
@@ -185,13 +187,18 @@ def memory(prepared: Prepared) -> MemoryEstimate:
     recipe, config = prepared.task.recipe, prepared.base.config
     size = sizes(prepared)
     is_dpo = isinstance(recipe, DpoRecipe)
+    # A frozen reference in memory beside the policy; adapters share one base with theirs.
     reference = 2 if is_dpo and (recipe.lora is None or prepared.reference is not None) else 1
+    # Bytes per number: as the weights are kept, and as passes compute.
     held = 4 if recipe.weights == "float32" else 2
     computed = 4 if recipe.precision == "float32" else 2
     width, depth = find_setting(config, "hidden_size") or 0, find_setting(config, "num_hidden_layers") or 1
+    # Numbers that a layer keeps per token; grouped heads make keys and values narrower than the width.
     layer = 8 * width + 2 * _key_width(config, width) + 4 * (find_setting(config, "intermediate_size") or 4 * width)
+    # With checkpointing one layer at a time is kept whole, of the others only what comes in.
     kept = depth * width + layer if recipe.checkpointing else depth * layer
     items, vocabulary = prepared.encoded.items, find_setting(config, "vocab_size") or prepared.base.chat.size
+    # The largest pass decides, not the mean: memory has to hold it once.
     activations = max(
         computed * kept * prepared.computed(part) + 12 * vocabulary * sum(items[row].scored for row in part)
         for step in prepared.steps
@@ -216,7 +223,7 @@ def _key_width(config: Any, width: int) -> int:
 
 
 def told(plan: FinetunePlan) -> str:
-    """The plan in lines for people."""
+    """Return the plan in lines for people."""
     rows = ", ".join(f"{name} {count:,}" for name, count in plan.rows.items())
     dropped = ", ".join(f"{name} {count:,}" for name, count in plan.dropped.items()) or "none"
     share = 100 * plan.padding / (plan.tokens + plan.padding)
@@ -275,6 +282,7 @@ def forecast(
     """
     check_installed()
 
+    # What does not fit is left out in training, too, so it must not count here.
     fitting = [item for item in items if len(item) <= task.recipe.context]
     if not fitting:
         what = "pairs" if task.stage == "dpo" else "replies"
@@ -282,9 +290,11 @@ def forecast(
             f"none of {len(items)} {what} fits into context {task.recipe.context}, the shortest has "
             f"{min(map(len, items), default=0)} tokens; raise context as far as the model allows"
         )
+    # Three preparations: the few items for time, a full step of them, and a full step of the longest.
     few = _prepared(task, fitting, rows=len(fitting), processes=1)
     whole = _prepared(task, _filled(fitting, task.recipe.batch_rows, None), processes=processes)
     longest = _prepared(task, _filled(fitting, task.recipe.batch_rows, task.recipe.context), processes=processes)
+    # Measured on few items and scaled by their number, so that a plan takes seconds.
     time = measure(few, device, memory(few).total)
     computed = sum(few.computed(part) for step in few.steps for part in step.parts)
     size = sizes(few)

@@ -64,6 +64,7 @@ def train_as_asked(
     """
     manifest = folder.read()
     task = task_of(manifest)
+    # Everything is made anew from the manifest, in each process, and must come out the same.
     rows = read_data([Path(one) for one in task.data], levels_of(task), max_broken=task.max_broken).rows
     prepared = prepare(task, rows)
     check_same(prepared, manifest)
@@ -71,13 +72,14 @@ def train_as_asked(
         prepared,
         folder,
         device=device,
+        # Stopped by a file, as processes share nothing else; an orphan stops by itself.
         stopping=lambda: (folder.path / STOP).exists() or not wanted(),
         report_to=report_to,
     )
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process is there, whoever owns it."""
+    """Return whether a process exists, of any owner."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -207,10 +209,12 @@ def _watched(
     first = told = _resumed_at(folder)
     while True:
         code = started.poll()
+        # Touched at every look, which does no harm: a process that starts late sees it, too.
         if stopping():
             with writing(folder.path, folder.resume):
                 (folder.path / STOP).touch()
         lines = folder.read_metrics()
+        # Only new steps: a resumed run's earlier lines are known.
         if lines and lines[-1]["step"] > told:
             told = lines[-1]["step"]
             watch(_progress(lines[-1], prepared, first))

@@ -34,11 +34,12 @@ from collab.models.weights import read_config, readable
 
 
 def final_gain(model: nn.Module) -> nn.Parameter:
-    """The last trained vector of a model that is no bias and stands in no numbered layer: its last norm's gain.
+    """Return the last norm's gain: the last trained vector that is no bias and stands in no numbered layer.
 
     Raises:
         ConfigError: it has none.
     """
+    # The last norm stands behind all layers, so its gain is the last vector without a layer number in its name.
     gains = [weight for name, weight in model.named_parameters() if weight.requires_grad and _is_gain(name, weight)]
     if not gains:
         raise ConfigError("final_norm_learning_rate: this model has no norm behind its layers; set it to null")
@@ -51,9 +52,10 @@ def check_scales(model: nn.Module, gain: nn.Parameter) -> None:
     Raises:
         ConfigError: it adds a bias, or multiplies by something else, as 1 + gain in Gemma.
     """
+    # Tried, not read from the class: families name and compute their norms differently.
     norm = next(part for part in model.modules() if getattr(part, "weight", None) is gain)
     signs = torch.ones_like(gain)
-    signs[1::2] = -1  # of mean 0 and mean square 1, so that nothing is left to normalise
+    signs[1::2] = -1  # mean 0 and mean square 1, so that nothing is left to normalise
     with torch.no_grad():
         scales = torch.allclose(norm(signs[None])[0], signs * gain, rtol=1e-2, atol=1e-4)
     if not (scales and gain.any()):
@@ -72,6 +74,7 @@ def check_last_norm(model: nn.Module) -> None:
     Raises:
         ConfigError: as `final_gain` and `check_scales`.
     """
+    # Weights are on the meta device: the norm alone gets numbers, which is enough to see what it does.
     gain = final_gain(model)
     norm = copy.deepcopy(next(part for part in model.modules() if getattr(part, "weight", None) is gain))
     norm.to_empty(device="cpu")
@@ -82,6 +85,7 @@ def check_last_norm(model: nn.Module) -> None:
 
 
 def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:
+    # Without decay: a gain that decays to 0 would take the policy's sureness with it.
     """Move a weight of an optimizer that has not stepped yet into a last group, of another rate and without decay."""
     for group in optimizer.param_groups:
         group["params"] = [one for one in group["params"] if one is not weight]
@@ -96,10 +100,12 @@ def keep_direction(weight: nn.Parameter, optimizer: Optimizer) -> None:
     before = torch.empty_like(weight)
 
     def remember(*_: object) -> None:
+        # (width,): the hook before a step sees the weight as the gradient was taken.
         before.copy_(weight.detach())
 
     def project(*_: object) -> None:
         with torch.no_grad():
+            # w ← (w'·w / w·w) w: the length is learned, the direction stays.
             weight.copy_((weight * before).sum() / before.square().sum() * before)
 
     optimizer.register_step_pre_hook(remember)
@@ -107,7 +113,7 @@ def keep_direction(weight: nn.Parameter, optimizer: Optimizer) -> None:
 
 
 def length_of_gain(directory: Path) -> float:
-    """Length of the last norm's gain in a checkpoint directory; no other weight is read.
+    """Return the length of the last norm's gain in a checkpoint directory; no other weight is read.
 
     Raises:
         ConfigError: the checkpoint cannot be read, or has no such norm.
@@ -115,10 +121,12 @@ def length_of_gain(directory: Path) -> float:
     from safetensors import safe_open
     from transformers import AutoModelForCausalLM
 
+    # On the meta device, so that only one small tensor of the checkpoint is read.
     with readable(str(directory)), torch.device("meta"):
         model = AutoModelForCausalLM.from_config(read_config(directory))
         gain = final_gain(model)
         wanted = next(name for name, weight in model.named_parameters() if weight is gain)
+        # Sharded checkpoints: the tensor is in one of several files.
         for file in sorted(directory.glob("*.safetensors")):
             with safe_open(file, "pt", device="cpu") as tensors:
                 if wanted in tensors.keys():
@@ -149,6 +157,7 @@ class MuonAdamW(torch.optim.Optimizer):
         Raises:
             ConfigError: no matrix inside the network is trained.
         """
+        # Muon's orthogonal steps make sense for maps between hidden states, not for tables of tokens.
         inner, outer, vectors = parts_of(model)
         if not inner:
             raise ConfigError(
@@ -157,13 +166,15 @@ class MuonAdamW(torch.optim.Optimizer):
         muon = torch.optim.Muon(
             inner, lr=lr, weight_decay=weight_decay, momentum=MOMENTUM, adjust_lr_fn="match_rms_adamw"
         )
+        # No decay for vectors: gains and biases are scales, not maps.
         others: list[dict[str, Any]] = [{"params": outer}, {"params": vectors, "weight_decay": 0.0}]
         adamw = torch.optim.AdamW(others, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
         self._both: tuple[torch.optim.Optimizer, ...] = (muon, adamw)
+        # The groups are the optimizers' own dictionaries, so a scheduler that changes a rate changes theirs.
         super().__init__([group for part in self._both for group in part.param_groups], {})  # shared: schedules act
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of both; `closure` computes the loss again, as everywhere in torch."""
+        """Step both; `closure` computes the loss again, as everywhere in torch."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -173,22 +184,24 @@ class MuonAdamW(torch.optim.Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """State of both, in order."""
+        """Return the state of both, in order."""
         return {"both": [part.state_dict() for part in self._both]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes up a state that `state_dict` gave; ValueError where it is another optimizer's."""
+        """Load a state that `state_dict` gave; ValueError where it is another optimizer's."""
         if "both" not in state_dict:
             raise ValueError(
                 "the stored state is another optimizer's; train on with the optimizer that it was begun with"
             )
         for part, state in zip(self._both, state_dict["both"], strict=True):
             part.load_state_dict(state)
+        # Loading has replaced the groups; a scheduler must find the new ones.
         self.param_groups = [group for part in self._both for group in part.param_groups]
 
 
 def parts_of(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Trained weights: matrices inside the network, embeddings and output layer, vectors; each once."""
+    """Return trained weights: matrices inside the network, embeddings and output layer, vectors; each once."""
+    # Tied output layers are embeddings too; by identity, each weight falls into one part.
     outside = {id(weight) for part in model.modules() if isinstance(part, nn.Embedding) for weight in part.parameters()}
     head = getattr(model, "get_output_embeddings", lambda: None)()
     if head is not None:

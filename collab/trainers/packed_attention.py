@@ -48,12 +48,14 @@ _LARGEST = 256
 
 
 def part(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
-    """Plain attention: (b, h, n, D) against (b, h, K, D), with its log-sum-exp (b, h, n), float32."""
+    """Attend plainly: (b, h, n, D) against (b, h, K, D), with the log-sum-exp (b, h, n), float32."""
+    # Processors have a flash kernel for every floating type.
     if query.device.type == "cpu":
         output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, is_causal=causal, scale=scale
         )
         return output, lse
+    # Trusted after one comparison per process: kernels differ between GPUs and versions of PyTorch.
     if fused(query.device, query.dtype, query.shape[-1]):
         return on_gpu(query, key, value, scale, causal=causal)
     return by_products(query, key, value, scale, causal=causal)
@@ -62,7 +64,7 @@ def part(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: boo
 def part_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float, *, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What a part adds to the gradients of its query, key and value; `output` and `lse` are those of the whole."""
+    """Return a part's gradients of its query, key and value; `output` and `lse` are those of the whole."""
     if query.device.type == "cpu":
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
         by_query, by_key, by_value = kernel(grad, query, key, value, output, lse, 0.0, causal, scale=scale)
@@ -78,6 +80,7 @@ def fused(device: torch.device, dtype: torch.dtype, size: int) -> bool:
 
     Tried once per device, type and head size; where kernels that should exist fail or differ, a warning says so.
     """
+    # Where kernels do not exist, there is nothing to try and nothing to warn of.
     if device.type != "cuda" or dtype not in _ROUNDING or size % 8 or size > _LARGEST:
         return False
     try:
@@ -85,6 +88,7 @@ def fused(device: torch.device, dtype: torch.dtype, size: int) -> bool:
     except RuntimeError as failed:  # a GPU that is too old for them, or a PyTorch built without them
         reason = (str(failed) or type(failed).__name__).splitlines()[0]
     else:
+        # Rounding explains small differences; larger ones mean another formula, such as a shifted causal mask.
         if error <= _ROUNDING[dtype]:
             return True
         reason = f"they are off by {error:.2g}, where rounding explains {_ROUNDING[dtype]:g}"
@@ -93,7 +97,7 @@ def fused(device: torch.device, dtype: torch.dtype, size: int) -> bool:
 
 
 def on_gpu(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
-    """A part by PyTorch's flash kernel for GPUs, 16 bits; shapes as `part`."""
+    """Compute a part by PyTorch's flash kernel for GPUs, 16 bits; shapes as `part`."""
     output, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
         query, key, value, 0.0, causal, False, scale=scale
     )
@@ -103,7 +107,7 @@ def on_gpu(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: b
 def on_gpu_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float, *, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Its gradients; shapes as `part_backward`."""
+    """Compute its gradients; shapes as `part_backward`."""
     # Where random numbers of dropout would start: not read without it, in shapes as the forward pass gives them.
     unused = [torch.empty(shape, dtype=torch.uint64, device=query.device) for shape in ((2,), ())]
     by_query, by_key, by_value = torch.ops.aten._scaled_dot_product_flash_attention_backward(
@@ -115,7 +119,7 @@ def on_gpu_backward(
 
 
 def error_of_kernels(device: torch.device, dtype: torch.dtype, size: int) -> float:
-    """Largest relative error of a GPU's flash kernels in what each part of a whole puts out.
+    """Return the largest relative error of a GPU's flash kernels in what each part of a whole puts out.
 
     The whole is a causal part and a full one of random numbers with heads of that size; it is compared with products in
     float32.
@@ -125,14 +129,17 @@ def error_of_kernels(device: torch.device, dtype: torch.dtype, size: int) -> flo
     def some(length: int) -> Tensor:
         return torch.randn(1, 2, length, size, generator=drawn).to(device, dtype)
 
-    query, grad, scale = some(96), some(96), size**-0.5
+    query, grad, scale = some(96), some(96), size**-0.5  # (1, 2, 96, D)
+    # A causal part and a full one: both forms that `_Attention` uses.
     parts = [(some(length), some(length), causal) for length, causal in ((96, True), (160, False))]
+    # In float32 by products, whose code can be read: they are what the kernels are held against.
     exact = [by_products(query.float(), one.float(), other.float(), scale, causal=way) for one, other, way in parts]
-    lse = torch.logaddexp(*(sums for _, sums in exact))
-    output = torch.stack([own * (sums - lse).exp()[..., None] for own, sums in exact]).sum(0).to(dtype)
+    lse = torch.logaddexp(*(sums for _, sums in exact))  # (1, 2, 96), of both parts together
+    output = torch.stack([own * (sums - lse).exp()[..., None] for own, sums in exact]).sum(0).to(dtype)  # (1, 2, 96, D)
     errors = []
     for (key, value, causal), forward in zip(parts, exact, strict=True):
         given = (grad, query, key, value, output)
+        # The backward kernel must accept output and log-sum-exp of the whole, not those of its own part.
         g, q, k, v, out = (one.float() for one in given)
         found = *on_gpu(query, key, value, scale, causal=causal), *on_gpu_backward(*given, lse, scale, causal=causal)
         wanted = *forward, *by_products_backward(g, q, k, v, out, lse, scale, causal=causal)
@@ -141,11 +148,12 @@ def error_of_kernels(device: torch.device, dtype: torch.dtype, size: int) -> flo
 
 
 def by_products(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
-    """A part by plain matrix products, for any device; shapes as the kernels'."""
+    """Compute a part by plain matrix products, for any device; shapes as the kernels'."""
     outputs, sizes = [], []
     for first, piece in _pieces(query, key):
-        scores = _scores(piece, key, scale, first if causal else None)
-        lse = scores.logsumexp(-1)
+        scores = _scores(piece, key, scale, first if causal else None)  # (b, h, piece, K)
+        lse = scores.logsumexp(-1)  # (b, h, piece)
+        # softmax = exp(s − lse): with the log-sum-exp at hand, no second normalisation is needed.
         outputs.append((scores - lse[..., None]).exp().to(value.dtype) @ value)
         sizes.append(lse)
     return torch.cat(outputs, 2), torch.cat(sizes, 2)
@@ -154,15 +162,20 @@ def by_products(query: Tensor, key: Tensor, value: Tensor, scale: float, *, caus
 def by_products_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float, *, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Its gradients; weights are computed again, from the log-sum-exp of the whole."""
+    """Compute its gradients; weights are computed again, from the log-sum-exp of the whole."""
     by_query = []
+    # Summed in float32 over pieces: in 16 bits, small contributions would be lost.
     by_key, by_value = (torch.zeros(one.shape, dtype=torch.float32, device=one.device) for one in (key, value))
     for first, piece in _pieces(query, key):
         own = slice(first, first + piece.shape[2])
         given = grad[:, :, own]
+        # (b, h, piece, K): weights of the whole, p = exp(s − lse)
         weights = (_scores(piece, key, scale, first if causal else None) - lse[:, :, own, None]).exp()
+        # dV = pᵀ dO
         by_value += (weights.to(grad.dtype).transpose(2, 3) @ given).float()
+        # dS = p ∘ (dO Vᵀ − rowsum(dO ∘ O)), with O of the whole attention, not of this part.
         apart = (given @ value.transpose(2, 3)).float() - (given.float() * output[:, :, own]).sum(-1, keepdim=True)
+        # dQ = dS K · scale, dK = dSᵀ Q · scale.
         by_score = (weights * apart * scale).to(query.dtype)
         by_query.append(by_score @ key)
         by_key += (by_score.transpose(2, 3) @ piece).float()
@@ -170,18 +183,18 @@ def by_products_backward(
 
 
 def _pieces(query: Tensor, key: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """As many queries at a time as the table of scores allows, with the number of the first."""
+    """Yield as many queries at a time as the table of scores allows, with the number of the first."""
     step = max(1, _SCORES_AT_ONCE // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
     for first in range(0, query.shape[2], step):
         yield first, query[:, :, first : first + step]
 
 
 def _scores(query: Tensor, key: Tensor, scale: float, first: int | None) -> Tensor:
-    """Scores, float32; later keys are left out where `first`, the first query's number, is given."""
+    """Return scores, float32; later keys are left out where `first`, the first query's number, is given."""
     scores = (query @ key.transpose(2, 3)).float() * scale
     if first is None:
         return scores
-    own = torch.arange(first, first + query.shape[2], device=query.device)
+    own = torch.arange(first, first + query.shape[2], device=query.device)  # (piece,)
     return scores.masked_fill(torch.arange(key.shape[2], device=query.device) > own[:, None], -torch.inf)
 
 
@@ -205,11 +218,11 @@ class Block:
     """Their places, (n,)."""
 
     def take(self, whole: Tensor) -> Tensor:
-        """What belongs to the nodes: (…, T, …) to (…, nodes, longest, …), at the second dimension."""
-        return whole[:, self.index]
+        """Return what belongs to the nodes: (…, T, …) to (…, nodes, longest, …), at the second dimension."""
+        return whole[:, self.index]  # (heads, nodes, longest, D), or (heads, nodes, longest)
 
     def drop(self, part: Tensor) -> Tensor:
-        """The same without padding: (…, nodes, longest, …) to (…, n, …)."""
+        """Return the same without padding: (…, nodes, longest, …) to (…, n, …)."""
         return part.flatten(1, 2)[:, self.cells]
 
 
@@ -223,7 +236,7 @@ class AttentionPlan:
     """Nodes with something under them, which sees all of them."""
 
     def to(self, device: torch.device) -> AttentionPlan:
-        """The same, its tensors there."""
+        """Return the same, its tensors there."""
         moved = (
             Block(index=one.index.to(device), cells=one.cells.to(device), tokens=one.tokens.to(device))
             for one in self.blocks
@@ -243,17 +256,19 @@ class Passed:
 
 
 def plan_of(nodes: Sequence[Node]) -> AttentionPlan:
-    """The parts of a packing with these nodes."""
+    """Return the parts of a packing with these nodes."""
     groups: list[list[Node]] = []
+    # Short nodes side by side cost padding, long ones cost kernels: groups stop at twice their shortest.
     for node in sorted(nodes, key=_length):  # of a group, none is longer than twice the shortest
         if not groups or _length(node) > min(_SHORT, 2 * _length(groups[-1][0])):
             groups.append([])
         groups[-1].append(node)
+    # A node with nothing under it needs no second part.
     return AttentionPlan(blocks=tuple(map(_block, groups)), above=tuple(node for node in nodes if node.end > node.stop))
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float) -> Tensor:
-    """Attention of packed rows, differentiable.
+    """Attend with packed rows, differentiably.
 
     Args:
         query: (H, T, D).
@@ -266,6 +281,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale
         (H, T, D), in the type of `value`, or of autocast inside it.
     """
     device = query.device.type
+    # One type for all three: projections may come from autocast and from plain code.
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else value.dtype
     with torch.autocast(device, enabled=False):
         output: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
@@ -279,20 +295,26 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float) -> Tensor:
-        output = torch.empty(query.shape, dtype=torch.float32, device=query.device)
-        lse = torch.empty(query.shape[:2], dtype=torch.float32, device=query.device)
+        output = torch.empty(query.shape, dtype=torch.float32, device=query.device)  # (H, T, D)
+        lse = torch.empty(query.shape[:2], dtype=torch.float32, device=query.device)  # (H, T)
+        # Every token first attends to its own node; nodes of similar length go through one kernel.
         for block in plan.blocks:
+            # (H, nodes, longest, D), (H, nodes, longest)
             own, sizes = _causal(block.take(query), block.take(key), block.take(value), scale)
             output[:, block.tokens] = block.drop(own).float()
             lse[:, block.tokens] = block.drop(sizes)
+        # Then to each node above it. What stands under a node follows it without a gap, so a slice names it.
         for node in plan.above:
             here, under = slice(node.start, node.stop), slice(node.stop, node.end)
-            more, sizes = _full(query[:, under], key[:, here], value[:, here], scale)
+            more, sizes = _full(query[:, under], key[:, here], value[:, here], scale)  # (H, n, D), (H, n)
+            # lse of the union is log(e^a + e^b); each part's output is weighted by its share of it.
             before, joined = lse[:, under], torch.logaddexp(lse[:, under], sizes)
+            # output = output · e^(before − joined) + more · e^(sizes − joined)
             kept = output[:, under] * (before - joined).exp()[..., None]
             output[:, under] = kept + more.float() * (sizes - joined).exp()[..., None]
             lse[:, under] = joined
         output = output.to(query.dtype)
+        # One output and one log-sum-exp: parts are computed anew in the backward pass.
         ctx.save_for_backward(query, key, value, output, lse)
         ctx.plan, ctx.scale = plan, scale
         return output
@@ -301,15 +323,19 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, output, lse = ctx.saved_tensors
         grad = grads[0].to(query.dtype)
+        # (H, T, D), (G, T, D) twice
         sums = [torch.zeros(one.shape, dtype=torch.float32, device=one.device) for one in (query, key, value)]
         with torch.autocast(query.device.type, enabled=False):
+            # Every part takes output and log-sum-exp of the whole, as in ring attention: no part was kept.
             for block in ctx.plan.blocks:
                 given = block.take(grad) * _is_token(block)  # padding repeats a token, and adds nothing
-                q, k, v, out, sizes = map(block.take, (query, key, value, output, lse))
+                q, k, v, out, sizes = map(block.take, (query, key, value, output, lse))  # (heads, nodes, longest, …)
+                # Added, not set: a key is attended to by its own node and by all under it.
                 for whole, one in zip(sums, _causal_backward(given, q, k, v, out, sizes, ctx.scale), strict=True):
                     whole[:, block.tokens] += block.drop(one)
             for node in ctx.plan.above:
                 here, under = slice(node.start, node.stop), slice(node.stop, node.end)
+                # In a full part, queries are under the node, keys and values in it.
                 given, q, out, sizes = (one[:, under] for one in (grad, query, output, lse))
                 parts = _full_backward(given, q, key[:, here], value[:, here], out, sizes, ctx.scale)
                 for whole, one, where in zip(sums, parts, (under, here, here), strict=True):
@@ -323,20 +349,22 @@ def _length(node: Node) -> int:
 
 def _block(nodes: Sequence[Node]) -> Block:
     starts, stops = (torch.tensor([getattr(node, name) for node in nodes])[:, None] for name in ("start", "stop"))
-    places = starts + torch.arange(max(map(_length, nodes)))
+    places = starts + torch.arange(max(map(_length, nodes)))  # (nodes, longest)
+    # Padding repeats the last token: a real index, whose results are dropped.
     real = places < stops
     return Block(index=places.minimum(stops - 1), cells=real.flatten().nonzero()[:, 0], tokens=places[real])
 
 
 def _is_token(block: Block) -> Tensor:
-    """(nodes, longest, 1), bool."""
+    """Return which places are tokens and no padding, (nodes, longest, 1), bool."""
     real = torch.zeros(block.index.numel(), dtype=torch.bool, device=block.index.device)
     real[block.cells] = True
     return real.view(*block.index.shape, 1)
 
 
 def _causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """(H, B, L, D) against (G, B, L, D), up to one's own: output and log-sum-exp (H, B, L)."""
+    """Attend (H, B, L, D) to (G, B, L, D), up to one's own: output and log-sum-exp (H, B, L)."""
+    # Kernels know no groups in a causal part, so keys are repeated for each query head: (H, B, L, D).
     each = len(query) // len(key)
     return part(query, key.repeat_interleave(each, 0), value.repeat_interleave(each, 0), scale, causal=True)
 
@@ -347,12 +375,14 @@ def _causal_backward(
     each = len(query) // len(key)
     keys, values = key.repeat_interleave(each, 0), value.repeat_interleave(each, 0)
     by_query, by_key, by_value = part_backward(grad, query, keys, values, output, lse, scale, causal=True)
+    # Each key head served H / G query heads: its gradients add up.
     by_key, by_value = (one.float().view(len(key), each, *one.shape[1:]).sum(1) for one in (by_key, by_value))
     return by_query, by_key, by_value
 
 
 def _full(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """(H, n, D) against all of (G, K, D): output and log-sum-exp (H, n)."""
+    """Attend (H, n, D) to all of (G, K, D): output and log-sum-exp (H, n)."""
+    # Order does not matter in a full part, so heads of a group fold into the length and keys are not repeated.
     output, lse = part(_fold(query, key), key[None], value[None], scale, causal=False)
     return output.reshape(query.shape), lse.reshape(query.shape[:2])
 
@@ -360,13 +390,13 @@ def _full(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tens
 def _full_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    given, asking, out, sizes = (_fold(one, key) for one in (grad, query, output, lse))
+    given, asking, out, sizes = (_fold(one, key) for one in (grad, query, output, lse))  # (1, G, H / G · n, …)
     by_query, by_key, by_value = part_backward(given, asking, key[None], value[None], out, sizes, scale, causal=False)
     return by_query.reshape(query.shape), by_key[0], by_value[0]
 
 
 def _fold(rows: Tensor, key: Tensor) -> Tensor:
-    """Query heads of one key-value head as one length: (H, n, …) to (1, G, H/G·n, …)."""
+    """Fold the query heads of one key-value head into one length: (H, n, …) to (1, G, H/G·n, …)."""
     return rows.reshape(1, len(key), -1, *rows.shape[2:])
 
 
@@ -376,6 +406,7 @@ def install() -> None:
     from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register(IMPLEMENTATION, _forward)
+    # A mask function of transformers' own for passes that are not packed.
     AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
 
 
@@ -391,7 +422,7 @@ def _forward(
     packing: Passed | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
+    """Attend as transformers asks: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
 
     A pass that is not packed (generation, say) is computed by PyTorch's own attention, as it would be elsewhere.
 
@@ -408,6 +439,7 @@ def _forward(
     asked = [name for name in _BENDING if others.get(name) is not None] + ["dropout"] * (dropout > 0)
     if asked:
         raise NotImplementedError(f"its attention has {', '.join(asked)}")
+    # Noted per layer: one that never comes here computes attention of its own, and is refused.
     packing.layers.add(module.layer_idx)
     if packing.dry:
         return query.new_empty(*query.transpose(1, 2).shape[:3], value.shape[-1]), None

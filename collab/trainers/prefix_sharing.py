@@ -68,12 +68,14 @@ def temper(model: Any, temperature: float) -> None:
     """
     if temperature == 1:
         return
+    # Dividing the hidden states divides the logits only if these are a plain product of them.
     head = model.get_output_embeddings()
     if not is_plain(model) or getattr(head, "bias", None) is not None or model.base_model is model:
         what = f"the logits of {type(model).__name__} are more than a product of what its base puts out"
         raise ConfigError(f"temperature {temperature:g}: {what}; train it with temperature 1")
 
     def divide(module: Any, arguments: Any, output: Any) -> Any:
+        # W(h / τ) = (W h) / τ: with a hook here, every way to compute logits is tempered, TRL's included.
         output.last_hidden_state = output.last_hidden_state / temperature
         return output
 
@@ -88,36 +90,41 @@ def is_plain(model: Any) -> bool:
 
 def _scored_forward(theirs: Callable[..., Any], plain: bool, context: Context) -> Callable[..., Any]:
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, labels: Tensor | None = None, **kwargs: Any) -> Any:
+        # Generation and evaluation without labels stay the model's own.
         if not fused_lm_head or labels is None:
             return theirs(*args, fused_lm_head=fused_lm_head, labels=labels, **kwargs)
+        # Rows are padded on the right: no token that counts sees padding, and without a mask attention is faster.
         kwargs.pop("attention_mask", None)
         with context():
+            # On a GPU TRL's own pass already scores labels alone; here only the processor's is replaced.
             if labels.device.type != "cpu" or kwargs.get("output_router_logits") or not plain:
                 return theirs(*args, fused_lm_head=True, labels=labels, **kwargs)
-            hidden = self.base_model(*args, **kwargs).last_hidden_state
+            hidden = self.base_model(*args, **kwargs).last_hidden_state  # (rows, tokens, width)
             return _score_positions(hidden, labels, self.get_output_embeddings())
 
     return forward
 
 
 def _score_positions(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> FusedCausalLMOutput:
-    """Log-probabilities of labels and what TRL's metrics want.
+    """Return log-probabilities of labels, and TRL's metrics.
 
     Args:
         hidden: (rows, tokens, width).
         labels: (rows, tokens), -100 where nothing is scored.
         head: the output layer.
     """
-    mask = labels[:, 1:] != -100
-    wanted = labels[:, 1:][mask]
-    logits = head(hidden[:, :-1][mask]).float()
-    logps = logits.log_softmax(-1)
-    chosen = logps.gather(-1, wanted[:, None])[:, 0]
+    mask = labels[:, 1:] != -100  # (rows, tokens − 1): the token at t is predicted from t − 1
+    wanted = labels[:, 1:][mask]  # (S,)
+    logits = head(hidden[:, :-1][mask]).float()  # (S, vocabulary): only scored positions meet the output layer
+    logps = logits.log_softmax(-1)  # (S, vocabulary)
+    chosen = logps.gather(-1, wanted[:, None])[:, 0]  # (S,): log p(a_t | x, a_<t)
+    # For metrics alone: no table of logits is kept for them.
     with torch.no_grad():
-        entropy = -(logps.exp() * logps).sum(-1)
+        entropy = -(logps.exp() * logps).sum(-1)  # H = −Σ p log p
         top = logits.argmax(-1) == wanted
         mean = logits.mean(-1)
     return FusedCausalLMOutput(
+        # The mean −log p per scored token, as TRL's own loss.
         loss=-chosen.sum() / mask.sum().clamp(min=1),
         log_probs=_spread(chosen, mask),
         entropy=_spread(entropy, mask),
@@ -128,7 +135,8 @@ def _score_positions(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Te
 
 
 def _spread(values: Tensor, mask: Tensor) -> Tensor:
-    """One value per scored position as (rows, tokens − 1), zero elsewhere; keeps the gradient."""
+    """Return one value per scored position as (rows, tokens − 1), zero elsewhere; keeps the gradient."""
+    # `masked_scatter` keeps the gradient; an assignment into zeros would be in place.
     return values.new_zeros(mask.shape).masked_scatter(mask, values)
 
 
@@ -160,7 +168,7 @@ class Packed:
     """Of that table: rows, tokens of the longest row less one."""
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Packed:
-        """The same on that device."""
+        """Return the same on that device."""
         names = ("ids", "positions", "predictors", "wanted", "which", "cells")
         moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in names}
         return replace(self, plan=self.plan.to(device), **moved)
@@ -173,14 +181,17 @@ def packed_batch(batch: Mapping[str, Any], shortest: int = SHORTEST) -> Packed:
         batch: input_ids, attention_mask and completion_mask, (rows, tokens) each, padded on the right.
         shortest: see `prefix.pack`.
     """
+    # (rows, tokens) each
     ids, mask, completion = (batch[name].cpu().numpy() for name in ("input_ids", "attention_mask", "completion_mask"))
     lengths = mask.sum(1)
+    # Padding on the left would shift positions of rows that share their beginning.
     if any(not one[:length].all() for one, length in zip(mask, lengths, strict=True)):
         raise ValueError("rows are not padded on the right; packed rows need a collator that pads there, as TRL's does")
+    # Padding is cut off before packing: equal rows must be equal whatever the longest one is.
     packing = pack([row[:length] for row, length in zip(ids, lengths, strict=True)], shortest=shortest)
     found = scored(packing, completion, ids.shape[1])
     return Packed(
-        ids=torch.from_numpy(packing.ids)[None],
+        ids=torch.from_numpy(packing.ids)[None],  # (1, T)
         positions=torch.from_numpy(packing.positions)[None],
         plan=plan_of(packing.nodes),
         shape=(ids.shape[0], ids.shape[1] - 1),
@@ -198,6 +209,7 @@ def share(model: Any, context: Context = contextlib.nullcontext) -> None:
     Raises:
         ConfigError: it cannot, or would compute something else; says why, and nothing has changed.
     """
+    # The configuration first: what it rules out need not be tried.
     reason = obstacle(model) or _probe(model, context)
     if reason is not None:
         raise ConfigError(
@@ -208,10 +220,12 @@ def share(model: Any, context: Context = contextlib.nullcontext) -> None:
 
 def _packed_forward(theirs: Callable[..., Any], context: Context) -> Callable[..., Any]:
     def forward(self: Any, *args: Any, packed: Packed | None = None, fused_lm_head: bool = False, **kwargs: Any) -> Any:
+        # Passes that score nothing (generation) are not packed.
         if not fused_lm_head:
             return theirs(*args, **kwargs)
         if packed is None:
             raise ValueError("a batch without its packing; the trainer's own collator packs batches")
+        # `context` gives back autocast where the model was wrapped before this forward pass replaced its own.
         with context():
             here = packed.to(self.device)
             hidden = _hidden(self, here, Passed(plan=here.plan))
@@ -221,7 +235,7 @@ def _packed_forward(theirs: Callable[..., Any], context: Context) -> Callable[..
 
 
 def _hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
-    """What the last layer puts out, (1, T, width)."""
+    """Return what the last layer puts out, (1, T, width)."""
     # A mask of four dimensions is taken as it is by transformers, and not looked at by our attention.
     unused = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=packed.ids.device)
     output = model.base_model(
@@ -232,20 +246,25 @@ def _hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
 
 
 def _output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
-    """Log-probabilities of the rows' scored tokens and what TRL's metrics want, as if rows were not packed."""
+    """Return log-probabilities of the rows' scored tokens and TRL's metrics, as if rows were not packed."""
+    # From packed tokens to scored ones: inputs (M, width), wanted (M,), each distinct prediction once.
     inputs, wanted = hidden[packed.predictors], packed.wanted
     at_once = max(1, _LOGITS_AT_ONCE // head.weight.shape[0])
+    # Few rows fit at once; else each piece's logits are made again in the backward pass, not kept.
     if len(wanted) <= at_once:
         parts = [_score_packed(inputs, wanted, head)]
     else:
         pieces = zip(torch.split(inputs, at_once), torch.split(wanted, at_once), strict=True)
         parts = [checkpoint(_score_packed, one, ids, head, use_reentrant=False) for one, ids in pieces]
+    # Rows that share a predicted token read the same number: which spreads (M,) to (S,), and gradients add up there.
     values = [torch.cat(part)[packed.which] for part in zip(*parts, strict=True)]
     rows, width = packed.shape
+    # Back to TRL's table, (rows, tokens − 1), so that nothing behind this notices the packing.
     logps, entropy, mean, top, mask = (
         one.new_zeros(rows * width).index_copy(0, packed.cells, one).view(rows, width)
         for one in (*values, torch.ones_like(packed.cells, dtype=torch.bool))
     )
+    # As `_score_positions`: the mean −log p per scored token of the rows, shared ones counted for each row.
     return FusedCausalLMOutput(
         loss=-logps.sum() / mask.sum().clamp(min=1),
         log_probs=logps,
@@ -257,10 +276,10 @@ def _output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
 
 
 def _score_packed(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Log-probability of what is wanted, entropy, mean logit, and whether it is the likeliest; (M,) each."""
-    logits = head(inputs).float()
-    logps = logits.log_softmax(-1)
-    chosen = logps.gather(-1, wanted[:, None])[:, 0]
+    """Return log-probability of what is wanted, entropy, mean logit, and whether it is likeliest; (M,) each."""
+    logits = head(inputs).float()  # (M, vocabulary)
+    logps = logits.log_softmax(-1)  # (M, vocabulary)
+    chosen = logps.gather(-1, wanted[:, None])[:, 0]  # (M,)
     with torch.no_grad():
         entropy = -(logps.exp() * logps).sum(-1)
         top, mean = logits.argmax(-1) == wanted, logits.mean(-1)
@@ -268,7 +287,8 @@ def _score_packed(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Te
 
 
 def obstacle(model: Any) -> str | None:
-    """Why it cannot be, as far as its configuration tells."""
+    """Return why prefixes cannot be shared, as far as the configuration tells; else None."""
+    # Each of these would change what is computed without an error.
     config = model.config.get_text_config()
     kinds = set(find_setting(config, "layer_types") or ["full_attention"])
     if kinds != {"full_attention"}:
@@ -315,20 +335,24 @@ def structural_obstacle(model: Any) -> str | None:
 def _probe(model: Any, context: Context) -> str | None:
     """Switch its attention and try it on rows that begin alike; where it fails, say why and switch back."""
     own, training = model.config._attn_implementation, model.training
+    # (3, 24): three rows, which share 8 and 16 tokens
     ids = torch.arange(72, device=model.device).view(3, 24) * 7 % _vocabulary(model)
     ids[1:, :8], ids[2, 8:16] = ids[0, :8], ids[1, 8:16]
     model.eval()
     try:
         with context():
+            # (3, 24, vocabulary), each row by itself
             expected = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
             install()
             model.set_attn_implementation(IMPLEMENTATION)
+            # The same numbers by both ways prove that mask, scale and positions are right.
             reason = _differs(model, ids, expected)
     except NotImplementedError as error:
         reason = str(error)
     except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
         reason = f"its attention cannot be replaced ({type(error).__name__}: {take_first_line(error)[:120]})"
     model.train(training)
+    # Left as it was found: the caller may train it without sharing.
     if reason is not None:
         with contextlib.suppress(ValueError):
             model.set_attn_implementation(own)
@@ -349,10 +373,11 @@ def _differs(model: Any, ids: Tensor, expected: Tensor) -> str | None:
     packed = packed_batch({"input_ids": ids, "attention_mask": every, "completion_mask": every}, shortest=1)
     packed = packed.to(model.device)
     passed = Passed(plan=packed.plan)
-    found = model.get_output_embeddings()(_hidden(model, packed, passed)[0]).float().log_softmax(-1)
+    found = model.get_output_embeddings()(_hidden(model, packed, passed)[0]).float().log_softmax(-1)  # (T, vocabulary)
+    # A layer that was not asked computes attention of its own; small inputs may hide what that changes.
     if len(passed.layers) != _depth(model):
         return _OWN
-    wanted = expected[:, :-1].gather(-1, ids[:, 1:, None]).flatten()[packed.cells]
+    wanted = expected[:, :-1].gather(-1, ids[:, 1:, None]).flatten()[packed.cells]  # (S,)
     apart = float((found[packed.predictors, packed.wanted][packed.which] - wanted).abs().max())
     kind = model.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype

@@ -131,7 +131,7 @@ class Prepared:
         return sides * padded([len(item) for item in items], range(len(items)))
 
     def manifest(self) -> dict[str, Any]:
-        """What `finetune.json` holds."""
+        """Return what `finetune.json` holds."""
         task = self.task
         return {
             "stage": task.stage,
@@ -162,7 +162,7 @@ def check_installed() -> None:
 
 
 def check_reports(names: Sequence[str]) -> None:
-    """Refuse places for metrics that nobody knows (UnknownName) or that are not installed (MissingExtra)."""
+    """Refuse places for metrics that are unknown (UnknownName) or not installed (MissingExtra)."""
     for name in names:
         if name not in REPORTS:
             raise UnknownName.of("place for metrics", name, REPORTS)
@@ -170,7 +170,7 @@ def check_reports(names: Sequence[str]) -> None:
 
 
 def check_device(name: str) -> None:
-    """UnknownName for a device that nobody knows."""
+    """Check that a device is known; else UnknownName."""
     if name not in DEVICES:
         raise UnknownName.of("device", name, DEVICES)
 
@@ -234,6 +234,7 @@ def ordered(
     Raises:
         ConfigError: nothing is left to train, or there is too little for all processes.
     """
+    # The order is decided here, once and for all processes.
     steps = steps_of(task.recipe, encoded, seed=task.seed, processes=processes)
     if not steps:
         raise ConfigError(
@@ -261,6 +262,7 @@ def task_of(manifest: Mapping[str, Any]) -> FinetuneTask:
         ConfigError: its recipe does not fit.
     """
     kinds: dict[str, type[Recipe]] = {"copy": CopyRecipe, "sft": SftRecipe, "dpo": DpoRecipe}
+    # The manifest is written by this program, so anything that does not fit is damage.
     try:
         stage = manifest["stage"]
         return FinetuneTask(

@@ -144,13 +144,16 @@ def train_tokenizer(texts: Iterable[str], architecture: Architecture) -> Any:
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
     from transformers import AddedToken, Qwen2Tokenizer
 
+    # Whole numbers get a token each: coordinates would otherwise be spelt digit by digit.
     numbers = [str(number) for number in range(10, architecture.whole_numbers)]
     size = architecture.vocabulary - len(numbers)
+    # Bytes are the fallback that makes every text expressible; without room for them some would be lost.
     if size < 256 + len(CONTROLS):
         raise ConfigError(
             f"vocabulary {architecture.vocabulary}: 256 bytes, {len(CONTROLS)} control tokens and {len(numbers)} "
             "numbers do not fit; raise vocabulary or lower whole_numbers"
         )
+    # Qwen2's own rules, plus one: runs of letters are words of their own, apart from what stands before them.
     rules = Qwen2Tokenizer().backend_tokenizer
     learned = Tokenizer(models.BPE())
     learned.normalizer = rules.normalizer
@@ -162,6 +165,7 @@ def train_tokenizer(texts: Iterable[str], architecture: Architecture) -> Any:
         special_tokens=list(CONTROLS),
         show_progress=False,
     )
+    # Learned with the plain library, then rebuilt as Qwen2's class, so that transformers loads it without code of ours.
     learned.train_from_iterator(texts, trainer)
     model = json.loads(learned.to_str())["model"]
     made = Qwen2Tokenizer(
@@ -174,6 +178,7 @@ def train_tokenizer(texts: Iterable[str], architecture: Architecture) -> Any:
         model_max_length=architecture.context,
         clean_up_tokenization_spaces=False,
     )
+    # Added after learning, whole words only: "12" inside "123" is no number of its own.
     made.add_tokens([AddedToken(number, single_word=True, normalized=False) for number in numbers])
     made.chat_template = CHAT_TEMPLATE
     return made

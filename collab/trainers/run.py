@@ -78,6 +78,7 @@ def check_same(prepared: Prepared, manifest: Mapping[str, Any]) -> None:
     """
     now = prepared.manifest()
     tokens = now["data"]["tokens"]
+    # From the cause to its consequences: another base also changes tokens and order.
     for what, was, found in (
         ("the weights of the base", manifest["base"]["digest"], now["base"]["digest"]),
         *(
@@ -157,11 +158,13 @@ def _train(
     device: str,
     report_to: Sequence[str],
 ) -> Result:
-    """What every process does."""
+    """Train in one of the processes, from the last checkpoint if there is one."""
+    # Imported here: commands that train nothing must not wait for torch.
     with doing("loading torch and TRL"):
         from collab.trainers.base import trainer_of
 
     rank, processes = world()
+    # A checkpoint is looked at by every process, checked whole by one: hashing it takes time.
     checkpoint = folder.checkpoint()
     if checkpoint is not None:
         check_checkpoint(checkpoint)
@@ -171,21 +174,26 @@ def _train(
         with quiet():
             trainer = trainer_of(prepared, folder, device, report_to)
     except UsageError:
+        # Refused before the first step: a fresh directory is given back, one with a checkpoint stays as it is.
         if rank == 0 and checkpoint is None:
             folder.abandon()
         raise
     check_sharded(trainer)
+    # The written order decides what each process computes, not a sampler: a resume repeats it.
     trainer.steps = of_process(prepared.steps, rank, processes)
     trainer.folder, trainer.keep = folder, prepared.task.recipe.keep
     watcher = _watcher(prepared, folder, trainer.accelerator, watch, stopping)
     trainer.add_callback(watcher)
+    # Lines behind the checkpoint are of steps that are made again; without this they would be there twice.
     if rank == 0:
         folder.forget_metrics_after(0 if checkpoint is None else int(checkpoint.name.removeprefix("step-")))
     with quiet():
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    # Stopped is no result: the last checkpoint is what a resume begins from.
     final = None if watcher.stopped else folder.final
     if final is not None:
         write_result(trainer, prepared, folder)
+    # Others must not leave while the first still writes.
     trainer.accelerator.wait_for_everyone()
     lines = folder.read_metrics()
     loss = lines[-1]["loss"] if lines else None

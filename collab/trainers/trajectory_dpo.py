@@ -71,7 +71,7 @@ class Weighed:
 def weigh(
     logps: Tensor, reference: Tensor, sides: Tensor, pairs: Tensor, tokens: Tensor, *, beta: float, anchor: float = 0.0
 ) -> Weighed:
-    """The loss of a step and its derivative by each reply's log-probability.
+    """Return the loss of a step and its derivative by each reply's log-probability.
 
     Args:
         logps: log-probability of each reply under the policy, (N,).
@@ -82,12 +82,17 @@ def weigh(
         beta: β.
         anchor: weight of the mean −log p per token of the chosen replies.
     """
+    # Pairs of a step numbered from 0, so that sums land in a (P,) vector.
     _, belongs = torch.unique(pairs, return_inverse=True)
     count = int(belongs.max()) + 1
+    # M = β Σ_k side_k · r(a_k, x_k), the formula above, (P,).
     margins = beta * logps.new_zeros(count).index_add(0, belongs, sides * (logps - reference))
-    chosen = (sides > 0).to(logps.dtype)
+    chosen = (sides > 0).to(logps.dtype)  # (N,)
+    # At least 1: a step without chosen tokens has an anchor of 0, not NaN.
     scored = (chosen * tokens).sum().clamp(min=1)
+    # −log σ(M) = softplus(−M), which does not overflow for large margins.
     loss = torch.nn.functional.softplus(-margins).mean() - anchor * (chosen * logps).sum() / scored
+    # ∂loss/∂log π(a_k|x_k) = ∓β σ(−M) / P − anchor / T for chosen ones: constants of the second pass.
     factors = -beta / count * sides * torch.sigmoid(-margins)[belongs] - anchor * chosen / scored
     return Weighed(loss=loss, margins=margins, factors=factors)
 
@@ -121,21 +126,27 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
             scoring(innermost(model), self.accelerator.autocast)
 
     def training_step(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Tensor:
-        """One step: all log-probabilities, then the gradient, pass by pass."""
+        """Run one step: all log-probabilities, then the gradient, pass by pass."""
         model.train()
+        # Prepared once: both passes over the replies read the same tensors.
         passes = [self._packed(one) for one in self._prepare_inputs(inputs)[PASSES]]
         sides, pairs, tokens = (torch.cat([one[name] for one in passes]) for name in ("sides", "pairs", "tokens"))
+        # First all log-probabilities, without a gradient: M of a pair needs every reply of both episodes.
         with torch.no_grad():
             logps = torch.cat([self._logps(model, one) for one in passes])
             reference = self._reference(passes)
+        # The factors are constants from here on, so each pass can be differentiated by itself.
         found = weigh(logps, reference, sides, pairs, tokens, beta=self.beta, anchor=self.anchor)
         for one, factors in zip(passes, torch.split(found.factors, [len(one["sides"]) for one in passes]), strict=True):
+            # Σ factor · log π has the gradient of the whole loss, a few replies at a time.
             self.accelerator.backward((factors * self._logps(model, one)).sum())
         self._note(found, logps, logps - reference, sides)
+        # The sum of factors and log-probabilities has the right gradient but is not the loss; this is.
         return found.loss
 
     def _reference(self, passes: Sequence[Mapping[str, Any]]) -> Tensor:
-        """Log-probabilities of the reference: a model of its own, or the policy with another adapter or none."""
+        """Return log-probabilities of the reference: a model of its own, or the policy with another adapter or none."""
+        # A reference of its own where all weights are trained; else an adapter, or none, over the same base.
         if self.ref_model is not None:
             return torch.cat([self._logps(self.ref_model, one) for one in passes])
         model = self.accelerator.unwrap_model(self.model)
@@ -146,17 +157,19 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
         return {**one, "packed": packed_batch(one)} if self.sharing else one
 
     def _logps(self, model: Any, one: Mapping[str, Any]) -> Tensor:
-        """Log-probability of each reply of a pass, (rows,), in float32."""
+        """Return the log-probability of each reply of a pass, (rows,), in float32."""
         read = {name: one[name] for name in ("input_ids", "attention_mask", "packed") if name in one}
+        # (rows, tokens); −100 where nothing is scored
         labels = one["input_ids"].masked_fill(one["completion_mask"] == 0, IGNORED)
         output = model(**read, labels=labels, fused_lm_head=True, use_cache=False)
-        summed: Tensor = output.log_probs.float().sum(1)
+        summed: Tensor = output.log_probs.float().sum(1)  # (rows,): log π(a|x) = Σ_t log π(a_t | x, a_<t)
         return summed
 
     def _note(self, found: Weighed, logps: Tensor, ratios: Tensor, sides: Tensor) -> None:
         metrics = self._metrics["train"]
         metrics["rewards/margins"].append(found.margins.mean().item())
         metrics["rewards/accuracies"].append((found.margins > 0).float().mean().item())
+        # Means per reply, so that they compare with trainings of single replies.
         for name, of in (("chosen", sides > 0), ("rejected", sides < 0)):
             metrics[f"logps/{name}"].append(logps[of].mean().item())
             metrics[f"rewards/{name}"].append(self.beta * ratios[of].mean().item())
@@ -165,7 +178,7 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
 def collate_trajectories(
     examples: Sequence[EncodedExample], parts: Sequence[TrajectoryPart], padding: int
 ) -> Callable[[Sequence[Sequence[Sequence[int]]]], dict[str, Any]]:
-    """Makes a step into a batch.
+    """Return a function that makes a step into a batch.
 
     Args:
         examples: all replies with their prompts.
@@ -187,11 +200,12 @@ def collate_trajectories(
 
 
 def _pass(examples: Sequence[EncodedExample], parts: Sequence[TrajectoryPart], padding: int) -> dict[str, Tensor]:
-    shape = (len(examples), max(map(len, examples)))
+    shape = (len(examples), max(map(len, examples)))  # (rows, longest)
     ids, mask, completion = (torch.full(shape, value) for value in (padding, 0, 0))
     for place, one in enumerate(examples):
         ids[place, : len(one)] = torch.from_numpy(one.ids)
         mask[place, : len(one)] = 1
+        # Only the reply is scored; its prompt is read.
         completion[place, one.scored_from : len(one)] = 1
     return {
         "input_ids": ids,
@@ -219,12 +233,12 @@ class TrajectoryRows:
 
     @property
     def rows(self) -> tuple[Example, ...]:
-        """Of both sides, the chosen one first."""
+        """Return the rows of both sides, the chosen one first."""
         return (*self.chosen, *self.rejected)
 
 
 def prepare_trajectories(task: FinetuneTask, pairs: Sequence[TrajectoryRows]) -> Prepared:
-    """Tokenise and order; nothing is written and no weight is loaded.
+    """Tokenise and order pairs of trajectories; nothing is written and no weight is loaded.
 
     A pair with a reply that is longer than the recipe's context is left out whole and counted.
 
@@ -234,15 +248,19 @@ def prepare_trajectories(task: FinetuneTask, pairs: Sequence[TrajectoryRows]) ->
         MissingExtra: a package is not installed.
     """
     check_installed()
+    # Margins tie a pair's replies together, so one process must see all of them.
     if world()[1] > 1:
         raise ConfigError("whole trajectories are trained by one process; start it without a launcher")
     base = open_base(task.base, task.recipe)
+    # Without a limit: a reply that is too long takes its whole pair with it, which is decided below.
     with quiet():
         found = [_encoded(pair, base) for pair in pairs]
+    # A trajectory without one of its replies would be another trajectory.
     kept = [number for number, one in enumerate(found) if max(map(len, one)) <= task.recipe.context]
     longest = max((len(item) for one in found for item in one), default=0)
     if not kept:
         raise NothingFits(len(pairs), task.recipe.context, longest)
+    # Positions in `items`, `steps` and `trajectories` all count replies of these pairs, in this order.
     chosen = [pairs[number] for number in kept]
     return Prepared(
         task=task,
@@ -253,6 +271,7 @@ def prepare_trajectories(task: FinetuneTask, pairs: Sequence[TrajectoryRows]) ->
             longest=longest,
         ),
         steps=trajectory_steps(chosen, task.recipe, task.seed),
+        # Over all pairs, also those left out, so that another context is seen as the same data.
         rows=pairs_digest(pairs),
         world=1,
         reference=reference_of(task, base),
@@ -263,15 +282,17 @@ def prepare_trajectories(task: FinetuneTask, pairs: Sequence[TrajectoryRows]) ->
 
 
 def trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed: int) -> list[BatchStep]:
-    """The order of training; positions are those of the replies of all pairs, one pair after the other.
+    """Return the order of training; positions are those of the replies of all pairs, one pair after the other.
 
     Args:
         seed: the same seed gives the same order.
     """
+    # Counted on chosen sides: then a step learns from about as much as one of pairs between replies.
     places = list(_places(pairs))
     most = 2 * (recipe.rows_at_once or recipe.batch_rows)
     steps: list[BatchStep] = []
     for number in range(recipe.epochs):
+        # Another order each time, by seed and number, so that a resumed training repeats it.
         order = list(range(len(pairs)))
         generator(derive(seed, "pass", GROUP, number)).shuffle(order)
         taken: list[int] = []
@@ -280,13 +301,14 @@ def trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed: int)
             if sum(len(pairs[one].chosen) for one in taken) >= recipe.batch_rows:
                 steps.append(_step(pairs, places, taken, most))
                 taken = []
+        # The rest is a smaller step: dropping it would leave the same pairs out of every pass.
         if taken:
             steps.append(_step(pairs, places, taken, most))
     return steps
 
 
 def pairs_digest(pairs: Sequence[TrajectoryRows]) -> str:
-    """SHA-256 over what pairs teach, in their order."""
+    """Return the SHA-256 over what pairs teach, in their order."""
     digest = hashlib.sha256()
     for pair in pairs:
         digest.update(f"{hash_examples(pair.chosen)} {hash_examples(pair.rejected)}\n".encode())
@@ -307,7 +329,7 @@ def _parts(pairs: Sequence[TrajectoryRows]) -> Iterator[TrajectoryPart]:
 
 
 def _places(pairs: Sequence[TrajectoryRows]) -> Iterator[range]:
-    """Positions of each pair's replies."""
+    """Yield the positions of each pair's replies."""
     start = 0
     for pair in pairs:
         yield range(start, start + len(pair.rows))
@@ -315,11 +337,13 @@ def _places(pairs: Sequence[TrajectoryRows]) -> Iterator[range]:
 
 
 def _step(pairs: Sequence[TrajectoryRows], places: Sequence[range], taken: Sequence[int], most: int) -> BatchStep:
-    """A step of these pairs, its replies in forward passes of at most so many, a state's together where they fit."""
+    """Return a step of these pairs, its replies in passes of at most so many, a state's together where they fit."""
+    # Neighbours of one state share a prompt, so they go into one pass where they fit.
     said = [(place, row) for pair in taken for place, row in zip(places[pair], pairs[pair].rows, strict=True)]
     states = [[place for place, _ in those] for _, those in groupby(said, key=lambda one: _state(one[1]))]
     passes: list[list[int]] = [[]]
     for state in states:
+        # A state larger than a pass is cut; its pieces compute the prompt once each.
         for start in range(0, len(state), most):
             piece = state[start : start + most]
             if passes[-1] and len(passes[-1]) + len(piece) > most:

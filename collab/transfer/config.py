@@ -140,19 +140,25 @@ async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
     Raises:
         UsageError: something does not fit, or would be measured where it was trained or chosen.
     """
+    # What contradicts itself is refused before any file is read.
     _check_wish(wish)
     source = _source(wish)
+    # A trained team is trained further by its own algorithm, unless another is named.
     if wish.algorithm is None and source is not None:
         wish = replace(wish, algorithm=source.config.algorithm)
     _check_settings(wish)
+    # Settings are told apart here: some are of the run, the others of the method.
     wish = replace(wish, settings=tuple(told_apart(wish.settings, _method_of(wish))))
     base = _base(wish, source)
+    # Both teams in the second environment: the untrained one is what a gain is measured against.
     transferred, untrained = [await _second(library, wish, agents) for agents in (wish.agents, base)]
+    # Equal weights on both sides give a difference of zero, whatever is played.
     if wish.mode == "direct" and wish.base is None and transferred[0].agents == untrained[0].agents:
         raise UsageError(
             f"--agents {wish.agents}: its weights are those of {base}, so there is nothing to compare; name a later "
             "epoch, or something else with --base"
         )
+    # A difference in sampling would count as one of training.
     check_same_sampling(
         untrained[0].sampling,
         transferred[0].sampling,
@@ -160,12 +166,15 @@ async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
     )
     training, first = None, list[RunConfig]()
     if source is not None:
+        # Measured in the environment it was trained in, a transfer would be an ordinary evaluation.
         _check_elsewhere(source, transferred)
+        # Instances that were trained on, or chosen by, must not be measured.
         _check_unseen(wish, source.config, "first training", "measure on others")
     if source is not None and wish.mode == "continual":
         training = await _training(library, wish)
         _check_elsewhere(source, [training.run])
         _check_unseen(wish, training, "second training", "measure on others, or set held_out.seeds")
+        # Forgetting is measured in the first environment, with the team before and after.
         first = await _first(wish, source)
     return TransferConfig(
         mode=wish.mode,
@@ -214,7 +223,7 @@ def _base(wish: TransferRequest, source: TransferSource | None) -> str:
 
 
 async def _second(library: Library, wish: TransferRequest, agents: str) -> list[RunConfig]:
-    """A team's evaluations in the second environment, one per seed."""
+    """Return a team's evaluations in the second environment, one per seed."""
     filled = trained_agents(library, agents, wish.graph)
     run = run_config(
         purpose="eval",
@@ -243,6 +252,7 @@ async def _first(wish: TransferRequest, source: TransferSource) -> list[RunConfi
     """The team's evaluations in the first environment: as its training measured itself, on other seeds."""
     measured = source.config.held_out[0]
     name = Path(wish.agents).name
+    # As the training measured itself, but on other seeds: its own chose the best epoch.
     own = {
         "agents": agents_of(source.name, measured.graph.slots),
         "agent_names": dict.fromkeys(measured.graph.slots, name),
@@ -254,6 +264,7 @@ async def _first(wish: TransferRequest, source: TransferSource) -> list[RunConfi
         await resolved(one, once_per_task=wish.episodes is None, split=split, redraw=True)
         for one in _seeded(measured.model_copy(update=own), wish.seeds)
     ]
+    # Another prompt would count as forgetting.
     changed = changed_prompt(runs[0], source.library)
     if changed is not None:
         raise UsageError(f"prompts/{changed} is not what it was when {source.name.run} was trained; restore it")
@@ -262,6 +273,7 @@ async def _first(wish: TransferRequest, source: TransferSource) -> list[RunConfi
 
 async def _training(library: Library, wish: TransferRequest) -> TrainingConfig:
     """Training in the second environment, from the team as it is."""
+    # The same function as a training's own command: a second training is an ordinary one.
     assert wish.algorithm is not None, "a team that trains on comes from a training, which names its algorithm"
     return await configure_training(
         library,
@@ -293,6 +305,7 @@ def _place(library: Library) -> str | None:
 
 def _check_wish(wish: TransferRequest) -> None:
     """What can be told from the wish alone."""
+    # What the request alone decides is refused before any file is read.
     if not wish.seeds or len(set(wish.seeds)) != len(wish.seeds):
         raise UsageError(f"--seeds {','.join(map(str, wish.seeds))}: name each seed once, and at least one")
     odd = [seed for seed in wish.seeds if seed not in EVALUATION_SEEDS]
@@ -317,6 +330,7 @@ def _method_of(wish: TransferRequest) -> type[Method]:
 
 def _check_settings(wish: TransferRequest) -> None:
     """What can be told once it is known which algorithm trains."""
+    # An ablation that changes the graph would transfer another team.
     known = {} if wish.algorithm is None else algorithm_named(wish.algorithm).ablations
     ablation = known.get(wish.ablation or "")
     if ablation is not None and ablation.graph is not None:
@@ -327,6 +341,7 @@ def _check_settings(wish: TransferRequest) -> None:
     refuse_run_settings(wish.settings, _ELSEWHERE, _method_of(wish))
     told = {one.partition("=")[0] for one in wish.settings}
     method = sorted(name for name in told_apart(sorted(told), _method_of(wish)) if not name.startswith(RUN))
+    # Settings of a method without a training would be ignored silently.
     if wish.mode == "direct" and method:
         instead = _ELSEWHERE.get(method[0].partition(".")[0], "leave it out, or add --mode continual")
         raise UsageError(f"--set {method[0]}: direct trains nothing; {instead}")

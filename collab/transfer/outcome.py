@@ -132,6 +132,7 @@ def outcome_of(
     Raises:
         UsageError: something is no result or cannot be compared; see `collab.evaluation.report.tabulate`.
     """
+    # Tables refuse what cannot be compared, so they come before any difference.
     tables = {place: tabulate({str(arm): runs for arm, runs in arms.items()}) for place, arms in played.items()}
     second = _reports(played["second"], tables["second"])
     first = _reports(played["first"], tables["first"]) if "first" in played else {}
@@ -142,11 +143,13 @@ def outcome_of(
         seeds=list(seeds),
         second=_measured(tables["second"], second),
         first=_measured(tables["first"], first) if first else None,
+        # Each trained team against the untrained one, on the same instances (see the formulas of this room).
         generalization={
             arm: Difference.of(generalization(second["base"], report))
             for arm, report in second.items()
             if arm != "base"
         },
+        # What further training gained, and what it cost at home, exist only in mode continual.
         gained=Difference.of(compare(second["transferred"], second["continued"])) if first else None,
         forgetting=Difference.of(forgetting(first["transferred"], first["continued"])) if first else None,
         method=method,
@@ -170,12 +173,14 @@ def _measured(table: ReportTable, reports: Mapping[Arm, Report]) -> Measured:
 
 def _told(outcome: TransferOutcome, tables: Mapping[Place, ReportTable]) -> str:
     how = f" Trained in the second environment by {outcome.method}." if outcome.method else ""
+    # First what was measured, then what follows from it.
     lines = [f"# Transfer, {outcome.mode}", "", f"Team {outcome.agents}, base {outcome.base}.{how}", ""]
     for place, table in tables.items():
         lines += [f"## The {place} environment", "", format_markdown(table), ""]
     for arm, difference in outcome.generalization.items():
         lines.append(f"- Δ_generalization of the {arm} team: {difference}")
     if outcome.gained is not None:
+        # Epoch 0 is a possible best, and means that training gained nothing.
         chosen = f"epoch {outcome.epoch}" if outcome.epoch else "no epoch was better than the team as it came"
         lines.append(f"- gained by training in the second environment: {outcome.gained} ({chosen})")
     lines += [f"- learned nothing: {one}" for one in outcome.untrained]

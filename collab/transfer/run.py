@@ -125,9 +125,11 @@ async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> 
     """
     work.begin(part.name)
     folder, own = work.folder.part(part), work.config.library if part.place == "second" else work.config.first_library
+    # Parts that a kill left without a head are cleared, or they would look begun.
     for config in runs:
         RunStore(folder / f"seed-{config.seed}").clear_unbegun()
     for run in await plan_series(runs, library_of(own), folder):
+        # Finished seeds are not played again.
         if run.over:
             continue
         left = work.left()
@@ -138,6 +140,7 @@ async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> 
         if result.stopped is not None:
             return result.stopped
     report = read_evaluation(folder).report
+    # Too many broken episodes make an arm's rate one of the machine.
     if is_spoilt(report.broken, report.planned.episodes):
         return (
             f"{part.name}: {report.broken} of {amount(report.planned.episodes, 'episode')} broke, too many to compare"
@@ -162,6 +165,7 @@ async def train(work: Work) -> str | None:
 
 async def _trained(work: Work, budget: Budget) -> TrainingResult:
     folder, config = work.folder.training, work.config.training
+    # A training that was begun is resumed from its own head: options were checked then.
     if folder.file.exists() or config is None:
         return await resume_training(
             folder.path,
@@ -171,6 +175,7 @@ async def _trained(work: Work, budget: Budget) -> TrainingResult:
             watch=work.watch,
             stop=work.stop,
         )
+    # Options of the algorithm stand in the transfer's head, so that a resume passes the same ones.
     head = work.folder.read()
     return await start_training(
         config,
@@ -262,9 +267,11 @@ async def start(
     folder, limits = TransferDir(out), RunLimits(budget=budget or Budget(), device=device, reports=tuple(report_to))
     check_limits(limits, method)
     folder.check_free()
+    # Options are resolved now, so that a resume passes the same ones.
     taken = {} if config.training is None else options_of(algorithm_named(config.training.algorithm), options or {})
     for line in await _check(config, limits.budget, taken):
         tell(line)
+    # Weights go into the head: a transfer compares those, and not what lies at their paths later.
     folder.begin(
         {
             "weights": weights_of(config),
@@ -298,12 +305,14 @@ async def resume(
         UsageError: prompts are no longer what they were, or another process works on it.
     """
     folder = TransferDir(path)
+    # A finished transfer only shows its result again.
     told = folder.told()
     if told is not None:
         return TransferResult(path=path, told=told, stopped=None)
     config, begun = stored_config(folder), folder.read()["weights"]
     limits = folder.limits(budget=budget, device=device, report_to=report_to)
     check_limits(limits, None if config.training is None else config.training.method)
+    # Other weights at the same path would be another team.
     changed = [name for name, known in weights_of(config).items() if known != begun.get(name)]
     if changed:
         raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
@@ -341,6 +350,7 @@ def weights_of(config: TransferConfig) -> dict[str, str]:
         "base": config.base[0].agents,
         "transferred": config.transferred[0].agents,
     }
+    # Only agents whose weights lie here can be checked.
     places = {
         f"{arm}/{slot}": (Path(resolve_checkpoint(str(agent.options[WHERE[agent.kind]]))), _adapter_of(agent))
         for arm, agents in played.items()
@@ -361,6 +371,7 @@ async def _run(
     config: TransferConfig, folder: TransferDir, limits: RunLimits, watch: Watch, stop: asyncio.Event | None
 ) -> TransferResult:
     _check_prompts(config, folder)
+    # Parts are counted before any is done, so that progress is out of a fixed number.
     many = len(parts_before(config)) + len(parts_after(config)) + (config.training is not None)
     work = Work(
         config=config,
@@ -371,14 +382,17 @@ async def _run(
         reports=limits.reports,
         progress=TransferProgress(parts=many),
     )
+    # One writer: parts of one transfer must not be played twice at once.
     with folder.held():
         watch(work.progress)
         try:
+            # A stop is a result; finished parts stay and are not played again.
             stopped = await _all(work)
         except Stopped as why:
             stopped = str(why)
         if stopped is not None:
             return TransferResult(path=folder.path, told=None, stopped=stopped)
+        # Compared only when every part is there: half a comparison would look like a whole one.
         told = _compared(config, folder)
         folder.close(told)
         return TransferResult(path=folder.path, told=told, stopped=None)
@@ -397,6 +411,7 @@ def _check_prompts(config: TransferConfig, folder: TransferDir) -> None:
 
 async def _all(work: Work) -> str | None:
     """Make every part that is missing; returns why that stopped, None when all are there."""
+    # Before the training: evaluations that need none, so a refusal of the second environment comes early.
     for part in parts_before(work.config):
         stopped = await measure(work, part, part.runs)
         if stopped is not None:
@@ -406,6 +421,7 @@ async def _all(work: Work) -> str | None:
     stopped = await train(work)
     if stopped is not None:
         return stopped
+    # The continued team plays with the best epoch, which exists only now.
     for part in parts_after(work.config):
         stopped = await measure(work, part, [continued(work.config, work.folder, run) for run in part.runs])
         if stopped is not None:
@@ -415,6 +431,7 @@ async def _all(work: Work) -> str | None:
 
 def _compared(config: TransferConfig, folder: TransferDir) -> OutcomeReport:
     played: dict[Place, dict[Arm, list[EvaluatedRun]]] = {}
+    # Read from disk, so that parts of earlier processes count as much as those of this one.
     for part in [*parts_before(config), *parts_after(config)]:
         runs = [read_run(folder.part(part) / f"seed-{run.seed}") for run in part.runs]
         played.setdefault(part.place, {})[part.arm] = runs
@@ -472,13 +489,16 @@ async def plan(config: TransferConfig, folder: TransferDir | None = None, device
         UsageError, RunError: as the first rollout of the training would.
     """
     if folder is not None:
+        # The device of the transfer, as that decides what a training takes.
         device = folder.limits(device=device).device
     device = device or RunLimits().device
     check_device(device)
     training, found = config.training, None
     state: State = "missing" if folder is None else folder.state_of_training()
+    # Only a training that has not begun is tried: a step of it may take minutes.
     if training is not None and state == "missing":
         found = await estimate.plan(training, library_of(config.library), device)
+    # Parts before the training, the training, parts after it: the order in which they are played.
     lines = [_line(part, folder) for part in parts_before(config)]
     if training is not None:
         split = training.run.split
@@ -489,6 +509,7 @@ async def plan(config: TransferConfig, folder: TransferDir | None = None, device
             split=None if split is None else split.name,
             team=config.agents,
             seeds=(training.run.seed,),
+            # Without a probe the episodes are those of the configuration.
             episodes=training.method.epochs * training.run.episodes if found is None else found.episodes,
             calls_per_step=len(training.run.graph.slots) * training.run.graph.rounds,
         )

@@ -46,7 +46,7 @@ class Stopped(RunError):
 async def unless_stopped(
     work: Awaitable[ResultT], stop: asyncio.Event | None, doing: str, *, grace_s: float = 0.0
 ) -> ResultT:
-    """Wait for some work, but not longer than until somebody asks to stop; it is cancelled then.
+    """Wait for some work until `stop` is set; it is cancelled then.
 
     Args:
         stop: set from outside; None waits to the end.
@@ -56,8 +56,10 @@ async def unless_stopped(
     Raises:
         Stopped: it was not done in time.
     """
+    # Without a stop there is nothing to watch: the common case costs no task.
     if stop is None:
         return await work
+    # A timeout without an end, so that a stop can set one later: it cancels the work, and only the work.
     limit = asyncio.timeout(None)
     try:
         async with limit:
@@ -67,6 +69,7 @@ async def unless_stopped(
             finally:
                 watcher.cancel()
     except TimeoutError:
+        # The work may raise TimeoutError of its own; only our limit means "stopped".
         if not limit.expired():
             raise
         raise Stopped(f"stopped on request while {doing}") from None
@@ -109,6 +112,7 @@ class WorkerPool(Generic[ItemT]):
 
     def take(self) -> Iterator[ItemT]:
         """Yield items to one worker, until none is left or the work ends early."""
+        # Items are taken one by one, so that work ends at an item's border; the iterator is shared by all workers.
         while not self._halt.is_set():
             try:
                 item = next(self._items)
@@ -118,6 +122,7 @@ class WorkerPool(Generic[ItemT]):
 
     def may_go_on(self) -> bool:
         """Look whether something says stop, and return whether nothing does."""
+        # A request comes before a limit: a user's own stop is the reason shown.
         why = REQUESTED if self._stop.is_set() else self._exceeded()
         if why is not None:
             self.halt(why)
@@ -130,12 +135,14 @@ class WorkerPool(Generic[ItemT]):
 
     def count(self, failure: str | None) -> None:
         """Note that an item is over, and why it failed; None where it did not."""
+        # Any success in between clears the count: single items may fail, a broken server fails them all.
         self.failed_in_a_row = 0 if failure is None else self.failed_in_a_row + 1
         if failure is not None and self.failed_in_a_row >= PATIENCE:
             self.halt(f"{PATIENCE} {self._failing}, the last: {failure}")
 
     async def run(self, workers: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Let so many workers work until they are done or something says stop; the first error of one ends all."""
+        # Waiting tasks in place of polling: a stop is seen at once, even while every worker waits for a server.
         jobs = (together([work] * workers), self._stop.wait(), self._halt.wait(), self._watch_clock())
         working, asked, halted, clock = (asyncio.ensure_future(job) for job in jobs)
         try:
@@ -143,12 +150,15 @@ class WorkerPool(Generic[ItemT]):
             if self._finishes:  # a limit waits for what is begun, a request only for a moment
                 await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.wait({working}, timeout=GRACE_S)
+            # Only a request to stop, or its grace, leaves workers unfinished; a limit's own reason was set before.
             if not working.done():
                 self.halt(REQUESTED)
         finally:
+            # All are cancelled and awaited here: no worker may write after `run` has returned.
             for task in (working, asked, halted, clock):
                 task.cancel()
             await asyncio.gather(working, asked, halted, clock, return_exceptions=True)
+        # An error of a worker is raised plainly; a cancelled one was stopped, which `stopped` says.
         if not working.cancelled():
             working.result()
 
@@ -164,6 +174,7 @@ async def together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once: in
     Args:
         at_once: how many of them are worked on at the same time; None for all.
     """
+    # Bounded by a semaphore and not by fewer tasks, so that results keep the order of the jobs.
     room = asyncio.Semaphore(at_once or max(1, len(jobs)))
 
     async def admitted(job: Callable[[], Awaitable[ResultT]]) -> ResultT:
@@ -174,6 +185,7 @@ async def together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once: in
     try:
         return await asyncio.gather(*tasks)
     finally:
+        # `gather` leaves the other jobs running when one fails; here they must end first.
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -192,7 +204,7 @@ _DOING: list[Doing] = []
 
 @contextlib.contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Note what is being done while the block runs, so that whoever waits can be told."""
+    """Note what is being done while the block runs, so that the command line can show it."""
     one = Doing(what)
     _DOING.append(one)
     try:
@@ -203,27 +215,31 @@ def doing(what: str) -> Iterator[None]:
 
 def latest_doing() -> Doing | None:
     """Return what was begun last and goes on; None where nothing that was noted does."""
+    # Copied, because other threads add and remove meanwhile.
     known = list(_DOING)
     return known[-1] if known else None
 
 
 async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:
-    """What a function returns or raises; cancelled, this returns at once and the function works on."""
+    """Return what a function returns or raises. Cancelled, this returns at once and the function works on."""
+    # A daemon thread of our own: those of `asyncio.to_thread` are waited for when the loop closes.
     loop = asyncio.get_running_loop()
     done: asyncio.Future[ResultT] = loop.create_future()
 
     def tell(report: Callable[[Any], None], what: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: whoever waited has left
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
+            # The future may be cancelled by then; setting a result would raise in the loop.
             loop.call_soon_threadsafe(lambda: None if done.done() else report(what))
 
     def run() -> None:
         try:
             result = function(*args)
-        except BaseException as error:  # noqa: BLE001 - whoever waits is to have it, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the waiting coroutine raises it, whatever it is
             tell(done.set_exception, error)
         else:
             tell(done.set_result, result)
 
+    # Context variables do not cross threads by themselves; settings such as trust must.
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(run,), name=_NAME, daemon=True).start()
     return await done

@@ -67,9 +67,11 @@ def new_axes(title: str, note: str = "", *, width: float, height: float) -> Axes
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
+    # The label is what a reader of the SVG without the picture gets.
     figure.set_label(printable(f"{title}: {note}" if note else title))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_axisbelow(True)
+    # In points above the axes, so that texts keep their distance whatever the picture's size.
     above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
     if title:
         place = (0, 34 if note else 16)

@@ -115,11 +115,13 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        # Pages use no websocket, so any is refused.
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
 
         async def said(message: Message) -> None:
+            # Headers are added to every answer, refusals included; those of the application stay.
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in {"Cache-Control": "no-store", **HEADERS}.items():
@@ -131,15 +133,18 @@ class Guard:
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         """The answer instead of the application's; None when it may answer."""
         headers, path = Headers(scope=scope), scope["path"]
+        # An unknown host name may be another site's that resolves to this machine.
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._gate.knows_host(hosts[0]):
             return refused(403, "this server does not go by that name")
         origin = headers.get("origin")
+        # Pages of other sites may send requests here, and must not read the answers.
         if origin is not None and origin.lower() != f"http://{hosts[0]}".lower():
             return refused(403, "pages of another origin may not ask")
         if path.startswith(API):
             if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
                 return refused(403, "pages of another site may not ask")
+            # The session comes from the printed address, which only its user has.
             if not self._gate.admits(headers.get("cookie", "")):
                 return refused(401, "no session: open the address that collab view printed, or start it again")
         return self._exchange(scope) if path == "/" else None

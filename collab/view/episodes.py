@@ -93,11 +93,13 @@ def get_episode_row(root: ListedRun, run: OpenRun, episode: str) -> EpisodeRow:
 def filter_episodes(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> EpisodesView:
     """The episodes that pass, in order, and what all could be filtered by."""
     passing = _order([one for one in rows if _passes(one, wanted)], wanted.sort, descending=wanted.descending)
+    # Bounded: a page asks for as many rows as it shows.
     limit = max(1, min(wanted.limit, 1000))
     return EpisodesView(
         total=len(passing),
         offset=wanted.offset,
         rows=passing[max(0, wanted.offset) :][:limit],
+        # Filters offer what all episodes have, not only those that pass.
         tasks=_count_facets(one.task for one in rows),
         apps=_count_facets(app for one in rows for app in one.apps),
         difficulties=_count_facets(one.difficulty for one in rows),
@@ -115,6 +117,7 @@ def build_episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str 
     row = get_episode_row(root, run, episode)
     before, behind = (_find_neighbour(run, episode, *way) for way in (("<", "DESC"), (">", "ASC")))
     head = run.reader.head(episode)
+    # The neighbours are those of the run's order, whatever the list was sorted by.
     steps = step_rows(run, episode, labels)
     return EpisodeView(
         row=row,
@@ -143,20 +146,24 @@ def step_rows(run: OpenRun, episode: str, labels: str | None) -> list[StepRow]:
 
 
 def _build_row(run: str, row: tuple[Any, ...]) -> EpisodeRow:
+    # In the order of the query's columns.
     (id, task, goal, difficulty, apps, epoch, episode, seed, state, success, score, reason), rest = row[:12], row[12:]
     error, message, steps, max_steps, seconds, agreement, entropy, ties, failures, privileged = rest
+    # The state decides which of the fields below mean something.
     finished = state == "finished"
     return EpisodeRow(
         run=run,
         id=id,
         task=task,
         goal=goal,
+        # The index joins apps with commas; a list is what pages and filters take.
         difficulty=difficulty,
         apps=[app for app in apps.split(", ") if app],
         epoch=epoch,
         episode=episode,
         seed=seed,
         state=state,
+        # Only a finished episode has an outcome.
         success=bool(success) if finished else None,
         score=score if finished else None,
         reason=reason if finished else None,
@@ -206,6 +213,7 @@ def _list_missing_steps(run: OpenRun, episode: str, present: Sequence[int]) -> l
 
 def _passes(one: EpisodeRow, wanted: EpisodeFilter) -> bool:
     words = wanted.q.casefold()
+    # What is not asked for passes; every filter narrows.
     return (
         wanted.task in (None, "", one.task)
         and (not wanted.app or wanted.app in one.apps)
@@ -257,12 +265,14 @@ def compare_runs(
     Args:
         a, b: the run, its episodes, and their traces by (run, episode).
     """
+    # By task, seed and goal: the same instance in both runs.
     first, second = ({_episode_id(one): one for one in rows} for _, rows, _ in (a, b))
     both = [
         InstanceView(task=one.task, seed=one.seed, a=one, b=other, diverged=_find_divergence(a[2], b[2], one, other))
         for key, one in first.items()
         if (other := second.get(key)) is not None
     ]
+    # Only what is over on both sides counts in the comparison.
     over = [one for one in both if "unfinished" not in (one.a.state, one.b.state)]
     return ComparisonView(
         a=a[0],
@@ -342,6 +352,7 @@ def _compute_difference(over: Sequence[InstanceView]) -> DifferenceView:
     for one in over:
         by_task[one.task].append((one.b.success is True) - (one.a.success is True))
     gains = [gain for those in by_task.values() for gain in those]
+    # With few instances an interval would claim too much.
     interval = bootstrap(list(by_task.values())) if len(gains) >= FEW else None
     return DifferenceView(
         instances=len(gains),

@@ -114,7 +114,9 @@ def _order_modules(folder: Path, entry: str) -> Iterator[_Module]:
     """The modules, each behind those that it needs."""
     done: set[str] = set()
 
+    # Depth first: a module stands behind all that it needs.
     def visit(name: str, way: tuple[str, ...]) -> Iterator[_Module]:
+        # A circle would never end, and the bundle would not run.
         if name in way:
             raise NotBundled(f"{' → '.join([*way, name])}: modules need one another in a circle")
         if name in done:
@@ -300,12 +302,14 @@ class ReportPacker:
         yield f"{at}/overview", _numbers(overview, known)
         problems = [replace(one, reason=self._hide_place(one.reason)) for one in ask.problems(run).problems]
         yield f"{at}/problems", ProblemsView(problems=problems)
+        # All rows at once: the report has no server to ask for more.
         yield f"{at}/episodes", replace(filter_episodes(rows, EpisodeFilter()), rows=rows, total=len(rows))
         places = {(one.run, one.id) for one in rows}
         for kind in _KINDS:
             found: FoundStepsView = ask.find_steps(run, kind, labels)
             yield (
                 f"{at}/finds?kind={kind}",
+                # Found steps of episodes that were left out would lead nowhere.
                 replace(found, rows=[o for o in found.rows if (o.run, o.episode) in places]),
             )
 
@@ -480,24 +484,30 @@ def export(
         UsageError: `out` is a folder.
         StoreFailure: the file cannot be written; an older one is still there.
     """
+    # Cheap refusals first: collecting episodes may take minutes.
     if out.is_dir():
         raise UsageError(f"{out}: is a folder; name the file to write, e.g. {out / 'report.html'}")
     row = inspector.row(id)
     if row.unreadable is not None:
         raise RunFormatError(row.unreadable)
+    # A labelling may be named that this run has not; "" asks for none.
     names = inspector.run(id).labellings
     if labels and labels not in names:
         raise UnknownName.of(f"labelling of {row.path}", labels, names)
+    # All ids, so that the page can say how many were left out.
     known = _list_all(inspector, id)
     chosen = _list_chosen(row, known, episodes, most)
     packing = ReportPacker(inspector, id, chosen, known=known, labels=labels)
+    # Damaged episodes are skipped as long as one can be opened; a report of none would be empty pages.
     if chosen and not packing.chosen:
         raise RunFormatError(f"no episode that was to be taken can be opened: {packing.unread[0]}")
+    # One episode at a time, so that memory holds the packed pages and no run.
     for done, one in enumerate(packing.chosen, start=1):
         packing.add(one)
         watch(done, len(packing.chosen))
     content = build_page(packing.data(), packing.parts, title=f"{Path(row.path).name} · Collab").encode("utf-8")
     try:
+        # Written as a whole: an older report stays until the new one is there.
         write_atomic(out, content)
     except OSError as error:
         raise StoreFailure(f"{out}: cannot be written: {error.strerror or error}") from None
@@ -513,7 +523,7 @@ def export(
 
 
 def build_page(data: object, parts: Sequence[bytes], *, title: str) -> str:
-    """The whole document.
+    """Return the whole document.
 
     Args:
         data: what `packed.js` calls held: answers, parts and pictures.

@@ -102,7 +102,8 @@ class Inspector:
         return self._desk.row(id)
 
     def run(self, id: str) -> RunView:
-        """One of them, and where it belongs."""
+        """Return one of them, and where it belongs."""
+        # A training has no log of its own: its row, parts and labellings come from what lies inside it.
         root = self._desk.roots.find(id)
         if root.kind == "training":
             return RunView(
@@ -119,6 +120,7 @@ class Inspector:
                 run=self.row(id),
                 training=root.training,
                 parts=(),
+                # Names and versions come from files, so they are cut before they reach a page.
                 versions={shorten(name): shorten(version) for name, version in run.reader.manifest.versions.items()},
                 labellings=run.beside.labellings(),
                 pair_sets=run.beside.pair_sets(),
@@ -135,6 +137,7 @@ class Inspector:
         root = self._desk.roots.find(id)
         if root.kind == "training":
             own = runs.list_training_problems(root)
+            # Of a training, the problems of all its runs, with the run's folder in front.
             inside = [
                 replace(one, file=f"{part.path.relative_to(root.path)}/{one.file}")
                 for part in self._desk.roots.parts(root)
@@ -145,6 +148,7 @@ class Inspector:
             with self._desk.open_run(root.path) as run:
                 found = [*run.reader.problems, *run.beside.problems()]
         except RunFormatError as error:
+            # A run that cannot be opened at all is one problem, not an error of the page.
             return ProblemsView(problems=[ProblemView(file=".", line=None, reason=str(error))])
         return ProblemsView(
             problems=[ProblemView(file=one.file, line=one.line, reason=shorten(one.reason)) for one in found]

@@ -119,6 +119,7 @@ class StoredLabelling:
 
     def refresh(self) -> bool:
         """Read what was appended since; returns whether anything was."""
+        # Only what was appended is read: labels may be large, and pages ask often.
         before = (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
         try:
             for segment in log.segments(self.folder):
@@ -130,6 +131,7 @@ class StoredLabelling:
                         Problem(file=f"{LABELS}/{self.name}/{log.FOLDER}/{segment}", line=None, reason=why)
                     )
         except OSError as error:
+            # A folder that vanishes is a problem to show, not an error of the page.
             self._find_trouble(Problem(file=f"{LABELS}/{self.name}", line=None, reason=str(error)))
         return before != (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
 
@@ -174,10 +176,12 @@ class StoredLabelling:
         if content["type"] == "failed":
             key = (str(content["trajectory"]), int(content["step"]))
             said = _no_spent(f"{content['error']}: {content['message']}", place)
+            # A judged step stays judged, whatever failed before or after it.
             if key not in self.said or self.said[key].failed is not None:
                 self.said[key] = said
             return
         rewards = content["rewards"]
+        # Kept as tuples that many steps share: labels of a large run would not fit otherwise.
         words = [(one["cell"], one["score"], one["missing"]) for one in rewards["rewards"]]
         cells = tuple((agent, round) for (agent, round), _, _ in words)
         missing = tuple(why for _, _, why in words) if any(why is not None for _, _, why in words) else ()

@@ -83,6 +83,7 @@ def report(
         view: of the same run as `overview`.
         pictures: figures to refer to, each with its address.
     """
+    # In the order of an appendix: what, how well, by what means, at what cost.
     parts = (
         _format_head(view, overview),
         _format_success(view, overview),
@@ -109,6 +110,7 @@ def _format_head(view: RunView, overview: RunOverview) -> Iterator[str]:
     done = amount(run.done, unit) if run.planned is None else f"{run.done} of {amount(run.planned, unit)}"
     asked = f"{amount(run.steps, 'step')}, {amount(run.calls, 'call')}"
     broken = f", {run.broken} broken" if run.broken else ""
+    # In the order in which a reader asks: what, with whom, how far, at what cost; empty facts are left out.
     facts = {
         "environment": run.environment,
         "agents": run.agents,
@@ -123,6 +125,7 @@ def _format_head(view: RunView, overview: RunOverview) -> Iterator[str]:
     }
     yield f"# {'Training' if training else 'Run'} {escape_markdown(run.path)}"
     yield ""
+    # A rehearsal plays known solutions, so its mark comes before any number.
     if run.privileged:
         yield f"**{REHEARSAL}**: these numbers are no result."
         yield ""
@@ -133,11 +136,13 @@ def _format_success(view: RunView, overview: RunOverview) -> Iterator[str]:
     run = overview.run
     yield "## Success"
     yield ""
+    # Small numbers of episodes are marked where the rate stands, and not in a footnote.
     few = f"; {FEW_TOLD}" if 0 < run.success.episodes < FEW else ""
     yield f"{_format_rate(run.success)}: % {_describe_counted(view, overview)} [95 % Wilson interval] (episodes{few})."
     yield ""
     yield f"Replies without an action: {run.without_action} of {run.replies}."
     yield ""
+    # Tasks of a rollout were learned from: their rates must not pass for held-out ones.
     if overview.tasks:
         if overview.tasks_epoch is not None:
             yield f"By task, of the rollout of epoch {overview.tasks_epoch}: played to be learned from, not held out."
@@ -157,10 +162,12 @@ def _describe_counted(view: RunView, overview: RunOverview) -> str:
     """Over which episodes `RunRow.success` is."""
     run = overview.run
     if run.kind == "training":
+        # What the rate is of has to stand beside it: held out, last rollout, or so far.
         if overview.best == 0:
             return "on held-out seeds, of the untrained team: no epoch was better"
         return "of its last rollout" if overview.best is None else f"on held-out seeds after epoch {overview.best}"
     episodes = run.success.episodes
+    # Inside a training some episodes of a rollout may not count.
     if view.training is not None and episodes <= run.done:
         return (
             "over the episodes that are over" if episodes == run.done else "over the episodes that count for its epoch"
@@ -186,6 +193,7 @@ def _format_epochs(overview: RunOverview) -> Iterator[str]:
         for one in overview.epochs
     ]
     heads = ("epoch", "played", "held out", "steps", "agreement", "entropy of votes (nats)", "ties", "older rows")
+    # Columns that no epoch has are left out.
     yield from format_table(*drop_empty_columns(heads, rows))
 
 
@@ -211,6 +219,7 @@ def _format_heat(epoch: EpochView, heat: HeatView, rounds: int) -> Iterator[tupl
 
 
 def _format_pairs(epochs: Sequence[EpochView]) -> Iterator[str]:
+    # Epochs without pairs would be empty columns.
     shown = [one for one in epochs if one.pairs or one.unpaired]
     parts = (
         ("Pairs by source.", [one.pairs for one in shown]),
@@ -243,6 +252,7 @@ def _format_training(epochs: Sequence[EpochView]) -> Iterator[str]:
         for one in epochs
         for policy in one.trained
     ]
+    # An epoch without training has no table; an empty one would look like a fault.
     if not rows:
         return
     yield "## Training"
@@ -258,6 +268,7 @@ def _format_spent(epochs: Sequence[EpochView]) -> Iterator[str]:
         return
     yield "## Cost"
     yield ""
+    # Seconds of parallel episodes add up to more than the clock shows.
     parallel = any(part.part == "deliberation" for one in epochs for part in one.spent)
     clock = "; seconds are added up over episodes, which run at the same time" if parallel else ""
     yield f"Over all epochs{clock}; a dash where a part or a model does not tell."
@@ -314,6 +325,7 @@ def _format_graphs(epochs: Sequence[EpochView]) -> Iterator[str]:
     rows = []
     for place, (epoch, graph) in enumerate(drawn):
         layers = " / ".join(", ".join(layer) for layer in graph.layers)
+        # The first graph has none to be compared with.
         changed = [_format_edges(graph.added), _format_edges(graph.removed)] if place else [DASH, DASH]
         rows.append((epoch, escape_markdown(layers), _format_edges(graph.edges), *changed))
     heads = ("epoch", "layers", "edges (speaker → hearer)", "new", "gone")

@@ -80,6 +80,7 @@ def build_untrained_policy(policy: str, why: str) -> TrainedView:
 
 
 def _build_measured_policy(policy: str, lines: Sequence[Mapping[str, Any]]) -> TrainedView:
+    # The last line says how far the training is; means are over several.
     last: Mapping[str, Any] = lines[-1] if lines else {}
     return TrainedView(
         policy=policy,
@@ -104,6 +105,7 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
     """Lines of a log that can be drawn, and by number what is wrong with the others; half a last line is neither."""
     lines: list[dict[str, Any]] = []
     wrong: list[tuple[int, str]] = []
+    # By number, so that a problem can be found in the file.
     for number, text in enumerate(_read_whole_lines(path), start=1):
         try:
             line = json.loads(text)
@@ -131,6 +133,7 @@ def _explain_unfit(line: Any) -> str | None:
     if not isinstance(line, dict):
         return "is no object"
     step = line.get("step")
+    # Foreign files may hold anything: numbers are checked before they are drawn.
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MOST:
         return f"step is {shorten(repr(step))}, no number of a step"
     for name, value in ((name, line[name]) for name in _NUMBERS if line.get(name) is not None):

@@ -119,11 +119,14 @@ def _build_epoch(
     run: OpenRun, number: int, among: frozenset[str] | None, labels: str | None, *, alone: bool
 ) -> EpochView:
     reader = run.reader
+    # As one JSON list: a query takes any number of episodes in one argument.
     episodes = _list_episodes(reader, number, among)
     names = json.dumps(sorted(episodes))
     steps, agreement, entropy, ties = reader.query(_STEPS, names)[0]
+    # Labels are read only where they are shown: they may be larger than the run.
     words = [] if labels is None else _read_scores(run, episodes, labels)
     graph = _read_graph(reader, number)
+    # What is not recorded per epoch is counted only where the run has a single one.
     pairs, unpaired = _build_pairs(run, number, episodes, alone=alone)
     return EpochView(
         epoch=number,
@@ -136,6 +139,7 @@ def _build_epoch(
         agreement=agreement,
         entropy=entropy,
         ties=int(ties),
+        # Kinds of failures come from recorded text and are cut like all of it.
         failures={shorten(kind): count for kind, count in reader.query(_FAILURES, names)},
         pairs=pairs,
         unpaired=unpaired,

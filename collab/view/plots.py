@@ -129,12 +129,14 @@ def draw_bars(title: str, drawn: Sequence[Bar], *, most: float | None = None, no
     axes.barh(rows, [bar.value if is_known(bar.value) else 0.0 for bar in drawn], height=0.7, color=BAR)
     for row, bar in enumerate(drawn):
         end = max([value for value in (bar.value, bar.high) if is_known(value)], default=0.0)
+        # An interval only where both ends are known.
         if is_known(bar.low) and is_known(bar.high):
             axes.hlines(row, bar.low, bar.high, color=INK, linewidth=1)
         axes.annotate(
             printable(bar.told), (end, row), (8, 0), textcoords="offset points", va="center", annotation_clip=False
         )
     axes.set_yticks(rows, [printable(bar.name, _LONGEST) for bar in drawn])
+    # Upside down: the first bar stands on top, as in the table.
     axes.set_ylim(max(1, len(drawn)) - 0.5, -0.5)
     longest = max((value for bar in drawn for value in (bar.high, bar.value) if is_known(value)), default=0.0)
     axes.set_xlim(0, most or longest or 1)
@@ -157,11 +159,13 @@ def draw_heat(
     from matplotlib.colors import LinearSegmentedColormap
 
     axes = new_axes(title, note, width=len(columns) * _CELL[0], height=len(rows) * _CELL[1])
+    # Cells without a value have a colour of their own, and are no 0.
     colours = LinearSegmentedColormap.from_list("share", ["#EEF4F9", "#004F7C"]).with_extremes(bad=EMPTY)
     shares = [[_number(value) for value in row] for row in values]
     axes.pcolormesh(shares, cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=2)
     for row, cells in enumerate(shares):
         for column, share in enumerate(cells):
+            # White on dark cells, so that numbers can be read on every colour.
             words, ink = (f"{100 * share:.0f}%", "white" if share > 0.55 else INK) if is_known(share) else ("–", INK)
             axes.text(column + 0.5, row + 0.5, words, color=ink, ha="center", va="center")
     axes.set_xticks([place + 0.5 for place in range(len(columns))], columns)
@@ -180,6 +184,7 @@ def _scale(axes: Axes, drawn: Sequence[PlotLine], *, share: bool) -> None:
     steps = [point.x for line in drawn for point in line.points] or [0.0]
     room = 0.035 * max(1.0, max(steps) - min(steps))
     axes.set_xlim(min(steps) - room, max(max(steps), min(steps) + 1) + room)
+    # Shares always have the same scale, so that plots can be compared by eye.
     if share:
         axes.set_ylim(-0.02, 1.02)
         axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1], ["0%", "20%", "40%", "60%", "80%", "100%"])
@@ -187,6 +192,7 @@ def _scale(axes: Axes, drawn: Sequence[PlotLine], *, share: bool) -> None:
     known = [one for line in drawn for point in line.points for one in (point.y, point.low, point.high)]
     ends = [0.0, *(value for value in known if is_known(value))]
     top = max(ends) if max(ends) > min(ends) else 1.0
+    # Ticks at round numbers, and the axis ends at a tick.
     ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(min(ends), top)
     room = 0.02 * (ticks[-1] - ticks[0])
     axes.set_ylim(ticks[0] - room, ticks[-1] + room)
@@ -284,6 +290,7 @@ def _success(overview: RunOverview, note: str) -> Iterator[Plot]:
         ("played", lambda one: one.played),
     )
     drawn = [PlotLine(name=name, points=tuple(_rate(one, of(one)) for one in overview.epochs)) for name, of in kinds]
+    # A line without a point would be an empty entry in the legend.
     drawn = [line for line in drawn if any(point.y is not None for point in line.points)]
     if drawn and len(overview.epochs) > 1:
         title = "Success, with 95 % intervals"

@@ -260,11 +260,14 @@ def build_recorded_rate(success: Success | None) -> RateView | None:
 
 
 def run_row(root: ListedRun, run: OpenRun) -> RunRow:
-    """A run in one line."""
+    """Return a run in one line."""
+    # What is beside a run (labels, pairs) is read for its costs, and may be damaged by itself.
     reader, beside = run.reader, run.beside
     manifest, report = reader.manifest, report_in(root, reader)
+    # Judging and pairing are paid for beside the run, and count as its costs.
     took = add_spent([sum_paid(reader), beside.sum_critic_spent(), beside.sum_adversary_spent()])
     calls, prompt_tokens, completion_tokens, cost_usd = took
+    # One query for both, as the index may grow between two.
     (updated, over) = reader.query("SELECT max(updated), total(state != 'unfinished') FROM episodes")[0]
     return RunRow(
         id=root.id,
@@ -294,6 +297,7 @@ def run_row(root: ListedRun, run: OpenRun) -> RunRow:
         completion_tokens=completion_tokens,
         cost_usd=cost_usd,
         seconds=measure_seconds(reader.directory),
+        # Problems of the log and of what lies beside it: both make numbers incomplete.
         problems=len(reader.problems) + len(beside.problems()),
     )
 
@@ -305,7 +309,7 @@ def _read_seeds(run: Mapping[str, Any]) -> str:
 
 
 def build_unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
-    """A run or training of which nothing can be read."""
+    """Return the line of a run or training of which nothing can be read."""
     return RunRow(
         id=root.id,
         path=str(root.path),
@@ -339,17 +343,20 @@ def build_unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
 
 
 def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]]) -> RunRow:
-    """A training in one line.
+    """Return a training in one line.
 
     Args:
         parts: its runs, by epoch, those that cannot be read included; what they took is added up.
     """
+    # Unreadable parts are counted as problems, and in no sum.
     rows = [row for _, row in parts if row.unreadable is None]
     rollouts = [row for part, row in parts if part.role == "rollout" and row.unreadable is None]
     measured = [row for part, row in parts if part.role == "evaluation" and row.unreadable is None]
+    # The head may name an algorithm or fields that this version does not know, so it is read as plain data.
     head, records = read_training_head(root.path)[0], read_epoch_records(root.path)[0]
     config = _as_mapping(head.get("config"))
     run, method = (_as_mapping(config.get(part)) for part in ("run", "method"))
+    # The unreadable row has a value for every field, which those below replace.
     empty = build_unreadable_row(root, CollabError())
     first = rows[0] if rows else empty
     return replace(
@@ -357,6 +364,7 @@ def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]
         unreadable=None,
         command="train",
         algorithm=shorten(_read_name(config, "algorithm")),
+        # Rollouts know their environment; before the first one the configuration does.
         environment=first.environment or shorten(_read_name(run, "environment_name")),
         graph=first.graph or shorten(_read_name(run, "graph_name")),
         agents=first.agents,
@@ -368,12 +376,14 @@ def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]
         planned=epochs if isinstance(epochs := method.get("epochs"), int) else None,
         done=max((one.epoch for one in records), default=0),
         broken=sum(one.broken for one in rows),
+        # Measured success, else that of the last rollouts: only the former compares trainings.
         success=_build_success(records, rollouts),
         replies=sum(one.replies for one in rows),
         without_action=sum(one.without_action for one in rows),
         sampling=next((row.sampling for row in (*measured, *rollouts)), ""),
         steps=sum(one.steps for one in rows),
         calls=sum(one.calls for one in rows),
+        # A sum over parts of which some report nothing is unknown, not smaller.
         prompt_tokens=sum_known(one.prompt_tokens for one in rows),
         completion_tokens=sum_known(one.completion_tokens for one in rows),
         cost_usd=sum_known(one.cost_usd for one in rows),

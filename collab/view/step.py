@@ -292,15 +292,17 @@ _TRIMMED = 20
 def build_cell_view(
     cell: Utterance, step: Step, *, layer: int | None, judged: Judged, pairs: Sequence[str]
 ) -> CellView:
-    """A cell of a step.
+    """Return a cell of a step.
 
     Args:
         layer: its depth in the graph; None on a cycle.
         pairs: ids of those that it is a side of.
     """
+    # Scores are looked up in the labels shown, so another labelling gives another view of the same cell.
     word = judged.word(cell.cell)
     score = None if word is None else word.score
     return CellView(
+        # Every text is cut: replies may be long, and pages show the beginning.
         agent=common.shorten(cell.agent),
         round=cell.round,
         layer=layer,
@@ -310,6 +312,7 @@ def build_cell_view(
         failure=_build_failure(cell),
         ballot=_build_ballot(cell.cell, step),
         representative=cell.cell == step.vote.representative,
+        # `fsum`: thousands of small log-probabilities lose digits in a plain sum.
         logprob=None if cell.logprobs is None else math.fsum(cell.logprobs),
         prompt_tokens=cell.prompt_tokens,
         completion_tokens=cell.completion_tokens,
@@ -327,6 +330,7 @@ def build_cell_view(
             version=cell.policy.version,
         ),
         privileged=cell.privileged,
+        # Long lists are cut and counted, so that a page stays small whatever was recorded.
         trimmed=[common.shorten(what) for what in cell.prompt.trimmed[:_TRIMMED]],
         trimmed_more=max(0, len(cell.prompt.trimmed) - _TRIMMED),
         score=score,
@@ -338,12 +342,15 @@ def build_cell_view(
 
 
 def build_whole_cell(reader: RunReader, step: Step, agent: str, round: int, judged: Judged) -> WholeCellView:
-    """The prompt that a cell read and its reply, uncut; UnknownName when the step has no such cell."""
+    """Return the prompt that a cell read and its reply, uncut; UnknownName when the step has no such cell."""
+    # Compared by what an address can hold: names are cut in addresses, too.
     asked = CellKey(agent=common.shorten(agent), round=round)
     cell = next((one for one in step.matrix if common.build_cell_key(one.cell) == asked), None)
     if cell is None:
         raise UnknownName(f"step {step.index} has no cell of {agent[:80]!r} in round {round}")
+    # A prompt whose shared part was lost is shown as far as it can be read.
     system, shared, unread = _read_prompt(reader, cell)
+    # Uncut, unlike in `build_cell_view`: this view is asked for one cell at a time.
     word, call = judged.word(cell.cell), judged.call(cell.cell)
     return WholeCellView(
         agent=common.shorten(cell.agent),
@@ -434,7 +441,7 @@ _SIDES = 50
 
 
 def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: str | None) -> StepView:
-    """A step of an episode.
+    """Return a step of an episode.
 
     Args:
         labels: whose scores to show; None for none.
@@ -442,10 +449,13 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
     Raises:
         UnknownName: there is no such episode or step.
     """
+    # The step and the head alone: the whole trajectory need not be read for one page.
     one, head = run.reader.step(episode, step), run.reader.head(episode)
     told = read_judged(run, labels, episode, head.task.goal, one)
     pairs = run.beside.list_pairs(episode, step)
+    # Neighbours by what is recorded, as steps may be missing in a run that is being written.
     before, behind, count = _find_neighbours(run, episode, step)
+    # A graph with a cycle, from a damaged run, has no depths; cells then stand without a layer.
     depths = layers(one.matrix.agents, one.matrix.edges)
     effect = one.history.effect
     return StepView(
@@ -464,6 +474,7 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
         edges=shorten_edges(one.matrix.edges),
         layers=list_graph_layers(one.matrix.agents, one.matrix.edges),
         messages=_build_messages(one),
+        # In conversation order, which is that of the matrix.
         cells=[
             build_cell_view(
                 cell,
@@ -544,8 +555,10 @@ def _build_messages(step: Step) -> list[MessageView]:
 
 def _vote(step: Step, told: Judged) -> VoteView:
     vote = step.vote
+    # The winner is the first ballot: ballots are stored in the order of the count.
     winners = set(vote.ballots[0].cells) if vote.ballots else set()
     scores = {cell.cell: told.score(cell.cell) for cell in step.matrix}
+    # Cells without a score say nothing about whether the vote was right.
     scored = [(*cell, cell in winners, score) for cell, score in scores.items() if score is not None]
     found = get_step_worth("", step.index, scored)
     return VoteView(
@@ -562,6 +575,7 @@ def _vote(step: Step, told: Judged) -> VoteView:
         entropy=vote.entropy,
         tie=vote.tie,
         agreement=step.agreement,
+        # Overruled: a rewarded proposal lost to one that is not.
         overruled=common.build_cell_key(CellRef(*found.best)) if found is not None and found.overruled else None,
     )
 

@@ -182,7 +182,7 @@ class _Played:
 
 
 def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | None) -> RunOverview:
-    """A training in numbers. Of its runs, those are read again that have grown.
+    """Return a training in numbers. Those of its runs that have grown are read again.
 
     Args:
         labels: whose rewards to count, in the epochs whose rollout has them; None for those that were learned from,
@@ -191,6 +191,7 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
     Raises:
         UnknownName: no rollout has a labelling of that name.
     """
+    # A misspelt labelling is refused before anything is counted.
     if labels and labels not in (names := list_labellings(desk, root)):
         raise UnknownName.of(f"labelling of {root.path}", labels, names)
     records, _ = read_epoch_records(root.path)
@@ -198,8 +199,10 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
     played = _list_played(desk, root, labels)
     measured = _list_evaluations(desk, root)
     parts = list_part_rows(desk, root)
+    # Epochs of records and of runs: a running epoch has no record, a pruned one no run.
     numbers = sorted({*known, *(part.epoch for part in desk.roots.parts(root))})
     epochs = [
+        # A record is what counts where there is one; runs fill in what it does not hold.
         _add_spending(
             _build_epoch(root, number, known.get(number), played.get(number), parts, labels),
             known.get(number),
@@ -210,7 +213,9 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
     ]
     return RunOverview(
         run=desk.row(root.id),
+        # The labels that were counted are named, so that a default is no riddle.
         labels=next((one.labels for one in played.values() if one.labels is not None), None),
+        # Tasks of the latest rollout: they are drawn anew in every epoch.
         tasks=played[max(played)].tasks if played else (),
         tasks_epoch=max(played, default=None),
         epochs=add_graph_differences(epochs),

@@ -82,12 +82,14 @@ async def estimate(config: CollabConfig, tried: TriedStep, rolled: Range) -> Est
     Raises:
         UsageError, RunError: as the parts of the training would.
     """
+    # One real step stands for all: its cells are judged and paired where that costs no model call.
     method = config.method
     judge_s, pair_s = await _estimate_labels(config, tried)
     asked: Questions | None = NONE_ASKED
     if method.is_judged:
         asked = await critic_questions(config.judging("plan", tried.run.seed), method.critic, await _case(tried))
     doubted = await adversary_questions(config, tried.prompts) if method.objective == "dpo" else NONE_ASKED
+    # Named as progress names the parts, so that a plan and the display of a training speak of the same things.
     labels = (
         LabelEstimate(name="critic", doing="judging", asked=asked, seconds=judge_s),
         LabelEstimate(name="adversary", doing="pairing", asked=doubted, seconds=pair_s),
@@ -106,13 +108,16 @@ def count_examples(
         pairs = Range(low=0, high=method.epochs * (config.run.episodes // 2))
         replies = Range(low=0, high=rolled.high * cells / 2)
         return Estimate(noun=noun, examples=pairs, replies=replies, slower=_ONCE_MORE, labels=labels, training=training)
+    # Anchors come on top of the cap, but no cell gives two examples from one state.
     pairs = Range(low=0, high=rolled.high * min(cells, (method.pairs.cap or cells) + method.pairs.anchors))
+    # Replayed pairs of older epochs are trained, too: of n new ones, n / (1 − share) in all.
     replies = pairs.times(1 / (1 - method.replay_fraction))
     return Estimate(noun=noun, examples=pairs, replies=replies, labels=labels, training=training)
 
 
 def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[EncodedPair]:
-    """A pair for each cell, with its own prompt and reply; the worse side is as long, and differs from its start."""
+    """Return a pair for each cell, with its own prompt and reply; the worse side is as long and differs at once."""
+    # As long as the chosen side but different from its first token on: the dearest case, as no prefix is shared.
     return [
         EncodedPair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
         for cell, (read, said) in zip(cells, encode_cells(cells, prompts, chat), strict=True)
@@ -120,22 +125,23 @@ def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: Ch
 
 
 def prices(engine: PartDefinition) -> tuple[float, float] | None:
-    """USD per million tokens of prompts and of replies; None where nothing tells them."""
+    """Return USD per million tokens of prompts and of replies; None where they are not known."""
     if engine.kind in _OWN:
+        # A local engine costs nothing, an unpriced server costs "not known": they must not look the same.
         return 0.0, 0.0
     said = [engine.options.get(f"usd_per_million_{name}") for name in ("prompt", "completion")]
     return None if None in said else (float(str(said[0])), float(str(said[1])))
 
 
 def cost(prompt: Range, completion: Range, per_million: tuple[float, float] | None) -> Range | None:
-    """In USD."""
+    """Return the cost in USD; None without prices."""
     if per_million is None:
         return None
     return prompt.times(per_million[0] / _MILLION).plus(completion.times(per_million[1] / _MILLION))
 
 
 async def critic_questions(choice: CriticChoice, name: str, case: CriticInput) -> Questions | None:
-    """What a critic asks about a step; None where it does not show its questions.
+    """Return the calls and tokens that a critic asks about a step; None where it does not show its questions.
 
     Args:
         name: of its agents file, for messages.
@@ -143,6 +149,7 @@ async def critic_questions(choice: CriticChoice, name: str, case: CriticInput) -
     Raises:
         ConfigError: it cannot be built.
     """
+    # A critic without a model (the oracle) asks nothing, and opening it could start a server.
     if choice.free:
         return NONE_ASKED
     bench = CriticResources.of(name, choice.definition, choice.texts, asks=False)
@@ -153,18 +160,20 @@ async def critic_questions(choice: CriticChoice, name: str, case: CriticInput) -
                 None if model is None else NONE_ASKED
             )  # a critic of one's own, or a model that scores in this process
         if not isinstance(critic, Asking):
+            # Only a critic that shows its prompts can be counted without being asked.
             return None
         prompts = critic.prompts(case)
         tokens = sum(_length(model, prompt) for prompt in prompts)
     finally:
         await bench.close()
+    # At most: replies may use all their tokens. How long they really are is not known before.
     said = Range(low=0, high=len(prompts) * choice.definition.sampling.max_tokens)
     engine = PartDefinition.model_validate(choice.definition.options[MODEL])
     return _questions(Range(low=len(prompts), high=len(prompts)), Range(low=tokens, high=tokens), said, engine)
 
 
 async def adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -> Questions | None:
-    """What the adversary asks about a step, at most: of every cell, as often as it may try; at least nothing.
+    """Return the calls and tokens that the adversary asks about a step, from none to every attempt at every cell.
 
     How few of them contrasts take over is not known: a rewarded cell that nothing can be set against falls to the
     adversary, whatever its weight.
@@ -180,14 +189,16 @@ async def adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -
 
 
 async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: int) -> Questions | None:
-    """Of several in turn, each may be the one that is drawn every time, but only one is each time.
+    """Return the calls and tokens of one adversary; of several in turn, those of the dearest.
 
     Args:
         times: how often each prompt is asked at most.
     """
+    # Zero weight is zero calls: the estimate must not open a model that the training never asks.
     if choice.free or not times:
         return NONE_ASKED
     if choice.turns:
+        # The dearest of the alternatives bounds every draw; the sum would count calls that exclude each other.
         found = NONE_ASKED
         for one, weight in choice.turns:
             asked = await _asked(one, prompts, times if weight else 0)
@@ -197,6 +208,7 @@ async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: int)
         return found
     if choice.agent is None:
         return None
+    # Built for its tokenizer alone; nothing is asked.
     model: Model = build("models", make_token_counter(choice.agent), "agents file of the adversary")
     try:
         role = sum(map(model.count_tokens, choice.texts.values()))
@@ -213,15 +225,18 @@ def _questions(calls: Range, read: Range, said: Range, engine: PartDefinition) -
 
 
 async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[float | None, float | None]:
-    """Seconds of judging and of pairing, where these ask no model; pairing needs judgements.
+    """Return the seconds of judging and of pairing, where these ask no model; pairing needs judgements.
 
     Raises:
         RunError: the step can be neither judged nor paired.
     """
+    # Episodes are compared by outcome: nothing is judged and nothing paired.
     if not config.method.is_judged:
         return 0.0, 0.0
+    # A critic that asks a model would cost money, and a plan is free.
     if not config.judging("plan", tried.run.seed).free:
         return None, None
+    # A loop of its own, beside the training: no budget, nothing is displayed, nothing outlives it.
     state = LoopState(
         config=config,
         folder=TrainingDir(tried.out.parent),
@@ -233,12 +248,14 @@ async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[floa
     )
     try:
         labels = await judge(state, tried.run, tried.out, [tried.trajectory])
+        # Only "dpo" pairs by replies; the other objectives end with the judgements.
         if config.method.objective != "dpo":
             return state.seconds["critic"], 0.0
         if not config.erring.free:
             return state.seconds["critic"], None
         await pair(state, tried.run, tried.out, [tried.trajectory], labels)
     except Halted as why:
+        # A plan has no resume: what would halt a training is an error of the plan.
         raise RunError(f"the one step that is tried: {why}") from None
     finally:
         await state.close_suite()
@@ -254,7 +271,7 @@ async def _case(tried: TriedStep) -> CriticInput:
 
 
 def _trained(config: CollabConfig, tried: TriedStep) -> Forecast:
-    """What might be learned of this step, trained for nothing; of policies that are trained apart, the first one's."""
+    """Forecast the training on what might be learned of this step; of policies trained apart, the first one's."""
     from collab.trainers.estimate import forecast
 
     method, slots = config.method, next(iter(config.groups.values()))
@@ -265,6 +282,7 @@ def _trained(config: CollabConfig, tried: TriedStep) -> Forecast:
         task = FinetuneTask(stage="sft", base=base, preset=config.preset, recipe=rewarded_recipe(recipe))
         return forecast(task, likely_replies(said, read, chat), tried.device, processes=method.processes)
     task = FinetuneTask(stage="dpo", base=base, preset=config.preset, recipe=recipe)
+    # The reference is the base as long as nothing was trained; later it costs memory of its own.
     if method.reference == "initial" and method.epochs > 1 and not method.keeps_adapters:
         task = replace(task, reference=base)  # a second checkpoint from the second epoch on
     return forecast(task, likely_pairs(said, read, chat), tried.device, processes=method.processes)
@@ -275,7 +293,7 @@ def _length(model: Model, prompt: Prompt) -> int:
 
 
 async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
-    """What is known of the critic of a training, in a line; it may judge.
+    """Return what is known of a training's critic, in a line, and check that it may judge.
 
     Args:
         calibrations: where they are looked for; a directory with one of them each, or a calibration itself.
@@ -289,26 +307,30 @@ async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway:
     if not config.method.is_judged:
         return f"not asked, objective {config.method.objective} learns from outcomes alone"
     name, kind, least = config.method.critic, config.critic.kind, config.method.min_critic_auc
+    # Calibrations are found by the critic's digest: the same name with other weights or prompts has none.
     bench = CriticResources.of(name, config.critic, config.critic_texts)
     try:
         found = _calibration(bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXEMPT)
     finally:
         await bench.close()
     label = "" if found is None else await _label(config)
+    # A calibration in the same environment says most; of others the latest is shown, with a caution.
     if found is not None and found.environment != label:
         found = find_last_calibration(calibrations, bench.digest, label) or found
+    # The gate comes before the cautions: a critic that may not judge stops the training, whatever else is known.
     if least is not None:
         admit(found, least, critic=name, kind=kind, folder=calibrations, library=config.library, anyway=anyway)
     if found is not None:
         cautions = _other_world(found, label) + _elsewhere(found, config)
         return f"calibrated {found.created}: {format_calibration(found)}{cautions}"
+    # The oracle reads the solution: there is nothing about it to measure.
     if kind in EXEMPT:
         return "needs no calibration: it scores against the environment's own solution"
     return f"no finished calibration of it in {calibrations}"
 
 
 def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecord | None:
-    """The last one of a critic; one that cannot be read is none where none is needed."""
+    """Return the critic's latest calibration, or None. An unreadable file is an error only where one is needed."""
     try:
         return find_last_calibration(folder, digest)
     except RunFormatError:
@@ -318,7 +340,7 @@ def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecor
 
 
 async def _label(config: CollabConfig) -> str:
-    """Of the environment that is trained in."""
+    """Return the label of the environment that is trained in."""
     suite = build_suite(config.run)
     try:
         return suite.label
@@ -327,14 +349,14 @@ async def _label(config: CollabConfig) -> str:
 
 
 def _other_world(found: CalibrationRecord, label: str) -> str:
-    """What to know of a calibration in another environment than is trained in: it stops nobody."""
+    """Return a warning where the calibration was made in another environment; empty where it was not."""
     if label == found.environment:
         return ""
     return f"; warning: that is not {label}, which is trained in: how well it judges there was not measured"
 
 
 def _elsewhere(found: CalibrationRecord, config: CollabConfig) -> str:
-    """What to know of a calibration of a model at another address: it is known to be the same by its name alone."""
+    """Return a warning where the calibrated model stood at another address: only its name says that it is the same."""
     then, now = _address(found.config.get("critic")), _address(config.critic.model_dump(mode="json"))
     if then == now:
         return ""
@@ -342,7 +364,7 @@ def _elsewhere(found: CalibrationRecord, config: CollabConfig) -> str:
 
 
 def _address(critic: Any) -> str:
-    """Where the model of a critic is asked, in words."""
+    """Return the address of a critic's model, in words."""
     try:
         return str(critic["options"]["model"]["options"]["base_url"])
     except (LookupError, TypeError):
@@ -351,6 +373,7 @@ def _address(critic: Any) -> str:
 
 async def check_asked(config: CollabConfig, budget: Budget) -> None:
     """Open critic and adversary, as far as the method asks them, and close them again; raises as `build`."""
+    # Opened and closed again: a key, an address or a model that is wrong shows before anything is played.
     method, run = config.method, config.run
     call_s = run.environment.limits.call_s
     if method.is_judged:
@@ -362,7 +385,7 @@ async def check_asked(config: CollabConfig, budget: Budget) -> None:
 
 
 async def doubts(config: CollabConfig) -> list[str]:
-    """What somebody may not have meant, a line each; it stops nothing. Models and environments are not opened.
+    """Return settings that may be mistakes, a line each. Models and environments are not opened.
 
     Raises:
         UsageError: the oracle is to judge where it knows no solution: every score would be missing.
@@ -371,7 +394,8 @@ async def doubts(config: CollabConfig) -> list[str]:
 
 
 def _hotter(config: CollabConfig) -> list[str]:
-    """That replies are sampled hotter than they are learned from."""
+    """Return a warning where replies are sampled hotter than they are learned from."""
+    # DPO's log π is at the learning temperature; replies sampled hotter look less likely than they were drawn.
     learned = config.method.dpo.temperature
     hottest = max(max(_temperatures(agent)) for agent in config.run.agents.values())
     if config.method.objective != "dpo" or hottest <= learned:
@@ -383,7 +407,7 @@ def _hotter(config: CollabConfig) -> list[str]:
 
 
 def _unasked(config: CollabConfig) -> list[str]:
-    """That somebody else than the sampler was named as adversary, of whose replies no pairs are made."""
+    """Return a warning where an adversary is named that no source of pairs asks."""
     method = config.method
     if method.asks_an_adversary or method.adversary.kind == SAMPLER:
         return []
@@ -392,15 +416,16 @@ def _unasked(config: CollabConfig) -> list[str]:
 
 
 def _temperatures(agent: AgentDefinition) -> list[float]:
-    """All that the slots of an agents file may sample at."""
+    """Return all temperatures that the slots of an agents file may sample at."""
     declared = agent.sampling.temperature
     return declared if isinstance(declared, list) else [declared]
 
 
 async def _unsolved(config: CollabConfig) -> list[str]:
-    """That the oracle is silent on some tasks."""
+    """Return a warning where the oracle has no solution of some tasks."""
     if config.critic.kind != ORACLE:
         return []
+    # The suite is asked, not the library: solutions belong to the environment's version.
     suite = build_suite(config.run)
     try:
         able = ORACLE in suite.capabilities
@@ -410,6 +435,7 @@ async def _unsolved(config: CollabConfig) -> list[str]:
     tasks, without = config.run.tasks, [task for task in config.run.tasks if task not in solved]
     critic, lost = f"critic {config.method.critic}", "and every score would be missing"
     other = "name a critic that needs none, e.g. --set critic=critic-llm"
+    # Nothing could ever be learned: refused. A part of the tasks is only mentioned, as it may be meant.
     if not able:
         raise UsageError(f"{critic}: {suite.label} knows no solutions, {lost}; {other}")
     if len(without) == len(tasks):
@@ -436,7 +462,7 @@ class CollabUIAgents(Algorithm):
     default_preset = "collab"
     ablations = ABLATIONS
     options: ClassVar[Mapping[str, Any]] = {"calibrations": CALIBRATIONS, "anyway": False}
-    toy_options: ClassVar[Mapping[str, Any]] = {"anyway": True}  # nobody calibrated a critic for a toy
+    toy_options: ClassVar[Mapping[str, Any]] = {"anyway": True}  # no critic was calibrated for a toy
     toy = (
         "pairs={adversary: 1, contrast: 1, correction: 0.5}",
         "dpo.anchor=0.5",
@@ -456,6 +482,7 @@ class CollabUIAgents(Algorithm):
 
     def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:
         """Refuse whole trajectories of tasks that are played once: no two could be compared."""
+        # A pair of trajectories needs two episodes of one task, one solved and one not.
         if _own(method).objective == "trajectory-dpo" and episodes <= tasks:
             raise ConfigError(
                 f"objective: trajectory-dpo, but an epoch plays {amount(episodes, 'episode')} of "
@@ -469,6 +496,7 @@ class CollabUIAgents(Algorithm):
         own = _own(method)
         if not own.replay_fraction:
             return
+        # Pairs cannot be replayed into single replies, nor a shared policy's rows into one of several.
         theirs = other.method.objective if isinstance(other, CollabConfig) else other.algorithm
         kinds = [
             f"objective {what}, policies {one.policies}" for what, one in ((theirs, other.method), (own.objective, own))
@@ -490,6 +518,7 @@ class CollabUIAgents(Algorithm):
             options: `calibrations`, the folder where those of the critic are looked for, and `anyway`: let the critic
                 judge, whatever is known of it.
         """
+        # The calibration is looked up first: that is free, while opening critic and adversary may start a server.
         mine, anyway = _mine(config), bool(options["anyway"])
         known = await admitted(mine, calibrations=Path(options["calibrations"]), anyway=anyway)
         found = await doubts(mine)

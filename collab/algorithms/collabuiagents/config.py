@@ -44,9 +44,9 @@ class Pairs(Definition):
     attempts: int = Field(default=3, ge=1)
     """How often the adversary is asked about a cell."""
     stop_at_first_error: bool = False
-    """Whether an episode teaches up to its first error alone, that step included: the first one in which nobody named
-    an action, or whose executed action was judged and not rewarded; what nobody judged is no error. Holds for anchors
-    and rewarded replies (`rft`), too."""
+    """Whether an episode teaches only up to its first error, that step included. An error is a step without a parsed
+    action, or one whose executed action was judged and not rewarded; an unjudged action is none. Holds for anchors and
+    rewarded replies (`rft`), too."""
     anchors: int = Field(default=0, ge=0)
     """Rewarded replies of a state, at most, that are learned though there is no pair under their own input, the surest
     first (by the likelihood of the whole reply): a row compares each with itself, which the preference loss has no
@@ -62,7 +62,7 @@ class Pairs(Definition):
         return self
 
     def recipe(self, seed: int) -> PairRecipe:
-        """The same as the pairing takes it."""
+        """Return the settings as a recipe of the pairing."""
         return PairRecipe(
             sources=Sources(adversary=self.adversary, contrast=self.contrast, correction=self.correction),
             threshold=self.threshold,
@@ -85,12 +85,12 @@ class CollabMethod(Method):
     reference: Literal["initial", "previous"] = "initial"
     """What DPO compares with: the policy before any training, or that of the epoch before."""
     critic: str = "critic-llm"
-    """Agents file of who judges; its rewards are what is learned from."""
+    """Agents file of the critic; its rewards are learned from."""
     min_critic_auc: float | None = Field(default=0.7, ge=0, le=1)
     """What the critic's last calibration must have reached (`collab critic calibrate`); None lets any critic judge. The
     oracle needs no calibration."""
     adversary: AdversarySpec = AdversarySpec(kind="sampler")
-    """Who makes worse sides up: a name, names with weights ("sampler=3,openai=1"), or written out."""
+    """The adversary of worse sides: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: Pairs = Pairs()
     replay_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Share of pairs of older epochs among those that are trained, as far as there are enough. Where the team comes
@@ -108,6 +108,7 @@ class CollabMethod(Method):
 
     @model_validator(mode="after")
     def _compares_whole_epochs(self) -> CollabMethod:
+        # Each of these has no meaning between whole episodes, and would be ignored silently.
         if self.objective != "trajectory-dpo":
             return self
         if self.pairs.stop_at_first_error:
@@ -138,25 +139,25 @@ class CollabMethod(Method):
 
 
 class CollabConfig(TrainingConfig):
-    """A training by credit re-assignment: beside the team, whom it asks."""
+    """A training by credit re-assignment: the team, its critic and its adversary."""
 
     method: SerializeAsAny[CollabMethod]
     critic: CriticDefinition
-    """Who judges."""
+    """The critic."""
     critic_texts: dict[str, str] = Field(default_factory=dict)
     """Template → text of what it asks; empty when it asks nothing."""
     adversary: dict[str, Any]
-    """Who makes worse sides up, with all that stood in files: `AdversaryChoice.as_json`."""
+    """The adversary, with all that stood in files: `AdversaryChoice.as_json`."""
 
     def judging(self, labels: str, seed: int) -> CriticChoice:
-        """The critic, for labels of that name and a run of that seed."""
+        """Return the critic, for labels of that name and a run of that seed."""
         told = {"critic": self.critic.model_dump(mode="json", exclude={"description"}), "texts": self.critic_texts}
         name, definition, texts = self.method.critic, self.critic, self.critic_texts
         return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 
     @property
     def erring(self) -> AdversaryChoice:
-        """The adversary."""
+        """Return the adversary."""
         return choice_from_json(self.adversary)
 
 

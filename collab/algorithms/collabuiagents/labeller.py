@@ -79,10 +79,10 @@ def config_of(state: LoopState) -> CollabConfig:
 
 
 async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> LabelSet:
-    """Have every step of a rollout judged that is not judged yet, and read the judgements.
+    """Judge every step of a rollout that is not judged yet, and read the judgements.
 
-    A step about which nobody could be asked stays unjudged and is counted; ten in a row stop the training, and so does
-    more than half of all. So do answers without a single score.
+    A step about which the critic could not be asked stays unjudged and is counted. Ten such steps in a row stop the
+    training, and so does more than half of all; so do answers without a single score.
 
     Raises:
         Halted: it stopped before its end, or knows less than half of it.
@@ -90,35 +90,42 @@ async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Tr
     """
     state.begin("critic")
     suite = await state.suite(run)
+    # Only the first labelling of a rollout is timed as a whole: a resumed one would report a part as the total.
     with state.timed("critic", whole=NAME not in list_labellings(out) or "critic" in state.seconds):
+        # Asked first what is left: opening a critic may start a server.
         if _is_left(out, played, suite):
             told = await _label(state, run, out, played, suite)
             state.spend(told.spent)
             state.halt(told.stopped)
     labels = read_labels(out, NAME)
+    # Checked on what is stored, so that a resume stops for the same reason as the process before.
     state.halt(_mostly_unjudged(labels, out))
     return labels
 
 
 def _mostly_unjudged(labels: LabelSet, out: Path) -> str | None:
-    """Why an epoch cannot be learned from, where a critic judged less than half of it; else None.
+    """Return why an epoch cannot be learned from, where a critic judged less than half of it; else None.
 
-    It may not have been reached, have answered without a score, or not have been asked for want of room; what counts is
-    their sum. Who goes on asks again only about steps for which it was not reached: where these decide, nothing else is
-    left to do, and the message names them first.
+    It may not have been reached, have answered without a score, or not have been asked for want of room; the sum of
+    these steps counts. A resume asks again only about steps for which it was not reached: where these decide, the
+    message names them first.
     """
+    # The three causes exclude each other, so their sum never counts a step twice.
     judged, failed = list(labels.judged.values()), list(labels.failed.values())
     silent = [one for one in judged if one.silent]
     long = [one for one in judged if _is_too_long(one) and not one.silent]
     steps = len(failed) + len(judged)
+    # Half is the least: below it, what is learned depends more on which calls failed than on what was played.
     if 2 * (len(failed) + len(silent) + len(long)) <= steps:
         return None
     too_long = (len(long), f"{len(long)} of {amount(steps, 'step')} do not fit into the critic's context")
     mute = (len(silent), f"the critic gave no score about {len(silent)} of {amount(steps, 'step')}")
     unreached = (len(failed), f"the critic could not be asked about {len(failed)} of {amount(steps, 'step')}")
+    # Without the unreached steps there would be enough: asking them again is the next move, so they are named first.
     if 2 * (len(silent) + len(long)) <= steps:
         causes, more = [unreached, too_long, mute], f"the last: {failed[-1].message}"
     elif len(long) >= len(silent):
+        # Settled answers decide: asking again would change nothing, so the next move is another training.
         causes = [too_long, mute, unreached]
         more = (
             "begin another training with a larger context_tokens in the critic's agents file, or with a smaller "
@@ -130,6 +137,7 @@ def _mostly_unjudged(labels: LabelSet, out: Path) -> str | None:
             f"{last_reply(silent[-1])}; begin another training with another critic, or remove {out / LABELS / NAME} to "
             "have this one asked again"
         )
+    # Causes with no step are left out; the order above puts the decisive one first.
     return "; ".join([", ".join(told for count, told in causes if count), more])
 
 
@@ -147,6 +155,7 @@ def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
 
 
 async def _label(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite) -> Labelling:
+    # A generator, so that states are rebuilt only for steps that are asked about.
     states = StateRebuilder(suite)
     async with asking(state, run, out, state.left()) as (critic, writer):
         return await label(
@@ -165,7 +174,7 @@ async def _label(state: LoopState, run: RunConfig, out: Path, played: Sequence[T
 async def asking(
     state: LoopState, run: RunConfig, out: Path, budget: Budget
 ) -> AsyncIterator[tuple[Critic, LabelWriter]]:
-    """The critic of a rollout, and where its words are written; raises as `open_critic` and `LabelWriter`."""
+    """Open the critic of a rollout and the writer of its labels; raises as `open_critic` and `LabelWriter`."""
     choice, call_s = config_of(state).judging(NAME, run.seed), run.environment.limits.call_s
     async with open_critic(choice, budget, call_s, state.stop) as (critic, head):
         with LabelWriter(out, NAME, head) as writer:
@@ -174,6 +183,7 @@ async def asking(
 
 def is_waited_for(state: LoopState) -> bool:
     """Whether judging takes nothing but time: see above."""
+    # Judging ahead pays only where the critic's machine is not ours, and no limit makes the parts compete.
     engine = config_of(state).critic.options.get(MODEL)
     served = isinstance(engine, dict) and engine.get("kind") in _SERVED
     return config_of(state).method.is_judged and served and state.budget.usd is None and state.budget.tokens is None
@@ -183,9 +193,8 @@ def is_waited_for(state: LoopState) -> bool:
 async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIterator[None]:
     """Judge episodes of the rollout that the block plays; where that gains nothing, do nothing beside the block.
 
-    Behind the block the rest is judged, and that is the critic's time; when the block fails, only what is being asked
-    is still answered. Where nobody could be asked, or judgements could not be written, nothing is said here: `judge`
-    tries again and tells.
+    After the block the rest is judged, and that is the critic's time; when the block fails, only questions on their way
+    are still answered. Failures to ask or to write are not reported here: `judge` tries again and reports them.
 
     Raises:
         Halted: nothing more may be done when the block has ended.
@@ -193,6 +202,7 @@ async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIte
     if not is_waited_for(state):
         yield
         return
+    # `whole` is looked at before the task begins, for its first label makes the folder.
     whole, over = NAME not in list_labellings(out), asyncio.Event()
     told = Labelling(threshold=config_of(state).method.pairs.threshold)
     judging = asyncio.create_task(_judge(state, run, out, over, told))
@@ -200,20 +210,25 @@ async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIte
     try:
         yield
         state.begin("critic")
+        # Only now the display changes to the critic: while episodes are played, they are what is shown.
         state.progress.inner = told
     except asyncio.CancelledError as error:
+        # Cancelled: no answer is waited for, so questions on their way are given up.
         judging.cancel()
         failed = error
         raise
     except Exception as error:
+        # The rollout failed: its questions on the way are paid for, so they are answered and stored.
         told.stopped, failed = repr(error), error
         raise
     finally:
+        # Signalled first, then waited for: the task ends its loop at the next look.
         over.set()
         try:
             with state.timed("critic", whole=whole):
                 await _ended(judging, failed)
         finally:
+            # Also after a failure: what was asked ahead was paid for.
             state.spend(told.spent)
 
 
@@ -222,16 +237,19 @@ async def _ended(judging: asyncio.Task[None], failed: BaseException | None) -> N
     if failed is None:
         await judging
         return
+    # The rollout's error is the cause; that of judging beside it becomes a note and hides nothing.
     (beside,) = await asyncio.gather(judging, return_exceptions=True)
     if isinstance(beside, Exception):
         failed.add_note(f"judging ahead failed, too: {beside!r}")
 
 
 async def _judge(state: LoopState, run: RunConfig, out: Path, over: asyncio.Event, told: Labelling) -> None:
+    # The manifest is the first file of a run: before it there is no log to follow.
     while not over.is_set() and not (out / FILE).exists():
         await _pause(over)
     if over.is_set():
         return
+    # What fails here fails again in `judge`, where it is reported; ahead of time it must not break the rollout.
     with contextlib.suppress(CollabError, Halted):
         suite = build_suite(run)
         try:
@@ -247,10 +265,13 @@ async def _follow(
     steps, many, budget = config_of(state).method.steps, run.concurrency, state.left()
     async with asking(state, run, out, budget) as (critic, writer):
         with RunStore.open(out).reader() as reader:
+            # With a step budget the rollout may drop late episodes: only those that are sure to be kept are judged.
             pile = _Pile(reader=reader, suite=suite, steps=steps, order=() if steps is None else planned_order(reader))
             last = False
+            # One look more after the rollout is over, or its last episodes would be left.
             while not last and told.stopped is None:
                 last = over.is_set()
+                # Each pass takes the episodes that have ended since the last one.
                 found = pile.cases()
                 await label(found, critic, writer, concurrency=many, budget=budget, stop=state.stop, so_far=told)
                 await _pause(over)
@@ -278,13 +299,15 @@ class _Pile:
         object.__setattr__(self, "states", StateRebuilder(self.suite))
 
     def cases(self) -> Iterator[CriticInput]:
-        """Steps of those not taken yet, and of those that end meanwhile."""
+        """Yield the steps of episodes that were not taken yet, and of those that end meanwhile."""
+        # Episodes may end while earlier ones are judged: look again until a look finds nothing new.
         while fresh := self._fresh():
             for name in fresh:
                 self.taken.add(name)
                 yield from build_inputs(self.reader.trajectory(name), self.suite.space, self.states)
 
     def _fresh(self) -> list[str]:
+        # The rollout appends to the same log meanwhile.
         self.reader.refresh()
         # One that broke may be played again, and then have steps: what lies behind it in the plan is not sure yet.
         over = {one.id: one.steps for one in self.reader.episodes() if one.state == "finished"}
@@ -317,10 +340,13 @@ class CreditLabeller:
         """Judge and pair what is not yet, and read all of it; raises as `judge` and `pair`."""
         config, run = config_of(state), rollout.run
         threshold = config.method.pairs.threshold
+        # First all judgements, then pairs: whether a team erred is known only of whole episodes.
         labels = await label_rollout(state, rollout)
+        # Shown before pairing, which may take as long again.
         state.progress.tell(metrics=label_metrics(labels, None, run, threshold).model_dump(mode="json"))
         pairs = await pair_rollout(state, rollout, labels)
         hashes, spent = {}, {}
+        # Only what the objective uses has a hash and a price.
         if labels is not None:
             hashes["critic"], spent["critic"] = judged_hash(judgements_of(labels)), spent_on_judging(labels)
         if pairs is not None:
@@ -351,6 +377,7 @@ async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
     """
     if not config_of(state).method.is_judged:
         return None
+    # Pairs or examples fix the judgements they rest on: more of them now would contradict what is written.
     made = stored(state.folder.epoch(rollout.number).examples, CollabCounts) is not None
     if made or _is_paired(rollout.path):
         return read_labels(rollout.path, NAME)
@@ -368,16 +395,19 @@ async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | No
     if config.method.objective == "rft":
         return None
     if labels is None:
+        # Without a critic, the outcome alone says which of two episodes is better.
         pairs = _whole_pairs(config, run, out, rollout.trajectories)
     else:
         pairs = await pair(state, run, out, rollout.trajectories, labels)
+    # Also for pairs that were read: a changed recipe must not train on pairs of the old one.
     _check_pairs(pairs.head, labels, config, run, out)
     return pairs
 
 
 def _mostly_unasked(made: Paired) -> str | None:
-    """Why pairs are not learned from, where asking the adversary failed for more than half of the steps; else None."""
+    """Return why pairs are not learned from, where asking the adversary mostly failed; else None."""
     failed = sum(made.failed.values())
+    # More than half without an answer: the pairs that exist would be those of the luckier calls.
     if 2 * failed <= made.asked:
         return None
     causes = ", ".join(f"{count} {name}" for name, count in made.failed.items())
@@ -392,12 +422,14 @@ async def pair(
     Raises:
         Halted: asking the adversary, or trying its answers, failed for ten steps in a row, or for most; what was
             answered is kept.
-        EnvironmentFailure, ModelFailure: whoever is to be asked cannot be reached.
+        EnvironmentFailure, ModelFailure: the adversary or the environment cannot be reached.
         StoreFailure: the pairs cannot be written.
     """
+    # Pairs are written at once at the end, so their head means that all of them are there.
     if not _is_paired(out):
         state.begin("adversary")
         suite = await state.suite(run)
+        # Proposals of an earlier process make this one's time a part of the whole.
         with state.timed("adversary", whole=not (out / PROPOSALS).exists()):
             await _pair(state, run, out, played, labels, suite)
     return read_pairs(out, NAME)
@@ -406,13 +438,16 @@ async def pair(
 async def _pair(
     state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: LabelSet, suite: Suite
 ) -> None:
+    # Where no source needs an adversary, the sampler stands in; it is never asked.
     recipe, asks = config_of(state).method.pairs.recipe(run.seed), config_of(state).method.asks_an_adversary
     choice = (
         config_of(state).erring if asks else AdversaryChoice(part=PartDefinition(kind=SAMPLER))
     )  # which is never asked then
     meter, budget, call_s = Meter(planned=0), state.left(), run.environment.limits.call_s
     state.inner(meter)
+    # Proposals are remembered on disk as they come: a kill, or a changed recipe, pays no reply twice.
     with ProposalMemory(out) as memory, RunStore.open(out).reader() as reader:
+        # Inside out: the real adversary, then its budget, then the memory, so that remembered replies cost no budget.
         async with open_adversary(choice, budget, call_s, state.stop) as adversary:
             allowed = BudgetedAdversary(
                 adversary=adversary, budget=budget, meter=meter, stop=state.stop, at_once=run.concurrency
@@ -431,12 +466,14 @@ async def _pair(
                     concurrency=run.concurrency,
                 )
             except (AdversaryBudgetSpent, TooManyFailures) as reached:
+                # Both leave replies in the memory and no pairs on disk: a resume continues from there.
                 stopped = str(reached)
             finally:
                 state.spend(meter)
+            # Halted outside the `try`, so that what was spent is counted first.
             state.halt(stopped)
             who = label_of(adversary) if asks else None
-        state.halt(_mostly_unasked(made))  # before its pairs are there: who goes on asks again
+        state.halt(_mostly_unasked(made))  # before its pairs are stored: a resume asks again
         made = replace(made, spent=sum(remembering.recalled, made.spent))  # by processes that died, too
         write_pairs(
             out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.as_json if asks else {}
@@ -444,9 +481,11 @@ async def _pair(
 
 
 def _whole_pairs(config: CollabConfig, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> StoredPairs:
-    """Pairs of solved with unsolved episodes; those that have no counterpart are counted."""
+    """Return pairs of solved with unsolved episodes; those without a counterpart are counted."""
+    # Written once, like all pairs; outcomes do not change.
     if not _is_paired(out):
         pairs = build_trajectory_pairs(played, run.seed)
+        # Episodes that broke have no outcome: they are on no side, and lack no counterpart.
         alone = sum(one.outcome is not None for one in played) - 2 * len(pairs)
         made = Paired(
             pairing=Pairing(pairs=pairs, counts=+Counter({"trajectory": len(pairs), NO_COUNTERPART: alone})),
@@ -465,7 +504,7 @@ def _is_paired(out: Path) -> bool:
 
 
 def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig, out: Path) -> None:
-    """RunFormatError where pairs are not what this training makes of the judgements that lie beside them."""
+    """Check that pairs are what this training makes of the judgements beside them; else RunFormatError."""
     others = _made_otherwise(head, labels, config, run)
     if others is not None:
         raise RunFormatError(
@@ -475,7 +514,8 @@ def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, 
 
 
 def _made_otherwise(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig) -> str | None:
-    """What is different about pairs, in words; None where they are as this training makes them."""
+    """Return what is different about pairs, in words; None where they are as this training makes them."""
+    # From the coarsest to the finest difference, so that the message names the cause and not a consequence.
     critic = None if labels is None else labels.head.critic
     if head.critic != critic:
         return f"were made of judgements by {head.critic}, there are those by {critic}"
@@ -485,13 +525,14 @@ def _made_otherwise(head: PairHead, labels: LabelSet | None, config: CollabConfi
     if head.recipe != wanted:
         return f"were made by the recipe {_recipe(head.recipe)}, this training's is {_recipe(wanted)}"
     asked = labels is not None and config.method.asks_an_adversary
+    # Options of an adversary that is never asked are not stored, so there is nothing to compare.
     if asked and read_adversary(head).as_json != config.erring.as_json:
         return "were made with another adversary, or with one that was asked in another way"
     return None
 
 
 def _recipe(one: PairRecipe) -> str:
-    """A recipe in words."""
+    """Return a recipe in words."""
     return (
         f"{','.join(f'{name}={weight:g}' for name, weight in one.sources.weights.items())} "
         f"threshold={one.threshold:g} cap={one.cap or 'none'} attempts={one.attempts} "

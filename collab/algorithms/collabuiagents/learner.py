@@ -69,7 +69,7 @@ class CollabExamples(Examples):
     anchors: Counter[str] = field(default_factory=Counter)
     """Examples by policy that compare a reply with itself."""
     unjudged: int = 0
-    """Steps of which nobody said what in them is rewarded; 0 where pairs were made of judgements, which tell it."""
+    """Unjudged steps; 0 where pairs were made of judgements, whose record counts them."""
 
     def counts(self, group: str, older: Sequence[Example] = ()) -> CollabCounts:
         """Return what there is of a policy, older examples beside it."""
@@ -88,12 +88,14 @@ def examples_of(rollout: Rollout, judged: JudgedRollout, space: ActionSpace, bui
     Args:
         space: of the suite that was played in.
     """
+    # The objective decides what a row compares: replies of one state, single replies, or whole episodes.
     method, labels, pairs = method_of(builder), judged.labels, judged.pairs
     if method.objective == "trajectory-dpo" and pairs is not None:
         return trajectory_rows(pairs.pairs, builder)
     assert labels is not None, "what is not compared as a whole was judged"
     if pairs is None:
         return rewarded_rows(rollout.trajectories, labels, space, builder)
+    # Anchors stand behind all pairs, so that a row's place shows which it is.
     made = pair_rows(pairs.pairs, builder)
     if method.pairs.anchors:
         add_anchors(made, pairs.pairs, rollout.trajectories, labels, space, builder)
@@ -107,8 +109,9 @@ def method_of(builder: ExampleBuilder) -> CollabMethod:
 
 
 def pair_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
-    """A row per pair of one state, for the policy whose input it is."""
+    """Return a row per pair of one state, for the policy whose input it is."""
     made = CollabExamples.of(builder.config)
+    # Pairs of whole trajectories have no row of one state; they are counted, not lost.
     for pair in pairs:
         if pair.answered is None:
             made.refused[builder.groups[pair.chosen[0].cell.agent]][WHOLE] += 1
@@ -134,20 +137,25 @@ def add_anchors(
     Args:
         space: of the suite that was played in.
     """
+    # "Without a pair under its own input": a reply may well be the better side of another cell's correction.
     method = method_of(builder).pairs
     paired = {pair.answered for pair in pairs}
+    # A policy without any pair gets no anchors: with nothing to move it, there is nothing to hold.
     learning = {agent for agent, group in builder.groups.items() if made.rows[group]}
     steps = list(filter(None, _judged(played, labels, space, method.threshold)))
     behind = _behind(steps, builder)
+    # Steps behind an error are left out here as they are for pairs: both must see the same states.
     for step in (one for one in steps if one.judgement.key not in behind):
         alone = [
             cell
             for cell in list_rewarded(step)
             if cell.cell.agent in learning and step.make_ref(cell.cell) not in paired
         ]
+        # Sorted by likelihood to choose, but added in the order of cells: rows keep one order for every cap.
         surest = {cell.cell for cell in sorted(alone, key=sum_logprobs, reverse=True)[: method.anchors]}
         for cell in (cell for cell in alone if cell.cell in surest):
             group, ref = builder.groups[cell.cell.agent], step.make_ref(cell.cell)
+            # Chosen and rejected are the same reply: DPO's gradient vanishes, −log p of the anchor term stays.
             target = replace(_lesson(ref, step.judgement, "preference", "anchor"), rejected=ref)
             made.anchors[group] += made.add(group, builder, target)
 
@@ -155,13 +163,14 @@ def add_anchors(
 def rewarded_rows(
     played: Iterable[Trajectory], labels: LabelSet, space: ActionSpace, builder: ExampleBuilder
 ) -> CollabExamples:
-    """A row per rewarded reply: what is left when nothing is compared (CollabUIAgents, table 3, "PO → RFT").
+    """Return a row per rewarded reply, compared with nothing (CollabUIAgents, table 3, "PO → RFT").
 
     Of a state with more rewarded replies than `pairs.cap`, those are kept that pairs would be kept of.
 
     Args:
         space: of the suite that was played in.
     """
+    # One pass in order; None marks steps without a judgement, which are only counted.
     made, steps = (
         CollabExamples.of(builder.config),
         list(_judged(played, labels, space, method_of(builder).pairs.threshold)),
@@ -169,6 +178,7 @@ def rewarded_rows(
     judged = list(filter(None, steps))
     made.unjudged = len(steps) - len(judged)
     behind = _behind(judged, builder)
+    # All are counted, the ones behind an error as refused, so that the numbers add up to the rewarded cells.
     for step in judged:
         for target in _rewarded(step, builder):
             group = builder.groups[target.said.cell.agent]
@@ -180,21 +190,24 @@ def rewarded_rows(
 
 
 def trajectory_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
-    """A row per reply of both trajectories of a pair, for each policy its own replies.
+    """Return a row per reply of both trajectories of a pair, for each policy its own replies.
 
     A pair is refused whole, by the first cause that one of its replies has.
     """
+    # All or nothing: a trajectory with a missing reply would be compared as a shorter one.
     made = CollabExamples.of(builder.config)
     for pair in pairs:
         for group, slots in builder.config.groups.items():
             sides = [_whole(side, kind, slots) for side, kind in ((pair.chosen, "solved"), (pair.rejected, "unsolved"))]
             found = [builder.build(target) for side in sides for target in side]
+            # A reply whose recorded tokens no longer fit is tokenised again; one is enough to count the pair.
             made.retokenised[group] += any(again for _, again in found)
             refused = [row for row, _ in found if isinstance(row, str)]
             if refused:
                 made.refused[group][refused[0]] += 1
             else:
                 made.rows[group] += [row for row, _ in found if isinstance(row, Example)]
+                # Rows of one pair lie side by side; these counts are what finds its two halves again.
                 made.replies.setdefault(group, []).append((len(sides[0]), len(sides[1])))
     return made
 
@@ -217,21 +230,23 @@ def _preferred(pair: PreferencePair, answered: ReplyRef) -> Target:
 def _judged(
     played: Iterable[Trajectory], labels: LabelSet, space: ActionSpace, threshold: float
 ) -> Iterator[JudgedStep | None]:
-    """The steps of a rollout, in its order; None for one that nobody judged."""
+    """Yield the steps of a rollout, in its order; None for a step without a judgement."""
     for trajectory in played:
+        # Rebuilt from the record, so that a judgement is found by the very input that was judged.
         for case in build_inputs(trajectory, space):
             judgement = labels.of(case)
             yield None if judgement is None else JudgedStep.of(trajectory, judgement, threshold)
 
 
 def _behind(steps: Iterable[JudgedStep], builder: ExampleBuilder) -> frozenset[tuple[str, int]]:
-    """The steps (trajectory, step) that teach nothing because of where they stand."""
+    """Return the steps (trajectory, step) that teach nothing because of where they stand."""
     return find_behind_errors(steps) if method_of(builder).pairs.stop_at_first_error else frozenset()
 
 
 def _rewarded(step: JudgedStep, builder: ExampleBuilder) -> Iterator[Target]:
-    """What of a step is learned."""
+    """Yield the rewarded replies of a step that are learned."""
     cells = list_rewarded(step)
+    # The same draw as for pairs (`pair cap`), so that ablations learn from the same cells.
     kept = _kept(step, cells, builder.recorded.run.seed, method_of(builder).pairs.cap)
     for cell in cells:
         if cell.cell in kept:
@@ -239,8 +254,9 @@ def _rewarded(step: JudgedStep, builder: ExampleBuilder) -> Iterator[Target]:
 
 
 def _lesson(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Target:
-    """A reply that a critic rewarded."""
+    """Return the target of a reply that a critic rewarded."""
     call = judgement.call_of(said.cell)
+    # The critic's prompt goes into the row, so that a label can be traced to what was asked.
     return Target(
         said=said,
         level=level,
@@ -251,13 +267,13 @@ def _lesson(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Ta
 
 
 def _kept(step: JudgedStep, cells: Sequence[Utterance], seed: int, cap: int | None) -> set[CellRef]:
-    """Cells that the seed ranks first, as pairs of them would be ranked; all where there is no cap."""
+    """Return the cells that the seed ranks first, as their pairs would be ranked; all where there is no cap."""
     ranked = sorted(cells, key=lambda cell: step.seed(seed, "pair cap", cell.cell))
     return {cell.cell for cell in ranked[:cap]}
 
 
 def _whole(side: Sequence[ReplyRef], kind: str, slots: Sequence[str]) -> list[Target]:
-    """All that a policy said in an episode."""
+    """Return targets for all replies of a policy in an episode."""
     return [
         Target(said=ref, level="demonstration", kind=kind, teacher="outcome") for ref in side if ref.cell.agent in slots
     ]
@@ -273,6 +289,7 @@ def read_trajectories(path: Path, replies: Sequence[tuple[int, int]]) -> list[Tr
     Raises:
         RunFormatError: there are other rows than were counted.
     """
+    # Counted before anything is cut: one row more or less would shift all pairs behind it.
     rows = list(read_rows(path))
     if len(rows) != sum(map(sum, replies)):
         raise RunFormatError(f"{path}: {len(rows)} rows, but {sum(map(sum, replies))} were written; train anew")
@@ -295,6 +312,7 @@ class CreditLearner:
 
     async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
         """Write the examples of an epoch, then train every policy on its own."""
+        # Examples first, as a whole: training reads them from disk, so a resume trains on the same ones.
         counts = await write_examples(state, rollout, labels, policy)
         examples = {group: _generic(one) for group, one in counts.items()}
         metrics = {
@@ -302,6 +320,7 @@ class CreditLearner:
             "unjudged": {group: one.unjudged for group, one in counts.items() if one.unjudged},
         }
         state.progress.tell(examples=examples, metrics={**labels.metrics, **metrics})
+        # Every policy is trained from the same rollout and on its own examples only.
         trained, untrained = await finetune(state, rollout.number, finetuning(state, rollout.number, policy))
         return Update(trained=trained, untrained=untrained, examples=examples, metrics=metrics)
 
@@ -309,6 +328,7 @@ class CreditLearner:
 async def write_examples(state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> dict[str, CollabCounts]:
     """Return the counts of an epoch's examples, as they were written, or written now."""
     config, folder, number = config_of(state), state.folder, rollout.number
+    # What is written counts, even if the library would now build other rows.
     counts = stored(folder.epoch(number).examples, CollabCounts)
     if counts is not None:
         return counts
@@ -323,6 +343,7 @@ def store_examples(
     config: CollabConfig, folder: TrainingDir, number: int, made: CollabExamples
 ) -> dict[str, CollabCounts]:
     """Write the examples of an epoch, with those of older epochs that are drawn for it, and return their counts."""
+    # Replay: rows of earlier epochs, drawn by seed, are trained beside the new ones.
     file, share = FILES[config.method.objective], config.method.replay_fraction
     older = {
         group: draw_older(config, folder, number, group, file=file, share=share, own=len(rows), purpose="older pairs")
@@ -337,6 +358,7 @@ def rewarded_recipe(recipe: DpoRecipe) -> SftRecipe:
 
     What is left of its loss is what the anchor of DPO is, the mean −log p per token of good replies, with weight 1.
     """
+    # Same rate, batches and passes, so that the ablation changes the loss alone.
     same = {name: getattr(recipe, name) for name in Recipe.model_fields}
     return SftRecipe(**same, levels=("demonstration",))
 
@@ -357,21 +379,25 @@ def finetuning(state: LoopState, number: int, policy: Policy) -> Finetuning:
 
 
 def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prepared:
-    """What to train: from the policy as it is, examples tokenised and ordered, against what the objective names.
+    """Prepare the fine-tuning of a policy: its examples, tokenised and ordered, and what they are compared with.
 
     Few examples make one smaller step, which the manifest tells.
 
     Raises:
         NothingFits: all are longer than the context.
     """
+    # The recipe of this epoch: rates may fall over the epochs.
     config, epoch = config_of(state), state.folder.epoch(number)
     method, recipe = config.method, config.method.recipe_of(number)
     assert isinstance(recipe, DpoRecipe), "the recipe of this method is DPO's"
+    # RFT: −log p of rewarded replies, with no reference model in memory.
     if method.objective == "rft":
         rows = read_data([epoch.examples / group], ("demonstration",)).rows
         task = task_of_epoch(state, number, group, policy, rewarded_recipe(recipe), "sft")
         return prepare(task, rows, processes=method.processes, fits=True)
+    # DPO learns log π − log π_ref, so the reference is a part of the task.
     task = _compared(config, state.first, policy, group, task_of_epoch(state, number, group, policy, recipe, "dpo"))
+    # Whole trajectories: the counts say which rows belong to which side of which pair.
     if method.objective == "trajectory-dpo":
         counts = (stored(epoch.examples, CollabCounts) or {})[group]
         file = examples_file(state.folder, number, group, FILES[method.objective])
@@ -382,10 +408,12 @@ def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prep
 
 
 def _compared(config: CollabConfig, first: Policy, policy: Policy, group: str, task: FinetuneTask) -> FinetuneTask:
-    """The task with what preferences are compared with: the first policy, or the one that the epoch begins with."""
+    """Return the task with its reference: the first policy, or the one that the epoch begins with."""
+    # Reference "previous" is the policy that the epoch begins with; "initial" is the one before any training.
     slots = config.groups[group]
     if config.method.reference == "previous":
         return replace(task, reference_adapter=policy.adapter_of(slots))
+    # None stands for the task's own base: the same checkpoint is not loaded twice.
     other = first.of(slots) if first.of(slots) != task.base else None
     return replace(task, reference=other, reference_adapter=first.adapter_of(slots))
 

@@ -43,7 +43,7 @@ class CollabCounts(ExampleCounts):
     """Rewarded replies without a pair of their own that the loss holds on to beside pairs; margin, accuracy and log p
     leave them out."""
     unjudged: int = 0
-    """Steps of the epoch that nobody could judge, where rewarded replies are learned; else see `PairCounts`."""
+    """Unjudged steps of the epoch, where rewarded replies are learned; else see `PairCounts`."""
 
 
 class CollabMetrics(Definition):
@@ -122,7 +122,8 @@ def judgements_of(labels: LabelSet | None) -> list[Judgement]:
 def reward_rates(
     judgements: Iterable[Judgement], agents: Sequence[str], rounds: int, threshold: float
 ) -> dict[str, list[float | None]]:
-    """Share of judged cells with a score above the threshold, per agent and round; None where none was judged."""
+    """Return the share of judged cells above the threshold, per agent and round; None where none was judged."""
+    # Missing scores count in no share: an unjudged cell is neither right nor wrong.
     judged, rewarded = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for judgement in judgements:
         for one in judgement.rewards.rewards:
@@ -132,13 +133,13 @@ def reward_rates(
 
 
 def reward_rate(judgements: Iterable[Judgement], threshold: float) -> float | None:
-    """Share of all judged cells with a score above the threshold; None where none was judged."""
+    """Return the share of all judged cells with a score above the threshold; None where none was judged."""
     scores = [one.score for judgement in judgements for one in judgement.rewards.rewards if one.score is not None]
     return sum(score > threshold for score in scores) / len(scores) if scores else None
 
 
 def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
-    """Cause → steps about which nobody could be asked: the class of the error, and what the last one said."""
+    """Return cause → steps about which the critic could not be asked: the error's class, and its last message."""
     found: dict[str, list[str]] = {}
     for one in failed:
         found.setdefault(one.error, []).append(one.message)
@@ -146,12 +147,13 @@ def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
 
 
 def spent_on_judging(labels: LabelSet) -> Usage:
-    """What the calls behind judgements took, those of answers about steps that could not be judged, too."""
+    """Return what the calls behind judgements cost, those about steps that could not be judged included."""
     return sum((*(sum_spent(judgement.calls) for judgement in labels.judged.values()), *labels.lost), Usage())
 
 
 def judged_hash(judgements: Iterable[Judgement]) -> str:
     """Return the SHA-256 of judgements, whatever their order."""
+    # Sorted, for judgements are stored in order of arrival, which concurrency changes.
     return hash_json(sorted(_judgement(one) for one in judgements))
 
 
@@ -194,10 +196,12 @@ def _share(
 def columns(record: EpochRecord) -> Mapping[str, object]:
     """Return columns of the table of epochs; of several policies that were trained, the mean."""
     found, trained = metrics_of(record), list(record.trained.values())
+    # The mean over policies only where all have the number.
     margin, accuracy, logp, gain = (
         _mean([one.metrics.get(name) for one in trained])
         for name in ("margin", "accuracy", "logp_chosen", "chosen_gain")
     )
+    # The gain against the reference stands beside log p: a falling log p is the failure to watch.
     likely = None if logp is None else f"{logp:.3f}{'' if gain is None else f' ({gain:+.2f})'}"
     return {
         "rewarded": None if found.rewarded is None else f"{found.rewarded:.0%}",
@@ -211,6 +215,7 @@ def columns(record: EpochRecord) -> Mapping[str, object]:
 def lines(record: EpochRecord) -> list[str]:
     """Return all that is told of rewards and pairs, one line for each kind of it that came up."""
     found = metrics_of(record)
+    # From results to their causes: rewards, training, pairs, then what was left out.
     return [
         *_rewards(found),
         *(line for name, one in record.trained.items() for line in _trained(name, one.metrics)),
@@ -240,7 +245,7 @@ def describe(method: CollabMethod) -> str:
 
 
 def _rewards(found: CollabMetrics) -> list[str]:
-    """Share of rewarded cells, per agent and round."""
+    """Format the share of rewarded cells, per agent and round."""
     if not any(rate is not None for row in found.rewards.values() for rate in row):
         return []
     rows = [
@@ -268,6 +273,6 @@ def _anchors(name: str, count: int) -> str:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """None where there is no value, or not everywhere one."""
+    """Return the mean; None where there is no value, or not everywhere one."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -62,14 +62,17 @@ class ImitationLearner:
     async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
         """Write the replies of solved episodes, then train every policy on its own."""
         folder, number, method = state.folder, rollout.number, state.config.method
+        # Examples are written once: a resumed epoch trains on the file, not on what a newer library would build.
         counts = stored(folder.epoch(number).examples, ExampleCounts)
         if counts is None:
             state.begin("examples")
             counts = store(self._examples(state.config, rollout, policy), folder, number, file=FILE)
+        # Counted from the rollout, not from the file, so the numbers do not depend on where the epoch was resumed.
         solved = sum(bool(one.success) for one in rollout.trajectories)
         metrics = {"solved": solved, "imitated": len(self._imitated(state.config, rollout))}
         state.progress.tell(examples=counts, metrics=metrics)
 
+        # Called only for a group that is still to be trained; a finished checkpoint is not prepared again.
         def prepared(group: str) -> Prepared:
             rows = read_data([folder.epoch(number).examples / group], ("demonstration",)).rows
             task = task_of_epoch(state, number, group, policy, method.recipe_of(number), "sft")
@@ -85,8 +88,10 @@ class ImitationLearner:
 
     def _examples(self, config: TrainingConfig, rollout: Rollout, policy: Policy) -> Examples:
         made, imitated = Examples.of(config), self._imitated(config, rollout)
+        # Each slot's replies train the policy that wrote them: slots of one group share a policy.
         groups = {slot: group for group, slots in config.groups.items() for slot in slots}
         with example_builder(config, rollout, policy) as builder:
+            # The outcome is the only filter: no critic, so wrong turns inside a solved episode are imitated, too.
             for one in (one for one in rollout.trajectories if one.id in imitated):
                 for said in self.replies(one):
                     target = Target(said=said, level="demonstration", kind="solved", teacher="outcome")
@@ -95,14 +100,16 @@ class ImitationLearner:
 
     def replies(self, trajectory: Trajectory) -> Iterator[ReplyRef]:
         """Yield what is imitated of a solved episode."""
+        # Every cell, not only the winners of the vote: in a solved episode the discussion is learned as well.
         for step in trajectory.steps:
             for cell in step.matrix.utterances:
                 yield ReplyRef(trajectory=trajectory.id, step=step.index, cell=cell.cell)
 
     def _imitated(self, config: TrainingConfig, rollout: Rollout) -> set[str]:
-        """The episodes that are learned from."""
+        """Return the ids of the episodes that are learned from."""
         assert isinstance(config.method, FilteredBCMethod), "the loop gives each algorithm its own method"
         found: dict[str, list[str]] = {}
+        # Rollouts list episodes by task and number, so a cap keeps the same ones after a resume.
         for one in rollout.trajectories:
             if one.success:
                 found.setdefault(one.task.name, []).append(one.id)
@@ -124,11 +131,13 @@ class FilteredBC(Algorithm):
         """Return what learning every reply of every episode would take, at the most."""
         from collab.trainers.estimate import forecast
 
+        # Of policies that are trained apart, the first one's cost stands for all.
         slots = next(iter(config.groups.values()))
         base, said, read = tried.policy.of(slots), *tried.cells_of(slots)
         recipe: Recipe = config.method.recipe.model_copy(update=template_of(config.run.agents[slots[0]]))
         task = FinetuneTask(stage="sft", base=base, preset=config.preset, recipe=recipe)
         items = likely_replies(said, read, chat_of(config.run.agents[slots[0]], base))
+        # An upper bound: every episode solved, and every reply imitated.
         replies = Range(low=0, high=rolled.high * len(tried.prompts))
         training = forecast(task, items, tried.device, processes=config.method.processes)
         return Estimate(noun="replies", examples=replies, replies=replies, training=training)

@@ -57,6 +57,7 @@ def row_of(pair: PreferencePair, letters: str, sides: tuple[PairSide, PairSide] 
         "round": where.cell.round if single else None,
         "source": pair.source,
     }
+    # Three kinds: sides that can be looked up, a cell that was played again, and whole episodes.
     if sides is not None:
         better, worse = sides
         told = {"better": better.action, "worse": worse.action, "score": better.score, "worse_score": worse.score}
@@ -104,13 +105,15 @@ def say_sides(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
 
 
 def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prompt: bool) -> None:
-    """What a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
+    """Print what a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
     _say_head(run, stored, told)
     say(f"goal     {plain(told.goal)}")
+    # What was preferred first, then why: the order in which a doubtful pair is read.
     for word, side in (("better", told.chosen), ("worse", told.rejected)):
         say(f"{word:<8} {plain(side.action)}, {_who(told, side)}")
         say(f"         {_judged(told.pair, side)}")
     say(f"context  {_context(told)}")
+    # One call may have judged both sides; it is printed once.
     calls = {id(side.call): side.call for side in (told.chosen, told.rejected) if side.call is not None}
     for call in calls.values():
         seen = ", ".join(f"{slot} as {name}" for slot, name in call.shown.items())
@@ -120,6 +123,7 @@ def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prom
         _say_indented(call.reply)
     say(f"\nscreen before the step: {plain(told.screen.title)}")
     _say_indented(told.screen.text)
+    # Prompts are long, so they are printed on request alone.
     if prompt:
         say("\ninput that both sides answer: system")
         _say_indented(told.prompt.system)
@@ -137,13 +141,15 @@ def explained_data(run: Path, stored: StoredPairs, told: PairExplanation) -> dic
 
 
 def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: Mapping[str, str]) -> None:
-    """What was made, its counts, and the difference to the earlier pairs."""
+    """Print what was made, its counts, and the difference to the earlier pairs."""
     from collab.preferences.explain import count_lines
 
     head, changes = stored.head, result.changes
+    # The same command twice makes nothing new, and must not look as if it had.
     there = "stored" if result.new else "which are there already"
     say(marked(f"{run}: {amount(head.pairs, 'pair')}, {there} as {stored.name!r}", run))
     say(f"recipe   {_recipe(head)}")
+    # Missing scores stand with the counts: they explain why there are so few pairs.
     _say_lines([*count_lines(head), *cause_lines("no score", result.missing)])
     if result.left_out:
         say(f"left out {amount(result.left_out, 'episode')} broken or not finished")
@@ -155,13 +161,16 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
         if spent.calls
         else ""
     )
+    # What this process asked and paid; earlier ones printed theirs.
     say(f"asked    {amount(result.judged, 'step')} judged and {amount(result.asked, 'worse side')} made up now{cost}")
     if lost := max(spent.lost, head.spent.lost):
         say(f"         {describe_lost(lost)}")
+    # The difference to the pairs before is what a rebuild is for.
     if changes is None:
         say("changes  none to tell of: the run had no pairs before")
     else:
         _say_changes(changes, stored.name, letters)
+    # Steps without a judgement may be asked again; the others are settled.
     if left := head.unjudged + sum(head.failed.values()):
         note(
             f"{amount(left, 'step')} not judged, or not to be asked about; the same command without --name, or with "
@@ -176,6 +185,7 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
 def _why_none(result: RebuiltPairs, head: PairHead) -> str:
     from collab.rewards.llm import TOO_LONG
 
+    # From the plainest cause to the vaguest.
     if not result.counted:
         return "no episode counts, for all of them broke or are not finished"
     if TOO_LONG in result.missing and not head.counts:
@@ -275,6 +285,7 @@ def _say_lines(lines: Sequence[str]) -> None:
 
 def _say_changes(changes: PairChanges, name: str, letters: Mapping[str, str]) -> None:
     found = changes.difference
+    # Compared with itself there is nothing to say.
     if changes.against == name:
         say(f"changes  none: {name!r} is what it was compared with")
         return
@@ -291,6 +302,7 @@ def _say_changes(changes: PairChanges, name: str, letters: Mapping[str, str]) ->
             say(f"{word:<8} {len(pairs)} ({when}: {told})")
             _say_ids(pairs, letters)
     if found.flipped:
+        # Flipped pairs are named apart: the critic has changed its mind about the same two replies.
         say(f"{'flipped':<8} {len(found.flipped)}: the same two replies, the other way round")
         _say_ids([after for _, after in found.flipped], letters)
 
@@ -319,6 +331,7 @@ def say_whole(run: Path, stored: StoredPairs, told: TrajectoryPair) -> None:
     say(f"pair     {told.pair.id}")
     say(marked(f"of       {stored.name!r} of {run}, source {told.pair.source}", run))
     for word, one, replies in (
+        # Both episodes in the same words, so that they can be compared line by line.
         ("better", told.chosen, told.pair.chosen),
         ("worse", told.rejected, told.pair.rejected),
     ):

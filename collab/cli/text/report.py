@@ -77,7 +77,7 @@ def sampling_data(sampling: Mapping[str, Sampling]) -> dict[str, Any]:
 
 
 def result_data(result: RunResult) -> dict[str, Any]:
-    """A finished or stopped run as JSON data."""
+    """Return a finished or stopped run as JSON data."""
     progress = result.progress
     return {
         "run": str(result.path),
@@ -88,12 +88,14 @@ def result_data(result: RunResult) -> dict[str, Any]:
         "privileged": result.privileged,
         "note": REHEARSAL if result.privileged else None,
         "spent": data(
+            # What this process spent; what all have spent stands below under a name of its own.
             {
                 "seconds": round(progress.seconds, 3),
                 "steps": progress.steps,
                 "calls": progress.calls,
                 "prompt_tokens": progress.prompt_tokens,
                 "completion_tokens": progress.completion_tokens,
+                # None where no model reports its cache: 0 would mean that nothing was found in it.
                 "computed_tokens": None if progress.hit_rate is None else progress.computed_tokens,
                 "prefix_hit_rate": progress.hit_rate,
                 "mean_width": progress.mean_width,
@@ -111,12 +113,14 @@ def show_result(result: RunResult, *, details: bool) -> None:
     headline(result.label, result.report, privileged=result.privileged)
     if details:
         show_tables(result.report)
+    # The cause of broken episodes stands beside the rate that they lower.
     show_cause(result.path, result.report)
     progress = result.progress
     say(
         f"spent    {clock(progress.seconds)}, {counted(progress.calls, 'call')}, {counted(progress.tokens, 'token')}"
         + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
     )
+    # What earlier processes spent is shown apart, as this one's budget did not pay for it.
     if progress.earlier.calls:
         whole = progress.spent_in_all
         tokens = short(whole.prompt_tokens + whole.completion_tokens)
@@ -153,9 +157,11 @@ def headline(label: str, report: Report, *, privileged: bool) -> None:
 
     say(f"{label}" + (f"  ({REHEARSAL})" if privileged else ""))
     say(f"success  {report.planned.numbers}")
+    # The warning stands under the number that it is about.
     if report.planned.is_few:
         say(f"         episodes are {FEW_TOLD}")
     over, planned = len(report.results), report.planned.episodes
+    # Unfinished episodes count as unsolved, so a running evaluation shows too low a rate.
     if over < planned:
         say(f"         {over} of {amount(planned, 'episode')} are over; the others count as not solved")
     parts = []
@@ -247,21 +253,25 @@ def _rates(planned: Rate) -> tuple[str, str, str]:
 
 
 def show_comparison(comparison: RunComparison, first: str, second: str) -> None:
-    """Two rates, their paired difference in percentage points, the instances behind it, and how both were sampled."""
+    """Print two rates, their paired difference in percentage points, its instances, and how both were sampled."""
     from collab.evaluation.metrics import FEW_TOLD, describe_sampling
 
+    # In percentage points, as all rates here are in percent.
     low, high = (100 * end for end in comparison.interval)
     width = max(len(first), len(second), len("difference"))
+    # Each rate with its sampling: a difference at other temperatures is one of temperatures.
     for name, rate, sampling in zip(
         (first, second), (comparison.first, comparison.second), comparison.sampling, strict=True
     ):
         say(f"{name:<{width}}  {rate}, {describe_sampling(sampling)}")
     instances, tasks = amount(comparison.pairs, "equal instance"), amount(comparison.tasks, "task")
+    # Few instances make intervals that look exact; the warning stands beside them.
     few = f"; {FEW_TOLD}" if comparison.is_few else ""
     say(
         f"{'difference':<{width}}  {100 * comparison.difference:+.1f} percentage points [{low:+.1f}, {high:+.1f}] "
         f"(second minus first, {instances} of {tasks}{few})"
     )
+    # Discordant instances are what a paired difference consists of, so they are named.
     won, lost = comparison.won, comparison.lost
     say(f"{'discordant':<{width}}  {len(won) + len(lost)} of {instances}: {len(won)} won, {len(lost)} lost")
     for word, those in (("won", won), ("lost", lost)):
@@ -324,9 +334,10 @@ _MEASURED = {
 
 
 def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
-    """Sums over the recorded steps; what no call told is a dash, and how many calls did not tell is said below."""
+    """Print sums over the recorded steps, with a dash for what no call reported, and how many calls did not."""
     from collab.store.usage import costs_of
 
+    # Problems are read once more at the end, as an unreadable line is also uncounted.
     costs, privileged = costs_of(reader), reader.manifest.privileged
     problems = [str(problem) for problem in reader.problems]
     if as_json:
@@ -336,6 +347,7 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     say(f"run      {path}" + (f"  ({REHEARSAL})" if privileged else ""))
     counted = f"{amount(costs.whole.calls, 'call')} of {amount(costs.steps, 'recorded step')}"
     say(f"counted  {counted}; seconds are added up over the calls\n")
+    # From the whole to the parts; every axis adds up to the first row.
     rows = [("in all", costs.whole)]
     rows += [(f"round {number + 1}", cost) for number, cost in costs.by_round.items()]
     rows += [("no layer" if number is None else f"layer {number + 1}", cost) for number, cost in costs.by_layer.items()]
@@ -345,6 +357,7 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     say()
     table(_WON, [_proposals(one, costs.steps) for one in costs.proposals])
     say()
+    # A sum over calls that did not all report is no total: how many are missing stands below it.
     for count, names in _by_count(_not_told(costs.whole)).items():
         say(f"not told by {amount(count, 'call')}: {', '.join(names)}")
     say(f"spent    {_spent(costs)}")
@@ -363,6 +376,7 @@ def _spent(costs: Costs) -> str:
     whole = f"{amount(spent.calls, 'call')}, {spent.prompt_tokens} prompt and {spent.completion_tokens} reply tokens"
     whole += f", {spent.cost_usd:.4f} USD" if spent.cost_usd else ""
     whole += f", and what {amount(spent.lost, 'call')} cost that were sent and never answered" if spent.lost else ""
+    # Processes that died reported nothing, so the sum is a lower bound.
     if costs.told < costs.processes:
         return f"{whole} or more: {told}"
     if more <= 0:
@@ -493,6 +507,7 @@ def _recorded(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
     found: dict[str, list[EvaluatedRun]] = {}
     for arm in arms:
         name, path = _arm(arm)
+        # A folder may hold several runs; what is no evaluation is named and left out.
         runs = [read_run(one) for one in find_runs(path) or [path]]
         for run in runs:
             if run.command != EVALUATION:

@@ -33,8 +33,10 @@ def epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[
         room: columns of a terminal, which so many columns of the table are left out for as it takes; None for all.
     """
     cells = [epoch_row(record) for record in records]
+    # Columns of all epochs, in the order of first use: algorithms add their own.
     columns = list(dict.fromkeys(name for row in cells for name in row))
     rows = [[row.get(name) for name in columns] for row in cells]
+    # Columns are given up one by one until the table fits the terminal.
     for name in SPARED:
         if room is None or max(map(len, table_lines(columns, rows))) <= room:
             break
@@ -53,6 +55,7 @@ def epoch_row(record: EpochRecord) -> dict[str, object]:
 
     success = record.success
     loss = _mean([one.loss for one in record.trained.values()])
+    # Tokens of training are computed here, and paid to no server.
     asked = total(one for part, one in record.spent.items() if part != "training")
     seconds = epoch_seconds(record)
     return {
@@ -75,6 +78,7 @@ def epoch_lines(record: EpochRecord) -> list[str]:
     """
     from collab.loop.interfaces import algorithm_named
 
+    # In the order of the phases, so that an epoch reads like its course.
     return [
         *([] if record.success is None else [f"held out {_success(record.success)}"]),
         *_silent(record.success, "held out"),
@@ -242,6 +246,7 @@ def show_result(result: TrainingResult) -> None:
     from collab.evaluation.metrics import FEW, FEW_TOLD
     from collab.loop.loop import describe_best
 
+    # On a terminal the table fits its width; in a file nothing is left out.
     table(*epoch_table(result.records, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     if any(one.success is not None and one.success.episodes < FEW for one in result.records):
         say(f"held-out episodes are {FEW_TOLD}")

@@ -91,6 +91,7 @@ def as_json_action(action: Action, observation: Observation, numbers: Sequence[i
     """
     fields: dict[str, Any] = {"action_type": action.type, **dict(action.arguments)}
     if action.type == "swipe":
+        # AndroidWorld swipes left where our actions say right, and the other way round.
         fields["direction"] = _EXCHANGED.get(fields["direction"], fields["direction"])
     if isinstance(action.target, Point):
         fields |= {"x": round(action.target.x), "y": round(action.target.y)}
@@ -99,6 +100,7 @@ def as_json_action(action: Action, observation: Observation, numbers: Sequence[i
         if index >= len(observation.elements):
             return f"the screen has no element {index}"
         box = observation.elements[index].box
+        # Scrolling is by element there; taps are by place, which is where the element is now.
         if action.type == "scroll":
             fields["index"] = numbers[index]
         elif box is not None:
@@ -178,25 +180,32 @@ class AndroidWorldEnvironment:
 
     async def step(self, action: Action | None) -> StepResult:
         """Execute the canonical form of an action; None waits a second."""
+        # Without a look there is nothing that indices could mean.
         if self._task is None or self._look is None or self.closed:
             raise EnvironmentFailure(f"{self._remote.label}: step without a running episode; call reset(task) first")
+        # Counted for the log even if the action is refused: it is a step of the episode.
         self._steps += 1
         before = self._look
         action = MOBILE.canonical(action or MOBILE.make("wait"), before.observation)
         said = MOBILE.describe(action, before.observation)
+        # `status` ends the episode in AndroidWorld's own words, and is never sent to the device.
         if action.type == "status":
             logger.info("%s step %d: %s", self._remote.label, self._steps, said)
             return await self._end_episode(before.observation, str(action["goal_status"]))
+        # Screens move while a team deliberates: the element is looked for again where it is now.
         aimed = await self._aim_again(action, before)
+        # What is gone is not tapped at its old place, where something else may lie by now.
         if aimed is None:
             logger.warning("%s step %d: not done: %s (%s)", self._remote.label, self._steps, said, CHANGED)
             return await self._continue_episode(self._task, before, self._look, action, CHANGED)
         action, before = aimed
         fields = as_json_action(action, before.observation, before.numbers)
+        # A text says why AndroidWorld has no such action; that costs a step and no crash.
         if isinstance(fields, str):
             return await self._continue_episode(self._task, before, before, action, fields)
         logger.info("%s step %d: %s %s", self._remote.label, self._steps, said, fields)
         refused = await self._do(partial(self._remote.act, fields))
+        # Looked at in any case: a refused action may still have changed the screen.
         await self._see()
         return await self._continue_episode(self._task, before, self._look, action, refused)
 

@@ -61,11 +61,13 @@ class AndroidWorld:
         """Import AndroidWorld, from a checkout if one is given, and check that it has what is needed."""
         if package is not None:
             sys.path.insert(0, package)
+        # Checked name by name: versions of AndroidWorld say nothing about what they have.
         for module, name in _NEEDED:
             if not hasattr(_find_module(module), name):
                 raise HelperRefusal(
                     "version", f"{module} at {_find_home()} has no {name}; use AndroidWorld of 2024 or later"
                 )
+        # Its launcher's options are checked, too, before an emulator is touched.
         launch = inspect.signature(_find_module("android_world.env.env_launcher").load_and_setup_env)
         unknown = [option for option in _LAUNCH_OPTIONS if option not in launch.parameters]
         if unknown:
@@ -118,6 +120,7 @@ class AndroidWorld:
         """Connect to a running emulator; adb at None is looked for where Android Studio puts it, then on the PATH."""
         adb = _find_adb(adb_path)
         start = f"start it with: emulator -avd NAME -no-snapshot -grpc {grpc_port} -port {console_port}"
+        # Both ports are tried first: AndroidWorld itself would wait for minutes.
         for what, port in (("console", console_port), ("gRPC", grpc_port)):
             if not _is_listening(port):
                 raise HelperRefusal(

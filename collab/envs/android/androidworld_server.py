@@ -99,15 +99,19 @@ class ServerClient:
         return self._ask("POST", path, query or {}, body)
 
     def _ask(self, method: str, path: str, query: Query, body: dict[str, Any] | None) -> dict[str, Any]:
+        # The server reads booleans as JSON spells them.
         words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in query.items()}
         address = f"{self._url}{path}" + (f"?{urllib.parse.urlencode(words)}" if words else "")
+        # A POST without a body still needs a length, which an empty one gives it.
         data = json.dumps(body).encode() if body is not None else (b"" if method == "POST" else None)
         request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
         what = f"androidworld[http]: {method} {path} at {self._url}"
         try:
             with self._opener.open(request, timeout=self._timeout_s) as reply:
+                # Bounded: a wrong address may answer with anything.
                 said = reply.read(_LARGEST_ANSWER)
         except urllib.error.HTTPError as error:
+            # An answered refusal is quoted in the server's words; not being reached has another next move.
             raise self._explain_refusal(what, path, error) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
@@ -117,6 +121,7 @@ class ServerClient:
             ) from None
         try:
             answer: dict[str, Any] = json.loads(said)
+            # Any JSON is not enough: the caller reads fields.
             answer.keys()
         except (ValueError, AttributeError):
             raise EnvironmentFailure(f"{what}: not a JSON object: {said[:80]!r}") from None

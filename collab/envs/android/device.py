@@ -305,6 +305,7 @@ class DeviceEnvironment:
         if start is None:
             return
         allowed = self._options.allowed
+        # Only allowed apps are stopped, whatever a task asks for.
         for package in {find_package(name, allowed) for name in start.stop} & set(allowed.values()):
             logger.info("%s start: stop %s", self._label, package)
             self._driver.stop(package)
@@ -333,21 +334,25 @@ class DeviceEnvironment:
 
     async def _execute(self, action: Action, observation: Observation) -> str | None:
         """Do it, unless it is not allowed; what to tell instead of what the screen did."""
+        # An answer touches nothing and needs no permission.
         if action.type == "answer":
             self._answer = str(action["text"])
             logger.info("%s step %d: %s", self._label, self._steps, MOBILE.describe(action, observation))
             await self._do(partial(self._tasks.report_answer, self._answer), "noting the answer")
             return "noted the answer"
+        # A number that is not on the screen is a slip of the agent.
         if isinstance(action.target, ElementTarget) and action.target.index >= len(observation.elements):
             return f"nothing changed: the screen has no element {action.target.index}"
         words = MOBILE.describe(action, observation)
         try:
+            # The guard may ask the user, and the screen may change meanwhile.
             action, observation, enter = await self._ask_permission(action, observation)
         except _NotDone as why:
             logger.warning("%s step %d: %s: %s (%s)", self._label, self._steps, why.kind, words, why.reason)
             return CHANGED if why.reason == CHANGED else f"nothing changed: {why.reason}"
         logger.info("%s step %d: %s", self._label, self._steps, words)
         await self._do(lambda: self._driver.perform(action, observation, self._options.allowed, enter=enter), words)
+        # What was not done is reported, or the agent would wait for its effect.
         return "typed without Enter, which could send: allow_effects" if _cut(action, enter) else None
 
     async def _ask_permission(self, action: Action, observation: Observation) -> tuple[Action, Observation, bool]:
@@ -475,6 +480,7 @@ class DeviceSuite:
             settle_s=settle_s,
             answer_timeout_s=answer_timeout_s,
         )
+        # AndroidWorld's tasks are carried by a phone that can judge them; a file's are judged here.
         self._tasks: DeviceTasks = CarriedTasks(environment, lambda: find(self._place))
         if tasks is not None:
             own = load_tasks(tasks)
@@ -507,8 +513,10 @@ class DeviceSuite:
             EnvironmentFailure: it does not answer.
             EnvironmentGone: the adb server was there before and has ended.
         """
+        # Without a list everything would be allowed, on a real phone.
         if self._none_allowed:
             raise UsageError(f"{self.label}: name the apps that may be touched, e.g. --allow-apps Settings,Clock")
+        # One at a time: two episodes on one device would play each other's screen.
         async with self._connecting:
             if self._open is not None and not self._open.closed:
                 raise UsageError(f"{self.label}: one device plays one episode at a time; use --concurrency 1")
@@ -516,6 +524,7 @@ class DeviceSuite:
                 driver = await call(
                     lambda: Driver(self._place), f"{self.label}: connecting", self._options.answer_timeout_s
                 )
+            # The serial is kept, so that the next episode gets the same device.
             self._place = replace(self._place, serial=driver.serial)
             self._open = DeviceEnvironment(driver, self._options, self._tasks, self.label)
             return self._open

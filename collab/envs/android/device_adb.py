@@ -60,6 +60,7 @@ def find(place: DeviceAddress) -> adbutils.AdbDevice:
     if not online:
         named = f" {place.serial!r}" if place.serial is not None else ""
         raise UsageError(f"device: no device{named}; connect one, until adb devices shows it")
+    # Several devices and no name: a guess could act on the wrong phone.
     if place.serial is None and len(online) > 1:
         shown = ", ".join(online)
         raise UsageError(f"device: {len(online)} devices ({shown}); name one with --serial or the option serial")
@@ -98,14 +99,17 @@ def _connect_client(host: str, port: int) -> adbutils.AdbClient:
     import adbutils
     from adbutils.errors import AdbConnectionError, AdbTimeout
 
+    # adbutils starts a server of its own where none answers, which would hide that the device's one is gone.
     class Connection(adbutils.AdbConnection):  # type: ignore[misc]
         def _safe_connect(self) -> socket.socket:
             try:
                 connected = socket.create_connection((host, port), timeout=_CONNECT_S)
             except TimeoutError as error:
+                # In adbutils' own classes, so that its callers handle them as they always do.
                 raise AdbTimeout("connect to adb server timeout") from error
             except OSError as error:
                 raise AdbConnectionError(f"connect to adb server failed: {error}") from error
+            # Only the connection is bounded here; commands have limits of their own.
             connected.settimeout(None)
             return connected
 
@@ -160,6 +164,7 @@ def parse_allowed_apps(entries: Iterable[str]) -> dict[str, str]:
                 raise ConfigError(f"allow_apps: {entry!r}, allowed: Name=package, e.g. Notes=org.example.notes")
             found[name.casefold()] = package
         elif _PACKAGE.fullmatch(name):
+            # A package is taken with all names under which it is known.
             found |= {known: one for known, one in PACKAGES.items() if one == name} or {name.casefold(): name}
         elif name.casefold() in PACKAGES:
             package = PACKAGES[name.casefold()]

@@ -150,13 +150,16 @@ class Driver:
         self._device.swipe(*start, *end, duration=0.3)
 
     def _type(self, text: str, place: Box | None, *, clear: bool, enter: bool) -> None:
+        # No text is nothing to do; Enter alone has an action of its own.
         if not text:
             return
         if place is not None:
             self._device.click(*place.center)
+            # Keys go to the focused field, which takes a moment to get the focus.
             self._wait_for_focus()
         if clear:
             self._device.shell(_SELECT_ALL_AND_DELETE)
+        # Line by line, as `input text` knows no line breaks.
         for number, line in enumerate(text.split("\n")):
             if number:
                 self._device.press("enter")

@@ -59,26 +59,35 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
         package: of the app in front.
         allowed: name → package of the apps that may be touched.
     """
+    # Opening an app is checked by name, before it is in front.
     if action.type == "open_app" and find_package(str(action["app_name"]), allowed) not in allowed.values():
         return GuardVerdict(refused=f"the app {cut(str(action['app_name']), _SHOWN)} is not in allow_apps")
+    # Looking, waiting and going back touch nothing.
     if action.type not in TOUCHING:
         return GuardVerdict()
     element = _find_target(action, observation)
+    # Permission dialogs belong to a system package, and are judged by what is pressed in them.
     asking = any(word in package for word in _PERMISSION_DIALOGS)
+    # The launcher leads to allowed apps and to all others.
     if "launcher" in package:
         return _judge_on_launcher(action, element, allowed)
+    # What the app in front is, decides first: in a foreign one nothing is harmless.
     if not asking and package not in allowed.values():
         return GuardVerdict(refused=f"the app {package} is not in allow_apps; go back or home")
+    # An allowed app can still send, buy or call: that is not refused but named, for the user to allow.
     if action.type in _PRESSING and element is not None and reaches_beyond(element, asking=asking):
         return GuardVerdict(effect=f'{action.type} on {element.role} "{cut(element.label, _SHOWN)}" in {package}')
+    # Swiping a row may delete or archive it, which no button says.
     row = _find_swept_row(action, element, observation)
     if row is not None:
         return GuardVerdict(
             effect=f'{action.type} {action["direction"]} on {row.role} "{cut(row.label, _SHOWN)}" in {package}'
         )
+    # Enter sends where a screen has something to send; elsewhere it ends a line.
     sending = any(reaches_beyond(one) for one in observation.elements)
     if sending and (action.type == "keyboard_enter" or _presses_enter(action)):
         return GuardVerdict(effect=f"the Enter key in {package}")
+    # Where nothing can be sent, typing may end with Enter.
     return GuardVerdict(enter=not sending)
 
 

@@ -115,11 +115,14 @@ def read_views(views: Iterable[Mapping[str, str]], *, width: int, height: int) -
     package, keyboard = "", False
     for place, view in enumerate(views):
         owner, box = view.get("package", ""), _parse_bounds(view.get("bounds", ""))
+        # The keyboard belongs to a process of its own, and is no part of the app's screen.
         if "inputmethod" in owner:
             keyboard = True
         elif not (owner == _SYSTEM_BARS and box is not None and box.bottom <= height // 10):
+            # The status bar is left out; system dialogs lower down are not.
             package = package or owner
             reader.visit(ElementTree.Element("node", dict(view)))
+            # Several elements may come of one view, all of them at its place.
             places += [place] * (len(reader.elements) - len(places))
     screen = ScreenDump(
         elements=tuple(reader.elements), package=package, keyboard=keyboard, scrollable=reader.scrollable
@@ -134,6 +137,7 @@ def observe(screen: ScreenDump, *, app: str, notice: str | None, width: int, hei
         app: readable name of the app in front.
         notice: the toast that was seen since the last step.
     """
+    # An app's own heading is its title; a list item may have the same id.
     heading = next((one.label for one in screen.elements if one.key in _TITLES and one.role != "list item"), "")
     title = cut_middle(app if heading in ("", app) else f"{app}: {heading}", MAX_TITLE)
     elements = bound_elements(screen.elements)
@@ -141,6 +145,7 @@ def observe(screen: ScreenDump, *, app: str, notice: str | None, width: int, hei
     extra = [f"Message: {notice}"] if notice else []
     extra += ["The keyboard is open."] if screen.keyboard else []
     extra += ["The screen can be scrolled."] if screen.scrollable else []
+    # What is left out is mentioned, or an agent would take the screen for whole.
     if len(elements) < len(screen.elements):
         extra.append(f"Left out: everything after the first {MAX_ELEMENTS} elements of the screen")
     return Observation(
@@ -197,6 +202,7 @@ class _DumpReader:
         )
 
     def _emit(self, node: ElementTree.Element, box: Box, parts: list[str]) -> None:
+        # A grouped row acts through its switch or box, and is described as that.
         control = (
             next((below for below in _walk_below(node) if _map_class(below) in _CONTROLS), None) if parts else None
         )

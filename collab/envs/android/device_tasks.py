@@ -197,6 +197,7 @@ def judge(success: ScreenSuccess, elements: Sequence[Element], package: str, ans
         package: of the app in front.
         answer: what the agent answered last; None when it did not.
     """
+    # The first thing that is missing is the reason; one is enough.
     missing = next(
         (
             reason
@@ -319,6 +320,7 @@ class CarriedTasks:
             try:
                 connection.check_okay()
             except adbutils.AdbError:
+                # Refused: the device is a real phone, which knows nothing of AndroidWorld.
                 raise UsageError(
                     f"device {device.serial} can neither set up nor judge AndroidWorld's tasks: give it tasks of your "
                     "own (option tasks, see envs/device.yaml), or play AndroidWorld itself with --backend emulator"

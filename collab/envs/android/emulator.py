@@ -93,6 +93,7 @@ class HelperProcess:
             said = self._running.send_request({"ask": what, **details}, self._timeout_s)
             answer = json.loads(said)
         except (OSError, ValueError, TimeoutError) as error:
+            # A helper that does not answer is ended: its next answer would be to an old question.
             tail = " | ".join(self._running.tail)
             self._running.end(0)
             self._running = None
@@ -102,9 +103,11 @@ class HelperProcess:
         if "error" not in answer:
             return answer["result"]
         kind, message = answer["error"]["kind"], answer["error"]["message"]
+        # A helper of another version cannot be used for anything else.
         if what == "hello":
             self._running.end(0)
             self._running = None
+        # What the machine lacks is the user's to mend; anything else is a failure of the episode.
         if kind in _ABOUT_THE_MACHINE:
             raise UsageError(f"androidworld[emulator]: {message}")
         raise EnvironmentFailure(f"AndroidWorld: {what}: {message}")
@@ -130,6 +133,7 @@ class _RunningHelper:
             ) from None
         self.tail: deque[str] = deque(maxlen=_TAIL)
         self._answers: queue.Queue[str] = queue.Queue()
+        # Read in threads: a full pipe would stop the helper.
         self._errors = threading.Thread(target=self._read_errors, args=(self._process.stderr,), daemon=True)
         self._errors.start()
         threading.Thread(target=self._read_answers, args=(self._process.stdout,), daemon=True).start()
@@ -215,6 +219,7 @@ class EmulatorSuite:
         freeze_datetime: bool = True,
         answer_timeout_s: float = 600.0,
     ) -> None:
+        # Its own Python, as AndroidWorld's packages do not fit into ours.
         if python is None:
             raise UsageError(
                 f"{LABEL}: no Python with AndroidWorld was given; name it in your own envs/androidworld.yaml (option "

@@ -103,6 +103,7 @@ class PhoneEpisode:
             steps: taken so far; what will interrupt the rest depends on it.
         """
         actions: list[Action] = []
+        # Bounded: a plan that goes in a circle would never end.
         while len(actions) < _LONGEST_SOLUTION:
             try:
                 planned = self._plan_action(frame)
@@ -111,8 +112,10 @@ class PhoneEpisode:
             action = MOBILE.canonical(planned, frame.observation)
             actions.append(action)
             if action.type == "status":
+                # A solution counts only with the full score: half of one teaches the wrong half.
                 return tuple(actions) if self.score(frame.phone) == 1.0 else None
             phone = self.advance(frame, action, steps + len(actions))
+            # A plan that changes nothing is stuck.
             if phone == frame.phone:
                 return None
             frame = look(phone)
@@ -202,6 +205,7 @@ class SimPhone:
         episode = self._require_running()
         self._steps += 1
         action = action or _WAIT
+        # Actions of another space are steps, too, or an agent could wait for free.
         if action.space != MOBILE.name:
             self._follow(action)
             return self._continue_episode(episode, f"nothing changed: {action.type} is not an action of a phone")
@@ -209,6 +213,7 @@ class SimPhone:
         if action.type == "status":
             return self._end_episode(episode, str(action["goal_status"]))
         before, after = self._frame, episode.advance(self._frame, action, self._steps)
+        # Looked at again only where something changed, as looking is the dear part.
         if after is not before.phone:
             self._frame = look(after)
         self._follow(action)

@@ -81,12 +81,14 @@ def bring(module: str) -> Brought:
 def _check_task(spec: TaskSpec, module: str) -> TaskSpec:
     """Check what a task says of itself; return it with functions whose answers are checked, too."""
     where = f"simphone: task {spec.name!r} of {module}"
+    # What a task declares can be checked at once …
     says: tuple[tuple[str, bool, str], ...] = (
         ("name", isinstance(spec.name, str) and bool(spec.name), "a name"),
         ("apps", _are_names(spec.apps), "a tuple of names, such as ('contacts',)"),
         ("complexity", _is_number(spec.complexity) and spec.complexity >= 0.1, "a number of 0.1 or more"),
         ("difficulty", spec.difficulty in ("easy", "medium", "hard"), "easy, medium or hard"),
     )
+    # … what its functions answer, only when they are asked: they are wrapped, and checked then.
     functions: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         ("goal", lambda answer: isinstance(answer, str), "a text"),
         ("draw", _is_json_mapping, "a dict of JSON values"),
@@ -95,6 +97,7 @@ def _check_task(spec: TaskSpec, module: str) -> TaskSpec:
         ("plan", lambda answer: isinstance(answer, Action), "an Action"),
     )
     says += tuple((name, callable(getattr(spec, name)), "a function") for name, *_ in functions)
+    # The first mistake is reported with task and module: tasks may come from outside packages.
     for name, fits, wanted in says:
         if not fits:
             raise ConfigError(f"{where}: {name} must be {wanted}, got {getattr(spec, name)!r:.80}")

@@ -311,6 +311,7 @@ _HANDLERS: dict[str, Callable[[Frame, Action], Phone]] = {
 
 def describe_effect(before: Frame, after: Frame, action: Action) -> str:
     """Return one short text: "opened Contacts", "typed into Name", "nothing changed"."""
+    # The order below is that of what an agent needs to know most: refusals, messages, interruptions, then changes.
     target = action.target.index if isinstance(action.target, ElementTarget) else None
     if target is not None and target >= len(before.observation.elements):
         return f"nothing changed: the screen has no element {target}"
@@ -318,15 +319,19 @@ def describe_effect(before: Frame, after: Frame, action: Action) -> str:
         return f'the phone said "{after.observation.notice}"'
     if action.type == "wait":
         return "one second passed"
+    # A notice that vanished is no change of the phone.
     if after.phone == before.phone or after.phone == replace(before.phone, notice=None):
         return "nothing changed"
+    # Interruptions come before the action's own effect, which they may have prevented.
     came = _describe_interruption(before, after)
     if came:
         return came
     if action.type == "answer":
         return "noted the answer"
+    # A new title means another page; whether it was opened or left, the page stack knows.
     if after.observation.title != before.observation.title:
         return f"{'went back to' if _has_closed_page(before, after) else 'opened'} {after.observation.title}"
+    # On the same page, the most specific description that fits.
     return (
         _describe_typing(before, after, action, target)
         or _describe_scroll(before, after)

@@ -38,12 +38,15 @@ async def navigate(window: BrowserWindow, action: Action, policy: HostPolicy, ti
         return await window.show(int(str(action["i"])))
     if action.type == "go":
         return await _go(window, back=action["direction"] == "backward", timeout_s=timeout_s)
+    # Relative addresses are those of the shown page.
     url = complete_address(str(action["url"]), window.page.url)
+    # Refused by its text first; the gate checks the address again when it is connected to.
     refusal, told = policy.explain_refusal(url), cut(hide_in_addresses(url), 200)
     if refusal is not None:
         return f"{told} was not opened: {refusal}"
     if action.get("new_tab"):
         await window.open_tab()
+    # "commit" and not "load": pages that never finish loading can still be used.
     problem = await explain_arrival(window, window.page.goto(url, wait_until="commit", timeout=timeout_s * 1000))
     return f"{told} was not opened: {problem}" if isinstance(problem, str) else None
 
@@ -110,18 +113,22 @@ async def perform(page: Page, action: Action, element: Element | None) -> str | 
     """
     if element is None:
         return await _scroll(page, str(action["direction"]))
+    # The element is looked for again: pages move while a team deliberates.
     place = await dom.locate(page, element.key, element)
     if place is None:
         return _report_gone(element)
     if action.type == "select":
         return await _select(page, element, place, str(action["option"]))
+    # Options of a closed list have no place on the screen to be clicked.
     if place.tag == "option" and action.type == "click":
         return _find_problem(element, await dom.choose(page, element.key, element.label, element))
+    # Not reachable: covered, or scrolled away inside a frame.
     if place.point is None:
         return _report_unreached(element, place)
     if action.type == "hover":
         await page.mouse.move(*place.point)
         return None
+    # A disabled element takes clicks without an effect, which the agent has to know.
     if place.disabled:
         return f"{_describe_element(element)} is disabled; nothing happened"
     if action.type == "type_string":
@@ -145,12 +152,14 @@ async def _click(page: Page, element: Element, place: dom.ElementPlace) -> str |
 async def _press(page: Page, element: Element, place: dom.ElementPlace) -> str | None:
     """Click on an element; what the arriving mouse brings up may lie over it or push it away."""
     assert place.point is not None
+    # The arriving mouse may open menus, so the element is looked for once more.
     await page.mouse.move(*place.point)
     now = await dom.locate(page, element.key, element, again=True)
     if now is None:
         return _report_gone(element)
     if now.point is None:
         return _report_unreached(element, now)
+    # It has moved: the click goes where it is now.
     if now.point != place.point:
         await page.mouse.move(*now.point)
     await page.mouse.down()
@@ -160,9 +169,11 @@ async def _press(page: Page, element: Element, place: dom.ElementPlace) -> str |
 
 async def _select(page: Page, element: Element, place: dom.ElementPlace, option: str) -> str | None:
     if place.tag in ("select", "option"):
+        # A real list is chosen from by the browser, whose own list lies outside the page.
         return _find_problem(element, await dom.choose(page, element.key, option, element))
     if element.role != "drop-down" or place.point is None:
         return f"{_describe_element(element)} is no list; nothing happened"
+    # Others are opened like a person opens them, then searched for the option.
     problem = await _press(page, element, place)
     if problem is not None:
         return problem
@@ -177,6 +188,7 @@ async def _select(page: Page, element: Element, place: dom.ElementPlace, option:
 
 
 async def _type(page: Page, element: Element, place: dom.ElementPlace, content: str, press_enter: bool) -> str | None:
+    # Dates, colours and the like are set, as typing into them depends on the browser's language.
     if place.type in SET_NOT_TYPED:
         change = await dom.fill(page, element.key, content, element)
         if change.value != content:
@@ -187,6 +199,7 @@ async def _type(page: Page, element: Element, place: dom.ElementPlace, content: 
         problem = await _press(page, element, place)
         if problem is not None:
             return problem
+        # Old text is selected and deleted, which pages notice as they notice a person.
         await page.keyboard.press("ControlOrMeta+A")
         await page.keyboard.press("Delete")
         await _write(page, content, has_lines=place.tag == "textarea" or place.rich)

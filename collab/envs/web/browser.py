@@ -141,12 +141,14 @@ def _list_playwright_paths() -> Iterator[Path]:
     spec = importlib.util.find_spec("playwright")
     if spec is None or spec.origin is None:
         return
+    # Read from the package's files: importing Playwright would start its driver.
     package = Path(spec.origin).parent / "driver" / "package"
     try:
         listed = json.loads((package / "browsers.json").read_text(encoding="utf-8"))["browsers"]
         revisions = {browser["name"]: browser["revision"] for browser in listed}
     except (OSError, ValueError, KeyError, TypeError):
         return
+    # The full browser first; the shell is enough without one.
     for name in ("chromium", "chromium-headless-shell"):
         folder = _find_playwright_folder(package) / f"{name.replace('-', '_')}-{revisions.get(name)}"
         yield from (folder / file for file in _PLAYWRIGHT_FILES if (folder / file).is_file())

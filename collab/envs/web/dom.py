@@ -307,6 +307,7 @@ def observe(
         notice: what happened beside the page; None if nothing.
     """
     shown = snapshot.title if title is None else title
+    # Numbers are positions in the list, which actions refer to.
     elements = build_elements(snapshot)
     extra = [*_format_lines(snapshot, tabs)] if space == "web" else []
     if notice:
@@ -318,6 +319,7 @@ def observe(
         text=describe_screen(shown, elements, extra),
         width=snapshot.width,
         height=snapshot.height,
+        # Addresses are for web agents; a phone's screen shows none.
         url=shorten_address(snapshot.url) if space == "web" else None,
         tabs=tabs,
         notice=notice,
@@ -359,6 +361,7 @@ async def _ask(page: Page, key: str, request: Mapping[str, Any], seen: Element |
     """Put a request about an element to the world that it is in; the answer, and the frames on the way there."""
     world, path, opening = await find_world(page), _Path(), None
     *frames, last = key.split(FRAME_STEP)
+    # Through the frames from the outside in; each may live in a process of its own.
     for frame in frames:
         answer = await world.ask({"key": frame, "enter": True, "frame": opening})
         inside = None if answer == "null" else await world.enter(frame)
@@ -367,6 +370,7 @@ async def _ask(page: Page, key: str, request: Mapping[str, Any], seen: Element |
         path.append((world, frame, opening))
         world, opening = inside, Opening.model_validate_json(answer).model_dump()
     whole = {**request, "key": last, "frame": opening}
+    # What it looked like goes along: the script refuses an element that became another.
     if seen is not None:
         whole["seen"] = {"role": seen.role, "label": seen.label}
     return await world.ask(whole), path

@@ -86,6 +86,7 @@ class HostPolicy:
 
     def explain_refusal(self, url: str) -> str | None:
         """Return why this URL may not be opened, as far as its text tells; None when it may. Asks no name server."""
+        # The empty page is where every tab begins.
         if url == "about:blank":
             return None
         try:
@@ -95,11 +96,13 @@ class HostPolicy:
             return "it is not an address"
         if parts.scheme == "file":
             return None if self.allow_files else "files of this machine are not allowed"
+        # Only what the gate can forward and check.
         if parts.scheme not in _PORTS:
             return f"the scheme {parts.scheme[:20] or 'none'!r} is not allowed, only http and https"
         if not host:
             return "it names no host"
         port = port or _PORTS[parts.scheme]
+        # Names alone: whether they lead to a private address is seen when they are resolved.
         return None if self.find_site(host, port) else self.explain_host_refusal(host, port)
 
     def accepts_certificate(self, url: str) -> bool:
@@ -307,24 +310,30 @@ class HostGate:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         method, target, host, port = _parse_destination(head)
+        # Sites on disk answer here and never reach the network.
         folder = None if method == "CONNECT" else self._policy.find_site(host, port)
         if folder is not None:
             writer.write(build_response(folder, method, _extract_path(target)))
             return await writer.drain()
+        # The browser's own errands (updates, metrics) are refused without being reported as the page's.
         if host in _BROWSER_OWN:
             return await _answer(writer, 403, "Refused.")
         try:
+            # Connecting resolves the name and checks every address, so that a name cannot lead to a private one.
             far_reader, far_writer = await self._connect(host, port)
         except RefusedAddress as refusal:
+            # Bounded: a page can ask for any number of addresses.
             if len(self._refusals) < _REMEMBERED:
                 self._refusals[cut(str(refusal), 200)] = None
             return await _answer(writer, 403, f"Refused: {refusal}.")
         except (OSError, TimeoutError) as error:
             return await _answer(writer, 502, f"{host} cannot be reached: {type(error).__name__}.")
         try:
+            # Encrypted traffic is passed through as it is; only its destination was checked.
             if method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
+                # Plain requests are rewritten from the proxy's form to the server's.
                 far_writer.write(_rewrite_head(head, target))
             await _pump_both(reader, writer, far_reader, far_writer)
         finally:
@@ -348,9 +357,12 @@ def _parse_destination(head: bytes) -> tuple[str, str, str, int]:
         authority, default = target, 443
     else:
         scheme, separator, rest = target.partition("://")
+        # Plain requests come with a whole address, as proxies get them.
         if not separator or scheme.lower() not in ("http", "ws"):
             raise ValueError(target)
+        # Credentials in an address are no part of the host.
         authority, default = rest.partition("/")[0].partition("?")[0].rpartition("@")[2], 80
+    # A bracketed IPv6 address has colons of its own.
     if authority.endswith("]") or ":" not in authority:
         return method, target, authority, default
     host, _, port = authority.rpartition(":")

@@ -119,6 +119,7 @@ class LiveEnvironment:
         """Open the task's start address in a fresh window."""
         if task.environment != NAME or task.name not in self._tasks:
             raise UnknownName.of("task", task.name, self._tasks)
+        # A window per episode: cookies and tabs must not reach the next one.
         await self.close()
         live = self._tasks[task.name]
         self._window = window = await open_window(
@@ -129,6 +130,7 @@ class LiveEnvironment:
             **self._options.surroundings,
             **({"http_credentials": live.credentials} if live.credentials else {}),
         )
+        # Watched: a hung page gives its window up, and fails this episode alone.
         async with self._watch_window(f"opening {live.shown_start}"):
             await self._start(window, live)
             observation = await self._observe(window, notices=())
@@ -141,11 +143,13 @@ class LiveEnvironment:
         if episode is None or episode.outcome is not None:
             raise UsageError("no episode is running; call reset first")
         before = episode.observation
+        # The outcome is judged inside the watch, as it asks the page, too.
         async with self._watch_window(f"step {episode.steps} of {episode.task.name}"):
             done = await self._execute(episode, action)
             episode.observation = after = await self._observe(episode.window, done.notices)
             refused = episode.window.take_refusals()
             episode.steps += 1
+            # An ending counts before the limit that is reached with the same step.
             truncated = done.ending is None and episode.steps >= episode.task.max_steps
             episode.outcome = await self._judge(episode, done, truncated)
         return StepResult(
@@ -176,6 +180,7 @@ class LiveEnvironment:
     async def _execute(self, episode: _LiveEpisode, action: Action | None) -> _ActionResult:
         if action is None:
             return _ActionResult(effect="no action; the page was looked at again")
+        # Canonical, then checked against the screen that the agents saw.
         action = WEB.canonical(action, episode.observation)
         failure = WEB.check(action, episode.observation)
         if failure is not None:
@@ -185,6 +190,7 @@ class LiveEnvironment:
         if action.type == "user_input":
             return self._ask_user(episode, str(action["message"]))
         await episode.window.settle_tabs()
+        # Another tab came in front meanwhile: the element would be one of another page.
         if action.type != "switch_tab" and not episode.window.is_as_seen():
             return _ActionResult(effect=f"{CHANGED}: another tab is shown now")
         if action.type in ("go", "jump_to", "switch_tab"):
@@ -239,9 +245,11 @@ class LiveEnvironment:
         previous: Snapshot | None = None
         while True:
             snapshot = await self._ask(window, look)
+            # Twice the same look, and nothing loading: the page is at rest.
             if snapshot == previous and not window.is_loading():
                 return snapshot
             settling = max(began, window.arrived) + self._options.settle_s
+            # Busy pages never rest: after the limit they are taken as they are.
             if time.monotonic() >= (latest if window.is_navigating() else min(settling, latest)):
                 window.forget_openings()
                 return snapshot
@@ -254,21 +262,26 @@ class LiveEnvironment:
 
         problem: Error | None = None
         try:
+            # One limit for all attempts, as a page that keeps moving answers none of them.
             async with asyncio.timeout(self._options.answer_timeout_s):
                 while True:
+                    # New tabs first: they come before the shown page and take its place.
                     await window.settle_tabs()
                     problem = None
                     try:
                         page = window.page
                         answer = await question(page)
+                        # An answer of a page that is no longer shown would describe another screen.
                         if window.is_shown(page):
                             return answer
                     except Error as error:
+                        # A crashed page never answers; anything else may be a page that was just being left.
                         if window.crashed:
                             raise
                         problem = error
                     await asyncio.sleep(_QUIET_S / 2)
         except TimeoutError:
+            # The last error explains more than that time was up.
             if problem is None:
                 raise
             raise problem from None
@@ -292,10 +305,12 @@ class LiveEnvironment:
         try:
             yield
         except (Error, TimeoutError, EnvironmentFailure) as error:
+            # The window is given up whatever it was: a page that hung once cannot be trusted.
             window, self._window, self._episode = self._window, None, None
             crashed = window is not None and window.crashed
             if window is not None:
                 await window.close()
+            # Errors of ours have their words already.
             if isinstance(error, EnvironmentFailure):
                 raise
             if isinstance(error, TimeoutError) and not crashed:
@@ -376,6 +391,7 @@ class LiveSuite:
         answer_timeout_s: float = 10.0,
         executable_path: str | None = None,
     ) -> None:
+        # The policy comes first: tasks are checked against it.
         self._policy = HostPolicy(
             allow_hosts=tuple(allow_hosts or ()),
             allow_private=allow_private,
@@ -384,7 +400,9 @@ class LiveSuite:
             sites={host.lower(): find_site_folder(host, folder) for host, folder in (sites or {}).items()},
         )
         self._tasks = {task.name: task for task in load_tasks(tasks)}
+        # Start addresses are checked now; where pages lead to is checked when they go there.
         for task in self._tasks.values():
+            # Secrets are hidden in recorded tasks, so such a task could not be played again.
             if HIDDEN in task.start:
                 problem = "what was secret in it is not kept in a run"
                 advice = "keep tasks with such addresses in a file of their own, which is read again: tasks: FILE"
@@ -392,6 +410,7 @@ class LiveSuite:
             if refusal := self._policy.explain_refusal(task.address):
                 advice = "see allow_hosts, allow_private and allow_files"
                 raise ConfigError(f"web task {task.name}: start {task.shown_start}: {refusal}; {advice}")
+        # All that changes what pages look like is in the version: runs with other settings do not compare.
         self.version = f"2 ({width}×{height}, scale {scale:g}, {locale}, {_check_zone(timezone)}, {colours})"
         self._options = LiveOptions(
             surroundings=build_surroundings(
@@ -422,6 +441,7 @@ class LiveSuite:
             environment=self.name,
             name=name,
             seed=seed,
+            # Secrets in addresses are hidden in everything that is recorded or sent.
             goal=hide_in_addresses(task.goal),
             params={"start": task.shown_start},
             max_steps=task.max_steps,

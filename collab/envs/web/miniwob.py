@@ -124,14 +124,17 @@ class MiniwobEnvironment:
         screen = self._screen
         if self._task is None or screen is None:
             raise EnvironmentFailure("there is no episode to copy; call reset first")
+        # A page cannot be copied, so its actions are repeated in a second tab.
         twin = MiniwobEnvironment(self._tabs, self._view)
         try:
             copied = await twin.reset(self._task)
             for action in self._executed:
                 copied = (await twin.step(action)).observation
+            # Compared at the end: pages that draw at random after the start cannot be forked.
             if copied.digest != screen.digest:
                 raise EnvironmentFailure(f"the copy of {self._task.name} differs after {len(self._executed)} actions")
         except BaseException:
+            # The twin holds a tab, which is given back on every error.
             await twin.close()
             raise
         return twin
@@ -226,6 +229,7 @@ class MiniwobEnvironment:
     ) -> StepResult:
         most = self._task.max_steps if self._task else 0
         terminated = episode.done or effect.ended
+        # An end that comes with the last step is an end, and no truncation.
         truncated = not terminated and len(self._executed) >= most
         seen = "nothing changed" if before.digest == after.digest else "the page changed"
         return StepResult(
@@ -271,6 +275,7 @@ CAPABILITIES = frozenset({"fork", "oracle", "screenshot", "deterministic"})
 
 async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Effect:
     """Carry out a web action; what makes no sense on a page that cannot be left changes nothing."""
+    # A single page without a browser around it: there is nowhere to go.
     if action.type in _REFUSALS:
         return Effect(f"nothing changed: {_REFUSALS[action.type]}")
     if action.type == "finish":
@@ -278,6 +283,7 @@ async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Eff
     element = screen.elements[action.target.index] if isinstance(action.target, ElementTarget) else None
     if action.type == "scroll_page":
         await page.park()
+    # Some shapes are drawn; where they are is the page's own knowledge.
     if element is not None and action.type == "click":
         spot = page.find_spot(element.key) or find_text_spot(element)
         if spot is not None:
@@ -286,6 +292,7 @@ async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Eff
     if element is not None and action.type == "type_string":
         if forwards_focus(element):
             return await _type_beyond(page, element, str(action["content"]), bool(action.get("press_enter")))
+        # Some fields rewrite what is typed; the text is given in the form that they take.
         content = await as_taken(page, element, str(action["content"]))
         action = WEB.make("type_string", id=element.index, content=content, press_enter=action.get("press_enter"))
     return Effect(await web_perform(page.tab, action, element) or "")

@@ -242,10 +242,12 @@ class MiniwobPage:
     async def start(self, name: str, seed: int) -> Shown:
         """Begin an episode; in the page where it lets itself be reset, else by loading it again."""
         await self.park()
+        # Resetting in the page is faster than loading it, where a page allows that.
         if name == self._name and name not in RELOADED:
             shown = await self._begin(seed, fresh=False)
             if shown is not None:
                 return shown
+        # Forgotten first: a failed load must not pass for a started page.
         self._name = None
         await self.tab.goto(self._site.build_address(name))
         shown = await self._begin(seed, fresh=True)
@@ -416,11 +418,13 @@ class Tabs:
             problem = f"no browser tab came free within {self._patience_s:g} s, with {amount(self._size, 'tab')} in use"
             advice = "each episode and each fork holds one: close some, play fewer at once, or allow more with `pages`"
             raise EnvironmentFailure(f"{problem}; {advice}") from None
+        # A tab is prepared once and used by many episodes.
         if tab not in self._prepared:
             try:
                 with boundary(EnvironmentFailure, "preparing a tab"):
                     self._prepared[tab] = await MiniwobPage.on(tab, self._site, self._rules)
             except BaseException:
+                # A tab that could not be prepared is replaced, not given to the next one.
                 await self._pool.release(tab, broken=True)
                 raise
         return self._prepared[tab]

@@ -58,6 +58,7 @@ class Fingers:
 
     async def perform(self, page: MiniwobPage, action: Action, screen: Observation) -> Effect:
         """Carry out an action; what makes no sense on a single page changes nothing."""
+        # Refused like on a phone without these buttons, with a text that says so.
         if action.type in _REFUSALS:
             return Effect(f"nothing changed: {_REFUSALS[action.type]}")
         if action.type == "status":
@@ -81,6 +82,7 @@ class Fingers:
 
     async def _press(self, page: MiniwobPage, action: Action, screen: Observation) -> Effect:
         element = _find_element(action, screen)
+        # Lists open outside the page, so they are chosen from by the browser.
         if element is not None and action.type != "long_press":
             in_list = await _touch_list(page, element)
             if in_list is not None:
@@ -96,6 +98,7 @@ class Fingers:
 
     async def _aim(self, page: MiniwobPage, action: Action, screen: Observation) -> XY | None:
         """Return where the finger goes down, in the page's own pixels; None when it cannot."""
+        # The agents' screen is scaled; the page has its own pixels.
         if isinstance(action.target, Point):
             x, y = action.target.x / self._scale, action.target.y / self._scale
             is_inside = 0 <= action.target.x < screen.width and 0 <= action.target.y < screen.height
@@ -103,6 +106,7 @@ class Fingers:
         element = _find_element(action, screen)
         if element is None:
             return None
+        # A spot that the page itself names is exact; else the element's middle.
         spot = page.find_spot(element.key)
         if spot is not None:
             return spot
@@ -113,10 +117,12 @@ class Fingers:
 
     async def _enter(self, page: MiniwobPage, action: Action, screen: Observation) -> Effect:
         text, clear = str(action["text"]), bool(action.get("clear_text"))
+        # Typing nothing is a slip of the agent, and would still press Enter.
         if not text:
             return Effect("nothing changed: there is no text to type")
         if action.target is not None:
             element = _find_element(action, screen)
+            # A point may lie on a field; the field decides whether it takes text.
             if element is None and isinstance(action.target, Point):
                 element = find_element_at(screen, action.target.x, action.target.y)
             if element is not None and not _is_text_field(element):
@@ -134,10 +140,12 @@ class Fingers:
     # ----------------------------------------------------------------------------------------------- sliding
 
     async def _slide(self, page: MiniwobPage, action: Action, screen: Observation) -> Effect:
+        # Twice reversed: any spelling of a direction becomes the usual one.
         direction: Direction = _OPPOSITE[_OPPOSITE[str(action["direction"])]]
         start = None if action.target is None else await self._aim(page, action, screen)
         if action.target is not None and start is None:
             return _UNREACHABLE
+        # A swipe on something loose drags it; anywhere else it scrolls.
         if action.type == "swipe" and start is not None and self._is_loose(start, screen):
             dx, dy = (step * DRAG_SHARE * AREA_WIDTH for step in _STEPS[direction])
             await page.drag(
@@ -148,6 +156,7 @@ class Fingers:
                 ),
             )
             return Effect()
+        # A finger moves the content, a wheel the view: opposite directions.
         content = direction if action.type == "scroll" else _OPPOSITE[direction]
         return Effect() if await page.scroll(start, content) else Effect("nothing changed: nothing more to scroll")
 

@@ -156,6 +156,7 @@ def _link_in_tabs(scene: PageScene) -> Iterator[Move]:
         for link in scene.find_all("link", label=scene.extract_quoted())
         if link.label not in {tab.label for tab in tabs}
     ]
+    # The link may be on this tab; otherwise the next tab is opened and looked at.
     if links:
         yield Move(links[0])
         return
@@ -231,6 +232,7 @@ def _click_widget(scene: PageScene) -> Iterator[Move]:
 def _click_grid(scene: PageScene) -> Iterator[Move]:
     x, y = (int(number) for number in re.findall(r"-?\d+", scene.extract(r"coordinate \((.*)\)")))
     dots = [element for element in scene.find_all("shape") if element.label.startswith("circle") and element.box]
+    # Positions are read from the dots: the grid's scale differs between instances.
     columns = sorted({dot.box.center[0] for dot in dots if dot.box})
     rows = sorted({dot.box.center[1] for dot in dots if dot.box}, reverse=True)
     column, row = x + len(columns) // 2, y + len(rows) // 2
@@ -414,10 +416,12 @@ def _search(scene: PageScene) -> Iterator[Move]:
     field, button = scene.find_one("input"), scene.find_one("button", label="Search")
     links = scene.find_all("link")
     results = [link for link in links if not re.fullmatch(r"\d+|<|>|First|Last", link.label)]
+    # Until the field holds the query there are no results to count.
     if field.value != wanted or not results:
         yield from fill(field, wanted)
         yield Move(button)
         return
+    # Three results a page, as the task shows them.
     page = (nth - 1) // 3 + 1
     if _compute_page([deed.element.label for deed in scene.deeds if deed.type in CLICKS and deed.element]) != page:
         yield Move(scene.find_one("link", label=str(page)))
@@ -446,6 +450,7 @@ def _complete_entry(scene: PageScene) -> Iterator[Move]:
     def fits(text: str) -> bool:
         return text.startswith(start) and (end is None or text.endswith(end[1]))
 
+    # What is offered is taken only once it fits both ends.
     if fits(field.value or "") and (field.value or "") != start:
         yield submit(scene)
         return

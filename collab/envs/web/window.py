@@ -195,15 +195,18 @@ class BrowserWindow:
     def _on_opened(self, page: Page) -> None:
         self._opening = max(0, self._opening - 1)
         self._is_patient = True
+        # Bounded: a page can open any number of tabs.
         if len(self._pages) >= self._max_tabs:
             self._notice(f"a new tab was closed again: {amount(self._max_tabs, 'tab')} are open already")
             self._start(page.close())
             return
         self._pages.append(page)
+        # A new tab comes in front, as in a browser.
         self._shown = page
         page.on("close", self._on_closed)
         page.on("crash", self._on_crash)
         page.on("download", self._refuse_download)
+        # Guarded from the start, as a page may open dialogs at once.
         self._start(self._guard(page))
 
     def _on_closed(self, page: Page) -> None:
@@ -327,9 +330,11 @@ async def open_window(
         context = await browser.context(proxy={"server": gate.address}, accept_downloads=False, **options)
     except BaseException:
         await gate.close()
+        # The gate is closed if there is no window to close it with.
         raise
     window = BrowserWindow(context, gate, policy, dialogs, max_tabs)
     try:
+        # Before any page loads, so that no page runs without it.
         await context.add_init_script(_STAY)
         await window.open_tab()
         await window.settle_tabs()

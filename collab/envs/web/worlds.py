@@ -115,6 +115,7 @@ class FrameWorld:
         """Put a request to the script, which is installed where it is not there yet."""
         is_look = "key" not in request and "scroll" not in request
         whole = dict(request)
+        # Finding handlers is dear, so only looks that need them ask for it.
         if is_look or "seen" in whole:
             whole["handlers"] = await self._find_handlers()
         if "seen" in whole:
@@ -122,6 +123,7 @@ class FrameWorld:
         question = f"__collabLook({json.dumps(whole)})"
         answer = str(await self._run(question))
         if is_look:
+            # Shadow roots may hold closed roots: looked at again until nothing is suspected.
             for _ in range(_DEEPEST):
                 if json.loads(answer)["suspects"] == 0 or not await self._reveal():
                     break
@@ -136,6 +138,7 @@ class FrameWorld:
         """
         from playwright.async_api import Error
 
+        # Closed roots are invisible to scripts; the browser's own protocol sees them.
         suspects = await self._send("Runtime.evaluate", expression="__collabLook.take()", contextId=self._context)
         group = {"objectId": suspects["result"]["objectId"], "ownProperties": True}
         listed = (await self._send("Runtime.getProperties", **group))["result"]
@@ -178,12 +181,14 @@ class FrameWorld:
         from playwright.async_api import Error
 
         known = self._page.inner.get(frame)
+        # A frame may have navigated and lost its world; it is made anew in the same process first.
         for world in (known, FrameWorld(self._page, self._session, frame, is_root=False)):
             if world is not None:
                 with contextlib.suppress(Error):
                     await world.create()
                     self._page.inner[frame] = world
                     return world
+        # Else it lives in a process of its own, which needs a session.
         session = await self._page.open_session(frame)
         if session is None:
             return None

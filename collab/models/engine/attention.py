@@ -77,10 +77,11 @@ class Rows:
 
     def __post_init__(self) -> None:
         device = self.lengths.device
-        beyond = torch.arange(self.longest, device=device) > self.lengths[:, None]
+        beyond = torch.arange(self.longest, device=device) > self.lengths[:, None]  # (R, longest)
+        # Added to scores before the softmax: minus infinity gives a place weight 0, whatever stale key lies there.
         absent = torch.zeros(beyond.shape, device=device).masked_fill(beyond, -torch.inf)
         groups, room = self.kv.shape[3:5]
-        lines = torch.arange(len(self.lengths) * groups, device=device).view(-1, groups)
+        lines = torch.arange(len(self.lengths) * groups, device=device).view(-1, groups)  # (R, G)
         # Made once for all layers; a frozen dataclass leaves no other way to set what it derives.
         object.__setattr__(self, "cells", (lines * room + self.lengths[:, None]).flatten())
         object.__setattr__(self, "absent", absent[:, None, None])
@@ -108,13 +109,15 @@ class PackedPass:
     """For each token, which of the partial results are its own, (T, most parts); see `locate_partials`."""
 
     def __post_init__(self) -> None:
+        # A segment with pieces above itself has two partial results, one over those and one over its own tokens.
         runs = [run for segment in self.segments for run in [segment.tokens] * (2 if segment.above else 1)]
         runs += [part.tokens for part in self.rows]
         count = max(run.stop for run in runs)
         device = (self.segments[0].kept[0] if self.segments else self.rows[0].kv).device
-        every = torch.arange(count, device=device)
+        every = torch.arange(count, device=device)  # (T,)
         asking = [part.tokens for part in self.shared]
         object.__setattr__(self, "asking", torch.cat([every[:0], *asking]))
+        # In the order in which `attend` appends its parts: shared ones, then segments, then rows.
         object.__setattr__(self, "places", locate_partials([*asking, *(every[run] for run in runs)], count))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
@@ -130,18 +133,23 @@ class PackedPass:
         Returns:
             (T, H, D).
         """
+        # All new keys are written before anything attends: a segment may attend to one computed in this very pass.
         for segment in self.segments:
             first = segment.first
             for kv in segment.kept:
+                # A wrong shape would be broadcast silently; the probe in `Checkpoint.share_prefixes` counts on this
+                # refusal.
                 if (kv.shape[2], kv.shape[4]) != (len(key), key.shape[-1]):
                     raise NotImplementedError("its layers have other heads than its configuration says")
                 kv[layer, 0] = key[:, first : first + kv.shape[3]]
                 kv[layer, 1] = value[:, first : first + kv.shape[3]]
                 first += kv.shape[3]
+        # softmax over K₁ ∪ K₂ = Σᵢ wᵢ · softmax over Kᵢ, wᵢ ∝ exp(lseᵢ): each set is attended to where it lies.
         parts = [self._attend_shared(layer, query, scale)] if self.shared else []
         for segment in self.segments:
             own = segment.tokens
             if segment.above:
+                # (G, K, D) each
                 keys, values = (torch.cat([kv[layer, which] for kv in segment.above], 1) for which in (0, 1))
                 parts.append(attend(query[own], keys, values, scale))
             parts.append(attend_causal(query[own], key[:, own], value[:, own], scale))
@@ -151,15 +159,16 @@ class PackedPass:
         return join(parts, self.places)
 
     def _attend_shared(self, layer: int, query: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        """All that attend to shared parts, part by part; as `attend`, with n = N."""
+        """Attend with all tokens of shared parts, part by part; as `attend`, with n = N."""
         groups = self.shared[0].kv.shape[2]
-        folded = _fold_heads(query[self.asking], groups)
-        each = folded.shape[1] // len(self.asking)
+        folded = _fold_heads(query[self.asking], groups)  # (G, N * H / G, D)
+        each = folded.shape[1] // len(self.asking)  # H / G
         pieces = torch.split(folded, [each * len(part.tokens) for part in self.shared], 1)
         results = [
             _attend_all(piece, part.kv[layer, 0], part.kv[layer, 1], scale)
             for piece, part in zip(pieces, self.shared, strict=True)
         ]
+        # (G, N * H / G, D), (G, N * H / G)
         outputs, lses = (torch.cat(together, 1) for together in zip(*results, strict=True))
         return _unfold(outputs, lses, len(self.asking))
 
@@ -181,9 +190,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Ten
 
 def attend_causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Attend to the keys up to one's own; as `attend`, with n = K."""
+    # On CPUs the fused kernel needs no table of scores; it knows no groups, so keys are repeated per query head.
     if query.device.type == "cpu":
         each = query.shape[1] // key.shape[0]
-        output, lse = _flash_attention(
+        output, lse = _flash_attention(  # (1, H, n, D), (1, H, n)
             query.transpose(0, 1)[None],
             key.repeat_interleave(each, 0)[None],
             value.repeat_interleave(each, 0)[None],
@@ -195,7 +205,7 @@ def attend_causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tu
 
 
 def _flash_attention(*tensors: Tensor, scale: float, **options: Any) -> tuple[Tensor, Tensor]:
-    """PyTorch's own kernel for processors, which also returns log-sum-exps."""
+    """Call PyTorch's own kernel for processors, which also returns log-sum-exps."""
     found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
         *tensors, scale=scale, **options
     )
@@ -203,68 +213,74 @@ def _flash_attention(*tensors: Tensor, scale: float, **options: Any) -> tuple[Te
 
 
 def _fold_heads(query: Tensor, groups: int) -> Tensor:
-    """(n, H, D) to (G, n * H / G, D): the heads that share keys become queries of their own."""
+    """Fold (n, H, D) to (G, n * H / G, D): the heads that share keys become queries of their own."""
     n, heads, size = query.shape
     return query.view(n, groups, heads // groups, size).transpose(0, 1).reshape(groups, -1, size)
 
 
 def _unfold(output: Tensor, lse: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """What folded queries got, (G, n * H / G, D) and (G, n * H / G), as `attend` returns it."""
+    """Return the results of folded queries, (G, n * H / G, D) and (G, n * H / G), in the shapes of `attend`."""
     groups, _, size = output.shape
     output = output.view(groups, n, -1, size).transpose(0, 1).reshape(n, -1, size)
     return output.float(), lse.view(groups, n, -1).transpose(0, 1).reshape(n, -1)
 
 
 def _attend_all(folded: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """As `attend`, from and to folded shapes: (G, n, D) in, (G, n, D) and (G, n) out."""
+    """Attend as `attend`, from and to folded shapes: (G, n, D) in, (G, n, D) and (G, n) out."""
     if folded.device.type != "cpu":
+        # Plain products also give the log-sum-exp that `join` needs.
         return _attend_in_pieces(folded, key, value, scale)
     output, lse = _flash_attention(folded[None], key[None], value[None], scale=scale)
     return output[0], lse[0]
 
 
 def _attend_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Plain matrix products, (G, n, D) against (G, K, D), as many queries at a time as the table of scores allows."""
+    """Attend by matrix products, (G, n, D) against (G, K, D), as many queries at a time as the table allows."""
     outputs, lses = [], []
     for piece in torch.split(query, max(1, _SCORES_AT_ONCE // (key.shape[0] * key.shape[1])), 1):
+        # (G, piece, K); float32 from here on, for exponentials and their sums
         scores = (piece @ key.transpose(-1, -2)).float() * scale
-        lse = scores.logsumexp(-1)
+        lse = scores.logsumexp(-1)  # (G, piece)
         outputs.append(((scores - lse[..., None]).exp().to(value.dtype) @ value).float())
         lses.append(lse)
     return torch.cat(outputs, 1), torch.cat(lses, 1)
 
 
 def _attend_causal_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """As `attend_causal`, by plain matrix products."""
+    """Attend as `attend_causal`, by plain matrix products."""
     n, heads, size = query.shape
     groups = key.shape[0]
-    folded = query.view(n, groups, heads // groups, size).permute(1, 2, 0, 3)
+    folded = query.view(n, groups, heads // groups, size).permute(1, 2, 0, 3)  # (G, H / G, n, D)
     outputs, lses = [], []
+    # Pieces of queries bound the table of scores; a piece needs no keys behind its last query.
     step = max(1, _SCORES_AT_ONCE // (heads * n))
     for first in range(0, n, step):
         last = min(first + step, n)
+        # (G, H / G, piece, last)
         scores = folded[:, :, first:last].float() @ key[:, None, :last].float().transpose(-1, -2) * scale
+        # (piece, last)
         later = torch.arange(last, device=key.device) > torch.arange(first, last, device=key.device)[:, None]
         scores = scores.masked_fill(later, -torch.inf)
         lse = scores.logsumexp(-1)
         weights = (scores - lse[..., None]).exp().to(value.dtype)
         outputs.append((weights @ value[:, None, :last]).float())
         lses.append(lse)
-    output = torch.cat(outputs, 2).permute(2, 0, 1, 3).reshape(n, heads, size)
+    output = torch.cat(outputs, 2).permute(2, 0, 1, 3).reshape(n, heads, size)  # (n, H, D)
     return output, torch.cat(lses, 2).permute(2, 0, 1).reshape(n, heads)
 
 
 def _attend_rows(
     rows: Rows, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """One new token per row against the row's own keys, its new one included."""
+    """Attend with one new token per row to the row's own keys, its new one included."""
     count, groups = rows.kv.shape[2], rows.kv.shape[3]
     heads, size = query.shape[1:]
-    kept = rows.kv[layer]
+    kept = rows.kv[layer]  # (2, R, G, room, D)
     for place, new in zip(kept, (key, value), strict=True):
+        # Written in place, one line per row and group: growing tensors by a token would copy all of them.
         place.view(-1, size).index_copy_(0, rows.cells, new.transpose(0, 1).reshape(-1, size))
-    keys, values = kept[:, :, :, : rows.longest]
-    folded = query.reshape(count, groups, heads // groups, size)
+    keys, values = kept[:, :, :, : rows.longest]  # (R, G, longest, D)
+    folded = query.reshape(count, groups, heads // groups, size)  # (R, G, H / G, D)
     if query.device.type == "cpu":
         absent = rows.absent.expand(-1, -1, heads // groups, -1)
         output, lse = _flash_attention(folded, keys, values, attn_mask=absent, scale=scale)
@@ -274,8 +290,8 @@ def _attend_rows(
 
 
 def _attend_masked(query: Tensor, key: Tensor, value: Tensor, absent: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Plain matrix products, (R, G, n, D) against (R, G, K, D): output and log-sum-exp (R, G, n)."""
-    scores = (query @ key.transpose(-1, -2)).float() * scale + absent
+    """Attend by matrix products, (R, G, n, D) against (R, G, K, D): output and log-sum-exp (R, G, n)."""
+    scores = (query @ key.transpose(-1, -2)).float() * scale + absent  # (R, G, n, K)
     lse = scores.logsumexp(-1)
     return (scores - lse[..., None]).exp().to(value.dtype) @ value, lse
 
@@ -292,9 +308,12 @@ def join(parts: Sequence[tuple[Tensor, Tensor]], places: Tensor) -> Tensor:
         (T, H, D).
     """
     heads, size = parts[0][0].shape[1:]
+    # One line more stands for "no result": its log-sum-exp of minus infinity has weight 0.
     nothing = parts[0][0].new_zeros(1, heads, size), parts[0][1].new_full((1, heads), -torch.inf)
+    # (M + 1, H, D), (M + 1, H); M results in all
     outputs, lses = (torch.cat(together) for together in zip(*parts, nothing, strict=True))
-    weights = lses[places].softmax(1).transpose(1, 2).reshape(-1, places.shape[1])
+    weights = lses[places].softmax(1).transpose(1, 2).reshape(-1, places.shape[1])  # (T * H, most parts)
+    # (T * H, most parts)
     each = (places[:, None] * heads + torch.arange(heads, device=places.device)[:, None]).flatten(0, 1)
     # A weighted sum of lines of a table, a table line per result and head: what embedding bags are for.
     joined = embedding_bag(each, outputs.view(-1, size), per_sample_weights=weights, mode="sum")
@@ -302,16 +321,17 @@ def join(parts: Sequence[tuple[Tensor, Tensor]], places: Tensor) -> Tensor:
 
 
 def locate_partials(tokens: Sequence[Tensor], count: int) -> Tensor:
-    """Where each token finds its partial results, see `join`.
+    """Return where each token finds its partial results, see `join`.
 
     Args:
         tokens: for each part, in order, the tokens it holds results of, (n,).
         count: T.
     """
-    owner = torch.cat(list(tokens))
+    owner = torch.cat(list(tokens))  # (M,)
+    # Sorting results by their token makes the n-th one of each token a matter of subtraction, without a loop.
     order = owner.argsort(stable=True)
-    held = torch.bincount(owner, minlength=count)
-    nth = torch.arange(len(owner), device=owner.device) - (held.cumsum(0) - held)[owner[order]]
+    held = torch.bincount(owner, minlength=count)  # (T,)
+    nth = torch.arange(len(owner), device=owner.device) - (held.cumsum(0) - held)[owner[order]]  # (M,)
     places = torch.full((count, int(held.max())), len(owner), device=owner.device)
     places[owner[order], nth] = order
     return places
@@ -335,14 +355,16 @@ def _forward(
     shared_prefix: PackedPass,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
+    """Attend as transformers asks: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
 
     Raises:
         NotImplementedError: the model asks for other than plain causal attention.
     """
+    # Such a layer would compute something else in silence; refused, the model falls back to padded batches.
     asked = [name for name in _BENDING if others.get(name) is not None]
     if asked:
         raise NotImplementedError(f"its attention has {', '.join(asked)}")
+    # The scale of the paper on attention, 1 / √D, unless the model names its own.
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     output = shared_prefix.attend(module.layer_idx, query[0].transpose(0, 1), key[0], value[0], scale)
     return output[None].to(query.dtype), None

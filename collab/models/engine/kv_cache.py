@@ -4,7 +4,7 @@ A node is a piece after everything above it: keys and values depend on all earli
 another beginning are another node. Roots are adapters with their version: two policies never share a node.
 
 path = cache.path(policy, pieces)          nodes, those not ready still to be computed
-cache.release(path)                        nobody attends to them now; they stay until memory is needed
+cache.release(path)                        no sequence attends to them now; they stay until memory is needed
 
 The running sequences' own keys and values: one row each, packed without holes.
 """
@@ -50,11 +50,11 @@ class CacheShape:
 
     @property
     def token_bytes(self) -> int:
-        """Memory of one token."""
+        """Return the memory of one token."""
         return self.layers * 2 * self.groups * self.size * self.dtype.itemsize
 
     def empty(self, tokens: int) -> Tensor:
-        """Room for a piece, (L, 2, G, tokens, D)."""
+        """Return room for a piece, (L, 2, G, tokens, D)."""
         return torch.empty((self.layers, 2, self.groups, tokens, self.size), dtype=self.dtype, device=self.device)
 
 
@@ -63,7 +63,7 @@ class PrefixCache:
 
     Args:
         shape: of the model's keys and values.
-        budget_bytes: for nodes that nobody uses; those in use are bounded by who uses them.
+        budget_bytes: for unused nodes; those in use are bounded by the sequences that use them.
     """
 
     def __init__(self, shape: CacheShape, budget_bytes: int) -> None:
@@ -72,19 +72,21 @@ class PrefixCache:
         self.held_bytes = 0
         """Memory of all nodes."""
         self.idle_bytes = 0
-        """Memory of those that nobody uses."""
+        """Memory of unused nodes."""
         self._roots: dict[Hashable, dict[tuple[int, ...], PrefixNode]] = {}
         self._nodes: OrderedDict[PrefixNode, None] = OrderedDict()
         """Least recently used first; a child always before its parent."""
 
     def path(self, policy: Hashable, pieces: Iterable[tuple[int, ...]]) -> list[PrefixNode]:
-        """The nodes of a prompt's beginning, in use until `release`; missing ones are added, not ready."""
+        """Return the nodes of a prompt's beginning, in use until `release`; missing ones are added, not ready."""
         level, parent, start = self._roots.setdefault(policy, {}), None, 0
         path: list[PrefixNode] = []
+        # Pieces are looked up under their parent: the same words after another beginning have other keys.
         for ids in pieces:
             node = level.get(ids)
             if node is None:
                 node = level[ids] = PrefixNode(ids=ids, start=start, parent=parent, policy=policy)
+            # In use from here on: what is idle may be dropped by anyone, what is used never.
             if not node.users:
                 self.idle_bytes -= self._count_bytes(node)
             node.users += 1
@@ -94,14 +96,15 @@ class PrefixCache:
         return path
 
     def allocate(self, node: PrefixNode) -> Tensor:
-        """Room for the keys and values of a node in use."""
+        """Return room for the keys and values of a node in use."""
         if node.kv is None:
             node.kv = self.shape.empty(len(node.ids))
             self.held_bytes += self._count_bytes(node)
         return node.kv
 
     def release(self, path: Sequence[PrefixNode]) -> None:
-        """One sequence fewer attends to these nodes; what was never computed is forgotten, the budget is kept."""
+        # From the end, so that a child is dropped before its parent loses its last user.
+        """Note that a sequence no longer attends to these nodes. Nodes never computed are dropped."""
         for node in reversed(path):
             node.users -= 1
             if not node.users:
@@ -111,7 +114,8 @@ class PrefixCache:
         self.shrink(self.budget_bytes)
 
     def forget(self, policy: Hashable) -> None:
-        """Drop a policy's nodes that nobody uses: its weights have changed."""
+        """Drop a policy's unused nodes: its weights have changed."""
+        # Children stand before parents in `_nodes`, so one pass takes whole branches.
         for node in [node for node in self._nodes if node.policy == policy]:
             if not node.users and not node.children:
                 self._drop(node)
@@ -120,6 +124,7 @@ class PrefixCache:
         """Drop unused nodes, least recently used first, until at most so much of them is held."""
         if self.idle_bytes <= budget_bytes:
             return
+        # Only leaves: a node without its parent could never be found again.
         for node in list(self._nodes):
             if not node.users and not node.children:
                 self._drop(node)
@@ -133,6 +138,7 @@ class PrefixCache:
         return iter(self._nodes)
 
     def _touch(self, path: Sequence[PrefixNode]) -> None:
+        # The end of the path first, so that a parent is always used more recently than its children.
         for node in reversed(path):
             self._nodes[node] = None
             self._nodes.move_to_end(node)
@@ -168,25 +174,28 @@ class RowStore:
 
     @property
     def kv(self) -> Tensor:
-        """All rows in use, (L, 2, rows, G, room, D)."""
+        """Return all rows in use, (L, 2, rows, G, room, D)."""
         assert self._kv is not None, "there is a row"
         return self._kv[:, :, : len(self.lengths)]
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
+        """Return the memory held."""
         return 0 if self._kv is None else self._kv.numel() * self._kv.element_size()
 
     def reserve(self, rows: int, tokens: int) -> None:
         """Make room for so many rows, of so many tokens or as many as there is room for: what is added takes none."""
         old = self._kv
+        # Growing copies all rows, so it is done before a pass and never within one.
         if old is not None and rows <= old.shape[2] and tokens <= old.shape[4]:
             return
         held = (0, 0) if old is None else (old.shape[2], old.shape[4])
+        # Doubled, so that the copying adds up to a constant per row.
         if rows > held[0]:
             rows = max(rows, 2 * held[0])
         room = held[1] if tokens <= held[1] else -(-tokens // _ROOM) * _ROOM
         shape = self._shape
+        # Zeros, not `empty`: products read beyond a row's end with weight zero, and 0 × NaN is NaN.
         new = torch.zeros(
             (shape.layers, 2, max(rows, held[0]), shape.groups, room, shape.size),
             dtype=shape.dtype,
@@ -204,6 +213,7 @@ class RowStore:
         """
         assert self._kv is not None, "room was reserved"
         row, at = len(self.lengths), 0
+        # (L, 2, rows, G, room, D): short pieces are copied, so that one product serves all rows.
         for piece in pieces:
             self._kv[:, :, row, :, at : at + piece.shape[3]] = piece
             at += piece.shape[3]
@@ -215,6 +225,7 @@ class RowStore:
         What it held is wiped: a product reads beyond a row's end with weight zero, and zero times NaN is NaN.
         """
         assert self._kv is not None, "there is a row"
+        # The first rows stay without a gap, so the last one moves into the freed place.
         last, gone = len(self.lengths) - 1, self.lengths[row]
         length = self.lengths.pop()
         if row != last:
@@ -222,6 +233,7 @@ class RowStore:
             self._kv[:, :, row, :, length:gone] = 0
             self.lengths[row] = length
         self._kv[:, :, last, :, :length] = 0
+        # The last sequence is gone: its memory may be needed by other policies.
         if not self.lengths:
             self._kv = None
         return last

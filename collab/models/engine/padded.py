@@ -1,7 +1,7 @@
 """The engine for models that cannot share prefixes (sliding windows, recurrence, sight): batches padded on the left.
 
-It speaks as `engine.Engine` does. A batch is taken from those who wait and computed to its end with the model's own
-attention and cache; rows leave when they are done, nobody comes in between.
+It has the interface of `Engine`. A batch is taken from the waiting jobs and computed to its end with the model's own
+attention and cache. Rows leave when they are done; none joins in between.
 
 What the first pass over a padded batch takes beside its ids, by family of checkpoint.
 """
@@ -27,7 +27,7 @@ from collab.types import Sampling
 def prepare_first_pass(
     checkpoint: Checkpoint, batch: Sequence[Generation], ids: Tensor, mask: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Positions and further inputs of a batch that is computed for the first time.
+    """Return positions and further inputs of a batch that is computed for the first time.
 
     Args:
         checkpoint: that computes it.
@@ -39,15 +39,17 @@ def prepare_first_pass(
         Positions, (rows, longest), or (3, rows, longest) where pictures have positions in a plane; and the inputs of
         the forward pass that say what is seen, by name. The next token's positions are the last ones plus 1.
     """
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)  # (rows, longest); padding takes position 0, which its mask hides
     inputs = _join_pixels(batch, ids.device)
     if checkpoint.family is None:
         return positions, inputs
+    # These families attend in both directions within the prompt, and learn what the prompt is by type ids.
     if checkpoint.family in PREFIX_FAMILIES:
         said = torch.zeros_like(ids)
         for row, one in zip(said, batch, strict=True):
             row[len(row) - len(one.tokens) :] = 1  # the prompt attends in both directions, a reply only back
         return positions + 1, {**inputs, "token_type_ids": said}  # this family counts from 1
+    # M-RoPE: a picture's tokens have positions in time, height and width, (3, rows, longest).
     if inputs:
         positions, _ = checkpoint.model.model.get_rope_index(
             ids,
@@ -59,7 +61,7 @@ def prepare_first_pass(
 
 
 def _join_pixels(batch: Sequence[Generation], device: torch.device) -> dict[str, Tensor]:
-    """The pictures of all rows, joined in order; empty when there is none."""
+    """Return the pictures of all rows, joined in order; empty when there is none."""
     pictures = [picture for one in batch for picture in one.job.pictures]
     names = pictures[0].inputs if pictures else ()
     return {name: torch.cat([picture.inputs[name] for picture in pictures]).to(device) for name in names}
@@ -114,6 +116,7 @@ class PaddedEngine:
             try:
                 self.run(batch)
             except (RuntimeError, MemoryError) as error:
+                # Only memory makes a batch smaller; any other error is a fault, and is shown.
                 if not is_out_of_memory(error):
                     raise
                 done += self._retry_smaller(batch)
@@ -123,7 +126,7 @@ class PaddedEngine:
         return [(one.job, one.result) for one in done if one.result is not None]
 
     def forget(self, adapter: str | None) -> bool:
-        """Nothing is kept between batches."""
+        """Forget nothing: nothing is kept between batches."""
         return True
 
     def clear(self) -> None:
@@ -131,7 +134,8 @@ class PaddedEngine:
         self._line.clear()
 
     def _next_batch(self) -> list[Generation]:
-        """Waiting generations of one policy, first come, first served."""
+        # A batch is of one policy, for one adapter computes it; jobs of others go back to the front of the line.
+        """Return waiting generations of one policy, first come, first served."""
         batch: list[Generation] = []
         later: list[Generation] = []
         while len(batch) < self._width.size and (generation := self._line.next()) is not None:
@@ -145,6 +149,7 @@ class PaddedEngine:
 
     def _retry_smaller(self, batch: list[Generation]) -> list[Generation]:
         """Try half as many at once, with what they have sampled; one that does not fit alone has failed."""
+        # What is done stays done; the rest keeps what it has sampled and is computed again.
         done = [one for one in batch if one.result is not None]
         rest = [one for one in batch if one.result is None]
         for one in rest:
@@ -159,6 +164,7 @@ class PaddedEngine:
 
     def run(self, batch: list[Generation]) -> None:
         """Sample token by token until every generation has its result."""
+        # Left padding puts all last tokens into one column, from which the next ones are drawn.
         ids, mask = self._pad([(*one.job.prompt.ids, *one.tokens) for one in batch])
         positions, inputs = prepare_first_pass(self.checkpoint, batch, ids, mask)
         for one in batch:
@@ -175,21 +181,22 @@ class PaddedEngine:
                 **inputs,
             )
             cache, inputs = getattr(output, self._cache), {}  # what is seen stands in the cache from now on
-            tokens = sample(batch, output.logits[:, -1].float(), self.checkpoint)
+            tokens = sample(batch, output.logits[:, -1].float(), self.checkpoint)  # (rows,)
             going = [index for index, one in enumerate(batch) if one.result is None]
             if not going:
                 return
+            # Rows that are done leave at once: a long reply must not make the others' tokens dearer.
             if len(going) < len(batch):
                 batch = [batch[index] for index in going]
                 chosen = torch.tensor(going, device=ids.device)
                 cache.batch_select_indices(chosen)
                 tokens, mask, positions = tokens[chosen], mask[chosen], positions[..., chosen, :]
-            ids = tokens[:, None]
+            ids = tokens[:, None]  # (rows, 1)
             mask = torch.cat([mask, mask.new_ones(len(batch), 1)], dim=-1)
-            positions = positions[..., -1:] + 1
+            positions = positions[..., -1:] + 1  # of one token: (rows, 1) or (3, rows, 1)
 
     def _pad(self, prompts: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
-        """Ids and mask, both (rows, longest), padded on the left."""
+        """Return ids and mask, both (rows, longest), padded on the left."""
         longest = max(map(len, prompts))
         ids = [[_PAD] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
         mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
@@ -198,7 +205,7 @@ class PaddedEngine:
 
 
 def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
-    """How many sequences can be computed together so that each is answered as it would be alone.
+    """Return how many sequences can be computed together so that each is answered as it would be alone.
 
     Args:
         checkpoint: any, in its own attention.
@@ -210,10 +217,13 @@ def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
     Raises:
         ConfigError: not even one sequence is continued as the model does it by itself.
     """
+    # Checkpoints that see have been compared with their own processors; text-only probes would say nothing.
     if checkpoint.family is not None:
         return width
+    # Width first: most models bear company, and then the single-row check is not needed.
     if width > 1 and not checkpoint.stretches and _find_difference(checkpoint, 2) is None:
         return width
+    # Alone is the last resort; a model that differs even there is computed in another way than it was trained.
     reason = _find_difference(checkpoint, 1)
     if reason is not None:
         kind = checkpoint.model.config.model_type
@@ -223,8 +233,9 @@ def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
 
 @torch.inference_mode()
 def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
-    """Why short replies, so many computed together, are not what a plain pass finds; None when they are."""
+    """Return why short replies, computed together, differ from those of a plain pass; None when they do not."""
     size = checkpoint.chat.size
+    # Of different lengths, so that padding and leaving early are both tried.
     batch = []
     for number in range(width):
         ids = tuple(index * (size - 1) // 23 for index in range(24 - 11 * number))
@@ -236,10 +247,12 @@ def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
     except _FAILURES as error:
         return f"its forward pass fails ({type(error).__name__}: {take_first_line(error)[:120]})"
     for one in batch:
-        if isinstance(one.result, ModelFailure):  # it computes NaN, and will say so to whoever calls it
+        if isinstance(one.result, ModelFailure):  # it computes NaN, and its first real call will say so
             continue
         ids = (*one.job.prompt.ids, *one.tokens)
+        # (tokens, vocabulary)
         logits = checkpoint.model(input_ids=torch.tensor([ids], device=checkpoint.device), use_cache=False).logits[0]
+        # Greedy replies: the largest log-probability of each place must be the sampled one.
         found = logits.float().log_softmax(-1)[-len(one.tokens) - 1 : -1].max(-1)
         apart = float((found.values - torch.tensor(one.logprobs, device=checkpoint.device)).abs().max())
         if not apart <= tolerance_of(checkpoint.model.dtype):

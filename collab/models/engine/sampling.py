@@ -35,7 +35,7 @@ class DecodeRequest:
     adapter: str | None = None
     """Which of the engine's adapters answers; None for the base weights."""
     abandoned: Callable[[], bool] = lambda: False
-    """Whether nobody waits for the answer any more; asked after every token, from the engine's thread."""
+    """Whether the answer is no longer waited for; asked after every token, from the engine's thread."""
     started: Callable[[], None] = lambda: None
     """Called from the engine's thread whenever the job leaves the line; more than once only if it was put back."""
     put_back: Callable[[], None] = lambda: None
@@ -97,9 +97,10 @@ class Generation:
 
     @classmethod
     def of(cls, job: DecodeRequest, chat: ChatTokenizer, ends: frozenset[int], context: int) -> Generation:
-        """A job that begins; one whose prompt leaves no room in `context` tokens has failed already."""
+        """Return a job that begins; one whose prompt leaves no room in `context` tokens has failed already."""
         room = context - len(job.prompt)
         limit = min(job.sampling.max_tokens, room)
+        # `random.Random` and not torch's generator: a reply depends on its own seed alone, on every device.
         new = cls(job=job, chat=chat, ends=ends, limit=limit, rng=random.Random(job.seed))
         if room < 1:
             new.result = ModelFailure(
@@ -117,7 +118,8 @@ class Generation:
         self.job.started()
 
     def restart(self) -> None:
-        """Begin anew: the seed draws as it did the first time."""
+        """Start anew: the seed draws as it did the first time."""
+        # The same draws again, so that a reply does not depend on how often memory ran out.
         self.rng = random.Random(self.job.seed)
         self.uniform = self.rng.random()
         self.widths = 0
@@ -125,7 +127,7 @@ class Generation:
             sampled.clear()
 
     def fail_for_memory(self, device: str) -> None:
-        """It has failed: even alone it does not fit into the memory of `device`."""
+        """Note that it has failed: even alone it does not fit into the memory of `device`."""
         self.result = ModelFailure(
             f"{self.chat.path}: a prompt of {len(self.job.prompt)} tokens alone does not fit into the memory of "
             f"{device}; lower context_tokens, or use a smaller dtype"
@@ -133,8 +135,10 @@ class Generation:
 
     def take(self, token: int, logprob: float, behaviour: float, width: int) -> None:
         """Note the next sampled token; it may be the last."""
+        # Drawn only when a token is taken: a pass that ran out of memory repeats the same draw.
         self.uniform = self.rng.random()
         self.widths += width
+        # The end of the turn is counted as sampled but is no part of the reply.
         if token in self.ends:
             self._finish("stop", sampled=len(self.tokens) + 1)
             return
@@ -144,17 +148,20 @@ class Generation:
         if self.job.sampling.stop and self._stop_at_string():
             return
         if len(self.tokens) >= self.limit or self.job.abandoned():
+            # Abandoned: ended like a reply that became too long, as its text is not read.
             self._finish("length", sampled=len(self.tokens))
 
     def _stop_at_string(self) -> bool:
-        """End when the text contains a stop string.
+        """Stop when the text contains a stop string.
 
         The text ends before it; the tokens end with the last one that spells some of that text.
         """
+        # Decoded anew as a whole: a stop string may begin in the middle of a token.
         text = self.chat.decode(self.tokens)
         places = [place for place in (text.find(stop) for stop in self.job.sampling.stop) if place >= 0]
         if not places:
             return False
+        # Tokens that spell some of the kept text stay, so text and tokens end at the same place or one token later.
         cut, sampled = text[: min(places)], len(self.tokens)
         while self.tokens and len(self.chat.decode(self.tokens[:-1])) >= len(cut):
             self.tokens.pop()
@@ -201,15 +208,19 @@ def sample(drawing: list[Generation], logits: Tensor, checkpoint: Checkpoint) ->
     Returns:
         The tokens, (n,).
     """
+    # (n,); looked at before drawing, for a NaN in one row must fail one reply and not the batch.
     broken = (~logits.isfinite().all(-1)).tolist()
     samplings = [generation.job.sampling for generation in drawing]
     device = logits.device
     drawn = draw(
+        # Zeros in place of NaN keep the row drawable; its draw is thrown away below.
         logits.nan_to_num(0.0),
         temperature=torch.tensor([sampling.temperature for sampling in samplings], device=device),
         top_p=torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float64, device=device),
+        # float64: in float32 the sum over a large vocabulary would miss the last tokens.
         uniforms=torch.tensor([generation.uniform for generation in drawing], dtype=torch.float64, device=device),
     )
+    # One transfer from the device for all rows, and only then the notes.
     values = zip(drawn.tokens.tolist(), drawn.logprobs.tolist(), drawn.behaviour.tolist(), strict=True)
     for generation, bad, (token, logprob, behaviour) in zip(drawing, broken, values, strict=True):
         if bad:
@@ -231,13 +242,15 @@ def draw(logits: Tensor, temperature: Tensor, top_p: Tensor, uniforms: Tensor) -
         top_p: (rows,), in (0, 1]; only the smallest set of most probable tokens that reaches it is drawn from.
         uniforms: (rows,), float64, in [0, 1).
     """
-    plain = logits.float().log_softmax(-1)
-    greedy = temperature == 0
+    plain = logits.float().log_softmax(-1)  # (rows, vocabulary), log p of the plain policy
+    greedy = temperature == 0  # (rows,)
     tokens = plain.argmax(-1)
     behaviour = torch.zeros_like(tokens, dtype=torch.float32)
+    # Two ways, because sorting the vocabulary costs more than drawing; few agents use top-p.
     for rows, pick in ((~greedy & (top_p >= 1), _draw_any), (~greedy & (top_p < 1), _draw_nucleus)):
         if rows.any():
             below = plain[rows] - plain[rows].amax(-1, keepdim=True)  # at most 0: no temperature makes it overflow
+            # (picked rows, vocabulary): p_T ∝ p^(1/T)
             bent = (below / temperature[rows, None]).softmax(-1, dtype=torch.float64)
             tokens[rows], chosen = pick(bent, top_p[rows], uniforms[rows])
             behaviour[rows] = chosen.log().float()
@@ -252,8 +265,10 @@ def _draw_any(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[T
 
 def _draw_nucleus(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Draw from the smallest set of most probable tokens whose mass reaches top-p."""
-    sorted_, order = probabilities.sort(dim=-1, descending=True, stable=True)
+    sorted_, order = probabilities.sort(dim=-1, descending=True, stable=True)  # (rows, vocabulary), most probable first
+    # A token stays while the mass before it is below top-p, so the set reaches top-p and is the smallest one.
     kept = sorted_.masked_fill(sorted_.cumsum(-1) - sorted_ >= top_p[:, None], 0.0)
+    # The first always stays: rounding must not leave an empty set.
     kept[:, 0] = sorted_[:, 0]
     position = _invert_cumulative(kept, uniforms)
     chosen = kept.gather(-1, position[:, None])[:, 0] / kept.sum(-1)
@@ -261,8 +276,9 @@ def _draw_nucleus(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tup
 
 
 def _invert_cumulative(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """The first position whose cumulative weight exceeds uniform · total."""
-    cumulative = weights.cumsum(-1)
+    """Return the first position whose cumulative weight exceeds uniform · total."""
+    cumulative = weights.cumsum(-1)  # (rows, vocabulary)
+    # uniform · total instead of normalising: the last cumulative weight need not be exactly 1.
     total = cumulative[:, -1:].contiguous()
     position = torch.searchsorted(cumulative, uniforms[:, None] * total, right=True)
     last = torch.searchsorted(cumulative, total)  # rounding must not pass the last weight

@@ -1,7 +1,7 @@
 """The sequences of one policy that are being computed now, and the packed passes that advance them.
 
 A pass advances every running sequence by one token and computes, in the same product, prompt pieces of sequences that
-just came in. A sequence joins the running ones as soon as its prompt is there and leaves with its last token; nobody
+just came in. A sequence joins the running ones as soon as its prompt is there and leaves with its last token; it never
 waits for companions.
 
 The scheduler of a local model: jobs from all episodes in, one stream of packed passes, answers out.
@@ -22,9 +22,8 @@ sequence per pass: it runs one sequence at a time, and a pass has room for one b
 of its request then, and still finds blocks that were computed before. Its price is the width: twelve calls cost twelve
 times the tokens' time of one.
 
-Who waits for a local model, and how much of it may run at once.
-
-Memory decides the second: what does not fit is made smaller, and grows again, more and more carefully, while it does.
+Also the queue of a local model, and the bound on how much runs at once. Memory decides the bound: after a failure it is
+halved, and grows again while everything fits, more and more carefully.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class _PieceRun:
 
     @property
     def ids(self) -> list[int]:
-        """The tokens that are computed."""
+        """Return the tokens that are computed."""
         return [*(token for node in self.nodes for token in node.ids), *(self.running.tail if self.enters else ())]
 
     @property
@@ -105,7 +104,7 @@ class _PieceRun:
 
     @property
     def above(self) -> list[PrefixNode]:
-        """What they attend to beside themselves."""
+        """Return the nodes that they attend to beside themselves."""
         return self.running.path[: self.known]
 
 
@@ -124,7 +123,7 @@ class _PassWork:
 
     @property
     def entering(self) -> list[Running]:
-        """Whose tails are computed, in their order."""
+        """Return the sequences whose tails are computed, in their order."""
         return [run.running for run in self.runs if run.enters]
 
 
@@ -183,20 +182,25 @@ class DecodeBatch:
         Returns:
             Generations that have their result now.
         """
+        # Prompts enter while others are being continued: one product for both keeps the device busy.
         work = self._next_work(prefill)
         self.computed = work.tokens
         rows = self._list_rows()
         self._checkpoint.use(self.adapter)
+        # Memory is taken before anything is computed or noted, so that running out of it changes nothing.
         self._reserve(work.entering)
         layout = self._lay_out(rows, work)
         begun = time.perf_counter()
+        # (rows + tails, vocabulary)
         logits = self._checkpoint.forward(layout.ids, layout.positions, layout.keep, layout.plan)
+        # Counted even if no sequence was ready to draw: long prompts take several passes.
         for run in work.runs:
             run.running.generation.computed_tokens += len(run.ids)
         drawing = [running.generation for running in (*rows, *work.entering)]
         if drawing:
             sample(drawing, logits, self._checkpoint)
         self.compute_s += time.perf_counter() - begun
+        # From here on nothing takes memory: what was sampled cannot be lost any more.
         self._keep(rows, work, layout.tails)
         return self._remove_finished()
 
@@ -208,6 +212,7 @@ class DecodeBatch:
 
     def put_back(self) -> list[Generation]:
         """Give up all sequences, with what they have sampled, to be computed later; their memory is free then."""
+        # Rows first: they have sampled most, and go back to the front of the line.
         everyone = [*self._list_rows(), *self._entering]
         for running in everyone:
             self._cache.release(running.path)
@@ -219,11 +224,12 @@ class DecodeBatch:
     # ---------------------------------------------------------------------------------------------------- shelves
 
     def _list_rows(self) -> list[Running]:
-        """All rows, in the order of a pass."""
+        """Return all rows, in the order of a pass."""
         return [running for shelf in self._shelves.values() for running in shelf.rows]
 
     def _reserve(self, tails: list[Running]) -> None:
         """Make room for the rows of sequences that come in."""
+        # By shelf, because each shelf is one tensor and grows once per pass.
         rooms: dict[int, list[int]] = {}
         for running in tails:
             rooms.setdefault(_shelf_number(running), []).append(_final_length(running))
@@ -234,11 +240,13 @@ class DecodeBatch:
     # ------------------------------------------------------------------------------------------------- planning
 
     def _next_work(self, prefill: int) -> _PassWork:
-        """Missing pieces and tails of the sequences that came in, in order, as far as the pass has room."""
+        """Return missing pieces and tails of entering sequences, in order, as far as the pass has room."""
         work = _PassWork()
         for running in self._entering:
+            # What another sequence of this pass computes counts as known: keys are written before anything attends.
             missing = [node for node in running.path if not node.ready and node not in work.coming]
             run = _PieceRun(running=running, known=len(running.path) - len(missing))
+            # Pieces in order, the tail last: a piece attends to all before it.
             for tokens, node in [*((len(node.ids), node) for node in missing), (len(running.tail), None)]:
                 if not work.fits(tokens, prefill):
                     break
@@ -250,11 +258,13 @@ class DecodeBatch:
                     work.coming.add(node)
             if run.nodes or run.enters:
                 work.runs.append(run)
+            # First come, first served: a long prompt in front is not overtaken by short ones for ever.
             if not run.enters:
                 break
         return work
 
     def _lay_out(self, rows: list[Running], work: _PassWork) -> _PassLayout:
+        # The pass is one line of tokens: first one new token per row, then the segments of prompts.
         device = self._checkpoint.device
         ids = [running.generation.tokens[-1] for running in rows]
         positions = [_current_length(running) - 1 for running in rows]
@@ -263,14 +273,19 @@ class DecodeBatch:
         last: list[int] = []
         for run in work.runs:
             kept = [self._cache.allocate(node) for node in run.nodes]
+            # A tail belongs to its sequence alone: it becomes the beginning of a row and no node of the cache.
             if run.enters:
                 tails.append(self._checkpoint.shape.empty(len(run.running.tail)))
                 kept.append(tails[-1])
+            # Short pieces above are joined into one product here; long ones stand in `shared`, where many attend to
+            # them.
             above = [self._cache.allocate(node) for node in run.above if len(node.ids) < LONG]
             segments.append(PassSegment(first=len(ids), kept=kept, above=above))
             new = run.ids
+            # Positions count in each sequence by itself, whatever its place in the pass.
             positions.extend(range(run.start, run.start + len(new)))
             ids.extend(new)
+            # Only a tail's last token is drawn from; logits of other prompt tokens would be thrown away.
             if run.enters:
                 last.append(len(ids) - 1)
         return _PassLayout(
@@ -284,7 +299,7 @@ class DecodeBatch:
         )
 
     def _collect_own_keys(self) -> list[Rows]:
-        """What the rows hold themselves, shelf by shelf."""
+        """Return what the rows hold themselves, shelf by shelf."""
         own: list[Rows] = []
         first = 0
         for shelf in self._shelves.values():
@@ -298,9 +313,11 @@ class DecodeBatch:
     def _collect_shared_keys(
         self, rows: list[Running], work: _PassWork, segments: list[PassSegment]
     ) -> list[SharedKeys]:
-        """Long pieces, with who attends to them."""
+        """Return long pieces, with the tokens that attend to them."""
+        # Rows attend to the same long pieces token after token, so the table is made anew only when rows change.
         if self._held is not None and not segments:
             return self._held
+        # One product per piece for all that attend to it: this is where sharing saves time.
         tokens: dict[PrefixNode, list[int]] = {}
         for number, running in enumerate(rows):
             for node in running.path:
@@ -315,6 +332,7 @@ class DecodeBatch:
             SharedKeys(kv=self._cache.allocate(node), tokens=torch.tensor(places, device=device))
             for node, places in tokens.items()
         ]
+        # With segments it names tokens of this pass alone and cannot be kept.
         self._held = None if segments else shared
         return shared
 
@@ -322,9 +340,11 @@ class DecodeBatch:
 
     def _keep(self, rows: list[Running], work: _PassWork, tails: list[Tensor]) -> None:
         """Take over what a pass has computed; takes no memory."""
+        # Ready only now: a pass that failed half-way must leave no node that looks computed.
         for node in work.coming:
             node.ready = True
         for shelf in self._shelves.values():
+            # Lengths before new rows: those that enter hold just their prompt yet.
             shelf.store.lengths[:] = [length + 1 for length in shelf.store.lengths]
         for running, tail in zip(work.entering, tails, strict=True):
             self._entering.remove(running)
@@ -336,6 +356,7 @@ class DecodeBatch:
     def _remove_finished(self) -> list[Generation]:
         done: list[Generation] = []
         for shelf in self._shelves.values():
+            # A copy, as rows move while others are taken out.
             for running in [running for running in shelf.rows if running.generation.result is not None]:
                 shelf.remove(running)
                 self._cache.release(running.path)
@@ -345,32 +366,32 @@ class DecodeBatch:
 
 
 def _short_pieces(running: Running) -> list[PrefixNode]:
-    """Those pieces of its prompt that are copied into its row."""
+    """Return those pieces of its prompt that are copied into its row."""
     return [node for node in running.path if len(node.ids) < LONG]
 
 
 def _initial_length(running: Running) -> int:
-    """Tokens that its row holds at first."""
+    """Return the tokens that its row holds at first."""
     return sum(len(node.ids) for node in _short_pieces(running)) + len(running.tail)
 
 
 def _shelf_number(running: Running) -> int:
-    """Which shelf its row lies on: rows there differ in length by a factor of two at most when they begin."""
+    """Return the shelf of its row: rows there differ in length by a factor of two at most when they begin."""
     return max(_initial_length(running), _SHORTEST).bit_length()
 
 
 def _final_length(running: Running) -> int:
-    """Tokens that its row will hold at most."""
+    """Return the tokens that its row will hold at most."""
     return _initial_length(running) + running.generation.limit - len(running.generation.tokens)
 
 
 def _current_length(running: Running) -> int:
-    """Tokens of prompt and reply so far."""
+    """Return the tokens of prompt and reply so far."""
     return len(running.generation.job.prompt) + len(running.generation.tokens)
 
 
 class RequestQueue:
-    """Jobs in the order in which they came; nobody is answered twice, nobody is lost."""
+    """Jobs in the order in which they came; none is answered twice, none is lost."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
@@ -386,7 +407,7 @@ class RequestQueue:
         (self._waiting if generation.result is None else self._over).append(generation)
 
     def next(self) -> Generation | None:
-        """The first for whose answer somebody still waits; None when there is none."""
+        """Return the first job that is still waited for; None when there is none."""
         while self._waiting:
             generation = self._waiting.popleft()
             if not generation.job.abandoned():
@@ -394,12 +415,13 @@ class RequestQueue:
         return None
 
     def over(self) -> list[Generation]:
-        """Those that were over before they began, each once."""
+        """Return those that were over before they began, each once."""
         over, self._over = self._over, []
         return over
 
     def put_back(self, generations: Iterable[Generation]) -> None:
         """Let these go on before all others, in the order in which they came."""
+        # Appended at the front from the last to the first, which restores the order of arrival.
         for generation in sorted(generations, key=lambda one: one.submitted_at, reverse=True):
             if generation.started_at is not None:
                 generation.job.put_back()
@@ -431,16 +453,19 @@ class Bound:
         self.size = self.most
 
     def halve(self, used: int) -> bool:
-        """After memory ran out with so much in use; False when it cannot become smaller."""
+        """Halve the size after memory ran out with so much in use; False when it cannot become smaller."""
+        # At the least size only one sequence is left, and halving would not help it.
         if min(used, self.size) <= self.least:
             return False
         self.size = max(self.least, min(used, self.size) // 2)
+        # A growth that failed was too early: wait twice as long before the next.
         self.patience *= 2 if self._grown else 1
         self._calm, self._grown = 0, False
         return True
 
     def note_fit(self, used: int) -> None:
-        """After so much fitted; what uses less than the bound proves nothing."""
+        """Note that so much fitted; less than the bound proves nothing."""
+        # A pass that used less than the bound says nothing about the bound.
         if self.size == self.most or used < self.size:
             return
         self._calm += 1
@@ -462,7 +487,7 @@ class Engine:
         exact: the mode.
         width: sequences running at once, where memory allows it; exact mode runs one.
         prefill: prompt tokens computed in one pass at most, where memory allows it.
-        cache_bytes: memory for computed prompt pieces that nobody uses at the moment.
+        cache_bytes: memory for computed prompt pieces that no sequence uses at the moment.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, exact: bool, width: int, prefill: int, cache_bytes: int) -> None:
@@ -486,7 +511,7 @@ class Engine:
 
     @property
     def compute_s(self) -> float:
-        """Seconds spent in forward passes and in drawing tokens since it was made or cleared."""
+        """Return the seconds spent in forward passes and in drawing tokens since it was made or cleared."""
         return sum(lane.compute_s for lane in self._lanes.values())
 
     def submit(self, job: DecodeRequest) -> None:
@@ -496,10 +521,12 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> list[tuple[DecodeRequest, SampledReply | ModelFailure]]:
         """Advance everything by one pass; returns the jobs that have their result now, each job exactly once."""
+        # Too long prompts are answered without a pass.
         done = self._line.over()
         self._admit()
         running = self._running
         try:
+            # One pass per policy: an adapter is switched once per pass, not once per sequence.
             for lane in self._lanes.values():
                 lane.forget_abandoned()
                 if len(lane):
@@ -507,6 +534,7 @@ class Engine:
                     self._prefill.note_fit(lane.computed)
             self._width.note_fit(running)
         except (RuntimeError, MemoryError) as error:
+            # Memory is the one error that fewer sequences can mend.
             if not is_out_of_memory(error):
                 raise
             done += self._shrink()
@@ -523,7 +551,7 @@ class Engine:
         return True
 
     def clear(self) -> None:
-        """Give up all jobs and forget everything: after an error that is nobody's own."""
+        """Give up all jobs and forget everything, after an error that belongs to no single job."""
         self._line.clear()
         self._lanes.clear()
         self.cache = PrefixCache(self.checkpoint.shape, self.cache.budget_bytes)
@@ -532,11 +560,12 @@ class Engine:
 
     @property
     def _running(self) -> int:
-        """Sequences that run."""
+        """Return the number of running sequences."""
         return sum(map(len, self._lanes.values()))
 
     def _admit(self) -> None:
-        """Let in whom there is room for, first come, first served."""
+        """Start as many waiting jobs as there is room for, first come, first served."""
+        # Only as many as may run: what waits holds no memory.
         for _ in range(self._width.size - self._running):
             generation = self._line.next()
             if generation is None:
@@ -552,9 +581,11 @@ class Engine:
     def _cut_prompt(self, generation: Generation) -> Running:
         """Cut a prompt into pieces; what was sampled before belongs to the last."""
         prompt, sampled = generation.job.prompt, tuple(generation.tokens)
+        # Exact mode: blocks at fixed places make a block's sums the same in every prompt that contains it.
         if self._exact:
             pieces = list(_cut(prompt.ids + sampled, _BLOCK))
         else:
+            # Fast mode: pieces as the prompt was written, because those are what other cells share.
             whole = [piece for piece in prompt.pieces if piece]
             whole[-1] += sampled
             pieces = [part for piece in whole for part in _cut(piece, self._prefill.size)]
@@ -562,10 +593,12 @@ class Engine:
         return Running(generation=generation, path=path, tail=pieces[-1])
 
     def _shrink(self) -> list[Generation]:
-        """Free all memory and go on with fewer sequences; one that fits not even alone in all of it has failed."""
+        """Free all memory and continue with fewer sequences. One that does not even fit alone has failed."""
+        # Everything is freed, not only what failed: what was computed is found again or computed again.
         back = [generation for lane in self._lanes.values() for generation in lane.put_back()]
         self.cache.shrink(0)
         left = [generation for generation in back if generation.result is None]
+        # Fewer sequences, then smaller passes; a sequence that had all memory to itself and failed has no way left.
         if self._width.halve(len(back)) or self._prefill.halve(self._prefill.size) or self._alone not in left:
             self._alone = left[0] if len(left) == 1 else None
             if self._exact:  # what was sampled would be computed in blocks, not token by token

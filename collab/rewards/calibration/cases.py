@@ -125,6 +125,7 @@ async def build_calibration_set(
     room = EnvironmentSlots(suite)
     found: list[KnownCase] = []
     number = 0
+    # Instance by instance over all tasks, so that a small number of cases still spreads over the tasks.
     while True:
         before = len(found)
         for name in tasks:
@@ -133,6 +134,7 @@ async def build_calibration_set(
                 return found[:wanted]
         if wanted is None:
             return found
+        # A whole round without a case: the next ones would add none either.
         if len(found) == before:
             raise UsageError(
                 f"{suite.label}: none of {amount(len(tasks), 'task')} has a step whose worth is known; choose others"
@@ -164,8 +166,9 @@ async def _build_of_instance(room: EnvironmentSlots, instance: _Instance) -> lis
 
 
 async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, instance: _Instance) -> list[KnownCase]:
-    """The solution, to its end: what a critic may be told of an episode that is over, is so."""
+    """Follow the solution to its end, and return its steps as known cases."""
     space = room.suite.space
+    # The goal is known after the reset only, in some environments.
     observation = await environment.reset(task)
     if isinstance(environment, HasGoal):
         task = replace(task, goal=environment.goal())
@@ -173,9 +176,13 @@ async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, 
     history: list[HistoryEntry] = []
     done: list[Action] = []
     outcome: Outcome | None = None
+    # Along the solution: what is right in each of these states is known, and nothing else is.
     while outcome is None and isinstance(environment, SolutionEnvironment) and (solution := environment.oracle()):
         right = space.canonical(solution[0], observation)
+        # The whole solution is walked, as later cases of an episode need its outcome; only the first ones are asked
+        # about.
         if len(done) < instance.most:
+            # Named by task, instance and step, so that another number of cases draws the same ones.
             rng = generator(derive(instance.seed, "known step", task.name, instance.number, len(done)))
             spot = DecisionPoint(observation=observation, space=space, last=done[-1] if done else None)
             proposed = await _collect_proposals(environment, right, spot, rng)
@@ -183,10 +190,12 @@ async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, 
                 room=room, task=task, number=instance.number, observation=observation, history=tuple(history)
             )
             found.append(place.known(proposed, tuple(done), rng))
+        # Always the right action: wrong proposals are tried on forks and never change this episode.
         result = await environment.step(right)
         history.append(told(space, observation, right, "", result))
         observation, outcome = result.observation, result.outcome
         done.append(right)
+    # Outcome and later actions are filled in at the end, as for a critic that judges a finished episode.
     return [_mark_ended(one, done, outcome) for one in found]
 
 
@@ -224,15 +233,17 @@ class _KnownStepBuilder:
     history: tuple[HistoryEntry, ...]
 
     def known(self, proposed: Mapping[Action, KnownWorth], done: tuple[Action, ...], rng: random.Random) -> KnownCase:
-        """The proposals as one round of a team, in an order that is drawn.
+        """Return the proposals as one round of a team, in an order that is drawn.
 
         Args:
             done: the actions before this step.
         """
+        # Shuffled, or the right action would always stand first and a critic could learn its place.
         actions = list(proposed)
         rng.shuffle(actions)
         agents = AGENTS[: len(actions)]
         cells = tuple(self._build_cell(agent, action) for agent, action in zip(agents, actions, strict=True))
+        # As in a rollout, with one round and no edges, so that a critic is calibrated on the form that it judges.
         case = CriticInput(
             trajectory=f"calibration/{self.task.name}/{self.number}",
             task=self.task,
@@ -266,6 +277,7 @@ class _KnownStepBuilder:
             sampling=Sampling(),
             seed=0,
         )
+        # All proposals give the same reason for themselves: a critic must not tell right from wrong by the wording.
         words = self.room.suite.space.describe(action, self.observation)
         return _replace_reason(cell, f"The task needs this next: {words}.")
 

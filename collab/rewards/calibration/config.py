@@ -95,6 +95,7 @@ async def configure(library: Library, wish: CalibrationRequest) -> CalibrationCo
     """
     environment = load_environment(library, wish.env)
     critic = load_critic(library, wish.critic)
+    # Definitions go in whole: files may change between start and resume.
     data = {
         "environment_name": _shorten(wish.env),
         "environment": environment,
@@ -107,9 +108,11 @@ async def configure(library: Library, wish: CalibrationRequest) -> CalibrationCo
     }
     asked = validate(CalibrationConfig, data, "collab critic calibrate")
     config = override(asked, wish.settings)
+    # What an option says is not settable besides: two sources for one value would contradict each other.
     for name, option in _BY_OPTION.items():
         if getattr(asked, name) != getattr(config, name):
             raise UsageError(f"--set {name}: cannot be set; " + (f"say it with {option}" if option else "it follows"))
+    # Texts are read last, for the settings may name another critic's prompts.
     config = config.model_copy(update={"texts": read_critic_texts(library, config.critic)})
     return await _resolve_tasks(config)
 
@@ -117,6 +120,7 @@ async def configure(library: Library, wish: CalibrationRequest) -> CalibrationCo
 async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
     """With tasks written out: those of the training split whose solution is known."""
     suite = build_calibration_suite(config)
+    # The suite is closed on every way out: it may hold a browser or a device.
     try:
         require_known(suite)
         wanted = config.tasks
@@ -129,6 +133,7 @@ async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
                 "choose with --tasks tag:oracle"
             )
         splits = await splits_in(config.environment_name, config.environment)
+        # Calibrating on held-out tasks would choose the critic by what is measured later.
         config = restrict_run(config.model_copy(update={"tasks": known}), find_split(splits, TRAIN))
         return config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
     finally:
@@ -177,10 +182,12 @@ class CalibrationResources:
             ModelFailure: its server does not answer.
         """
         name, budget, model = self.bench.name, self.config.budget, self.bench.model
+        # Without a model nothing can be counted but time.
         if model is None:
             _require_minutes_only(name, budget)
             return {}
         able = await model.probe()
+        # A limit on what the model does not report would never stop anything.
         if budget.usd is not None and not able.knows_price:
             raise UsageError(
                 f"--budget usd: agents/{name} does not say what it costs; set its prices, or limit tokens or minutes"

@@ -122,12 +122,14 @@ def compute_reliability(known: Sequence[KnownStep], bins: int = 10) -> tuple[Bin
         raise ValueError(f"{bins} bins; at least 1 is needed")
     columns: list[list[KnownStep]] = [[] for _ in range(bins)]
     for one in known:
+        # A score of 1 belongs to the last column, not to one behind it.
         columns[min(bins - 1, int(one.score * bins))].append(one)
     return tuple(
         Bin(
             low=place / bins,
             high=(place + 1) / bins,
             count=len(column),
+            # Empty columns have no mean: 0 would be drawn as a claim.
             mean_score=_mean([one.score for one in column]) if column else None,
             good=_mean([one.good for one in column]) if column else None,
         )
@@ -288,17 +290,20 @@ def plan_passes(known: Sequence[KnownCase], permutations: int = 3) -> tuple[Cali
 def measure(
     critic: str, known: Sequence[KnownCase], judged: Mapping[str, Sequence[Judgement]], bins: int = 10
 ) -> Calibration:
-    """Judgements of all passes → numbers.
+    """Return the numbers of a calibration from the judgements of all its passes.
 
     Args:
         critic: its name and version.
         judged: pass → its judgements, in the order of the known steps.
         bins: columns of the reliability picture.
     """
+    # One pass gives the scores; the others only show what changing the question changes.
     first = judged[FIRST]
     pairs = [(judgement.of(cell).score, worth) for judgement, cell, worth in _list_cells(first, known)]
+    # Good against the rest: neutral proposals count as not rewarded, as they are in training.
     values, _ = split_scored((score, worth == "good") for score, worth in pairs)
     picture = compute_reliability(values, bins)
+    # Renamed and reordered passes: a critic that prefers a place shows as scores that follow it.
     renamed = [said for name, said in judged.items() if name.startswith(NAMES)]
     effects = compute_position_effects(_list_places([first, *renamed])) if renamed else {}
     return Calibration(
@@ -314,6 +319,7 @@ def measure(
         retest=compute_retest(_pair_scores(first, judged[AGAIN])),
         position_effects=effects,
         position_bias=compute_position_bias(effects),
+        # The same cells, longer: any difference is due to length alone.
         length_bias=compute_length_bias(
             (before.of(cell).score, after.of(cell).score)
             for before, after, (_, chosen) in zip(first, judged[LONGER], _lengthen_all(known), strict=True)

@@ -118,13 +118,16 @@ def find_last_calibration(folder: Path, digest: str, environment: str | None = N
         RunFormatError: one in the folder cannot be read, it may be of this critic, and there is no other.
     """
     mine, spoilt = list[CalibrationRecord](), list[RunFormatError]()
+    # Both a folder of calibrations and a calibration itself are looked into.
     for path in (*folder.glob(FILE), *sorted(folder.glob(f"*/{FILE}"))):
         try:
             record = CalibrationDir(path.parent).read_record()
         except RunFormatError as error:
+            # A damaged record counts only if it may be of this critic.
             spoilt += [error] if _read_told_digest(path) in (None, digest) else []
         else:
             mine += [record] if record.digest == digest and record.numbers is not None else []
+    # Only if nothing else is found: an older calibration, whole, is better than an error.
     if spoilt and not mine:
         raise RunFormatError(f"{spoilt[0]}; move it out of {folder}, or remove it") from None
     fitting = (record for record in mine if environment in (None, record.environment))
@@ -164,17 +167,21 @@ def admit(
         ConfigError: it has no calibration, its calibration knows no AUC, or one below `min_auc`, or lacks a larger
             share of scores than `MOST_MISSING`; `min_auc` is none.
     """
+    # Checked even where it is not used: a mistyped threshold must not wait for the next critic.
     if not 0 <= min_auc <= 1:
         raise ConfigError(f"min AUC {min_auc}: allowed are numbers from 0 to 1; 0.5 is chance")
+    # The oracle needs no calibration, and `--anyway` is the user's own decision.
     if anyway or kind in EXEMPT:
         return
     otherwise = "or let it judge all the same: --anyway"
+    # From "nothing known" to "not good enough": each case has its own next move.
     if found is None or found.numbers is None:
         raise ConfigError(
             f"critic {critic}: no finished calibration of it, as it is now, in {folder}; make one with: "
             f"{format_calibrate_command(critic, folder, library)}, {otherwise}"
         )
     auc = found.numbers.auc
+    # AUC needs good and bad cells with scores; without one kind nothing is known.
     if auc is None:
         raise ConfigError(
             f"critic {critic}: its calibration of {found.created} knows no AUC ({format_calibration(found)}), at least "
@@ -185,6 +192,7 @@ def admit(
             f"critic {critic}: AUC {auc:.3f} in its calibration of {found.created}, at least {min_auc:g} is wanted; "
             f"use another critic, {otherwise}"
         )
+    # A critic that is mostly silent may have a fine AUC on the few cells that it scored.
     missing, cells = sum(found.numbers.missing.values()), found.numbers.cells
     if missing > MOST_MISSING * cells:
         raise ConfigError(

@@ -83,10 +83,13 @@ async def start(
     """
     config = hide_secrets(config)
     folder = CalibrationDir(out)
+    # The directory is looked at before an environment is opened, which takes long.
     folder.check_free()
     async with open_resources(config) as place:
+        # Opened once for nothing, so that a missing browser shows before the record exists.
         with boundary(EnvironmentFailure, f"opening {place.suite.label}"):
             await (await place.suite.open()).close()
+        # Digest, texts and seeds say exactly which critic was measured; another one does not match.
         record = CalibrationRecord(
             critic=config.critic_name,
             label=place.bench.label,
@@ -121,12 +124,14 @@ async def resume(
     """
     folder = CalibrationDir(path)
     record = folder.read_record()
+    # A finished calibration asks nothing any more.
     if record.numbers is not None:
         return CalibrationResult(path=path, record=record, progress=CalibrationProgress(), stopped=None)
     config = validate_recorded(CalibrationConfig, record.config, str(folder.file))
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
     async with open_resources(config) as place:
+        # Another environment or critic behind the same names would mix two calibrations.
         _check_unchanged(path, record, place)
         await place.about()
         with folder.lock():
@@ -156,21 +161,27 @@ async def _work(
 ) -> CalibrationResult:
     config, progress, path = place.config, CalibrationProgress(), folder.path
     watch(progress)
+    # Known steps are made anew on every start, from seeds: only judgements are stored.
     known = await place.build_known()
     asked = plan_passes(known, config.permutations)
     progress.planned = len(asked) * len(known)
+    # Pass by pass, so that a stop leaves whole passes behind.
     for one in asked:
         await _ask(one, place, path, progress, stop)
         if progress.labelling.stopped is not None:
             return CalibrationResult(path=path, record=record, progress=progress, stopped=progress.labelling.stopped)
+    # Read back from the files: judgements of earlier processes count as much as those of this one.
     judged = {one.name: _judged(path, one) for one in asked}
+    # A judgement that failed would make the numbers those of other steps than of the other passes.
     failures = [why for _, found in judged.values() for why in found]
     if failures:
         told = f"{len(failures)} of {amount(progress.planned, 'judgement')} failed ({failures[0]})"
         return CalibrationResult(path=path, record=record, progress=progress, stopped=told)
+    # Answers that could not be read were paid for.
     lost = [one for known_pass in asked for one in read_labels(path, known_pass.name).lost]
     record = _finished(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
     record = replace(record, spent=sum(lost, record.spent or Usage()))
+    # The picture before the record: a record means that all is there.
     with writing(path, folder.resume):
         write_atomic(path / PICTURE, to_svg(draw_reliability(record)).encode())
     folder.write(record)
@@ -215,6 +226,7 @@ def _finished(
     prompts = hashlib.sha256()
     for judgement in (judgement for found in judged.values() for judgement in found):
         total.count(judgement)
+        # Over all prompts that were asked: a change of wording shows as another hash.
         for call in judgement.calls:
             prompts.update(call.prompt.encode())
     return replace(
@@ -259,7 +271,9 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
         UsageError: a part cannot be built, or no step is of known worth.
         EnvironmentFailure: the environment broke.
     """
+    # Nothing is asked: the critic is opened only to see its prompts.
     async with open_resources(config, asks=False) as place:
+        # Environments are opened, though, for which steps are known decides how many there are.
         known = await place.build_known()
         asked = plan_passes(known, config.permutations)
         calls: int | None = 0
@@ -267,14 +281,17 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
         unfit: int | None = 0
         model = place.bench.model
         if model is not None:
+            # One critic per pass, as each has its own order and seed.
             critics = [(place.critic(one.seed, one.attempt), one.cases) for one in asked]
             found = [list(one.prompts(case)) for one, cases in critics if isinstance(one, Asking) for case in cases]
             prompts = [prompt for asked_of_one in found for prompt in asked_of_one]
+            # A critic that does not show its questions leaves calls and tokens unknown, not zero.
             shows = all(isinstance(critic, Asking) for critic, _ in critics)
             unfit = sum(not asked_of_one for asked_of_one in found) if shows else None
             calls = len(prompts) if shows else None
             counted = (model.count_tokens(prompt.system) + model.count_tokens(prompt.user) for prompt in prompts)
             tokens = sum(counted) if shows else None
+        # A reward model replies in numbers and no tokens.
         replies = 0 if isinstance(model, RewardModel) else config.critic.sampling.max_tokens
         worth = Counter(worth for one in known for worth in one.worth.values())
         return CalibrationEstimate(
@@ -303,12 +320,14 @@ def draw_reliability(record: CalibrationRecord) -> FigureBase:
     title, note = f"{record.critic} ({record.label})", f"on {record.environment}; {counted}"
     axes = new_axes(title, note, width=360, height=360)
     lefts, widths = [column.low for column in columns], [column.high - column.low for column in columns]
+    # A well calibrated critic's columns lie on the diagonal.
     axes.bar(lefts, [column.good or 0.0 for column in columns], widths, align="edge", color=BAR, edgecolor="white")
     axes.plot([0, 1], [0, 1], color=PALE, linestyle="--", linewidth=1)
     dots = [(column.mean_score or 0.0, column.good or 0.0) for column in columns if column.count]
     axes.plot([x for x, _ in dots], [y for _, y in dots], "o", color=PALETTE[0], markersize=9, markeredgecolor="white")
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="score", ylabel="share of good actions")
     axes.grid()
+    # How many actions stand behind each column: a column of two is no evidence.
     strip = axes.inset_axes((0, -0.36, 1, 0.18))
     bars = strip.bar(lefts, [column.count for column in columns], widths, align="edge", color="#C9CED6", ec="white")
     strip.bar_label(bars, padding=2, color=INK)

@@ -46,6 +46,7 @@ async def serve_http(handle: PhoneHandle, reader: asyncio.StreamReader, writer: 
             return
         method, path, headers = head
         length = headers.get("content-length", "0")
+        # Bodies without a bounded length are refused: the server runs beside other things on this machine.
         if not length.isdecimal() or len(length) > 9 or int(length) > MAX_BODY or "transfer-encoding" in headers:
             writer.write(_build_response(413, b"body is too large or has no length", close=True))
             return
@@ -102,6 +103,7 @@ async def _answer_rpc(handle: PhoneHandle, body: bytes) -> dict[str, Any]:
         request = json.loads(body)
         if not isinstance(request, dict) or not isinstance(request.get("method"), str):
             return _build_error(None, -32600, "invalid request")
+        # The id is read first, so that an error can be answered to the right call.
         number = request.get("id")
         if not isinstance(number, (int, str, type(None))):
             number = None

@@ -34,6 +34,7 @@ def find(roots: list[ViewNode], selector: object) -> list[ViewNode]:
     kinds, selectors = selector.get("childOrSibling") or [], selector.get("childOrSiblingSelector") or []
     if not isinstance(kinds, list) or not isinstance(selectors, list) or len(kinds) != len(selectors):
         raise BadSelector("chain is malformed")
+    # Each part of a chain starts from the first view that the part before has found, as uiautomator does.
     for kind, following in zip(kinds, selectors, strict=True):
         if not found:
             return []
@@ -58,6 +59,7 @@ def _find_remembered(roots: list[ViewNode], text: str) -> list[ViewNode]:
         raise BadSelector("unknown object") from None
     if not isinstance(child, Mapping) or not isinstance(words, Mapping):
         raise BadSelector("unknown object")
+    # An object is found again by where it was, and not by a number that a new screen would not know.
     owners = find(roots, parent)
     candidates = _find_matching(list(owners[0].walk())[1:], child) if owners else []
     place = words.get("place")

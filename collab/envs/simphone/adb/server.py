@@ -133,7 +133,9 @@ async def _run_terminal(handle: PhoneHandle, peer: _Raw | _Packets) -> int:
     line, code = b"", 0
     _show(peer, PROMPT.encode() if peer.echo else b"")
     while data := await peer.read():
+        # Letter by letter: a packet may hold half a line or several.
         for letter in (data[place : place + 1] for place in range(len(data))):
+            # Ctrl-D ends the shell on an empty line alone, as in every shell.
             if letter == b"\x04" and not line:
                 return code
             if letter in (b"\x7f", b"\x08"):
@@ -143,15 +145,18 @@ async def _run_terminal(handle: PhoneHandle, peer: _Raw | _Packets) -> int:
                 line = b""
                 _show(peer, b"^C\r\n" + PROMPT.encode())
             elif letter not in (b"\r", b"\n"):
+                # Bounded: a client that never ends its line must not fill memory.
                 if len(line) >= MAX_LINE:
                     raise sync.ProtocolError("line is too long")
                 line += letter
                 _show(peer, letter if peer.echo else b"")
             else:
                 command, line = line.decode("utf-8", "replace").strip(), b""
+                # `exit` is the terminal's: run as a command it would only end its own subshell.
                 if re.fullmatch(r"exit(\s+\d+)?", command):
                     return int(command[4:] or code) & 255
                 code = _run_line(handle, peer, command, code)
+    # Input may end without a line break; the last line is run all the same.
     if line.strip():
         code = _run_line(handle, peer, line.decode("utf-8", "replace"), code)
     return code
@@ -321,6 +326,7 @@ class _Connection:
         if prefix is None:
             self._writer.write(fail(f"unknown host service '{service[:80]}'"))
             return None
+        # Without a serial there must be one phone only, or the request could reach the wrong one.
         serials = [serial] if serial else list(self._phones)
         if serial not in ("", *self._phones) or len(serials) != 1:
             found = "no devices/emulators found" if not self._phones else "more than one device/emulator"
@@ -392,6 +398,7 @@ class _Connection:
 
 def _split(service: str, phones: Mapping[str, PhoneHandle]) -> tuple[str | None, str, str]:
     """Return (kind, serial, question) of a service that names a phone; the serial is empty for "the only one"."""
+    # The forms of the real protocol, from the most specific on.
     for prefix in ("host:tport:serial:", "host:transport:"):
         if service.startswith(prefix):
             return prefix.split(":")[1], service.removeprefix(prefix), ""

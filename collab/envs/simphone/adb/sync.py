@@ -195,6 +195,7 @@ async def _receive(
             break
         if order != b"DATA" or number > MAX_SYNC_DATA:
             raise ProtocolError("bad chunk")
+        # Refused before it is read: a client could send for ever.
         if len(data) + number > MAX_FILE_BYTES:
             writer.write(_pack_failure("file is too large"))
             raise ProtocolError("file is too large")

@@ -104,6 +104,7 @@ def _make_page(row: TableRow, day: int) -> Page:
 
 def editor(phone: Phone, page: Page) -> View:
     """Show an event; nothing is stored before Save."""
+    # The form works on the page's data, so leaving without Save changes nothing.
     data, new = page.data, page.data["id"] is None
     delete = icon("Delete", _ID + "delete", _ask)
     body: list[Item] = [
@@ -115,6 +116,7 @@ def editor(phone: Phone, page: Page) -> View:
         _choice("Reminder", "event_reminder_1", "calendar.reminder", _name_reminder(int(data["reminder"]))),
         _choice("Repetition", "event_repetition", "calendar.repetition", _name_interval(int(data["interval"]))),
     ]
+    # Weekdays are asked for weekly events alone, as in the app.
     if data["interval"] == WEEK:
         chosen = Page(screen="calendar.weekdays", data={"rule": data["rule"]})
         name = format_weekdays(int(data["rule"]))
@@ -122,6 +124,7 @@ def editor(phone: Phone, page: Page) -> View:
     return View(
         title="New Event" if new else "Edit Event",
         navigation=icon("Close", _ID + "close", _close),
+        # A new event cannot be deleted.
         actions=(*(() if new else (delete,)), icon("Save", _ID + "save", _save)),
         body=body,
         back=_close,
@@ -151,6 +154,7 @@ def _name_interval(interval: int) -> str:
 def _save(phone: Phone) -> Phone:
     page = phone.page
     texts = {name: page.fields.get(name, "").strip() for name in _FIELDS}
+    # The app's own two checks; anything else may be stored, mistakes included.
     if not texts["title"]:
         return toast(phone, "The title cannot be empty")
     if page.data["end"] < page.data["start"]:
@@ -205,6 +209,7 @@ def delete(phone: Phone, page: Page) -> View:
     """Show the question before an event is deleted; of a repeating one, also how much of it."""
     row = find_event(phone, int(page.data["id"]))
     body: list[Item] = [text("Delete this event?", _ID + "delete_event_description")]
+    # Only a repeating event needs to know how much of it is meant.
     if row is not None and row["repeat_interval"]:
         body = [text("This event repeats.", _ID + "delete_event_description")]
         body += [
@@ -271,6 +276,7 @@ def _month(phone: Phone, page: Page) -> View:
     month = int(page.data["month"])
     weeks = list_month_days(month)
     counts = dict.fromkeys(weeks, 0)
+    # Events count on every day that they touch.
     for start, one in list_occurrences(phone, weeks[0], weeks[-1]):
         for day in list_days(start, one):
             if day in counts:
@@ -306,6 +312,7 @@ def _list(phone: Phone, page: Page) -> View:
     shown = -1
     for start, one in list_occurrences(phone, today, today + _LISTED):
         begin, end = compute_span(one)
+        # What has ended today is over; what still runs is shown.
         if start + end - begin < now:
             continue
         if compute_day(start) != shown:

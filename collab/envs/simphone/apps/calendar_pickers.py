@@ -156,6 +156,7 @@ def pick_time(phone: Phone, part: str) -> Phone:
 
 def time_dialog(phone: Phone, page: Page) -> View:
     """Ask first for the hour, then for the minute."""
+    # Minutes since midnight, in the page's data: both steps edit one number.
     minutes, page_name = int(page.data["minutes"]), str(page.data["page"])
     hour, minute = divmod(minutes, 60)
     body: list[Item] = [
@@ -164,11 +165,13 @@ def time_dialog(phone: Phone, page: Page) -> View:
             tab(f"{minute:02d}", _ID + "minutes", page_name == "minute", partial(keep, page="minute")),
         )
     ]
+    # All 24 hours fit as chips; minutes are offered in steps.
     if page_name == "hour":
         chips = [_time_chip("hour", one, one == hour, one * 60 + minute) for one in range(24)]
         body += grid(chips, 6)
     else:
         chips = [_time_chip("minute", one, one == minute, hour * 60 + one) for one in range(0, 60, EVERY)]
+        # Single minutes by buttons: tasks ask for times that stand on no chip.
         fewer, more = hour * 60 + (minute - 1) % 60, hour * 60 + (minute + 1) % 60
         body += grid(chips, 6)
         body.append(

@@ -19,6 +19,7 @@ _PERMISSIONS = {
 
 def main(phone: Phone, page: Page) -> View:
     """Show the viewfinder, or the first permission that has not been decided."""
+    # Permissions are asked one after the other, each until it is decided.
     for permission, question in _PERMISSIONS.items():
         if recall(phone, PACKAGE, permission) is None:
             return _permission_dialog(permission, question)

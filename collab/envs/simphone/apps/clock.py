@@ -70,6 +70,7 @@ def _timer(phone: Phone, page: Page) -> View:
 def _running_timers(phone: Phone) -> View:
     body: list[Item] = []
     for place, (_, ends, left) in enumerate(load_timers(phone)):
+        # Running timers are stored by their end, paused ones by what is left: the clock needs no ticking.
         rest = max(0, ends - phone.now_ms) if ends is not None else left
         word = "Start" if ends is None else "Pause"
         body += [
@@ -120,6 +121,7 @@ def is_stopwatch_running(phone: Phone) -> bool:
 
 def _stopwatch(phone: Phone, page: Page) -> View:
     since, before, laps = recall(phone, PACKAGE, "stopwatch", _STOPPED)
+    # Elapsed time is computed when it is looked at, for the same reason.
     elapsed = before + (phone.now_ms - since if since is not None else 0)
     body: list[Item] = [text(_format_clock(elapsed, hundredths=True), _ID + "stopwatch_time")]
     body += [

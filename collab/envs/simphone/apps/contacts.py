@@ -52,6 +52,7 @@ def contact_list(phone: Phone, page: Page) -> View:
 def detail(phone: Phone, page: Page) -> View:
     """Show one person."""
     one = find_person(phone, int(page.data["id"]))
+    # A contact may have been deleted under an open page.
     if one is None:
         return View(title="Contact", body=[text("This contact does not exist any more", _ID + "gone")])
     body: list[Item] = [heading(one.name, _ID + "name")]

@@ -156,6 +156,7 @@ def entry_key(id: int) -> str:
 
 def home(phone: Phone, page: Page) -> View:
     """Show sums and the latest records."""
+    # Sums of all records, not of the month alone.
     earned = sum(to_whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] == INCOME)
     spent = sum(to_whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] != INCOME)
     latest = list_expenses(phone)[:_RECENT]
@@ -184,12 +185,16 @@ def logs(phone: Phone, page: Page) -> View:
     for one in list_expenses(phone):
         id = _read_id(one)
         choose = partial(toggle, name=str(id))
+        # While something is selected, a tap selects too, as everywhere on Android.
         tap = choose if selected else partial(_open, id=id)
         body.append(_entry(one, tap=tap)._replace(hold=choose, flags=("selected",) if str(id) in selected else ()))
+    # An empty list says so, or an agent would take it for one that is loading.
     if not body:
         body.append(text("No Data", _ID + "tv_no_data"))
+    # Selection mode has a title, actions and a way back of its own.
     if not selected:
         return View(title="Expense Logs", body=body, navigation=_drawer_icon())
+    # Selected by id, as two records may read alike.
     ids = tuple(int(name) for name in selected)
     return View(
         title=f"{len(selected)} selected",
@@ -206,6 +211,7 @@ def logs(phone: Phone, page: Page) -> View:
 def detail(phone: Phone, page: Page) -> View:
     """Show one record."""
     one = find_expense(phone, int(page.data["id"]))
+    # A record may have been deleted under an open page.
     if one is None:
         return View(title="Expense Detail", style="sheet", body=[text("No Data", _ID + "tv_no_data")])
     name, amount, category, note = _read_fields(one)

@@ -87,6 +87,7 @@ def folder_list(phone: Phone, page: Page) -> View:
     body: list[Item] = [_entry(phone, path, path in selected, bool(selected)) for path in entries]
     if not body:
         body = [text("No items", _ID + "empty")]
+    # With a selection, title, actions and the way back are those of the selection.
     if not selected:
         return View(title=_choose_title(folder), body=body)
     more = Page(screen="files.menu", data={"folder": folder, "paths": selected})
@@ -193,6 +194,7 @@ def _rename(phone: Phone) -> Phone:
 def picker(phone: Phone, page: Page) -> View:
     """Ask for the folder to move to: walk there by folders and the path above them, then confirm."""
     folder = str(page.data["folder"])
+    # The path above the folder, each part a place to go back to.
     trail = [ROOT]
     for part in folder.removeprefix(ROOT).split("/")[1:]:
         trail.append(f"{trail[-1]}/{part}")
@@ -202,6 +204,7 @@ def picker(phone: Phone, page: Page) -> View:
         )
         for path in trail
     )
+    # Folders alone: files cannot be moved into.
     body: list[Item] = [
         item(name_of(path), entry_key(path), partial(_walk, folder=path))
         for path, entry in list_children(phone, folder)
@@ -209,6 +212,7 @@ def picker(phone: Phone, page: Page) -> View:
     ]
     return View(
         title=f"Move to: {_choose_title(folder)}",
+        # All chips in one line, whatever their number: the trail must keep its order.
         body=[NodeLine(chips, columns=max(3, len(chips))), *body],
         navigation=icon("Cancel", _ID + "close", pop),
         footer=line(button("Cancel", _ID + "cancel", pop), button("Move", _ID + "move", _move)),

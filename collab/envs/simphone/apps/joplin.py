@@ -208,6 +208,7 @@ def detail(phone: Phone, page: Page) -> View:
         return View(title="Note", body=[text("This note does not exist.", _ID + "missing")])
     id = read_text(one, "id")
     lines = read_text(one, "body").split("\n")
+    # Line by line, so that an agent can point at one of them.
     body: list[Item] = [text(words, line_key(number)) for number, words in enumerate(lines) if words.strip()]
     if is_todo(one):
         body.insert(0, _box(one))

@@ -17,10 +17,12 @@ _DOCK = ("Phone", "Simple SMS Messenger", "Contacts", "Camera", "Settings")
 
 def launcher(apps: Sequence[App]) -> App:
     """Return the launcher of a phone that has `apps`."""
+    # Sorted as the real drawer sorts; the dock keeps its own order.
     in_order = sorted(apps, key=lambda app: app.name.casefold())
     dock = [app for name in _DOCK for app in apps if app.name == name]
 
     def home(phone: Phone, page: Page) -> View:
+        # UTC: the phone's clock has no zone, and runs must not depend on the machine's.
         date = datetime.datetime.fromtimestamp(phone.now_ms / 1000, tz=datetime.UTC)
         return View(
             title="Home",
@@ -32,8 +34,10 @@ def launcher(apps: Sequence[App]) -> App:
 
     def drawer(phone: Phone, page: Page) -> View:
         wanted = page.fields.get("search", "").strip().casefold()
+        # Searched by the real name and by the one shown, which may be reworded.
         shown = (f"{app.name}\n{name_app(app.name, phone.manner)}".casefold() for app in in_order)
         found = [app for app, names in zip(in_order, shown, strict=True) if wanted in names]
+        # Enter opens the first match, as on a real phone.
         first: Handler | None = _launcher_of(found[0]) if found else None
         search = text_field(page, "search", "Search apps", _ID + "search_container_all_apps", enter=first)
         return View(

@@ -65,6 +65,7 @@ def conversation_list(phone: Phone, page: Page) -> View:
 def new_conversation(phone: Phone, page: Page) -> View:
     """Ask for the receiver: a number, or a contact by name."""
     typed = page.fields.get("address", "").strip()
+    # By name or by number, whatever is typed.
     found = [
         one
         for one in list_people(phone)
@@ -83,10 +84,12 @@ def new_conversation(phone: Phone, page: Page) -> View:
 def conversation(phone: Phone, page: Page) -> View:
     """Show one conversation: its messages, oldest first, and the line to write on."""
     address = str(page.data["address"])
+    # A conversation without messages exists on this page only, until the first one is sent.
     found = find_conversation(phone, address)
     messages = found.messages if found else ()
     body: list[Item] = [_bubble(one, page) for one in messages]
     compose = text_field(page, "message", "Type a message…", _ID + "thread_type_message", multiline=True)
+    # A long press chooses a message; actions are then its own and not the conversation's.
     chosen = page.data.get("chosen")
     actions = (
         (
@@ -102,6 +105,7 @@ def conversation(phone: Phone, page: Page) -> View:
         footer=row(compose._replace(height=210), button("SMS", _ID + "thread_send_message", _send)),
         actions=actions,
         back=_unselect if chosen is not None else None,
+        # Read is what was left: unread marks vanish on leaving, as in the app.
         leave=partial(_read, address=address),
     )
 

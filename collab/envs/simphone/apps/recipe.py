@@ -173,6 +173,7 @@ def _paragraphs(one: TableRow) -> list[Item]:
     body += [
         text(read_text(one, name), f"{_ID}details_{name}") for name in ("description", "source") if read_text(one, name)
     ]
+    # Empty parts have no heading either, as in the app.
     for name in ("ingredients", "directions"):
         if read_text(one, name):
             body.append(heading(_LABELS[name], f"{_ID}details_{name}_title"))

@@ -229,8 +229,10 @@ def search(phone: Phone, page: Page) -> View:
     for name, (title, rows) in PAGES.items():
         for row in rows:
             key = f"{_ID}result/{name}/{row.label}"
+            # Searched as it is shown: a reworded row is found by its new words, too.
             shown = f"{row.label}\n{reword(row.label, key, phone.manner)}".casefold()
             if words and words in shown:
+                # A row that leads to a page opens that page, any other the page it stands on.
                 target = row.target if row.kind == "page" else name
                 body.append(item(row.label, key, partial(open_page, name=target), value=title))
     if words and len(body) == 1:

@@ -74,6 +74,7 @@ def recents(phone: Phone, page: Page) -> View:
         return View(
             title="Recent apps", style="overview", body=[text("No recent items", _LAUNCHER_ID + "empty")], back=_back
         )
+    # Four cards at a time: more would not fit, and agents would not see the rest.
     last = min(first + _CARDS, len(running))
     swipes = {}
     if last < len(running):

@@ -156,12 +156,14 @@ def menu(phone: Phone, page: Page) -> View:
 
 def editor(phone: Phone, page: Page) -> View:
     """Show the form of a new or an existing task; nothing is stored before Save."""
+    # The form works on the page's data, so leaving without Save changes nothing.
     id, chosen = page.data["id"], int(page.data["dueDate"])
     one = None if id is None else find_todo(phone, id)
     priorities: list[UiNode] = [
         _chip(name, f"{_ID}priority/{name}", number == page.data["importance"], partial(keep, importance=number))
         for number, name in PRIORITIES.items()
     ]
+    # Chips count from the phone's day, not from the machine's: episodes must not depend on today.
     midnight = compute_day(phone.now_ms // 1000) * _DAY_MS
     dates = {"None": 0, **{name: midnight + days * _DAY_MS for name, days in _DATES.items()}}
     choices = [
@@ -175,6 +177,7 @@ def editor(phone: Phone, page: Page) -> View:
         *grid(priorities, 4),
         text_field(page, "notes", "Description", _ID + "notes", multiline=True),
     ]
+    # When it was completed is shown, and cannot be changed here.
     if one is not None and to_whole(one["completed"]):
         body.append(text("Completed", _ID + "completed", value=format_moment(to_whole(one["completed"]))))
     return View(

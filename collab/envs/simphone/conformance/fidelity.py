@@ -296,12 +296,14 @@ class JudgeClient:
     def reply(self, do: str) -> Mapping[str, Any]:
         """Read the next reply; EnvironmentFailure when none comes."""
         assert self._process.stdout is not None
+        # A timer and not a limit of `readline`, which has none.
         timer = threading.Timer(TIMEOUT_S, self._process.kill)
         timer.start()
         try:
             line = self._process.stdout.readline(MAX_REPLY)
         finally:
             timer.cancel()
+        # Half a line means that the process has ended in the middle of it.
         if not line.endswith("\n"):
             last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
             said = last[0] if last else "it said nothing"
@@ -325,6 +327,7 @@ def start_judge(python: Path, package: Path, *, port: int, serial: str, log: Pat
     """
     if not (package / "android_world" / "registry.py").is_file():
         raise UsageError(f"AndroidWorld: no android_world/registry.py in {package}; give the folder of its source code")
+    # AndroidWorld runs in a Python of its own: its packages do not fit into ours.
     command = [str(python), str(CLIENT), "--package", str(package), "--port", str(port), "--serial", serial]
     with log.open("w", encoding="utf-8") as printed:
         try:
@@ -398,6 +401,7 @@ def play(instance: JudgedInstance, handle: PhoneHandle, hands: ActionExecutor) -
             hands.execute(planned, frame)
         except (PlanError, JudgeRefusal) as problem:
             raise Stuck(f"step {count}: {problem}") from None
+        # An action without an effect would be planned again for ever; the clock may differ.
         if replace(handle.phone, now_ms=frame.phone.now_ms) == frame.phone:
             raise Stuck(f"step {count} changes nothing: {MOBILE.describe(planned, frame.observation)[:80]}")
     raise Stuck(f"the goal is not reached after {MAX_ACTIONS} actions")
@@ -532,6 +536,7 @@ class Examiner:
         Raises:
             EnvironmentFailure: the judge's process ended.
         """
+        # Noise, so that a judge that looks at the wrong place finds something there.
         self._handle.put(add_noise(generator(derive(suite_seed, "fidelity", name))))
         try:
             told = self._judge.ask("start", task=name, suite_seed=suite_seed)
@@ -549,9 +554,12 @@ class Examiner:
         return verdict
 
     def _judge_instance(self, name: str, suite_seed: int, told: Mapping[str, Any]) -> FidelityVerdict:
+        # AndroidWorld has set the phone up; our start is its end.
         params, start = told["params"], self._handle.phone
         instance = JudgedInstance(spec=BY_NAME[name], params=params, start=start)
+        # Untouched must not count as solved, or the task would be won by doing nothing.
         marks: dict[JudgedState, Mark] = {"untouched": self._mark(instance, start)}
+        # A few tasks may draw nothing to do: then untouched and solved are the same.
         nothing_to_do = name in MAY_SAMPLE_NOTHING and not params.get("row_objects", True)
         steps, changed, problem = None, None, None
         try:
@@ -560,6 +568,7 @@ class Examiner:
             problem = str(stuck)
         else:
             marks["solved"] = self._mark(instance, solved)
+            # Changed by one detail, blurred and disturbed: AndroidWorld's judge and ours must agree on all of them.
             changes: dict[JudgedState, ChangedPhone | None] = {
                 "spoilt": spoil(name, start, solved),
                 "blurred": blur(start, solved),
@@ -567,6 +576,7 @@ class Examiner:
             }
             marks |= {state: self._mark(instance, made[1]) for state, made in changes.items() if made is not None}
             changed = None if changes["spoilt"] is None else changes["spoilt"][0]
+        # All that was found is returned; which combination is a fault, the caller decides.
         return FidelityVerdict(
             task=name,
             suite_seed=suite_seed,

@@ -152,6 +152,7 @@ def _repeats_on(row: TableRow, day: int) -> bool:
         int(row["repeat_limit"] or 0),
         int(row["repeat_interval"] or 0),
     )
+    # The end of the repetition, and single days that were deleted from it.
     if 0 < limit < day * DAY or to_date(day).strftime("%Y%m%d") in str(row["repetition_exceptions"]):
         return False
     date, origin = to_date(day), to_date(begin)
@@ -162,6 +163,7 @@ def _repeats_on(row: TableRow, day: int) -> bool:
     if interval % MONTH == 0:
         return date.day == origin.day and (compute_month(day) - compute_month(begin)) % (interval // MONTH) == 0
     if interval % WEEK == 0:
+        # Weeks count from the Monday of the first one, so that several weekdays repeat together.
         weeks = (day - begin + origin.weekday()) // 7
         return bool(int(row["repeat_rule"] or 0) & compute_weekday_bit(day)) and weeks % (interval // WEEK) == 0
     return (day - begin) * DAY % interval == 0

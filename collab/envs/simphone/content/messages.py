@@ -120,6 +120,7 @@ def add_message(
     date = phone.now_ms if date is None else date
     known = find_conversation(phone, address)
     message: dict[str, Scalar] = {"date": date, "body": body, "read": int(read)}
+    # A conversation's summary is what lists show, so it changes with every message.
     summary = _summarise([*known.messages, message] if known else [message])
     if known is None:
         phone, recipient = insert(phone, ADDRESSES, address=address)

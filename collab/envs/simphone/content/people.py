@@ -163,6 +163,7 @@ def extract_digits(number: str) -> str:
 def list_people(phone: Phone) -> list[Person]:
     """Return all contacts by name."""
     name_kind, phone_kind = find_mimetype(phone, NAME), find_mimetype(phone, PHONE)
+    # Names and numbers stand in one table, told apart by their kind, as on a real phone.
     names = {row["raw_contact_id"]: row for row in rows(phone, DATA) if row["mimetype_id"] == name_kind}
     numbers = {row["raw_contact_id"]: row for row in rows(phone, DATA) if row["mimetype_id"] == phone_kind}
     found = []
@@ -178,6 +179,7 @@ def list_people(phone: Phone) -> list[Person]:
                 label=_WORDS.get(str(number.get("data2")), "Mobile"),
             )
         )
+    # By name, then by id: equal names keep one order.
     return sorted(found, key=lambda person: (person.name.casefold(), person.id))
 
 

@@ -203,8 +203,10 @@ def act_on(phone: Phone, cover: Cover, node: UiNode | None, action: Action, belo
     """
     if is_banner(cover):
         return _age_banner(cover, below(phone))
+    # Waiting outlasts most interruptions.
     if action.type in ("wait", "answer"):
         return below(phone)
+    # Leaving the screen makes a sticky one small, and does not end it.
     if action.type in ("navigate_home", "open_app"):
         stays = replace(cover, small=True) if cover.kind in _STICKY else None
         return replace(below(replace(phone, cover=None)), cover=stays)

@@ -212,6 +212,7 @@ def draw_manner(distractions: Distractions, seed: int, task: str) -> Manner:
         seed: of the task instance.
         task: its name.
     """
+    # Each property has a seed of its own, so that switching one off changes no other.
     style = generator(derive(seed, "style", task))
     languages: tuple[Language, ...] = ("english", "german")
     language = generator(derive(seed, "language", task)).choice(languages)
@@ -225,6 +226,7 @@ def draw_manner(distractions: Distractions, seed: int, task: str) -> Manner:
     font = style.choice((0.85, 1.0, 1.15, 1.3))
     return replace(
         manner,
+        # Larger letters need higher rows, or texts would overlap.
         rows=style.choice((0.85, 1.0, 1.1)) * max(1.0, font**0.5),
         inset=style.choice((0, 20, 40)),
         font=font,
@@ -249,6 +251,7 @@ def shuffle_view(view: View, screen: str, manner: Manner) -> View:
     seed = manner.order
     if seed is None:
         return view
+    # Only where the order has no meaning: in menus, and on the screens that are named for it.
     if view.style == "menu" or screen in _SHUFFLED:
         return replace(
             view, body=sorted(view.body, key=lambda item: (_find_key(item) not in _TOP, _rank(seed, _find_key(item))))

@@ -143,12 +143,14 @@ def schedule(
         spare: steps of the budget that the solution leaves over; what is drawn costs at most its share of them.
         last: the step budget; nothing comes after the last step.
     """
+    # A share of the steps to spare: the task must stay solvable within its limit.
     left = int(distractions.share * max(0, spare))
     found: dict[int, Disturbance] = {}
     free = 1
     for step in range(1, last):
         if left < 1:
             break
+        # A generator per step, so that one disturbance does not shift those after it.
         rng = generator(derive(seed, "distraction", task, step))
         chance = rng.random()
         if step < free or chance >= distractions.interruptions + distractions.slowness:
@@ -158,6 +160,7 @@ def schedule(
         kind = "slow" if slow else rng.choice(kinds)
         found[step] = Disturbance(kind, cost, derive(seed, "disturbance", task, step))
         left -= cost
+        # Never right after each other: an agent gets a chance to act in between.
         free = step + cost + 1
     return found
 

@@ -72,6 +72,7 @@ def am(session: ShellSession, args: list[str], stdin: str) -> Output:
         return _start(session, rest)
     if verb == "broadcast":
         return _broadcast(session, _parse_intent(rest))
+    # All three stop an app; what differs on a phone cannot be seen here.
     if verb in ("force-stop", "kill", "stop-app"):
         packages = [arg for arg in rest if not arg.startswith("-")]
         for package in packages:
@@ -81,6 +82,7 @@ def am(session: ShellSession, args: list[str], stdin: str) -> Output:
         return _stack(session, rest)
     if verb in ("startservice", "start-service", "start-foreground-service", "stopservice", "stop-service"):
         return Output(f"Starting service: Intent {{ {_parse_intent(rest).component or ''} }}\n")
+    # Known and without an effect: scripts call them before they begin.
     if verb in ("kill-all", "idle-maintenance", "wait-for-broadcast-idle", "set-debug-app", "clear-debug-app"):
         return Output()
     if verb == "get-current-user":
@@ -112,6 +114,7 @@ def _parse_intent(args: list[str]) -> _Intent:
             setattr(intent, name, next(waiting, ""))
         elif arg in ("-c", "-f", "--user", "--display", "--activity-brought-to-front", "--windowingMode"):
             next(waiting, "")
+        # "-e", "--es", "--ei" and the like all carry a name and a value.
         elif arg.startswith("-e") or arg.startswith("--e"):
             name = next(waiting, "")
             intent.extras[name] = "" if arg == "--esn" else next(waiting, "")
@@ -131,6 +134,7 @@ def _start(session: ShellSession, args: list[str]) -> Output:
     starting = f"Starting: {intent}\n"
     if intent.component:
         return _start_component(session, intent, starting)
+    # A package without an action means its launcher page.
     if intent.package and not intent.action:
         if intent.package not in session.phone.apps.by_package:
             return Output(starting, f"Error: Activity not started, unable to resolve {intent}\n", 1)
@@ -147,12 +151,14 @@ def _start_component(session: ShellSession, intent: _Intent, starting: str) -> O
     package, _, activity = intent.component.partition("/")
     app = session.phone.apps.by_package.get(package)
     activity = package + activity if activity.startswith(".") else activity
+    # Activities that do not exist fail as on a phone, so that scripts notice.
     if app is None or activity != name_activity(app):
         return Output(
             starting,
             f"Error type 3\nError: Activity class {{{package}/{activity}}} does not exist.\n",
             1,
         )
+    # -S stops the app first, so that it starts on its first page.
     if "-S" in intent.flags:
         session.phone = _stop_app(session.phone, package)
     running = session.phone.foreground == package
@@ -180,6 +186,7 @@ def _resolve_intent(phone: Phone, intent: _Intent) -> Phone | None:
     kind, data = intent.action.rpartition(".")[2], intent.data
     if kind == "MAIN":
         package = intent.package or LAUNCHER
+        # In the order in which a phone resolves them: the most specific kind first.
         return launch(phone, package) if package in phone.apps.by_package else None
     if kind == "INSERT" and "contact" in intent.type + data:
         return _open_contact_form(phone, intent.extras)
@@ -263,6 +270,7 @@ def _broadcast(session: ShellSession, intent: _Intent) -> Output:
     phone = session.phone
     text = intent.extras.get("text", "")
     if intent.action in ("clipper.get", "clipper.set"):
+        # The clipboard app reads only while it is in front, as Android wants it.
         if phone.foreground != clipper.PACKAGE:
             return Output(begun + "Broadcast completed: result=0\n")
         if intent.action == "clipper.set":
@@ -323,6 +331,7 @@ def pm(session: ShellSession, args: list[str], stdin: str) -> Output:
     names = [name for name in names if name != "0"]
     if verb == "list":
         return _list(session.phone, rest)
+    # Only what a script could ask of a phone whose apps are fixed.
     if verb == "path":
         known = names and (names[0] in session.phone.apps.by_package or names[0] in _WITHOUT_SCREENS)
         return Output(f"package:/data/app/{names[0]}/base.apk\n") if known else Output(code=1)
@@ -340,6 +349,7 @@ def _list(phone: Phone, args: list[str]) -> Output:
         return Output(err=f"Error: unknown list type '{' '.join(args[:1])}'\n", code=1)
     flags, words = split_flags(args[1:], "u")
     names = sorted([*(app.package for app in phone.apps.all), *_WITHOUT_SCREENS])
+    # -3 leaves out what belongs to the system, -s everything else.
     if "3" in flags:
         names = [name for name in names if name not in _SYSTEM and not name.startswith(("com.android", "com.google"))]
     if "s" in flags:

@@ -159,12 +159,14 @@ def insert_data(phone: Phone, values: dict[str, Scalar]) -> Phone:
         sqlite3.IntegrityError: its contact or its kind is missing.
     """
     owner, kind = values.get("raw_contact_id"), values.get("mimetype")
+    # As the database itself refuses it: a row needs its owner and its kind.
     if not isinstance(owner, int) or not kind:
         raise sqlite3.IntegrityError(f"NOT NULL constraint failed: data.{'mimetype_id' if owner else 'raw_contact_id'}")
     known: dict[str, Scalar] = {
         name: value for name, value in values.items() if name in DATA.names and value is not None
     }
     if kind == NAME:
+        # A whole name is split, and parts are put together, as the provider does.
         known |= _split_name(known)
         phone = rename_raw_contact(phone, owner, str(known["data1"]), _swap_kind(known))
     phone, known["mimetype_id"] = ensure_mimetype(phone, str(kind))
@@ -364,6 +366,7 @@ def sqlite(session: ShellSession, args: list[str], stdin: str) -> Output:
     before = tree.read_bytes(session.phone, path) if found is not None else b""
     out: list[str] = []
     err = ""
+    # The file is a database of its own: it is opened in memory and written back as a whole.
     with open_database(before) as connection:
         changes = connection.total_changes
         schema = _read_schema_version(connection)
@@ -372,6 +375,7 @@ def sqlite(session: ShellSession, args: list[str], stdin: str) -> Output:
                 out += _format_answers(connection, statement.strip(), header="header" in flags)
         except (sqlite3.Error, OverflowError, UnicodeError, sqlite3.Warning) as problem:
             err = f"Error: {problem}\n"
+        # Only if something changed: reading must not touch the file.
         if connection.total_changes != changes or _read_schema_version(connection) != schema:
             session.phone = tree.write_bytes(session.phone, path, connection.serialize())
     return Output("".join(out), err, int(bool(err)))
@@ -432,6 +436,7 @@ def content(session: ShellSession, args: list[str], stdin: str) -> Output:
     request = _request(rest)
     name = request.uri.removeprefix("content://").partition("?")[0].rstrip("/")
     base, _, last = name.rpartition("/")
+    # A number at the end of an address means one row.
     if last.isdecimal() and len(last) < 16:
         name, request.where = base, f"_id = {last}" + (f" AND ({request.where})" if request.where else "")
     provider = PROVIDERS.get(name)
@@ -481,6 +486,7 @@ def _perform(session: ShellSession, verb: str, provider: Provider, request: _Pro
         session.phone = provider.update(phone, _select_ids(provider, phone, request), request.values)
     elif verb == "delete":
         ids = _select_ids(provider, phone, request)
+        # A provider without deletion refuses, but only where something would be deleted.
         if ids and provider.delete is None:
             return Output(err="Error while accessing provider\njava.lang.UnsupportedOperationException\n", code=1)
         session.phone = provider.delete(phone, ids) if provider.delete is not None else phone

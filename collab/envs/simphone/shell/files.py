@@ -21,11 +21,13 @@ from collab.envs.simphone.state import Phone
 def ls(session: ShellSession, args: list[str], stdin: str) -> Output:
     """List files and folders."""
     flags, paths = split_flags(args)
+    # A doubled -l is toybox's full listing, which single letters cannot express.
     if any(arg.startswith("-") and not arg.startswith("--") and arg.count("l") > 1 for arg in args):
         flags["full"] = ""
     out: list[str] = []
     err: list[str] = []
     paths = paths or ["."]
+    # Files before folders, as toybox prints them.
     shown = sorted(paths, key=lambda path: "d" not in flags and tree.is_folder(session.phone, session.path(path)))
     for path in shown:
         found = tree.find_info(session.phone, session.path(path))
@@ -34,6 +36,7 @@ def ls(session: ShellSession, args: list[str], stdin: str) -> Output:
         elif not found.folder or "d" in flags:
             out.append(_format_entry(found, path, flags))
         else:
+            # A heading only where several places are listed.
             if len(paths) > 1 or "R" in flags:
                 out.append(f"{'' if not out else chr(10)}{path}:\n")
             out.append(_format_listing(session, found.path, flags))
@@ -48,10 +51,12 @@ def _format_listing(session: ShellSession, folder: str, flags: dict[str, str]) -
     if "a" not in flags and "A" not in flags:
         names = [name for name in names if not name.startswith(".")]
     found = [(name, tree.find_info(session.phone, posixpath.join(folder, name))) for name in names]
+    # -a shows the two entries that every folder has.
     if "a" in flags:
         itself, above = tree.find_info(session.phone, folder), tree.find_info(session.phone, posixpath.dirname(folder))
         found = [(".", itself), ("..", above), *found]
     if "t" in flags:
+        # Newest first; files of the same moment keep their order by name.
         found.sort(key=lambda pair: -(pair[1].changed_ms if pair[1] else 0))
     if "r" in flags:
         found.reverse()
@@ -80,6 +85,7 @@ def cat(session: ShellSession, args: list[str], stdin: str) -> Output:
     out: list[str] = []
     err: list[str] = []
     for path in paths or ["-"]:
+        # "-" is what comes through the pipe.
         if path == "-":
             out.append(stdin)
             continue
@@ -96,6 +102,7 @@ def rm(session: ShellSession, args: list[str], stdin: str) -> Output:
     err: list[str] = []
     for path in paths:
         found = tree.find_info(session.phone, session.path(path))
+        # -f is silent about what is not there, and about nothing else.
         if found is None:
             err += [] if "f" in flags else [f"rm: {path}: No such file or directory\n"]
         elif found.folder and not {"r", "R"} & flags.keys():
@@ -180,17 +187,21 @@ def mv(session: ShellSession, args: list[str], stdin: str) -> Output:
 
 def _transfer(session: ShellSession, args: list[str], verb: str) -> Output:
     flags, paths = split_flags(args)
+    # Both verbs share everything but what becomes of the source.
     if len(paths) < 2:
         return Output(err=f"{verb}: Needs 2 arguments\n", code=1)
     *sources, target = paths
     goal = session.path(target)
+    # Into a folder, or onto a name: decided once, before anything is moved.
     into = tree.is_folder(session.phone, goal)
     if len(sources) > 1 and not into:
         return Output(err=f"{verb}: '{target}' not directory\n", code=1)
     err: list[str] = []
+    # One bad source stops no other; the exit code shows it.
     for source in sources:
         start = session.path(source)
         found = tree.find_info(session.phone, start)
+        # "folder/." means its contents, not the folder.
         inside = source.endswith("/.")
         place = posixpath.join(goal, posixpath.basename(start)) if into and not inside else goal
         if found is None:
@@ -198,6 +209,7 @@ def _transfer(session: ShellSession, args: list[str], verb: str) -> Output:
         elif found.folder and verb == "cp" and not {"r", "R", "a"} & flags.keys():
             err.append(f"cp: Skipped dir '{source}'\n")
         elif place == start or place.startswith(start + "/"):
+            # A folder copied into itself would grow for ever.
             err.append(f"{verb}: '{source}' is '{target}'\n")
         else:
             change = partial(_copy_tree, start=start, keep=verb == "cp")
@@ -244,6 +256,7 @@ def stat(session: ShellSession, args: list[str], stdin: str) -> Output:
             continue
         kind = "directory" if found.folder else "regular file"
         values = {"%n": path, "%s": str(found.size), "%Y": str(found.changed_ms // 1000), "%F": kind}
+        # The usual form, unless -c gives one.
         line = flags.get("c") or "  File: %n\n  Size: %s\t %F\nModify: %Y"
         for name, value in values.items():
             line = line.replace(name, value)
@@ -271,9 +284,11 @@ def make_digest(algorithm: str) -> CommandFunction:
 
 def find(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Find files by name, kind and depth; prints or deletes them."""
+    # Paths stand before the first rule.
     first = next((place for place, arg in enumerate(args) if arg.startswith(("-", "(", "!"))), len(args))
     starts, rules = args[:first] or ["."], args[first:]
     try:
+        # Rules are checked before a file is touched: -delete must not run with half an expression.
         test, delete = _parse_rules(rules)
     except ValueError as problem:
         return Output(err=f"find: {problem}\n", code=1)
@@ -285,6 +300,7 @@ def find(session: ShellSession, args: list[str], stdin: str) -> Output:
             err.append(f"find: {start}: No such file or directory\n")
             continue
         paths = tree.walk(session.phone, base)
+        # Deleting from the deepest up, as folders must be empty first.
         for path in reversed(paths) if delete else paths:
             depth = 0 if path == base else path[len(base.rstrip("/")) :].count("/")
             if not test(path, depth, tree.is_folder(session.phone, path)):
@@ -292,6 +308,7 @@ def find(session: ShellSession, args: list[str], stdin: str) -> Output:
             if delete:
                 session.phone = tree.delete(session.phone, path)
             else:
+                # Printed as the start was written, not as the resolved path.
                 shown = start if path == base else start.rstrip("/") + path[len(base.rstrip("/")) :]
                 out.append(shown + "\n")
     return Output("".join(out), "".join(err), int(bool(err)))
@@ -302,6 +319,7 @@ _Test = Callable[[str, int, bool], bool]
 
 def _parse_rules(rules: list[str]) -> tuple[_Test, bool]:
     """Parse the expression into one test of (path, depth, is folder); -o binds weaker than "and"."""
+    # Alternatives (-o) of tests that all must hold; depth limits hold for the whole expression.
     alternatives: list[list[_Test]] = [[]]
     limits: list[_Test] = []
     delete, negate = False, False
@@ -310,6 +328,7 @@ def _parse_rules(rules: list[str]) -> tuple[_Test, bool]:
         if rule in ("-o", "-or"):
             alternatives.append([])
         elif rule == "-delete":
+            # Deleting is the caller's, which goes from the deepest path up.
             delete = True
         elif rule in ("!", "-not"):
             negate = not negate
@@ -319,6 +338,7 @@ def _parse_rules(rules: list[str]) -> tuple[_Test, bool]:
             limits.append(_parse_depth_rule(rule, parse_whole(next(waiting, "")) or 0))
         else:
             alternatives[-1].append(_parse_rule(rule, next(waiting, None), negate=negate))
+            # "!" negates the next test and no more.
             negate = False
 
     def test(path: str, depth: int, folder: bool) -> bool:
@@ -377,12 +397,14 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _holds(session: ShellSession, args: list[str]) -> bool:
+    # "or" binds weaker than "and", so it is split first.
     for joint, meaning in (("-o", any), ("-a", all)):
         if joint in args[1:-1]:
             place = args.index(joint, 1)
             return meaning([_holds(session, args[:place]), _holds(session, args[place + 1 :])])
     if args[:1] == ["!"]:
         return not _holds(session, args[1:])
+    # One word alone is true when it is not empty.
     if len(args) < 2:
         return bool(args and args[0])
     if len(args) == 2:

@@ -65,8 +65,10 @@ def long_press(phone: Phone, x: float, y: float) -> Phone:
 def drag(phone: Phone, start: tuple[float, float], end: tuple[float, float], duration_ms: int) -> Phone:
     """Move a finger over the screen; one that hardly moves taps or holds."""
     across, down = end[0] - start[0], end[1] - start[1]
+    # A finger that hardly moves taps, or holds if it stays long enough.
     if hypot(across, down) < SLOP:
         return long_press(phone, *start) if duration_ms >= LONG_PRESS_MS else tap(phone, *start)
+    # Along a slider the finger carries its knob; anywhere else it swipes.
     if abs(across) > abs(down):
         slid = _slide(phone, start, end[0])
         if slid is not None:
@@ -102,6 +104,7 @@ def _slide(phone: Phone, start: tuple[float, float], to: float) -> Phone | None:
 
 def press(phone: Phone, code: int) -> Phone:
     """Press a key by its code; keys that mean nothing here do nothing."""
+    # Keys that are actions of the mobile space act as those, toasts and all.
     actions = {
         3: "navigate_home",
         4: "navigate_back",
@@ -111,6 +114,7 @@ def press(phone: Phone, code: int) -> Phone:
     }
     if code in actions:
         return act(look(phone), MOBILE.make(actions[code]))
+    # Any key sends a toast away, as a touch does.
     phone = _clear_toast(phone)
     if code in _SYSTEM:
         return _SYSTEM[code](phone)
@@ -120,6 +124,7 @@ def press(phone: Phone, code: int) -> Phone:
         return put_text(phone, read_typed(phone)[:-1])
     if code == KEYS["TAB"]:
         return _focus_next_field(phone)
+    # Copying needs a focused field; without one the key does nothing.
     if code in (KEYS["COPY"], KEYS["CUT"]) and find_focused_input(phone) is not None:
         copied = replace(phone, clipboard=read_typed(phone))
         return put_text(copied, "") if code == KEYS["CUT"] else copied
@@ -241,6 +246,7 @@ def _press_combination(session: ShellSession, args: list[str]) -> bool:
         last = codes[-1]
         if last == KEYS["A"]:
             session.selected = True
+        # Everything was selected: pasting replaces it.
         elif last == KEYS["V"] and session.selected:
             session.phone = type_text(put_text(session.phone, ""), session.phone.clipboard)
             session.selected = False

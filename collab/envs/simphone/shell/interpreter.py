@@ -35,11 +35,13 @@ def execute(phone: Phone, line: str, commands: dict[str, CommandFunction]) -> Sh
     session = ShellSession(phone)
     runner = _Runner(session, commands)
     try:
+        # Encoded and decoded: half characters and zeros cannot stand in a command line.
         parsed = parse(line.encode("utf-8", "replace").decode("utf-8").replace("\0", ""))
         session.status = runner.run_sequence(parsed, "")
     except SyntaxProblem as problem:
         session.status = 1
         session.log.append(("err", f"{SHELL}: syntax error: {problem}\n"))
+    # `exit` and the limits end the line; what was done until then stays.
     except Stop as stop:
         session.status = stop.code
         session.log.append(("err", f"{SHELL}: {stop}\n" if str(stop) else ""))
@@ -85,6 +87,7 @@ class _Runner:
         return "".join(text for stream, text in new if stream == "out")
 
     def _run_command(self, node: Node, stdin: str) -> int:
+        # Bounded: loops of agents may never end.
         self.session.budget -= 1
         if self.session.budget < 0:
             raise Stop(137, "too many commands")
@@ -95,6 +98,7 @@ class _Runner:
         if isinstance(files, Output):
             return self._write(files, ())
         status = self._run_compound(node, stdin)
+        # What the command wrote is taken out of the log and goes where the redirection says.
         if files:
             out = self._take(mark)
             err = "".join(text for _, text in self.session.log[mark:])
@@ -142,6 +146,7 @@ class _Runner:
         files = self._open_redirects(node.redirects)
         if isinstance(files, Output):
             return self._write(files, ())
+        # Assignments without a command set variables; with one they would be its own.
         if not words:
             self.session.variables.update(values)
             return self._write(Output(), files)
@@ -168,6 +173,7 @@ class _Runner:
                 continue
             path = self.session.path(target)
             try:
+                # Files are opened before the command runs, so that a failed redirection runs nothing.
                 if redirect.operator == "<":
                     tree.read_bytes(self.session.phone, path)
                 else:
@@ -190,6 +196,7 @@ class _Runner:
             if redirect.operator == "<":
                 continue
             if redirect.operator == ">&":
+                # "2>&1" copies where the other stream goes now, so the order of redirections matters.
                 to[redirect.stream] = to.get(path, "out")
                 continue
             for stream in ("1", "2") if redirect.stream == "&" else (redirect.stream,):
@@ -202,6 +209,7 @@ class _Runner:
         if not text or to is None:
             return
         if to in ("out", "err"):
+            # Bounded: a loop can print for ever.
             self.session.room -= len(text)
             if self.session.room < 0:
                 raise Stop(137, "too much output")
@@ -220,9 +228,11 @@ class _Runner:
             return piece.value
         if piece.kind == "variable":
             special = {"?": str(self.session.status), "$": "4242", "#": "0", "0": "sh", "PWD": self.session.cwd}
+            # The few special variables that scripts use; anything else is empty.
             return special.get(piece.value) or self.session.variables.get(piece.value, "")
         mark = len(self.session.log)
         self._depth += 1
+        # Substitutions nest, and so does this function.
         if self._depth > MAX_DEPTH:
             raise SyntaxProblem("nested too deeply")
         self.session.status = self.run_sequence(parse(piece.value), "")
@@ -250,6 +260,7 @@ class _Runner:
             started = started or piece.quoted or bool(parts and value)
             for position, part in enumerate(parts):
                 pattern = _escape_pattern(part) if piece.quoted else part
+                # Pieces that touch belong to one word; a blank from a variable begins a new one.
                 if fields and position == 0 and (whole or not value[:1].isspace()):
                     fields[-1] = (fields[-1][0] + part, fields[-1][1] + pattern)
                 else:

@@ -92,6 +92,7 @@ def split_flags(args: Iterable[str], with_value: str = "") -> tuple[dict[str, st
             name, _, value = arg[2:].partition("=")
             flags[name] = value
         elif len(arg) > 1 and arg.startswith("-"):
+            # Flags may be joined; one with a value takes the rest of its word, or the next.
             for place, letter in enumerate(arg[1:], start=1):
                 if letter in with_value:
                     flags[letter] = arg[place + 1 :] or next(waiting, "")

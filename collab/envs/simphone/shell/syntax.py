@@ -51,11 +51,13 @@ def tokenize(text: str) -> list[Token]:
     place = 0
     while place < len(text):
         letter = text[place]
+        # A backslash before a line break joins the lines.
         if letter in " \t\r" or text.startswith("\\\n", place):
             place += 2 if letter == "\\" else 1
         elif letter == "#":
             end = text.find("\n", place)
             place = len(text) if end < 0 else end
+        # A number before an arrow belongs to it, as in 2>file.
         elif (match := _REDIRECT.match(text, place)) and (letter in "<>&" or text[place : place + 1].isdigit()):
             found.append(Token("redirect", match.group()))
             place = match.end()
@@ -72,8 +74,10 @@ def tokenize(text: str) -> list[Token]:
 def _read_word(text: str, place: int) -> tuple[int, ShellWord]:
     """Read one word; returns where it ends."""
     pieces: list[WordPiece] = []
+    # A word is made of pieces that touch: a'b'$c is one word with three kinds of quoting.
     while place < len(text) and text[place] not in _END_OF_WORD:
         letter = text[place]
+        # Single quotes: nothing in them means anything.
         if letter == "'":
             end = text.find("'", place + 1)
             if end < 0:
@@ -83,11 +87,13 @@ def _read_word(text: str, place: int) -> tuple[int, ShellWord]:
         elif letter == '"':
             place = _double_quoted(text, place + 1, pieces)
         elif letter == "\\":
+            # A backslash makes the next letter plain, and a quoted one.
             pieces.append(WordPiece("text", text[place + 1 : place + 2], True))
             place += 2
         elif letter in "$`":
             place = _read_expansion(text, place, pieces, quoted=False)
         else:
+            # Plain text up to whatever could begin another piece.
             end = place
             while end < len(text) and text[end] not in _END_OF_WORD and text[end] not in "'\"\\$`":
                 end += 1
@@ -118,6 +124,7 @@ def _double_quoted(text: str, place: int, pieces: list[WordPiece]) -> int:
 
 def _read_expansion(text: str, place: int, pieces: list[WordPiece], *, quoted: bool) -> int:
     """Read what begins with a dollar sign or a backquote."""
+    # Backquotes do not nest; `$(` does, and needs its closing bracket looked for.
     if text[place] == "`":
         end = text.find("`", place + 1)
         if end < 0:
@@ -128,6 +135,7 @@ def _read_expansion(text: str, place: int, pieces: list[WordPiece], *, quoted: b
         end = _find_closing(text, place + 2)
         pieces.append(WordPiece("command", text[place + 2 : end], quoted))
         return end + 1
+    # Only ${name}: other forms are refused rather than expanded wrongly.
     if text.startswith("${", place):
         end = text.find("}", place)
         if end < 0 or not NAME.fullmatch(text[place + 2 : end]):
@@ -135,6 +143,7 @@ def _read_expansion(text: str, place: int, pieces: list[WordPiece], *, quoted: b
         pieces.append(WordPiece("variable", text[place + 2 : end], quoted))
         return end + 1
     match = NAME.match(text, place + 1)
+    # A dollar sign that begins no name is a dollar sign.
     if match is None:
         pieces.append(WordPiece("text", "$", quoted))
         return place + 1
@@ -147,6 +156,7 @@ def _find_closing(text: str, place: int) -> int:
     depth, quote = 1, ""
     while place < len(text):
         letter = text[place]
+        # A backslash hides the next letter, except inside single quotes.
         if letter == "\\" and quote != "'":
             place += 1
         elif quote:
@@ -278,21 +288,25 @@ class _Parser:
 
     def parse_sequence(self, ends: tuple[str, ...]) -> Sequence:
         """Read pipelines up to one of the reserved words in `ends`."""
+        # Bounded: nesting is recursion here, and scripts come from agents.
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise SyntaxProblem("nested too deeply")
         parts: list[tuple[str, Pipeline]] = []
         operator = ""
         while True:
+            # Empty commands between separators mean nothing; after an operator only line breaks may stand.
             while not operator and self._is(";", "\n", "&"):
                 self._take_next()
             while operator and self._is("\n"):
                 self._take_next()
             if self.now.kind == "end" or self._is(*ends, ")"):
+                # An operator needs a command behind it.
                 if operator:
                     raise SyntaxProblem(f"'{operator}' unexpected")
                 break
             parts.append((operator, self._parse_pipeline()))
+            # The operator belongs to the pipeline behind it: it decides whether that is run.
             operator = ""
             if self._is("&&", "||"):
                 operator = self._take_next().text
@@ -322,6 +336,7 @@ class _Parser:
         if self._is("while", "until"):
             return self._parse_while()
         if self._is("(", "{"):
+            # Parentheses run in a subshell, braces do not; both may be redirected as a whole.
             opened = self._take_next().text
             closing = ")" if opened == "(" else "}"
             body = self.parse_sequence((closing,))
@@ -336,6 +351,7 @@ class _Parser:
         while True:
             condition = self.parse_sequence(("then",))
             self._expect("then", "if")
+            # Each condition with what follows it, so that `elif` is one branch more.
             branches.append((condition, self.parse_sequence(("elif", "else", "fi"))))
             if not self._is("elif"):
                 break
@@ -352,6 +368,7 @@ class _Parser:
         words: list[ShellWord] = []
         if name.kind != "word" or not NAME.fullmatch(name.text):
             raise SyntaxProblem("'for' unmatched")
+        # Without "in" a loop would go over the script's arguments, of which there are none.
         if self._is("in"):
             self._take_next()
             while self.now.kind == "word":
@@ -395,6 +412,7 @@ class _Parser:
                 redirects.append(self._parse_redirect())
                 continue
             word = self._take_next().word
+            # Assignments stand before the command; behind it they are words.
             match = _ASSIGNMENT.match(word[0].value) if word and not words and not word[0].quoted else None
             if match is not None:
                 rest = (WordPiece("text", word[0].value[match.end() :], False), *word[1:])

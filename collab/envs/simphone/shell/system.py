@@ -57,6 +57,7 @@ def notification(session: ShellSession, args: list[str], stdin: str) -> Output:
     title, words = "Shell command", []
     waiting = iter(rest)
     for arg in waiting:
+        # These have a value, which is read over.
         if arg in ("-t", "--title"):
             title = next(waiting, "")
         elif arg in ("-i", "--icon", "-I", "--large-icon", "-S", "--style", "-c", "--content-intent"):
@@ -242,11 +243,14 @@ PROPERTIES = {
 
 def settings(session: ShellSession, args: list[str], stdin: str) -> Output:
     """Read and write the settings tables."""
+    # One user: which one is asked about makes no difference.
     if args[:1] == ["--user"]:
         args = args[2:]
     verb, space, rest = (args[0], args[1], args[2:]) if len(args) >= 2 else ("", "", [])
+    # Messages as the real command words them, for agents that read them.
     if space not in NAMESPACES:
         return Output(err="Invalid namespace\n" if space else "Bad arguments\n", code=255)
+    # Settings are kept as "namespace/name", so that one table holds all.
     values = session.phone.settings
     if verb == "list":
         prefix = space + "/"
@@ -256,6 +260,7 @@ def settings(session: ShellSession, args: list[str], stdin: str) -> Output:
         return Output(err="Bad arguments\n", code=255)
     name = f"{space}/{rest[0]}"
     if verb == "get":
+        # A missing setting reads as "null", as on a real phone.
         return Output(values.get(name, "null") + "\n")
     if verb == "put" and len(rest) > 1:
         return _put(session, name, rest[1])
@@ -307,6 +312,7 @@ def date(session: ShellSession, args: list[str], stdin: str) -> Output:
         rest = [flags["s"], *rest]
     if rest and rest[0].startswith("+"):
         form = rest[0][1:]
+    # Without a plus sign the word is a moment to set the clock to.
     elif rest:
         moment = _parse_moment(rest[0], session.phone)
         if moment is None:
@@ -326,6 +332,7 @@ def _parse_moment(text: str, phone: Phone) -> datetime.datetime | None:
     month, day, hour, minute, year, second = (int(part) if part else 0 for part in match.groups())
     if not year:
         year = datetime.datetime.fromtimestamp(phone.now_ms // 1000, tz=datetime.UTC).year
+    # Two digits mean 1969 to 2068, as in POSIX.
     elif year < 100:
         year += 2000 if year < 69 else 1900
     try:

@@ -88,6 +88,7 @@ def _repeats_repetition(plain: str) -> bool:
             open_groups.append(False)
         elif letter == ")" and open_groups:
             flexible = open_groups.pop()
+            # Such a pattern may take exponential time, so it is refused.
             if flexible and plain[place + 1 : place + 2] in ("*", "+", "{"):
                 return True
             if flexible and open_groups:

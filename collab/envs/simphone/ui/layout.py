@@ -158,14 +158,18 @@ def _place_app_bar(placed: Placed, view: View, navigation: UiNode | None) -> Non
 
 
 def _place_window(placed: Placed, view: View, page: Page, bottom: int) -> None:
+    # Menus are narrow, sheets as wide as the screen, dialogs in between.
     width = {"menu": 580, "sheet": WIDTH}.get(view.style, WIDTH - 240)
     share = (width - 2 * MARGIN) / (WIDTH - 2 * MARGIN)
+    # Texts break by characters per line, so a narrower window needs fewer of them.
     placed.sizes = placed.sizes._replace(characters=int(placed.sizes.characters * share))
     content = sum(_measure_height(entry, 0, placed.sizes) for entry in view.body)
     title = 150 if view.title and view.style != "menu" else 0
     buttons = 150 if view.actions else 0
+    # What does not fit is scrolled: a window never leaves the screen.
     limit = bottom - STATUS_BAR - 2 * MARGIN
     height = min(content + title + buttons, limit)
+    # Where windows of each kind stand on Android: below the menu button, at the bottom, in the middle.
     if view.style == "menu":
         left, right, top = WIDTH - 20 - width, WIDTH - 20, STATUS_BAR + 20
     elif view.style == "sheet":
@@ -173,6 +177,7 @@ def _place_window(placed: Placed, view: View, page: Page, bottom: int) -> None:
     else:
         left, right, top = 120, WIDTH - 120, STATUS_BAR + MARGIN + (limit - height) // 2
     placed.window = Box(left, top, right, top + height)
+    # Only the part between title and buttons scrolls.
     placed.body = Box(left, top + title, right, top + height - buttons)
     if title:
         placed.add(heading(view.title, "android:id/alertTitle"), left, top, right, top + title)

@@ -59,13 +59,16 @@ def render(observation: Observation, *, marks: bool = False, taps: Sequence[tupl
     Raises:
         UsageError: the observation was not made for this renderer.
     """
+    # An older renderer's screen would be drawn wrongly: refused, as pictures are evidence.
     if observation.renderer != RENDERER:
         raise UsageError(f"render: the screen is for renderer {observation.renderer}, this one is {RENDERER}")
     drawing = observation.drawing or _NOTHING
+    # Everything comes from the observation, so that a recorded screen can be drawn without its phone.
     theme = _choose_theme(observation, drawing)
     canvas = Canvas(observation.width, observation.height, theme.ground, drawing.get("font") or 1.0)
     _draw_ground(canvas, observation, drawing, theme)
     banner = drawing.get("banner")
+    # A banner lies over the page: its elements are drawn last, on its own card.
     over = [element for element in observation.elements if banner and element.box and element.box.bottom <= banner[3]]
     _draw_elements(canvas, [one for one in observation.elements if one not in over], drawing, theme)
     if banner:
@@ -73,8 +76,10 @@ def render(observation: Observation, *, marks: bool = False, taps: Sequence[tupl
         canvas.draw_rounded(tuple(banner), 56, card.line)
         canvas.draw_rounded((banner[0] + 3, banner[1] + 3, banner[2] - 3, banner[3] - 3), 54, card.card)
         _draw_elements(canvas, over, drawing, card)
+    # The status bar does not grow with the user's font.
     canvas.scale = 1.0
     _draw_chrome(canvas, observation, drawing, theme)
+    # Marks and touches are ours and not the phone's, so they come on top of all.
     if marks:
         draw_marks(canvas.image, observation)
     for x, y, label in taps:

@@ -176,11 +176,14 @@ def _draw_input(brush: Brush) -> None:
     focused, value = brush.on("focused"), element.value or ""
     shown = "•" * len(value) if brush.on("password") else value
     x, width = left + MARGIN, max(1, right - left - 2 * MARGIN)
+    # A tall field is a page to write on; others are a line with a label.
     if bottom - top > 240:
         caret = _draw_paper(brush, shown)
     else:
         name = theme.accent if focused else theme.faint
+        # The caret stands behind the value, or at the beginning of an empty field.
         end = x
+        # With a value the label moves above it, as in Material's fields; else it stands in its place.
         if shown:
             canvas.line(element.label, x, top + 34, 32, name, width=width)
             end = canvas.line(shown, x, brush.middle + 18, BODY, theme.ink, width=width, end=focused)
@@ -191,6 +194,7 @@ def _draw_input(brush: Brush) -> None:
         canvas.rectangle(
             (x, bottom - 22 - thick, right - MARGIN, bottom - 22), theme.accent if focused else theme.faint
         )
+    # The caret shows which field typing goes to.
     if focused:
         canvas.rectangle((caret[0], caret[1] - 28, caret[0] + 5, caret[1] + 28), theme.accent)
 

@@ -57,20 +57,26 @@ def find_foreground_package(phone: Phone) -> str:
 def look(phone: Phone) -> Frame:
     """Return what is on the screen now."""
     manner = phone.manner
+    # What is in front may be a panel or a cover; the keyboard belongs to the app's page.
     page, view = _find_front(phone)
     keyboard = phone.keyboard and page is phone.page
+    # Reworded and shuffled by the phone's manner: other instances must not be solvable by memory of one.
     view = reword_view(shuffle_view(view, page.screen, manner), page.screen, manner)
     placed = place(view, page, keyboard=keyboard, back_icon=_build_arrow(phone, page), manner=manner)
+    # A banner lies over the page, unless the cover is all that is shown.
     if phone.cover is not None and page is not _COVERED:
         lay_over(placed, [reword_node(node, manner) for node in build_banner(phone, phone.cover)])
+    # Indices are those of placed nodes, which actions refer to.
     whole = tuple(
         _build_element(index, node.role, node.label, box, node.value, _list_flags(node, page), node.key)
         for index, (node, box) in enumerate(zip(placed.nodes, placed.boxes, strict=True))
     )
+    # App and page, cut: the title goes into every prompt.
     app = name_app(phone.apps.by_package[phone.foreground].name, manner)
     alone = phone.panel is not None or page is _COVERED
     title = cut_middle(app if view.title in ("", app) else view.title if alone else f"{app}: {view.title}", MAX_TITLE)
     notice = cut_middle(reword(phone.notice, "notice", manner), MAX_NOTICE) if phone.notice else None
+    # Bounded for the observation; `whole` keeps all, for acting on what scrolled away.
     elements = bound_elements(whole)
     observation = Observation(
         space="mobile",

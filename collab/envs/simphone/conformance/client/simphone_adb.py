@@ -68,6 +68,7 @@ class AdbClient:
         """Return a connection to a service of the phone."""
         stream = socket.create_connection((HOST, self._port), timeout=timeout)
         try:
+            # First the phone, then the service: a transport is chosen for one connection only.
             for service in (f"host:transport:{self._serial}", name):
                 data = service.encode()
                 stream.sendall(b"%04x" % len(data) + data)
