@@ -155,6 +155,7 @@ def gather_unit(
 def _gather_evaluation(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
     runs = [read_run(path) for path in find_runs(folder)]
     results = [result for run in runs for result in run.report.results]
+    # All runs must be of one policy: its digest says which training they measure.
     first = runs[0]
     policies = {weights for run in runs for _, weights in run.team["policies"].values()}
     if len(policies) != 1 or None in policies:

@@ -132,6 +132,7 @@ def fill_template(results: Results, template: Path, folder: str = "results") -> 
         pictures[name] = to_svg(draw_curves(title, unit, curves))
         return f"![{title}]({folder}/{name})"
 
+    # A name that is not known is an error, so that a page never says nothing in place of a number.
     environment = ImmutableSandboxedEnvironment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )

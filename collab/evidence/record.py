@@ -189,6 +189,7 @@ def write(folder: Path, record: UnitRecord) -> Path:
     """
     path = file_of(folder, record.unit)
     data = record.model_dump(mode="json")
+    # JSON has no way to indent all but rows, so they are put in afterwards.
     holders = [] if data["measured"] is None else [(data["measured"], "episodes")]
     holders += [(epoch, name) for epoch in data["epochs"] for name in ("rollout", "held_out")]
     lists: list[str] = []
