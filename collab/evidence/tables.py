@@ -79,6 +79,8 @@ class Results:
     def __init__(self, plan: Plan, records: Records) -> None:
         self.plan = plan
         self.records = records
+        self._compared: dict[tuple[object, ...], RunComparison | None] = {}
+        """Comparisons by what was asked: several tables show the same one, and each takes thousands of draws."""
 
     # -------------------------------------------------------------------------------------------- what is there
 
@@ -144,14 +146,21 @@ class Results:
         Raises:
             UsageError: too many episodes broke, or they are of different environments.
         """
-        after = {record.seed: record.measured.report(tasks) for record in self.of(second) if record.measured}
-        pairs = []
-        for spot in _listed(first):
-            before = {record.seed: record.measured.report(tasks) for record in self.of(spot) if record.measured}
-            for seed in _common_seeds(before, after):
-                pairs.append((before.get(seed, before.get(None)), after.get(seed, after.get(None))))
-        both = [(one, other) for one, other in pairs if one is not None and other is not None]
-        return compare_trainings(both, level=level) if both else None
+        key = (*_listed(first), second, level, None if tasks is None else frozenset(tasks))
+        if key not in self._compared:
+            pairs = [pair for spot in _listed(first) for pair in self._pair_reports(spot, second, tasks)]
+            self._compared[key] = compare_trainings(pairs, level=level) if pairs else None
+        return self._compared[key]
+
+    def _pair_reports(self, first: Spot, second: Spot, tasks: Collection[str] | None) -> list[tuple[Report, Report]]:
+        """Return the reports of two arms by run seed; an arm that is not trained is paired with every training."""
+        before, after = (
+            {record.seed: record.measured.report(tasks) for record in self.of(spot) if record.measured}
+            for spot in (first, second)
+        )
+        seeds = _common_seeds(before, after)
+        pairs = [(before.get(seed, before.get(None)), after.get(seed, after.get(None))) for seed in seeds]
+        return [(one, other) for one, other in pairs if one is not None and other is not None]
 
     def pool_arm(self, arm: str) -> Report:
         """Return the report of all that an arm plays, whatever the units; ValueError where a part is not measured."""
