@@ -25,8 +25,8 @@ from typing import Any, TypeAlias
 from collab.cli import options
 from collab.cli.output import note
 from collab.cli.progress import Job, ResultT, show_work
-from collab.cli.recorded import commands_instead, find_recorded
-from collab.cli.rollout import chosen_seeds, configured, opening_of
+from collab.cli.recorded import find_recorded, suggest_commands
+from collab.cli.rollout import choose_seeds, configure_run, format_opening
 from collab.cli.text import training
 from collab.config import Budget, RunConfig
 from collab.data.splits import TRAIN
@@ -37,8 +37,8 @@ from collab.library import Library
 from collab.loop.configure import configure as configure_training
 from collab.loop.loop import TrainingResult
 from collab.loop.loop import start as start_training
-from collab.rollout.run import RunResult, default_out, start
-from collab.rollout.seeds import SeriesResult, plan_series, play_missing, result_of
+from collab.rollout.run import RunResult, choose_out, start
+from collab.rollout.seeds import SeriesResult, build_series_result, plan_series, play_missing
 from collab.store.reader import RunReader
 from collab.trust import trust_all
 from collab.utils.redact import redact
@@ -94,24 +94,24 @@ async def collect(
     # Types first: Python callers have no command line that would have refused a wrong one.
     _check_types(collect, locals())
     trust_all(trust)
-    definitions = _library(library)
-    named = _listed("tasks", tasks)
+    definitions = _open_library(library)
+    named = _split_names("tasks", tasks)
     # Through the same function as the command, so that both refuse the same things.
-    config = await configured(
+    config = await configure_run(
         definitions,
         "rollout",
         env=os.fspath(env),
-        agents=_agents(agents),
+        agents=_join_agents(agents),
         graph=os.fspath(graph),
         backend=backend,
         tasks=named,
         split=split,
         episodes=episodes,
         seed=seed,
-        device=_device(serial, allow_apps, allow_effects),
+        device=_build_device_options(serial, allow_apps, allow_effects),
         concurrency=concurrency,
         budget=budget,
-        settings=_settings(settings),
+        settings=_list_settings(settings),
     )
     return await _play(config, definitions, named, out, progress=progress)
 
@@ -154,25 +154,25 @@ async def evaluate(
     # As in `collect`: types, trust, library, then the configuration of the command.
     _check_types(evaluate, locals())
     trust_all(trust)
-    definitions = _library(library)
-    named, overrides = _listed("tasks", tasks), _settings(settings)
+    definitions = _open_library(library)
+    named, overrides = _split_names("tasks", tasks), _list_settings(settings)
     # Seeds as the command line spells them, so that one parser decides what they mean.
     several = seeds if seeds is None or isinstance(seeds, str) else ",".join(map(str, seeds))
-    chosen = chosen_seeds(seed, None if several is None else [several], overrides)
+    chosen = choose_seeds(seed, None if several is None else [several], overrides)
     # All configurations before the first run: a mistake in the third must not cost two runs.
     configs = [
-        await configured(
+        await configure_run(
             definitions,
             "eval",
             env=os.fspath(env),
-            agents=_agents(agents),
+            agents=_join_agents(agents),
             graph=os.fspath(graph),
             backend=backend,
             tasks=named,
             split=split,
             episodes=episodes,
             seed=one,
-            device=_device(serial, allow_apps, allow_effects),
+            device=_build_device_options(serial, allow_apps, allow_effects),
             concurrency=concurrency,
             budget=budget,
             settings=overrides,
@@ -226,39 +226,39 @@ async def train(
     # As in `collect`: nothing is read before types and trust are clear.
     _check_types(train, locals())
     trust_all(trust)
-    named = _listed("tasks", tasks)
+    named = _split_names("tasks", tasks)
     config = await configure_training(
-        _library(library),
+        _open_library(library),
         algorithm=algo,
         preset=preset,
         ablation=ablation,
         env=os.fspath(env),
         graph=os.fspath(graph),
-        agents=_agents(agents),
+        agents=_join_agents(agents),
         backend=backend,
         tasks=named,
         split=split,
         seed=seed,
         concurrency=concurrency,
-        settings=_settings(settings),
+        settings=_list_settings(settings),
     )
     # Begun only when the display is there, which also turns Ctrl-C into a stop.
     begin = partial(
         start_training,
         config,
         Path(out),
-        options=options.given(None if calibrations is None else Path(calibrations), anyway),
+        options=options.build_check_options(None if calibrations is None else Path(calibrations), anyway),
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         device=device,
-        report_to=_listed("report_to", report_to),
+        report_to=_split_names("report_to", report_to),
         tell=note if progress else _say_nothing,
     )
-    return await _shown(
+    return await _run_with_progress(
         lambda watch, stop: begin(watch=watch, stop=stop),
         progress,
         opening=f"training by {config.called}, in {out}",
         tell=training.describe,
-        news=training.news,
+        news=training.format_news,
     )
 
 
@@ -277,7 +277,7 @@ def open_run(path: Path | str) -> Run:
     _check_types(open_run, locals())
     found = find_recorded(Path(path))
     if found.kind != "run":
-        raise UsageError(commands_instead(found, 'collab.open_run("{}")'))
+        raise UsageError(suggest_commands(found, 'collab.open_run("{}")'))
     return Run(found.path)
 
 
@@ -380,26 +380,26 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
 """Parameter of the public functions → whether a value fits, and what does, in words."""
 
 
-def _library(folder: Path | str | None) -> Library:
+def _open_library(folder: Path | str | None) -> Library:
     own = folder or os.environ.get("COLLAB_LIBRARY")
     return Library(own=Path(own) if own else None)
 
 
-def _agents(given: Agents) -> str:
+def _join_agents(given: Agents) -> str:
     if isinstance(given, Mapping):
         return ",".join(f"{slot}={name}" for slot, name in given.items())
     return os.fspath(given)
 
 
-def _settings(given: Settings) -> list[str]:
+def _list_settings(given: Settings) -> list[str]:
     if isinstance(given, str):
         return [given]
     if isinstance(given, Mapping):
-        return [f"{name}={_written(name, value)}" for name, value in given.items()]
+        return [f"{name}={_format_setting(name, value)}" for name, value in given.items()]
     return list(given)
 
 
-def _written(name: str, value: object) -> str:
+def _format_setting(name: str, value: object) -> str:
     """A setting's value as --set reads it; UsageError where it is nothing that a file can hold."""
     try:
         return json.dumps(value)
@@ -411,12 +411,12 @@ def _written(name: str, value: object) -> str:
         ) from None
 
 
-def _listed(name: str, given: Names) -> list[str]:
-    return options.listed(name, [given] if isinstance(given, str) else list(given) or None)
+def _split_names(name: str, given: Names) -> list[str]:
+    return options.split_names(name, [given] if isinstance(given, str) else list(given) or None)
 
 
-def _device(serial: str | None, allow_apps: Names, allow_effects: bool) -> dict[str, Any]:
-    return options.device(serial, _listed("allow_apps", allow_apps) or None, allow_effects)
+def _build_device_options(serial: str | None, allow_apps: Names, allow_effects: bool) -> dict[str, Any]:
+    return options.build_device_options(serial, _split_names("allow_apps", allow_apps) or None, allow_effects)
 
 
 # ------------------------------------------------------------------------------------------------ what is done
@@ -425,29 +425,29 @@ def _device(serial: str | None, allow_apps: Names, allow_effects: bool) -> dict[
 async def _play(
     config: RunConfig, library: Library, named: Sequence[str], out: Path | str | None, *, progress: bool
 ) -> RunResult:
-    path = default_out(config) if out is None else Path(out)
+    path = choose_out(config) if out is None else Path(out)
     if progress:
         options.tell_outside(named, config.split, config.tasks)
-    return await _shown(
+    return await _run_with_progress(
         lambda watch, stop: start(config, library, path, tell=_warn, watch=watch, stop=stop),
         progress,
-        opening=opening_of(config, path),
+        opening=format_opening(config, path),
     )
 
 
 async def _play_series(
     configs: Sequence[RunConfig], library: Library, named: Sequence[str], out: Path | str | None, *, progress: bool
 ) -> SeriesResult:
-    folder = default_out(configs[0]) if out is None else Path(out)
+    folder = choose_out(configs[0]) if out is None else Path(out)
     if progress:
         options.tell_outside(named, configs[0].split, configs[0].tasks)
     runs = await plan_series(configs, library, folder)
     play = partial(play_missing, runs, library, budget=configs[0].budget, tell=note if progress else _say_nothing)
-    stopped = await _shown(lambda watch, stop: play(watch=watch, stop=stop), progress)
-    return result_of(folder, runs, stopped)
+    stopped = await _run_with_progress(lambda watch, stop: play(watch=watch, stop=stop), progress)
+    return build_series_result(folder, runs, stopped)
 
 
-async def _shown(job: Job[ResultT], progress: bool, **shown: Any) -> ResultT:
+async def _run_with_progress(job: Job[ResultT], progress: bool, **shown: Any) -> ResultT:
     """Await a job, with progress told on stderr if asked for."""
     if progress:
         return await show_work(job, **shown)

@@ -28,7 +28,7 @@ from collab.library import Library, explain, find_builtin_root, load_yaml
 from collab.seeds import Seeds
 from collab.trust import check_trusted, vouch
 from collab.types import Sampling
-from collab.utils.redact import hide_in_addresses, hide_values, is_secret_name, misplaced_key, redact
+from collab.utils.redact import find_misplaced_key, hide_in_addresses, hide_values, is_secret_name, redact
 
 DefinitionName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 """A slot name: letters, digits, _ and -."""
@@ -205,7 +205,7 @@ class Keyless(PartDefinition):
     @model_validator(mode="before")
     @classmethod
     def _refuse_key(cls, data: Any) -> Any:
-        found = misplaced_key(data, "") if isinstance(data, Mapping) else None
+        found = find_misplaced_key(data, "") if isinstance(data, Mapping) else None
         if found is not None:
             raise ValueError(found)
         return data
@@ -481,7 +481,7 @@ def load_environment(library: Library, name: str) -> EnvironmentDefinition:
         UnknownName, ConfigError: see `Library.load`.
     """
     definition = library.load("envs", name, EnvironmentDefinition)
-    file = library.path("envs", name)
+    file = library.find_path("envs", name)
     definition._origin = DefinitionOrigin(None if file.is_relative_to(find_builtin_root()) else file)
     home = file.parent
     received = library.own is not None and home.is_relative_to(library.own)

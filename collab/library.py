@@ -92,21 +92,21 @@ class Library:
         """The library that a recorded training names: perhaps somebody else's."""
         return cls(own=None if own is None else Path(own), named=False)
 
-    def names(self, room: LibraryRoom) -> tuple[str, ...]:
+    def list_names(self, room: LibraryRoom) -> tuple[str, ...]:
         """All names of a room, sorted; the user's own first win over built-in ones of the same name."""
-        return tuple(sorted(self._paths(room)))
+        return tuple(sorted(self._find_paths(room)))
 
-    def entries(self, room: LibraryRoom, model: type[ModelT]) -> tuple[LibraryEntry[ModelT], ...]:
+    def read_entries(self, room: LibraryRoom, model: type[ModelT]) -> tuple[LibraryEntry[ModelT], ...]:
         """All definitions of a room, sorted by name; one that cannot be read hides no other."""
         found: list[LibraryEntry[ModelT]] = []
-        for name, path in sorted(self._paths(room).items()):
+        for name, path in sorted(self._find_paths(room).items()):
             try:
                 found.append(LibraryEntry(name=name, path=path, definition=self._read(path, model), error=None))
             except ConfigError as error:
                 found.append(LibraryEntry(name=name, path=path, definition=None, error=str(error)))
         return tuple(found)
 
-    def path(self, room: LibraryRoom, name: str) -> Path:
+    def find_path(self, room: LibraryRoom, name: str) -> Path:
         """Where the definition `name` lies.
 
         Raises:
@@ -115,10 +115,12 @@ class Library:
         explicit = Path(name)
         if (explicit.suffix in (".yaml", ".yml") or len(explicit.parts) > 1) and explicit.exists():
             return explicit
-        known = self._paths(room)
+        known = self._find_paths(room)
         if name in known:
             return known[name]
-        raise UnknownName.of(_SINGULAR[room], name, self.names(room), f"see them with: collab {_COMMAND[room]} list")
+        raise UnknownName.of(
+            _SINGULAR[room], name, self.list_names(room), f"see them with: collab {_COMMAND[room]} list"
+        )
 
     def load(self, room: LibraryRoom, name: str, model: type[ModelT]) -> ModelT:
         """Read and check one definition.
@@ -127,12 +129,12 @@ class Library:
             UnknownName: there is none of that name.
             ConfigError: it is not YAML or does not fit; the message names file, line and field.
         """
-        return self._read(self.path(room, name), model)
+        return self._read(self.find_path(room, name), model)
 
-    def _paths(self, room: LibraryRoom) -> dict[str, Path]:
+    def _find_paths(self, room: LibraryRoom) -> dict[str, Path]:
         """Name → where the definition lies; the user's own hide built-in ones of the same name."""
         homes = (find_builtin_root(),) if self.own is None else (find_builtin_root(), self.own)
-        return {_stem(path): path for home in homes for path in reversed(_list_entries(home / room, room))}
+        return {_strip_suffix(path): path for home in homes for path in reversed(_list_entries(home / room, room))}
 
     def _read(self, path: Path, model: type[ModelT]) -> ModelT:
         """Read a definition; what lies in the user's own library may have been received and is no link."""
@@ -166,7 +168,7 @@ def _is_tasks_file(path: Path) -> bool:
     return isinstance(tasks, list) and all(isinstance(task, dict) for task in tasks)
 
 
-def _stem(path: Path) -> str:
+def _strip_suffix(path: Path) -> str:
     return path.stem if path.suffix in (".yaml", ".yml") else path.name
 
 
@@ -241,10 +243,10 @@ class _Bounded(Composer):
             if id(node) not in self._sizes:
                 raise yaml.MarkedYAMLError(problem="a value that holds itself", problem_mark=mark)
         elif node is not None:
-            self._sizes[id(node)] = self._size(node)
+            self._sizes[id(node)] = self._count_values(node)
         return node
 
-    def _size(self, node: yaml.Node) -> int:
+    def _count_values(self, node: yaml.Node) -> int:
         """Return how many values a node stands for; raises where it is too many, or no value of a definition."""
         problem, size = None, 1
         if node.tag not in _TAGS:
@@ -467,7 +469,7 @@ def _place(model: type[BaseModel] | None, location: Sequence[Hashable]) -> tuple
     pydantic puts the chosen branch of a union between them; no file holds it.
     """
     path: list[Hashable] = []
-    inside, current, named = _union_members(None), _union_members(model), True
+    inside, current, named = _list_union_members(None), _list_union_members(model), True
     for part in location:
         # A union's member is named in the location, and is no key of the file.
         if len(current) > 1 and not named:
@@ -476,7 +478,10 @@ def _place(model: type[BaseModel] | None, location: Sequence[Hashable]) -> tuple
             path.append(part)
             inside, named = current, False
             current = [
-                found for item in current for found in _union_members(_find_annotation(item, part)) if found is not None
+                found
+                for item in current
+                for found in _list_union_members(_find_annotation(item, part))
+                if found is not None
             ]
     known = [name for item in inside if _is_model(item) for name in item.model_fields]
     return tuple(path), known
@@ -492,10 +497,10 @@ def _find_annotation(annotation: Any, part: Hashable) -> Any:
     return arguments[0] if isinstance(part, int) else arguments[-1]
 
 
-def _union_members(annotation: Any) -> list[Any]:
+def _list_union_members(annotation: Any) -> list[Any]:
     """The members of a union but None, which pydantic does not count; of anything else itself."""
     if get_origin(annotation) in (Union, UnionType):
-        return [branch for item in get_args(annotation) if item is not NoneType for branch in _union_members(item)]
+        return [branch for item in get_args(annotation) if item is not NoneType for branch in _list_union_members(item)]
     return [annotation]
 
 

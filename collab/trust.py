@@ -43,7 +43,7 @@ def trust_all(yes: bool) -> None:
 
 
 @contextlib.contextmanager
-def trusting() -> Iterator[None]:
+def trust_block() -> Iterator[None]:
     """Let every part run within the block."""
     token = _trusting.set(True)
     try:
@@ -58,7 +58,7 @@ def vouch(data: Any, before: Any = None) -> None:
     Args:
         before: the same definition before the user changed it; what it named is not vouched for.
     """
-    _vouched.update(set(foreign_parts(data)) - set(foreign_parts(before)))
+    _vouched.update(set(list_foreign_parts(data)) - set(list_foreign_parts(before)))
 
 
 def check_trusted(data: Any, where: str) -> None:
@@ -73,7 +73,7 @@ def check_trusted(data: Any, where: str) -> None:
     """
     if _trusting.get():
         return
-    foreign = sorted(set(foreign_parts(data)) - _vouched)
+    foreign = sorted(set(list_foreign_parts(data)) - _vouched)
     if foreign:
         more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
         raise UsageError(
@@ -82,14 +82,14 @@ def check_trusted(data: Any, where: str) -> None:
         )
 
 
-def foreign_parts(data: Any) -> Iterator[str]:
+def list_foreign_parts(data: Any) -> Iterator[str]:
     """What a definition names that is neither built in nor an entry point: classes, apps and programs, in words."""
     waiting = [data]
     while waiting:  # recorded data may be nested deeper than Python calls
         data = waiting.pop()
         if isinstance(data, Mapping):
             if isinstance(data.get("kind"), str):
-                yield from _of_part(data["kind"], data.get("options"))
+                yield from _list_foreign_names(data["kind"], data.get("options"))
             chosen, backends = data.get("backend"), data.get("backends")
             if isinstance(backends, Mapping) and isinstance(chosen, str) and chosen in backends:
                 waiting.append(backends[chosen])  # the others are never made
@@ -99,8 +99,8 @@ def foreign_parts(data: Any) -> Iterator[str]:
             waiting.extend(data)
 
 
-def _of_part(kind: str, options: Any) -> Iterator[str]:
-    if ":" in kind and kind not in _built_in and kind not in _installed():
+def _list_foreign_names(kind: str, options: Any) -> Iterator[str]:
+    if ":" in kind and kind not in _built_in and kind not in _list_installed():
         yield kind
     if not isinstance(options, Mapping):
         return
@@ -110,25 +110,25 @@ def _of_part(kind: str, options: Any) -> Iterator[str]:
     yield from (f"{name} {options[name]}" for name in _PROGRAMS if isinstance(options.get(name), str))
 
 
-def _installed() -> set[str]:
+def _list_installed() -> set[str]:
     """Classes that installed packages declare as entry points, as module:Class."""
-    return {point.value for point in entry_points()}
+    return {point.value for point in list_entry_points()}
 
 
-def entry_points() -> tuple[importlib.metadata.EntryPoint, ...]:
+def list_entry_points() -> tuple[importlib.metadata.EntryPoint, ...]:
     """Return what installed packages declare for this one; folders that did not change are not read again."""
-    return _entry_points(tuple((place, _changed(place)) for place in sys.path))
+    return _list_entry_points(tuple((place, _read_changed(place)) for place in sys.path))
 
 
 @functools.lru_cache(maxsize=4)
-def _entry_points(places: tuple[tuple[str, int], ...]) -> tuple[importlib.metadata.EntryPoint, ...]:
+def _list_entry_points(places: tuple[tuple[str, int], ...]) -> tuple[importlib.metadata.EntryPoint, ...]:
     points = importlib.metadata.entry_points()
     return tuple(
         point for group in points.groups if group.startswith("collab.") for point in points.select(group=group)
     )
 
 
-def _changed(place: str) -> int:
+def _read_changed(place: str) -> int:
     try:
         return os.stat(place or ".").st_mtime_ns
     except OSError:

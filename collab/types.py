@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 Scalar: TypeAlias = str | int | float | bool | None
 """What an action argument can be."""
@@ -494,7 +494,7 @@ class Step:
         return (len(ballots[0].cells) if ballots else 0) / cells if cells else None
 
     def __repr__(self) -> str:
-        return f"<Step {self.index}: {self.history.action}, {amount(len(self.matrix.utterances), 'cell')}>"
+        return f"<Step {self.index}: {self.history.action}, {format_amount(len(self.matrix.utterances), 'cell')}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -566,7 +566,7 @@ class Trajectory:
 
     def __repr__(self) -> str:
         ended = "broken" if self.error else "unfinished" if self.outcome is None else "solved" * self.success
-        return f"<Trajectory {self.id}: {ended or 'not solved'}, {amount(len(self.steps), 'step')}>"
+        return f"<Trajectory {self.id}: {ended or 'not solved'}, {format_amount(len(self.steps), 'step')}>"
 
 
 # ------------------------------------------------------------------------------------------------------ labels

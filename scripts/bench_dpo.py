@@ -45,8 +45,8 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 from trl import DPOConfig, DPOTrainer
 
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.trainers.batching import token_ratio
-from collab.trainers.checkpoint import quiet
+from collab.trainers.batching import compute_token_ratio
+from collab.trainers.checkpoint import silence_libraries
 from collab.trainers.distributed import bound_caches, give_back
 from collab.trainers.dpo import SharedPrefixDPOTrainer
 from collab.trainers.prefix_sharing import Packed, score_labels_only
@@ -177,7 +177,7 @@ def make_arms(model: Any, folder: Path, options: argparse.Namespace) -> dict[str
     data = Dataset.from_list(make_pairs(8, 4, 2, 0, 500))
     arms = {}
     for name, kind in (("trl", Trl), ("unshared", Trl), ("ours", Ours)):
-        with quiet():
+        with silence_libraries():
             trainer = kind(
                 model=copy.deepcopy(model),
                 ref_model=copy.deepcopy(model),
@@ -234,7 +234,7 @@ def measure(
         "vs_trl": round(times["trl"] / times["ours"], 2),
         "vs_unshared": round(times["unshared"] / times["ours"], 2),
         "bound_share": round(work / peak / 1e9 / times["ours"], 3),
-        "token_ratio": round(token_ratio(prefix, reply, count), 2),
+        "token_ratio": round(compute_token_ratio(prefix, reply, count), 2),
         "packed_tokens": prefix + 2 * count * reply,
         "gflop": round(work / 1e9, 1),
         "baseline_pairs": len(given["trl"]),

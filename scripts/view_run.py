@@ -110,15 +110,15 @@ def walk(played: int) -> Walk:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "walk"
         asyncio.run(collab.collect(env="androidworld", agents="rehearsal", graph="team", episodes=played, out=out))
-        with RunStore.open(out).reader() as reader:
-            episodes = list(reader.trajectories())
+        with RunStore.open(out).open_reader() as reader:
+            episodes = list(reader.iterate_trajectories())
             steps = [step for one in episodes for step in one.steps]
             hashes = {cell.prompt.prefix for step in steps for cell in step.matrix}
             return Walk(
                 manifest=reader.manifest,
                 episodes=episodes,
                 steps=steps,
-                prefixes={hash: reader.prefix(hash) for hash in hashes},
+                prefixes={hash: reader.read_prefix(hash) for hash in hashes},
             )
 
 
@@ -132,7 +132,7 @@ def make_run(out: Path, size: Size) -> Path:
         tasks=tuple(PlannedTask(name=name, difficulty=None, episodes=count) for name, count in names.items()),
     )
     pairings = []
-    with RunStore.create(out, manifest).writer() as writer:
+    with RunStore.create(out, manifest).open_writer() as writer:
         with LabelWriter(out, LABELS, LabelHead(critic=CRITIC)) as labels:
             for number in range(size.episodes):
                 stretch = path.stretch(number, size.steps)
@@ -192,7 +192,7 @@ def _record(writer: RunWriter, stretch: Stretch) -> None:
     )
     for step in one.steps:
         for hash in {cell.prompt.prefix for cell in step.matrix}:
-            writer.text(hash, stretch.texts[hash])
+            writer.store_text(hash, stretch.texts[hash])
         writer.step(one.id, step)
     drawn = np.random.default_rng(derive(one.episode, "outcome")).random()
     broke = EpisodeError(type="EnvironmentFailure", message="the phone was gone", step=len(one.steps))

@@ -47,7 +47,7 @@ from collab.envs.web.live_tasks import LiveTask
 from collab.envs.web.live_tasks import PageSuccess as LiveSuccess
 from collab.graphs.edges import SAMPLERS
 from collab.library import parse_yaml
-from collab.loop.interfaces import algorithm_named
+from collab.loop.interfaces import load_algorithm
 from collab.rewards.calibration.config import CalibrationConfig
 from collab.rollout.build import BUILT_IN, Group
 from collab.synthesis.config import SynthConfig
@@ -303,7 +303,7 @@ def render_pages() -> dict[str, str]:
     )
     environment.globals |= {one.__name__: one for one in (*MODELS, *TABLES)}
     environment.globals |= {"DeviceSuccess": DeviceSuccess, "LiveSuccess": LiveSuccess, "prompts": PROMPTS}
-    environment.globals["algorithms"] = {name: algorithm_named(name).method for name in BUILT_IN["algorithms"]}
+    environment.globals["algorithms"] = {name: load_algorithm(name).method for name in BUILT_IN["algorithms"]}
     pages = {path.stem: environment.get_template(path.name).render() for path in sorted(HOME.glob("*.md.jinja"))}
     return {name: _HEAD + re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n" for name, text in pages.items()}
 

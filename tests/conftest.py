@@ -122,12 +122,12 @@ def record(
         command="rollout", config={}, seed=SEEDS.run, environment=suite.label, environment_version=suite.version
     )
     store = RunStore.create(directory, manifest)
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         stage = Stage(suite=suite, seeds=SEEDS, limits=Limits(max_steps=max_steps), pictures=False)
         asyncio.run(_collect(plan, team, stage, RunRecorder(writer)))
         writer.finish()
-    with store.reader() as reader:
-        return list(reader.trajectories())
+    with store.open_reader() as reader:
+        return list(reader.iterate_trajectories())
 
 
 async def _collect(plan: list[Episode], team: Network, stage: Stage, recorder: RunRecorder) -> None:

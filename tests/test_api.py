@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def played(path: str) -> list[tuple[str, int]]:
     with collab.open_run(path) as run:
-        return sorted((one.id, one.seed) for one in run.episodes())
+        return sorted((one.id, one.seed) for one in run.list_episodes())
 
 
 def test_settings_tasks_and_agents_mean_what_they_mean_on_the_command_line() -> None:

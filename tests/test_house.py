@@ -346,10 +346,10 @@ LONGEST_UNEXPLAINED = 20
 """Lines of a body, without its docstring, from which on a comment says why."""
 
 LITERALS = {
-    "collab/store/parquet.py": ("_episode", "_step", "_cell"),
-    "collab/trainers/estimate.py": ("told",),
-    "collab/trainers/prepare.py": ("manifest",),
-    "collab/transfer/config.py": ("_second",),
+    "collab/store/parquet.py": ("_build_episode_row", "_build_step_row", "_build_cell_row"),
+    "collab/trainers/estimate.py": ("format_plan",),
+    "collab/trainers/prepare.py": ("build_manifest",),
+    "collab/transfer/config.py": ("_configure_second",),
     "collab/view/runs.py": ("build_unreadable_row",),
 }
 """File → functions that are one long literal or call, whose names say it all."""

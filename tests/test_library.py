@@ -33,17 +33,17 @@ def test_root_holds_the_four_rooms() -> None:
 def test_order_of_lookup(tmp_path: Path) -> None:
     own = write(tmp_path, "graphs", "mine", "slots: [one]\n")
     library = Library(own=tmp_path)
-    assert library.path("graphs", "mine") == own
-    assert library.path("graphs", str(own)) == own
-    assert "mine" in library.names("graphs")
+    assert library.find_path("graphs", "mine") == own
+    assert library.find_path("graphs", str(own)) == own
+    assert "mine" in library.list_names("graphs")
     with pytest.raises(UnknownName):
-        Library().path("graphs", "mine")
+        Library().find_path("graphs", "mine")
 
 
 def test_did_you_mean(tmp_path: Path) -> None:
     write(tmp_path, "graphs", "pyramid", "slots: [one]\n")
     with pytest.raises(UnknownName, match=r"no graph called 'pyramd'; did you mean pyramid\?"):
-        Library(own=tmp_path).path("graphs", "pyramd")
+        Library(own=tmp_path).find_path("graphs", "pyramd")
 
 
 def test_own_folder_must_exist(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_hostile_file_is_one_line_and_hides_no_other(tmp_path: Path, what: str
         Library(own=tmp_path).load("graphs", "bad", GraphDefinition)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400 + len(str(tmp_path))
-    found = {one.name: one for one in Library(own=tmp_path).entries("graphs", GraphDefinition)}
+    found = {one.name: one for one in Library(own=tmp_path).read_entries("graphs", GraphDefinition)}
     assert (found["bad"].definition, found["bad"].error) == (None, str(caught.value))
     assert found["good"].definition is not None
     assert time.process_time() - started < 20, "bounded"
@@ -263,7 +263,7 @@ def test_what_is_no_plain_file_is_refused_by_name_and_hides_no_other(
     library = Library(own=own)
     with pytest.raises(ConfigError, match=rf"bad\.yaml: cannot be read: is {said}"):
         library.load("graphs", "bad", GraphDefinition)
-    found = {one.name: one for one in library.entries("graphs", GraphDefinition)}
+    found = {one.name: one for one in library.read_entries("graphs", GraphDefinition)}
     assert said in (found["bad"].error or "")
     assert found["good"].definition is not None
 
@@ -272,7 +272,7 @@ def test_a_linked_room_is_refused_by_name(tmp_path: Path) -> None:
     write(tmp_path / "other", "graphs", "bad", "slots: [secret]\n")
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "graphs").symlink_to(tmp_path / "other" / "graphs")
-    found = {one.name: one for one in Library(own=tmp_path / "own").entries("graphs", GraphDefinition)}
+    found = {one.name: one for one in Library(own=tmp_path / "own").read_entries("graphs", GraphDefinition)}
     assert "own/graphs: cannot be read: is a link" in (found["bad"].error or "")
     assert found["chain4"].definition is not None
 

@@ -57,13 +57,13 @@ def test_the_page_about_algorithms_shows_the_one_that_is_tested() -> None:
 PLANNED = """
 import asyncio, sys
 from collab.library import Library
-from collab.testing.toy_team import small_training, write_library
+from collab.testing.toy_team import configure_toy_training, write_library
 from pathlib import Path
 library = write_library(Path(sys.argv[1]), Path("none"))
-config = asyncio.run(small_training(library, algorithm="voters"))
-from collab.loop.interfaces import algorithm_named, load_config
+config = asyncio.run(configure_toy_training(library, algorithm="voters"))
+from collab.loop.interfaces import load_algorithm, load_config
 again = load_config(config.model_dump(mode="json"), "there")
-print(again.algorithm, again.preset, again.method.confidence, type(algorithm_named("voters").curriculum).__name__)
+print(again.algorithm, again.preset, again.method.confidence, type(load_algorithm("voters").curriculum).__name__)
 """
 
 

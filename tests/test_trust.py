@@ -14,7 +14,7 @@ from collab.cli.main import main
 from collab.config import PartDefinition
 from collab.errors import ConfigError
 from collab.rollout.build import build
-from collab.trust import foreign_parts
+from collab.trust import list_foreign_parts
 
 MODULE = """
 from pathlib import Path
@@ -251,10 +251,10 @@ def test_a_kind_is_a_class_of_its_group(group: Any, kind: str, tmp_path: Path) -
 def test_programs_and_apps_that_a_definition_names_are_foreign() -> None:
     options = {"executable_path": "/tmp/evil", "width": 3}
     environment = {"backend": "one", "backends": {"one": {"kind": "web", "options": options}, "two": {"kind": "x:Y"}}}
-    assert list(foreign_parts(environment)) == ["executable_path /tmp/evil"]
-    assert list(foreign_parts({"kind": "simphone", "options": {"apps": ["evil"]}})) == ["app evil"]
-    assert list(foreign_parts({"kind": "llm", "options": {"model": {"kind": "x.y:Z"}}})) == ["x.y:Z"]
-    assert list(foreign_parts({"kind": "collab.testing.corridor:CorridorSuite", "options": {}})) == []
+    assert list(list_foreign_parts(environment)) == ["executable_path /tmp/evil"]
+    assert list(list_foreign_parts({"kind": "simphone", "options": {"apps": ["evil"]}})) == ["app evil"]
+    assert list(list_foreign_parts({"kind": "llm", "options": {"model": {"kind": "x.y:Z"}}})) == ["x.y:Z"]
+    assert list(list_foreign_parts({"kind": "collab.testing.corridor:CorridorSuite", "options": {}})) == []
 
 
 @pytest.mark.parametrize("chosen", [[], {}, None, 3, "two"], ids=repr)
@@ -262,4 +262,4 @@ def test_foreign_parts_are_found_in_definitions_of_any_form(chosen: Any) -> None
     deep: dict[str, Any] = {"backend": chosen, "backends": {"one": {"kind": "x:Y"}}}
     for _ in range(5000):
         deep = {"deeper": [deep]}
-    assert list(foreign_parts(deep)) == ["x:Y"]
+    assert list(list_foreign_parts(deep)) == ["x:Y"]

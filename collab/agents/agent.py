@@ -38,7 +38,7 @@ class Agent:
     modality: str = "text"
     call_s: float = 120.0
 
-    def shared(self, scene: StepContext, messages: int) -> SharedPrompt:
+    def build_shared(self, scene: StepContext, messages: int) -> SharedPrompt:
         """The part of this step's prompts that does not depend on the cell.
 
         Args:
@@ -64,7 +64,7 @@ class Agent:
             ModelFailure: the call failed after its retries or took longer than `call_s`.
         """
         # Shared part first, then what is heard, then the header: the longest common prefix over all cells of a step.
-        segments = self.template.segments(self.slot, place.round, place.rounds, heard)
+        segments = self.template.render_segments(self.slot, place.round, place.rounds, heard)
         prompt = Prompt(
             system=shared.system, shared=shared.text, segments=segments, images=shared.images, layout=LAYOUT
         )
@@ -114,7 +114,7 @@ class Agent:
 
     async def summarise(self, context: PromptContext, since: int, seed: int, spent: Callable[[Reply], None]) -> Reply:
         """Write a new summary from the old one and the steps from `since` on (one extra call per step)."""
-        prompt = Prompt(system="", shared=self.template.summary(context, since), segments=(), layout=LAYOUT)
+        prompt = Prompt(system="", shared=self.template.render_summary(context, since), segments=(), layout=LAYOUT)
         return await self._ask(Request(prompt=prompt, sampling=self.sampling, seed=seed), spent)
 
     async def _ask(self, request: Request, spent: Callable[[Reply], None]) -> Reply:

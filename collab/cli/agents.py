@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, data, emit, note, say, table
-from collab.cli.progress import asking
+from collab.cli.output import REHEARSAL, emit, note, print_table, say, to_data
+from collab.cli.progress import handle_signals
 
 if TYPE_CHECKING:
     from collab.config import AgentDefinition
@@ -40,11 +40,11 @@ def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json 
     from collab.rollout.build import is_critic
 
     # Files that cannot be read are listed with their error, and hide no others.
-    found, broken = options.definitions_in(options.library(library), "agents", AgentDefinition)
+    found, broken = options.read_definitions(options.open_library(library), "agents", AgentDefinition)
     if as_json:
         emit(
             {name: {**agent.model_dump(mode="json"), "critic": is_critic(agent.kind)} for name, agent in found.items()}
-            | options.errors_of(broken)
+            | options.build_error_data(broken)
         )
         return
     # Agents and critics apart: a critic cannot play, and an agent cannot judge.
@@ -53,11 +53,11 @@ def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json 
         for name, agent in found.items()
         if not is_critic(agent.kind)
     ]
-    table(["agents", "kind", "temperature", "prompt", "description"], rows)
+    print_table(["agents", "kind", "temperature", "prompt", "description"], rows)
     critics = [(name, agent.kind, agent.description) for name, agent in found.items() if is_critic(agent.kind)]
     if critics:
         say()
-        table(["critics", "kind", "description"], critics)
+        print_table(["critics", "kind", "description"], critics)
 
 
 @app.command("check")
@@ -83,7 +83,7 @@ def check_agents(
     from collab.config import AgentDefinition, Cast, override
     from collab.rollout.build import refuse_critic
 
-    definitions = options.library(library)
+    definitions = options.open_library(library)
     # All definitions are read before any model is asked: a misspelt name must not cost a call.
     cast = Cast(agents={name: definitions.load("agents", name, AgentDefinition) for name in names})
     for name, agent in cast.agents.items():
@@ -127,7 +127,7 @@ async def _check(
     from collab.prompts.render import Template, read_templates
     from collab.rollout.build import build, check_sees
 
-    Template(definition.prompt, read_templates(definitions.path("prompts", definition.prompt)))
+    Template(definition.prompt, read_templates(definitions.find_path("prompts", definition.prompt)))
     model: Model = build("models", definition, f"agents/{name}")
     capabilities = reply = cache = None
     try:
@@ -146,8 +146,8 @@ async def _check(
         "model": model.policy.base,
         "privileged": model.privileged,
         "note": REHEARSAL if model.privileged else None,
-        "capabilities": data(capabilities),
-        "prefix_cache": None if cache is None else {**data(cache), "rate": cache.rate},
+        "capabilities": to_data(capabilities),
+        "prefix_cache": None if cache is None else {**to_data(cache), "rate": cache.rate},
         "reply": reply,
     }
 
@@ -251,7 +251,7 @@ def serve(
     # Everything is resolved before vLLM starts, which takes minutes.
     launch = Launch(
         executable=find_vllm(vllm),
-        model=_known(model),
+        model=_resolve_model(model),
         port=free_port(port),
         adapters=read_adapters(adapter or ()),
         lora_rank=lora_rank,
@@ -264,7 +264,7 @@ def serve(
     asyncio.run(_serve(launch, wait))
 
 
-def _known(model: str) -> str:
+def _resolve_model(model: str) -> str:
     """The model; UsageError when it is written as a path and nothing is there."""
     from collab.errors import UsageError
 
@@ -292,7 +292,7 @@ async def _serve(launch: Launch, wait_s: float) -> None:
             asked.set_result(name)
 
     server, loop = ServerProcess(launch.command, launch.environment, told=note), asyncio.get_running_loop()
-    with asking(lambda name: loop.call_soon_threadsafe(ask, name), clean_up=server.kill):
+    with handle_signals(lambda name: loop.call_soon_threadsafe(ask, name), clean_up=server.kill):
         await _serve_until(asked, server, launch, wait_s)
 
 
@@ -303,12 +303,12 @@ async def _serve_until(
     async with server:
         ready = asyncio.create_task(server.wait_healthy(f"{launch.address}/health", wait_s))
         # Waiting for health and for a signal at once: a start may take minutes and has to be stoppable.
-        await _first(ready, asked)
+        await _wait_for_first(ready, asked)
         if not asked.done():
             await ready
             say(launch.agents_file.rstrip())
             note(f"healthy at {launch.address}; keep the lines above as agents/NAME.yaml. Stop with Ctrl-C.")
-            await _first(asyncio.create_task(server.wait_ended()), asked)
+            await _wait_for_first(asyncio.create_task(server.wait_ended()), asked)
         # The server ended by itself: its last words are the error.
         if not asked.done():
             raise await server.make_exit_error()
@@ -317,6 +317,6 @@ async def _serve_until(
         await server.stop(asked.result())
 
 
-async def _first(*events: asyncio.Future[Any]) -> None:
+async def _wait_for_first(*events: asyncio.Future[Any]) -> None:
     """Wait for one of several."""
     await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, describe_lost, emit, say, table
-from collab.cli.progress import Resumable, counted, short
-from collab.utils.text import amount
+from collab.cli.output import describe_lost, emit, print_table, say, to_data
+from collab.cli.progress import Resumable, format_count, shorten_number
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -121,19 +121,19 @@ def calibrate(
     limits = Budget.parse(budget) if budget is not None else None
     # None stands for "not given": the preset or the critic's own value is taken.
     chosen: dict[str, Any] = dict(env=env, critic=critic, cases=cases, seed=seed, settings=settings)
-    chosen["tasks"] = options.listed("--tasks", tasks) or None
+    chosen["tasks"] = options.split_names("--tasks", tasks) or None
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "budget", "as_json"}, "the calibration")
-        go_on(resume, limits, as_json=as_json)
+        resume_calibration(resume, limits, as_json=as_json)
         return
-    config = _configured(library, {**chosen, "budget": limits})
+    config = _configure_calibration(library, {**chosen, "budget": limits})
     if plan:
         _show_plan(config, as_json=as_json)
     else:
         _begin(config, out, as_json=as_json)
 
 
-def _configured(library: Path | None, chosen: dict[str, Any]) -> CalibrationConfig:
+def _configure_calibration(library: Path | None, chosen: dict[str, Any]) -> CalibrationConfig:
     from collab.errors import UsageError
     from collab.rewards.calibration.config import CalibrationRequest, configure
 
@@ -142,7 +142,7 @@ def _configured(library: Path | None, chosen: dict[str, Any]) -> CalibrationConf
         raise UsageError(
             "--critic is missing: name an agents file that judges, e.g. critic-llm; see collab agents list"
         )
-    return asyncio.run(configure(options.library(library), CalibrationRequest(**{"env": "androidworld", **asked})))
+    return asyncio.run(configure(options.open_library(library), CalibrationRequest(**{"env": "androidworld", **asked})))
 
 
 def _begin(config: CalibrationConfig, out: Path | None, *, as_json: bool) -> None:
@@ -151,13 +151,13 @@ def _begin(config: CalibrationConfig, out: Path | None, *, as_json: bool) -> Non
 
     folder = CalibrationDir(out or FOLDER / config.critic_name)
     opening = (
-        f"{config.critic_name} judges {amount(config.cases, 'step')} of {config.environment_name}, "
+        f"{config.critic_name} judges {format_amount(config.cases, 'step')} of {config.environment_name}, "
         f"tasks drawn by seed {config.seed}, recorded in {folder.path}"
     )
     CALIBRATION.begin(functools.partial(start, config, folder.path), folder, opening, as_json)
 
 
-def go_on(path: Path, budget: Budget | None, *, as_json: bool) -> None:
+def resume_calibration(path: Path, budget: Budget | None, *, as_json: bool) -> None:
     """Resume a calibration and print how it went; of a finished one only say so.
 
     Raises:
@@ -182,19 +182,21 @@ def describe(progress: CalibrationProgress) -> str:
     if not progress.planned:
         return "making known steps"
     made = progress.labelling
-    parts = [f"{progress.done}/{amount(progress.planned, 'judgement')}"]
+    parts = [f"{progress.done}/{format_amount(progress.planned, 'judgement')}"]
     if made.failed:
         parts.append(f"{made.failed} failed")
     if made.missing:
         parts.append(f"{sum(made.missing.values())} of {made.cells} scores missing")
     if made.calls:
-        parts.append(f"{counted(made.calls, 'call')}, {counted(made.prompt_tokens + made.completion_tokens, 'token')}")
+        parts.append(
+            f"{format_count(made.calls, 'call')}, {format_count(made.prompt_tokens + made.completion_tokens, 'token')}"
+        )
     if made.cost_usd:
         parts.append(f"{made.cost_usd:.2f} USD")
     return " | ".join(parts)
 
 
-def result_data(result: CalibrationResult) -> dict[str, Any]:
+def build_result_data(result: CalibrationResult) -> dict[str, Any]:
     """A finished or stopped calibration as JSON data."""
     from collab.rewards.calibration.record import CalibrationDir
 
@@ -203,8 +205,8 @@ def result_data(result: CalibrationResult) -> dict[str, Any]:
         "stopped": result.stopped,
         "resume": CalibrationDir(result.path).resume if result.stopped else None,
         "judgements": {"planned": result.progress.planned, "done": result.progress.done},
-        "spent": data(result.progress.labelling.spent),
-        "calibration": data(result.record),
+        "spent": to_data(result.progress.labelling.spent),
+        "calibration": to_data(result.record),
     }
 
 
@@ -216,17 +218,17 @@ def show_result(result: CalibrationResult) -> None:
         say(describe_lost(result.progress.labelling.lost))
 
 
-CALIBRATION = Resumable(describe=describe, show=show_result, to_json=result_data)
+CALIBRATION = Resumable(describe=describe, show=show_result, to_json=build_result_data)
 
 
 def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
     from collab.rewards.calibration.cases import WANTED
     from collab.rewards.calibration.record import FILE, PICTURE
 
-    counted = f"{amount(numbers.cases, 'step')}, {amount(numbers.cells, 'action')}"
+    counted = f"{format_amount(numbers.cases, 'step')}, {format_amount(numbers.cells, 'action')}"
     say(f"{record.critic} ({record.label}) on {record.environment}: {counted}\n")
     # Each number with its meaning, as few readers know them all.
-    table(["number", "value", "what it is"], _rows(numbers))
+    print_table(["number", "value", "what it is"], _build_rows(numbers))
     means = ", ".join(f"{name} {numbers.mean_scores[name]:.2f}" for name in WANTED if name in numbers.mean_scores)
     say(f"\nmean scores  {means or 'none'}")
     missing = ", ".join(f"{count} {cause}" for cause, count in numbers.missing.items())
@@ -234,9 +236,9 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
     say(f"missing      {sum(numbers.missing.values())} of {numbers.cells}" + (f": {missing}" if missing else ""))
     if record.spent is not None and record.spent.calls:
         spent = record.spent
-        tokens = short(spent.prompt_tokens + spent.completion_tokens)
+        tokens = shorten_number(spent.prompt_tokens + spent.completion_tokens)
         say(
-            f"spent        {amount(spent.calls, 'call')}, {tokens} tokens"
+            f"spent        {format_amount(spent.calls, 'call')}, {tokens} tokens"
             + (f", {spent.cost_usd:.4f} USD" * (spent.cost_usd > 0))
         )
     if record.spent is not None and record.spent.lost:
@@ -244,7 +246,7 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
     say(f"written      {path / FILE}, {path / PICTURE}")
 
 
-def _rows(numbers: Calibration) -> list[tuple[str, str | None, str]]:
+def _build_rows(numbers: Calibration) -> list[tuple[str, str | None, str]]:
     def told(value: float | None) -> str | None:
         return None if value is None else f"{value:.3f}"
 
@@ -266,19 +268,19 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
     # A plan opens environments and asks no model.
     found = asyncio.run(estimate(config))
     if as_json:
-        emit(data(found))
+        emit(to_data(found))
         return
     worth = ", ".join(f"{count} {name}" for name, count in found.worth.items())
-    judged = f"judged {amount(found.passes, 'time')}"
-    say(f"{amount(found.cases, 'step')} of {config.environment_name} with {worth} actions, {judged}")
+    judged = f"judged {format_amount(found.passes, 'time')}"
+    say(f"{format_amount(found.cases, 'step')} of {config.environment_name} with {worth} actions, {judged}")
     # What is not known is not shown as 0.
     if found.calls is None or found.prompt_tokens is None:
         say(f"calls  not known: {config.critic_name} does not show its questions")
     elif found.calls:
-        said = f", at most {short(found.completion_tokens)} of replies" if found.completion_tokens else ""
-        say(f"calls  {found.calls}, {short(found.prompt_tokens)} prompt tokens{said}")
+        said = f", at most {shorten_number(found.completion_tokens)} of replies" if found.completion_tokens else ""
+        say(f"calls  {found.calls}, {shorten_number(found.prompt_tokens)} prompt tokens{said}")
     elif not found.unfit:
         say("calls  none: no model is asked")
     if found.unfit:
-        unfit = amount(found.unfit, "judgement")
+        unfit = format_amount(found.unfit, "judgement")
         say(f"unfit  {unfit} would be missing: nothing of the step fits into the critic's context_tokens")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, emit, fail, note, plain, say, table
+from collab.cli.output import REHEARSAL, clean_line, emit, fail, note, print_table, say
 from collab.cli.progress import resume_command, work
-from collab.cli.text.report import end_unplayed, result_data, show_stop
-from collab.utils.text import amount
+from collab.cli.text.report import build_result_data, end_unplayed, show_stop
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig
@@ -108,7 +108,13 @@ def demo(
     web, problem = _play_pages(home, agents, library, PAGES[:PAGES_QUICK] if quick else PAGES)
     if as_json:
         parts = {"single": single, "team": team, "web": web}
-        emit({"runs": str(home), **{name: _part_data(result) for name, result in parts.items()}, "problem": problem})
+        emit(
+            {
+                "runs": str(home),
+                **{name: _build_part_data(result) for name, result in parts.items()},
+                "problem": problem,
+            }
+        )
     else:
         _tell(home, agents, single, team, web)
     if problem is not None:
@@ -136,11 +142,11 @@ def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunR
         typer.Exit: it was interrupted.
     """
     from collab.config import run_config
-    from collab.rollout.build import resolved
+    from collab.rollout.build import resolve_run
     from collab.rollout.run import start
 
     # Through the same functions as `collab eval`, so that the demo's numbers are ordinary ones.
-    definitions = options.library(library)
+    definitions = options.open_library(library)
     asked = run_config(
         library=definitions,
         env=part.env,
@@ -152,10 +158,10 @@ def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunR
         purpose="eval",
     )
     # Tasks are narrowed after resolving: only the suite knows how long their solutions are.
-    config = asyncio.run(resolved(asked, once_per_task=True, split=part.split))
+    config = asyncio.run(resolve_run(asked, once_per_task=True, split=part.split))
     among = ""
     if part.most_steps is not None:
-        config = config.model_copy(update={"tasks": asyncio.run(_short_tasks(config, part.most_steps))})
+        config = config.model_copy(update={"tasks": asyncio.run(_select_short_tasks(config, part.most_steps))})
         among = f" of at most {part.most_steps} steps"
     if part.most_tasks is not None:
         config = config.model_copy(update={"episodes": min(part.most_tasks, len(config.tasks))})
@@ -165,7 +171,7 @@ def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunR
     result = work(
         lambda watch, stop: start(config, definitions, run, tell=note, watch=watch, stop=stop),
         run,
-        opening=f"{part.name}: {amount(config.episodes, 'episode')} of {part.env} ...",
+        opening=f"{part.name}: {format_amount(config.episodes, 'episode')} of {part.env} ...",
     )
     # Stopped is no result to compare with.
     if result.stopped is not None:
@@ -174,7 +180,7 @@ def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunR
     return result
 
 
-async def _short_tasks(config: RunConfig, most_steps: int) -> list[str]:
+async def _select_short_tasks(config: RunConfig, most_steps: int) -> list[str]:
     """Return the tasks of a run with a step budget of at most `most_steps`, in their order."""
     from collab.rollout.build import build_suite
 
@@ -192,8 +198,8 @@ def _free(folder: Path) -> Path:
     return next(path for path in candidates if not path.exists())
 
 
-def _part_data(result: RunResult | None) -> dict[str, Any] | None:
-    return None if result is None else result_data(result)
+def _build_part_data(result: RunResult | None) -> dict[str, Any] | None:
+    return None if result is None else build_result_data(result)
 
 
 # -------------------------------------------------------------------------------------------------------- telling
@@ -204,18 +210,18 @@ def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunR
     mark = f" ({REHEARSAL})" if team.privileged else ""
     say(f"1. A phone: {single.label}, one agent against a team of four{mark}\n")
     # The two teams side by side first: this is what the demo is for.
-    table(
+    print_table(
         ["", "success", "95 % interval", "episodes", "steps per episode", "model calls"],
-        [_row("one agent", single), _row("team of four, three rounds", team)],
+        [_build_row("one agent", single), _build_row("team of four, three rounds", team)],
     )
     say(f"\n{WHY}")
     _tell_how([single, team])
     _tell_vote(team)
     if web is not None:
         say(f"\n2. Web pages in a real browser: {web.label}, the team of four{mark}\n")
-        table(
+        print_table(
             ["page", "goal", "solved", "steps"],
-            [(one.task.name, one.task.goal, _yes(one.success), len(one.steps)) for one in web.trajectories],
+            [(one.task.name, one.task.goal, _format_yes(one.success), len(one.steps)) for one in web.trajectories],
         )
         say(f"\nsuccess {web.report.planned.numbers}")
         _tell_how([web])
@@ -231,11 +237,11 @@ def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunR
     say("  collab doctor")
 
 
-def _yes(solved: bool | None) -> str:
+def _format_yes(solved: bool | None) -> str:
     return "yes" if solved else "no"
 
 
-def _row(name: str, result: RunResult) -> tuple[object, ...]:
+def _build_row(name: str, result: RunResult) -> tuple[object, ...]:
     rate = result.report.planned
     low, high = rate.interval
     return (
@@ -262,27 +268,30 @@ def _tell_how(results: Sequence[RunResult]) -> None:
 def _tell_vote(team: RunResult) -> None:
     """The step at which the agents disagreed most, of a solved episode where there is one."""
     # The step where the vote decided most: a unanimous one shows nothing of a team.
-    found = _most_divided(team.trajectories)
+    found = _find_most_divided(team.trajectories)
     if found is None:
         return
     trajectory, step = found
     cells = len(step.matrix.utterances)
     solved = "solved" if trajectory.success else "not solved"
-    say(f"\nFor example {trajectory.id} ({solved}), step {step.index}: {shorten(plain(trajectory.task.goal), GOAL)}")
+    say(
+        f"\nFor example {trajectory.id} ({solved}), step {step.index}: "
+        f"{shorten(clean_line(trajectory.task.goal), GOAL)}"
+    )
     for place, ballot in enumerate(step.vote.ballots[:BALLOTS]):
         speakers = ", ".join(dict.fromkeys(cell.agent for cell in ballot.cells))
-        words = step.history.action if place == 0 else _words(trajectory, step, place)
-        say(f"  {len(ballot.cells):>2} of {cells} votes: {plain(words)}  ({speakers})")
+        words = step.history.action if place == 0 else _describe_proposal(trajectory, step, place)
+        say(f"  {len(ballot.cells):>2} of {cells} votes: {clean_line(words)}  ({speakers})")
     if len(step.vote.ballots) > BALLOTS:
         say(f"  and {len(step.vote.ballots) - BALLOTS} other actions with fewer votes or as many")
 
 
-def _most_divided(trajectories: Iterable[Trajectory]) -> tuple[Trajectory, Step] | None:
+def _find_most_divided(trajectories: Iterable[Trajectory]) -> tuple[Trajectory, Step] | None:
     divided = [(one, step) for one in trajectories for step in one.steps if len(step.vote.ballots) > 1]
     return max(divided, key=lambda found: (bool(found[0].success), found[1].vote.entropy), default=None)
 
 
-def _words(trajectory: Trajectory, step: Step, place: int) -> str:
+def _describe_proposal(trajectory: Trajectory, step: Step, place: int) -> str:
     from collab.envs.grammar import SPACES
 
     return SPACES[step.observation.space].describe(step.vote.ballots[place].action, step.observation)

@@ -17,7 +17,7 @@ import typer
 
 import collab
 from collab.cli import options
-from collab.cli.output import data, emit, say, table
+from collab.cli.output import emit, print_table, say, to_data
 
 if TYPE_CHECKING:
     from collab.config import AgentDefinition
@@ -59,12 +59,14 @@ def doctor(
     Ends with exit code 1 when something is broken. What is merely not installed is not.
     """
     # Everything is examined before anything is printed, so that JSON and text agree.
-    checks = list(_examine(options.library(library), timeout))
+    checks = list(_examine(options.open_library(library), timeout))
     broken = any(check.status == "broken" for check in checks)
     if as_json:
-        emit({"ok": not broken, "checks": data(checks)})
+        emit({"ok": not broken, "checks": to_data(checks)})
     else:
-        table(["", "", "status", "found"], [(check.area, check.name, check.status, check.detail) for check in checks])
+        print_table(
+            ["", "", "status", "found"], [(check.area, check.name, check.status, check.detail) for check in checks]
+        )
         mends = [check for check in checks if check.mend is not None]
         say("\nto mend:" if mends else "\nnothing is missing")
         for check in mends:
@@ -77,14 +79,14 @@ def doctor(
 def _examine(definitions: Library, timeout_s: float) -> Iterator[Check]:
     python = f"{platform.python_version()} at {sys.executable}"
     yield Check(area="collab", name="version", status="ok", detail=f"{collab.__version__} on Python {python}")
-    yield from _packages()
-    yield _browser()
-    yield from _definitions(definitions)
-    yield from _servers(definitions, timeout_s)
-    yield _disk(Path())
+    yield from _check_packages()
+    yield _check_browser()
+    yield from _check_definitions(definitions)
+    yield from _check_servers(definitions, timeout_s)
+    yield _check_disk(Path())
 
 
-def _packages() -> Iterator[Check]:
+def _check_packages() -> Iterator[Check]:
     """Yield one line for what collab itself needs, and one per extra."""
     groups: dict[str, list[str]] = {}
     # Asked of the installed package itself, so that the list cannot grow old.
@@ -102,7 +104,7 @@ def _packages() -> Iterator[Check]:
         # Tools for development are no feature that could be missing.
         if extra == _DEVELOPERS:
             continue
-        found = {package: _version(package) for package in packages}
+        found = {package: _get_version(package) for package in packages}
         missing = [package for package, version in found.items() if version is None]
         detail = ", ".join(f"{package} {version or 'is missing'}" for package, version in found.items())
         mend = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
@@ -116,14 +118,14 @@ def _packages() -> Iterator[Check]:
         )
 
 
-def _version(package: str) -> str | None:
+def _get_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def _browser() -> Check:
+def _check_browser() -> Check:
     from collab.envs.web.browser import INSTALL, VARIABLE, find_browser
     from collab.errors import UsageError
 
@@ -138,7 +140,7 @@ def _browser() -> Check:
     )
 
 
-def _definitions(definitions: Library) -> Iterator[Check]:
+def _check_definitions(definitions: Library) -> Iterator[Check]:
     """Whether every YAML file can be read."""
     from collab.config import AgentDefinition, EnvironmentDefinition, GraphDefinition
     from collab.errors import UsageError
@@ -151,7 +153,7 @@ def _definitions(definitions: Library) -> Iterator[Check]:
     )
     for room, model in rooms:
         # Each broken file by itself; a room without one is a single line.
-        names, problem = definitions.names(room), None
+        names, problem = definitions.list_names(room), None
         for name in names:
             try:
                 definitions.load(room, name, model)
@@ -162,13 +164,13 @@ def _definitions(definitions: Library) -> Iterator[Check]:
             yield Check(area="files", name=room, status="ok", detail=", ".join(names))
 
 
-def _servers(definitions: Library, timeout_s: float) -> Iterator[Check]:
+def _check_servers(definitions: Library, timeout_s: float) -> Iterator[Check]:
     """Ask every model server that an agents file names; a file that cannot be read was told before."""
     from collab.config import AgentDefinition
     from collab.errors import UsageError
 
     asked: set[str] = set()
-    for name in definitions.names("agents"):
+    for name in definitions.list_names("agents"):
         try:
             definition = definitions.load("agents", name, AgentDefinition)
         except UsageError:
@@ -207,16 +209,16 @@ async def _ask(name: str, definition: AgentDefinition, timeout_s: float) -> Chec
     except RunError as error:
         mend = f"start the server, or correct base_url and model in that file; then: collab agents check {name}"
         return Check(area="models", name=f"agents/{name}", status="missing", detail=str(error), mend=mend)
-    detail = f"{model.policy.base} answers; supports {_able(capabilities)}"
+    detail = f"{model.policy.base} answers; supports {_format_capabilities(capabilities)}"
     return Check(area="models", name=f"agents/{name}", status="ok", detail=detail)
 
 
-def _able(capabilities: Capabilities) -> str:
-    able = [word.replace("_", " ") for word, yes in data(capabilities).items() if yes is True]
+def _format_capabilities(capabilities: Capabilities) -> str:
+    able = [word.replace("_", " ") for word, yes in to_data(capabilities).items() if yes is True]
     return ", ".join(able) or "plain text only"
 
 
-def _disk(folder: Path) -> Check:
+def _check_disk(folder: Path) -> Check:
     free = shutil.disk_usage(folder).free
     enough = free >= _LEAST_DISK
     return Check(

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, plain, say, table
-from collab.cli.progress import LINE_S, asking
-from collab.utils.text import amount
+from collab.cli.output import clean_line, emit, note, print_table, say, to_data
+from collab.cli.progress import LINE_S, handle_signals
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.config import EnvironmentDefinition
@@ -41,11 +41,11 @@ def list_environments(*, library: options.LibraryFolder = None, as_json: options
     """List all environments."""
     from collab.config import EnvironmentDefinition
 
-    found, broken = options.definitions_in(options.library(library), "envs", EnvironmentDefinition)
+    found, broken = options.read_definitions(options.open_library(library), "envs", EnvironmentDefinition)
     if as_json:
-        emit({name: env.model_dump(mode="json") for name, env in found.items()} | options.errors_of(broken))
+        emit({name: env.model_dump(mode="json") for name, env in found.items()} | options.build_error_data(broken))
         return
-    table(
+    print_table(
         ["environment", "backend", "others", "description"],
         [
             (name, env.backend, ", ".join(other for other in env.backends if other != env.backend), env.description)
@@ -69,25 +69,27 @@ def list_tasks(
     Where its file names tasks, those are listed; --tasks all shows whatever the backend has.
     """
     from collab.data.splits import find_split
-    from collab.rollout.build import task_names
+    from collab.rollout.build import resolve_task_names
 
-    definitions = options.library(library)
+    definitions = options.open_library(library)
     definition = load(definitions, name, backend)
     # The suite is opened only to list its tasks, and closed before anything is printed.
-    suite = built(name, definition)
+    suite = build_named_suite(name, definition)
     try:
-        names = set(task_names(suite, options.listed("--tasks", tasks) or definition.own_tasks, name, definition))
+        names = set(
+            resolve_task_names(suite, options.split_names("--tasks", tasks) or definition.own_tasks, name, definition)
+        )
         infos = [info for info in suite.tasks() if info.name in names]
     finally:
         asyncio.run(suite.close())
     # A split narrows what was chosen; it never adds tasks.
     if split is not None:
-        own = find_split(_splits(definitions, name, backend), split).tasks
+        own = find_split(_load_splits(definitions, name, backend), split).tasks
         infos = [info for info in infos if info.name in own]
     if as_json:
-        emit({"environment": suite.label, "version": suite.version, "tasks": data(infos)})
+        emit({"environment": suite.label, "version": suite.version, "tasks": to_data(infos)})
         return
-    table(
+    print_table(
         ["task", "apps", "difficulty", "steps", "oracle", "tags"],
         [
             (
@@ -102,13 +104,16 @@ def list_tasks(
         ],
     )
     # How many have a known solution decides whether a rehearsal or the oracle can be used.
-    say(f"\n{suite.label}: {amount(len(infos), 'task')}, {sum(info.oracle for info in infos)} with a known solution")
+    say(
+        f"\n{suite.label}: {format_amount(len(infos), 'task')}, "
+        f"{sum(info.oracle for info in infos)} with a known solution"
+    )
 
 
-def _splits(definitions: Library, name: str, backend: str | None) -> dict[str, Split]:
-    from collab.rollout.build import splits_in
+def _load_splits(definitions: Library, name: str, backend: str | None) -> dict[str, Split]:
+    from collab.rollout.build import load_splits
 
-    return asyncio.run(splits_in(name, load(definitions, name, backend)))
+    return asyncio.run(load_splits(name, load(definitions, name, backend)))
 
 
 @app.command("splits")
@@ -122,11 +127,11 @@ def list_splits(
     """Show what is trained on and what is kept for evaluation: tasks, run seeds, and a hash of both."""
     from collab.data.splits import to_json
 
-    splits = _splits(options.library(library), name, backend)
+    splits = _load_splits(options.open_library(library), name, backend)
     if as_json:
         emit([to_json(split) | {"hash": split.hash} for split in splits.values()])
         return
-    table(
+    print_table(
         ["split", "tasks", "run seeds", "hash", "what"],
         [(one.name, len(one.tasks), one.seeds, one.hash[:12], one.what) for one in splits.values()],
     )
@@ -164,18 +169,18 @@ def check_environments(
     from collab.errors import UsageError
 
     # With --all, unreadable files count as broken; named ones raise by themselves.
-    definitions = options.library(library)
-    fine, broken = options.definitions_in(definitions, "envs", EnvironmentDefinition) if every else ({}, {})
-    chosen = list(names or _harmless(fine))
+    definitions = options.open_library(library)
+    fine, broken = options.read_definitions(definitions, "envs", EnvironmentDefinition) if every else ({}, {})
+    chosen = list(names or _select_harmless(fine))
     if not chosen:
-        raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.names('envs'))}")
-    effort = _Effort(seeds=(0,) if quick else _numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
-    wanted = options.listed("--tasks", tasks)
+        raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.list_names('envs'))}")
+    effort = _Effort(seeds=(0,) if quick else _parse_numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
+    wanted = options.split_names("--tasks", tasks)
     # Loaded before the first is checked: a misspelt setting must not show after minutes.
-    worlds = [(name, _overridden(load(definitions, name, backend), settings or [])) for name in chosen]
+    worlds = [(name, _override_definition(load(definitions, name, backend), settings or [])) for name in chosen]
     reports = [asyncio.run(_check(name, world, wanted, effort, timeout)) for name, world in worlds]
     if as_json:
-        emit([data(report) | {"ok": report.ok} for report in reports])
+        emit([to_data(report) | {"ok": report.ok} for report in reports])
     else:
         for report in reports:
             _tell_check(report)
@@ -183,7 +188,7 @@ def check_environments(
         raise typer.Exit(1)
 
 
-def _harmless(found: Mapping[str, EnvironmentDefinition]) -> list[str]:
+def _select_harmless(found: Mapping[str, EnvironmentDefinition]) -> list[str]:
     """All environments but those where random actions would do lasting things."""
     lasting = [name for name, definition in found.items() if definition.lasting]
     if lasting:
@@ -198,7 +203,7 @@ class _Effort:
     quick: bool
 
 
-def _overridden(definition: EnvironmentDefinition, settings: list[str]) -> EnvironmentDefinition:
+def _override_definition(definition: EnvironmentDefinition, settings: list[str]) -> EnvironmentDefinition:
     """The definition with settings written as for a run; UsageError for one that is not the environment's."""
     from collab.config import override, strip_run_prefix
     from collab.errors import UsageError
@@ -214,12 +219,12 @@ async def _check(
     name: str, definition: EnvironmentDefinition, wanted: list[str], effort: _Effort, timeout_s: float
 ) -> CheckReport:
     from collab.envs.check import check_env
-    from collab.rollout.build import order_tasks, task_names
+    from collab.rollout.build import order_tasks, resolve_task_names
 
-    suite = built(name, definition)
+    suite = build_named_suite(name, definition)
     try:
         wanted = wanted or definition.own_tasks
-        tasks = task_names(suite, wanted, name, definition)
+        tasks = resolve_task_names(suite, wanted, name, definition)
         # Quick: a few tasks that differ, not the first ones of the list.
         if effort.quick:
             tasks = order_tasks(suite, wanted, tasks, 0)[:FEW]
@@ -230,13 +235,13 @@ async def _check(
             junk_steps=effort.junk_steps,
             options=definition.part.options,
             timeout_s=timeout_s,
-            progress=_teller(name, tasks),
+            progress=_build_teller(name, tasks),
         )
     finally:
         await suite.close()
 
 
-def _teller(name: str, tasks: list[str]) -> Callable[[Finding], None]:
+def _build_teller(name: str, tasks: list[str]) -> Callable[[Finding], None]:
     """Says every few seconds how far a check is."""
     told = time.monotonic()
     seen: set[str] = set()
@@ -261,7 +266,7 @@ def _tell_check(report: CheckReport) -> None:
         if finding.status == "skipped":
             reasons.setdefault(finding.claim, Counter())[finding.detail] += 1
     say(f"{report.label} (version {report.version}): {'ok' if report.ok else 'BROKEN'} in {report.seconds:.1f} s\n")
-    table(
+    print_table(
         ["claim", "passed", "failed", "left out", "why"],
         [
             (claim, count["passed"], count["failed"], count["skipped"], ", ".join(reasons.get(claim, ())))
@@ -270,7 +275,7 @@ def _tell_check(report: CheckReport) -> None:
     )
     # Failures in full, below the table: each is a fault of the environment.
     for finding in report.failures:
-        say(plain(f"failed: {finding.task}: {finding.claim}: {finding.detail}"))
+        say(clean_line(f"failed: {finding.task}: {finding.claim}: {finding.detail}"))
     # "oracle" may be skipped for some tasks; which ones, users ask next.
     solvable = claims.get("oracle", Counter())
     if solvable["skipped"] and solvable["passed"] + solvable["failed"]:
@@ -279,11 +284,11 @@ def _tell_check(report: CheckReport) -> None:
     say()
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _parse_numbers(text: str) -> tuple[int, ...]:
     from collab.errors import ConfigError
 
     try:
-        return tuple(int(item) for item in options.listed("--seeds", [text]))
+        return tuple(int(item) for item in options.split_names("--seeds", [text]))
     except ValueError:
         raise ConfigError(f"--seeds {text!r}: write whole numbers with commas, e.g. 0,1,2") from None
 
@@ -301,7 +306,7 @@ def load(definitions: Library, name: str, backend: str | None) -> EnvironmentDef
     return definition.model_copy(update={"backend": backend})
 
 
-def built(name: str, definition: EnvironmentDefinition) -> Suite:
+def build_named_suite(name: str, definition: EnvironmentDefinition) -> Suite:
     """Build the suite of a definition; close it afterwards."""
     from collab.rollout.build import build_environment
 
@@ -353,11 +358,14 @@ async def _serve(phones: dict[str, PhoneHandle], port: int) -> None:
     from collab.envs.simphone.adb.server import HOST, PhoneServer
 
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    with asking(lambda number: loop.call_soon_threadsafe(stop.set)):
+    with handle_signals(lambda number: loop.call_soon_threadsafe(stop.set)):
         async with PhoneServer(phones, port=port) as server:
             say(f"export ANDROID_ADB_SERVER_PORT={server.port}")
             for serial, handle in phones.items():
                 if handle.exam is not None:
                     say(f"# {serial}: {handle.exam.task.goal}")
-            note(f"serving {amount(len(phones), 'phone')} on {HOST}:{server.port}; try: adb devices. Stop with Ctrl-C.")
+            note(
+                f"serving {format_amount(len(phones), 'phone')} on {HOST}:{server.port}; try: adb devices. "
+                "Stop with Ctrl-C."
+            )
             await stop.wait()

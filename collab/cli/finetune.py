@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say
-from collab.cli.output import data as as_data
-from collab.cli.progress import asking, tell_finished
-from collab.utils.text import amount
+from collab.cli.output import emit, note, say, to_data
+from collab.cli.output import to_data as as_data
+from collab.cli.progress import handle_signals, tell_finished
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.data.example import Example, Level
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) -> Prepared:
     """Read, check and tokenise rows, and print what is worth knowing about them."""
-    from collab.trainers.prepare import levels_of, prepare
+    from collab.trainers.prepare import list_levels, prepare
 
     # Leaks are refused before tokenising, which takes long.
-    read = _of(task)
+    read = _read_task_rows(task)
     rows = read.rows if read is not None else ()
     refuse_leaks(rows, definitions, allow_overlap)
     prepared = prepare(task, rows)
@@ -52,14 +52,16 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) 
         tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
     if read is not None:
         counts = ", ".join(f"{level} {count}" for level, count in read.levels.items())
-        tell(f"data: {amount(len(rows), 'row')} ({counts}), {amount(read.repeated, 'repetition')} left out")
+        tell(
+            f"data: {format_amount(len(rows), 'row')} ({counts}), {format_amount(read.repeated, 'repetition')} left out"
+        )
         tell_of(task.data, read)
-        for absent in (level for level in levels_of(task) if level not in read.levels):
+        for absent in (level for level in list_levels(task) if level not in read.levels):
             tell(f"no rows of level {absent}")
     # Rows that are too long are lost without an error, so they are printed with the number that would keep them.
     for level, count in prepared.encoded.dropped.items():
         tell(
-            f"dropped: {amount(count, 'row')} of level {level} longer than context {task.recipe.context}; "
+            f"dropped: {format_amount(count, 'row')} of level {level} longer than context {task.recipe.context}; "
             f"the longest row has {prepared.encoded.longest} tokens"
         )
     return prepared
@@ -72,7 +74,7 @@ def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
         UsageError: options say something else, or base, data or order are no longer what they were.
     """
     from collab.errors import UsageError
-    from collab.trainers.prepare import prepare, task_of
+    from collab.trainers.prepare import prepare, read_task
     from collab.trainers.run import check_same
 
     if said:
@@ -80,23 +82,23 @@ def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
     manifest = folder.read()
     if folder.final.is_dir():
         raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
-    task = task_of(manifest)
-    read = _of(task)
+    task = read_task(manifest)
+    read = _read_task_rows(task)
     prepared = prepare(task, read.rows if read is not None else ())
     check_same(prepared, manifest)
     tell(f"base: {prepared.base}")
     if prepared.base.chat.doubt is not None:
         tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
-    checkpoint = folder.checkpoint()
+    checkpoint = folder.find_checkpoint()
     tell(f"resuming {folder.path} from {'its beginning' if checkpoint is None else checkpoint.name}")
     return prepared
 
 
-def _of(task: FinetuneTask) -> Data | None:
+def _read_task_rows(task: FinetuneTask) -> Data | None:
     """Rows of the task's levels; None for a stage that makes its own."""
-    from collab.trainers.prepare import levels_of
+    from collab.trainers.prepare import list_levels
 
-    return read_rows(task.data, levels_of(task), max_broken=task.max_broken) if task.data else None
+    return read_rows(task.data, list_levels(task), max_broken=task.max_broken) if task.data else None
 
 
 def read_rows(folders: Sequence[str], levels: Sequence[Level], *, max_broken: int = 0) -> Data:
@@ -112,9 +114,9 @@ def refuse_leaks(rows: Sequence[Example], definitions: Library, allowed: bool) -
     Raises:
         OverlapError: there are some, and that was not allowed.
     """
-    from collab.synthesis.card import check_rows, undefined
+    from collab.synthesis.card import check_rows, list_undefined
 
-    for name in undefined(rows, definitions):
+    for name in list_undefined(rows, definitions):
         tell(f"rows of {name}: not checked against evaluation splits, no environment of that name is defined here")
     for found in asyncio.run(check_rows(rows, definitions, allow_overlap=allowed)):
         tell(str(found))
@@ -122,9 +124,9 @@ def refuse_leaks(rows: Sequence[Example], definitions: Library, allowed: bool) -
 
 def tell_of(folders: Sequence[str], data: Data) -> None:
     """Say what data lacks: units of work that broke when it was made, and rows that were left out now."""
-    from collab.synthesis.units import missing
+    from collab.synthesis.units import describe_missing
 
-    for line in filter(None, (missing(Path(folder).expanduser()) for folder in folders)):
+    for line in filter(None, (describe_missing(Path(folder).expanduser()) for folder in folders)):
         tell(line)
     for field, count in data.broken.items():
         tell(f"left out: {count} broken rows, {field}")
@@ -132,9 +134,9 @@ def tell_of(folders: Sequence[str], data: Data) -> None:
 
 def tell(text: str) -> None:
     """One line on stderr, of the first process alone."""
-    from collab.trainers.prepare import world
+    from collab.trainers.prepare import get_world
 
-    if world()[0] == 0:
+    if get_world()[0] == 0:
         note(text)
 
 
@@ -241,21 +243,21 @@ def finetune(
         refuse_part(resume)
     # Machine and packages first, as they cost nothing to check.
     check_installed()
-    reports = options.listed("--report-to", report_to)
+    reports = options.split_names("--report-to", report_to)
     check_reports(reports)
     check_device(device)
     _check_minutes(max_minutes)
-    folder = FinetuneDir(resume or _new(out, plan))
+    folder = FinetuneDir(resume or _check_out(out, plan))
     # A finished run has nothing to resume; its result is printed again.
     if resume is not None and folder.final.is_dir() and not plan:
         _tell_over(folder, as_json)
         return
     if resume is None:
-        folders, chosen = options.folders("--data", data), options.listed("--levels", levels)
-        task = _asked(stage, base, folders, preset, chosen, settings, seed, max_broken)
-        prepared = prepare_task(task, options.library(library), allow_overlap)
+        folders, chosen = options.split_folders("--data", data), options.split_names("--levels", levels)
+        task = _build_task(stage, base, folders, preset, chosen, settings, seed, max_broken)
+        prepared = prepare_task(task, options.open_library(library), allow_overlap)
     else:
-        prepared = as_before(folder, _said(context))
+        prepared = as_before(folder, _list_given_options(context))
     # A plan has read and tokenised everything, but makes no directory.
     if plan:
         _show_plan(prepared, device, as_json)
@@ -266,7 +268,7 @@ def finetune(
     _train(prepared, folder, max_minutes, as_json, device=device, report_to=reports)
 
 
-def go_on(path: Path, *, max_minutes: float | None = None, as_json: bool) -> None:
+def resume_finetuning(path: Path, *, max_minutes: float | None = None, as_json: bool) -> None:
     """Go on with a fine-tuning run, on a GPU if there is one, and print how it ended.
 
     Args:
@@ -290,7 +292,7 @@ def go_on(path: Path, *, max_minutes: float | None = None, as_json: bool) -> Non
 # ------------------------------------------------------------------------------------------------- what is asked
 
 
-def _asked(
+def _build_task(
     stage: str | None,
     base: Path | None,
     data: Sequence[str],
@@ -310,10 +312,10 @@ def _asked(
     from collab.trainers.prepare import FinetuneTask
     from collab.trainers.recipe import STAGES, load_preset
 
-    name = _needed("--stage", stage)
+    name = _require_option("--stage", stage)
     if name not in STAGES:
         raise UsageError(f"--stage {name}: allowed are {', '.join(STAGES)}")
-    recipe = load_preset(preset).recipe(name)
+    recipe = load_preset(preset).get_recipe(name)
     # Levels belong to one stage; silently ignored they would look obeyed.
     if levels and name != "sft":
         raise UsageError(f"--levels means nothing to --stage {name}; it is for sft")
@@ -323,13 +325,13 @@ def _asked(
     if (name == "copy") == bool(data):
         advice = "makes its own sequences, leave --data out" if data else "needs --data"
         raise UsageError(f"--stage {name}: {advice}")
-    folder = str(_needed("--base", base))
+    folder = str(_require_option("--base", base))
     return FinetuneTask(
         stage=name, base=folder, preset=preset, recipe=recipe, seed=seed, data=tuple(data), max_broken=max_broken
     )
 
 
-def _said(context: typer.Context) -> list[str]:
+def _list_given_options(context: typer.Context) -> list[str]:
     """Options that describe a task and stand on the command line."""
     options = {"settings": "--set", "max_broken": "--max-broken", "allow_overlap": "--allow-overlap"}
     options |= {name: f"--{name}" for name in ("stage", "base", "data", "preset", "levels", "out", "seed")}
@@ -345,20 +347,20 @@ def _check_minutes(minutes: float | None) -> None:
         raise UsageError(f"--max-minutes {minutes}: allowed are numbers from 0")
 
 
-def _new(out: Path | None, plan: bool) -> Path:
+def _check_out(out: Path | None, plan: bool) -> Path:
     """Where the run goes, found to be free before any work is done; a plan goes nowhere."""
-    from collab.trainers.prepare import world
+    from collab.trainers.prepare import get_world
     from collab.trainers.run_dir import FinetuneDir
 
     if plan:
         return Path()
-    path: Path = _needed("--out", out)
-    if world()[0] == 0:
+    path: Path = _require_option("--out", out)
+    if get_world()[0] == 0:
         FinetuneDir(path).check_free()
     return path
 
 
-def _needed(option: str, value: Any) -> Any:
+def _require_option(option: str, value: Any) -> Any:
     from collab.errors import UsageError
 
     if value is None:
@@ -370,26 +372,28 @@ def _needed(option: str, value: Any) -> Any:
 
 
 def _show_plan(prepared: Prepared, device: str, as_json: bool) -> None:
-    from collab.trainers.estimate import plan, told
-    from collab.trainers.prepare import world
+    from collab.trainers.estimate import format_plan, plan
+    from collab.trainers.prepare import get_world
 
     found = plan(prepared, device)
-    if world()[0] != 0:
+    if get_world()[0] != 0:
         return
     if as_json:
         emit(as_data(found))
     else:
-        say(told(found))
+        say(format_plan(found))
 
 
 def _train(prepared: Prepared, folder: FinetuneDir, max_minutes: float | None, as_json: bool, **options: Any) -> None:
     """Train what was begun until it is done or stopped, and print how it ended."""
-    with _stopping(folder, max_minutes) as stopping:
-        result = _trained(prepared, folder, stopping, **options)
+    with _watch_for_stop(folder, max_minutes) as stopping:
+        result = _train_with_progress(prepared, folder, stopping, **options)
     _finish(result, folder, as_json)
 
 
-def _trained(prepared: Prepared, folder: FinetuneDir, stopping: Callable[[], bool], **options: Any) -> Result:
+def _train_with_progress(
+    prepared: Prepared, folder: FinetuneDir, stopping: Callable[[], bool], **options: Any
+) -> Result:
     from collab.trainers.run import train
 
     last, alarmed = -LINE_S, False
@@ -406,7 +410,7 @@ def _trained(prepared: Prepared, folder: FinetuneDir, stopping: Callable[[], boo
 
 
 @contextlib.contextmanager
-def _stopping(folder: FinetuneDir, max_minutes: float | None) -> Iterator[Callable[[], bool]]:
+def _watch_for_stop(folder: FinetuneDir, max_minutes: float | None) -> Iterator[Callable[[], bool]]:
     """Whether it is time to stop: the minutes are over, or Ctrl-C or SIGTERM came. The second one ends at once."""
     until = None if max_minutes is None else time.monotonic() + 60 * max_minutes
     asked = threading.Event()
@@ -415,16 +419,16 @@ def _stopping(folder: FinetuneDir, max_minutes: float | None) -> Iterator[Callab
         asked.set()
         tell("stopping with a checkpoint after this step; once more to leave at once")
 
-    with asking(ask, leaving=f"go on with: {folder.resume}"):
+    with handle_signals(ask, leaving=f"go on with: {folder.resume}"):
         yield lambda: asked.is_set() or (until is not None and time.monotonic() >= until)
 
 
 def _tell_over(folder: FinetuneDir, as_json: bool) -> None:
     """Say of a run that is to be gone on with that it is done."""
-    from collab.trainers.prepare import world
+    from collab.trainers.prepare import get_world
     from collab.trainers.run import Result
 
-    if world()[0] == 0:
+    if get_world()[0] == 0:
         more = f"collab finetune --base {shlex.quote(str(folder.final))} --out DIR"
         tell_finished(folder.path, f"to train on, begin another: {more}")
     last = (folder.read_metrics() or [{"step": 0, "loss": float("nan")}])[-1]
@@ -433,14 +437,14 @@ def _tell_over(folder: FinetuneDir, as_json: bool) -> None:
 
 def _finish(result: Result, folder: FinetuneDir, as_json: bool) -> None:
     """Print how a run ended; one that stopped early ends the command with exit code 1."""
-    from collab.trainers.prepare import world
+    from collab.trainers.prepare import get_world
 
-    if world()[0] != 0:
+    if get_world()[0] != 0:
         return
     if as_json:
         emit(as_data(result))
     elif result.final is not None:
-        say(f"trained {amount(result.steps, 'step')}, loss {result.loss:.4g}: {result.final}")
+        say(f"trained {format_amount(result.steps, 'step')}, loss {result.loss:.4g}: {result.final}")
     if result.final is None:
         note(f"stopped after step {result.step} of {result.steps}; go on with: {folder.resume}")
         raise typer.Exit(1)
@@ -491,19 +495,19 @@ def new(
     from collab.data.example import LEVELS
     from collab.errors import UsageError
     from collab.models.checkpoint import CARD
-    from collab.trainers.pretrain import new_checkpoint
+    from collab.trainers.pretrain import create_checkpoint
     from collab.trainers.recipe import load_preset
 
     # A preset without an architecture fine-tunes a published checkpoint; there is nothing to make.
     architecture = load_preset(preset).architecture
     if architecture is None:
         raise UsageError(f"--preset {preset}: has no architecture; its base is a published checkpoint")
-    folders = options.folders("--data", data)
+    folders = options.split_folders("--data", data)
     read = read_rows(folders, LEVELS, max_broken=max_broken)
     # The tokenizer learns from rows too: instances that are kept for evaluation must not be in them.
-    refuse_leaks(read.rows, options.library(library), allow_overlap)
+    refuse_leaks(read.rows, options.open_library(library), allow_overlap)
     tell_of(folders, read)
-    made = new_checkpoint(out, override(architecture, settings or []), read.rows, seed=seed)
+    made = create_checkpoint(out, override(architecture, settings or []), read.rows, seed=seed)
     # Read back from the card, so that what is printed is what was written.
     card = json.loads((made / CARD).read_text(encoding="utf-8"))
     if as_json:
@@ -540,13 +544,13 @@ def export(
 
     A team whose agents have policies of their own becomes one directory per agent.
     """
-    from collab.loop.export import directories, find
     from collab.loop.export import export as write
+    from collab.loop.export import find, list_directories
 
     done = write(find(policy, base), out, merge=merge, dtype=dtype)
     if as_json:
-        emit(data(done))
+        emit(to_data(done))
         return
-    for folder, digest in directories(done):
+    for folder, digest in list_directories(done):
         say(f"{folder}: weights {digest}")
     say(f"play it: --agents {shlex.quote(done.agents)}")

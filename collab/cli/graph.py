@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, fail, say, table
-from collab.utils.text import amount
+from collab.cli.output import emit, fail, print_table, say
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.config import GraphDefinition
@@ -26,14 +26,14 @@ def list_graphs(*, library: options.LibraryFolder = None, as_json: options.Json 
     """List all graphs."""
     from collab.config import GraphDefinition
 
-    found, broken = options.definitions_in(options.library(library), "graphs", GraphDefinition)
+    found, broken = options.read_definitions(options.open_library(library), "graphs", GraphDefinition)
     if as_json:
-        emit({name: _definition_data(graph) for name, graph in found.items()} | options.errors_of(broken))
+        emit({name: _build_definition_data(graph) for name, graph in found.items()} | options.build_error_data(broken))
         return
-    table(
+    print_table(
         ["graph", "slots", "rounds", "edges", "rewire", "description"],
         [
-            (name, len(graph.slots), graph.rounds, _edges_word(graph), graph.rewire, graph.description)
+            (name, len(graph.slots), graph.rounds, _describe_edges(graph), graph.rewire, graph.description)
             for name, graph in found.items()
         ],
     )
@@ -57,19 +57,20 @@ def show_graph(
     from collab.rollout.build import build_first_dag
     from collab.utils.plotting import to_svg
 
-    graph = options.library(library).load("graphs", name, GraphDefinition)
+    graph = options.open_library(library).load("graphs", name, GraphDefinition)
     dag = build_first_dag(graph, seed)
     # The picture is written first, so that it is there whatever is printed.
     if svg is not None:
         _write(svg, to_svg(draw_graph(dag, graph.description)))
     if as_json:
-        emit(_definition_data(graph) | _dag_data(dag) | {"seed": seed, "mermaid": to_mermaid(dag)})
+        emit(_build_definition_data(graph) | _build_dag_data(dag) | {"seed": seed, "mermaid": to_mermaid(dag)})
     elif mermaid:
         say(to_mermaid(dag).rstrip("\n"))
     else:
         # Drawn edges are of one seed, and others of another.
         drawn = f" (drawn with seed {seed})" if _is_sampled(graph) else ""
-        size = f"{amount(len(graph.slots), 'agent')}, {amount(graph.rounds, 'round')}, {_edges_word(graph)} edges"
+        agents, rounds = format_amount(len(graph.slots), "agent"), format_amount(graph.rounds, "round")
+        size = f"{agents}, {rounds}, {_describe_edges(graph)} edges"
         say(f"{name}: {size}{drawn}\n")
         say(to_text(dag).rstrip("\n"))
     if svg is not None and not as_json:
@@ -90,10 +91,10 @@ def validate_graphs(
     from collab.errors import UsageError
     from collab.rollout.build import build_first_dag
 
-    definitions = options.library(library)
+    definitions = options.open_library(library)
     # All of them are checked: one broken file must not hide another.
     problems: dict[str, str | None] = {}
-    for name in names or definitions.names("graphs"):
+    for name in names or definitions.list_names("graphs"):
         try:
             build_first_dag(definitions.load("graphs", name, GraphDefinition))
             problems[name] = None
@@ -118,7 +119,7 @@ def _is_sampled(graph: GraphDefinition) -> bool:
     return isinstance(graph.edges, EdgeSampler)
 
 
-def _edges_word(graph: GraphDefinition) -> str:
+def _describe_edges(graph: GraphDefinition) -> str:
     from collab.config import EdgeSampler
 
     if not isinstance(graph.edges, EdgeSampler):
@@ -126,11 +127,11 @@ def _edges_word(graph: GraphDefinition) -> str:
     return graph.edges.sampler if graph.edges.p is None else f"{graph.edges.sampler}({graph.edges.p:g})"
 
 
-def _definition_data(graph: GraphDefinition) -> dict[str, Any]:
+def _build_definition_data(graph: GraphDefinition) -> dict[str, Any]:
     return graph.model_dump(mode="json")
 
 
-def _dag_data(dag: Dag) -> dict[str, Any]:
+def _build_dag_data(dag: Dag) -> dict[str, Any]:
     heard = {slot: dag.list_predecessors(slot) for slot in dag.slots}
     return {"drawn_edges": dag.edges, "layers": dag.layers, "hears": heard}
 

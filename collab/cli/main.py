@@ -33,7 +33,7 @@ from collab.cli import (
     view,
 )
 from collab.cli.options import prepare
-from collab.cli.output import fail, plain, say
+from collab.cli.output import clean_line, fail, say
 from collab.cli.progress import listen, treat_sigterm_as_ctrl_c
 from collab.errors import CollabError, describe_error, forget_outside, outside_parts, outside_place
 from collab.utils.concurrency import is_left_behind
@@ -53,7 +53,7 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         say(f"collab {collab.__version__}")
         raise typer.Exit
@@ -62,7 +62,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Teams of language-model agents that operate phones and web pages."""
@@ -160,7 +160,7 @@ def _explain_usage(error: typer.TyperException) -> int:
     """One line for what Typer refuses. A group named without a command has printed its help and says nothing."""
     from pydantic import ValidationError
 
-    message = plain(error.format_message() if hasattr(error, "format_message") else str(error)).rstrip(".")
+    message = clean_line(error.format_message() if hasattr(error, "format_message") else str(error)).rstrip(".")
     context = getattr(error, "ctx", None)
     where = "" if context is None else f"; see {context.command_path} --help"
     refused = error.__cause__

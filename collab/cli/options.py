@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from collab.cli.output import note
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig, SplitChoice
@@ -193,43 +193,45 @@ Trust = Annotated[
 ]
 
 
-def definitions_in(
+def read_definitions(
     definitions: Library, room: LibraryRoom, model: type[ModelT]
 ) -> tuple[dict[str, ModelT], dict[str, str]]:
     """Read all definitions of a room: those that fit by name, and what is wrong with each of the others.
 
     The latter are also told on stderr, so that a listing shows all that can be used.
     """
-    entries = definitions.entries(room, model)
+    entries = definitions.read_entries(room, model)
     broken = {one.name: one.error for one in entries if one.error is not None}
     for name, error in broken.items():
         note(f"{room}/{name} is left out: {error}")
     return {one.name: one.definition for one in entries if one.definition is not None}, broken
 
 
-def errors_of(broken: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def build_error_data(broken: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """What a JSON listing says of definitions that cannot be read."""
     return {name: {"error": error} for name, error in broken.items()}
 
 
-def library(folder: Path | None) -> Library:
+def open_library(folder: Path | None) -> Library:
     """The built-in definitions, and the user's own before them."""
     from collab.library import Library
 
     return Library(own=folder)
 
 
-def device(serial: str | None, allow_apps: list[str] | None, allow_effects: bool) -> dict[str, Any]:
+def build_device_options(serial: str | None, allow_apps: list[str] | None, allow_effects: bool) -> dict[str, Any]:
     """What was said about the device, as options of a backend; nothing for what was not said."""
     said = {
         "serial": serial,
-        "allow_apps": listed("--allow-apps", allow_apps) or None,
+        "allow_apps": split_names("--allow-apps", allow_apps) or None,
         "allow_effects": allow_effects or None,
     }
     return {option: value for option, value in said.items() if value is not None}
 
 
-def listed(option: str, values: list[str] | None, *, whole: Callable[[str], bool] = lambda value: False) -> list[str]:
+def split_names(
+    option: str, values: list[str] | None, *, whole: Callable[[str], bool] = lambda value: False
+) -> list[str]:
     """Items of an option that may be repeated and holds comma-separated names; none where it was left out.
 
     Args:
@@ -250,9 +252,9 @@ def listed(option: str, values: list[str] | None, *, whole: Callable[[str], bool
 def tell_doubts(config: RunConfig) -> None:
     """Warn of chat templates under which a model would be played in another place than it knows."""
     from collab.cli.output import note
-    from collab.rollout.build import template_doubts
+    from collab.rollout.build import list_template_doubts
 
-    for line in template_doubts(config):
+    for line in list_template_doubts(config):
         note(line)
 
 
@@ -282,15 +284,15 @@ def print_sample(tasks: Sequence[str], episodes: int, what: str, among: str = ""
     if episodes >= len(tasks):
         return
     listed = ", ".join(tasks[: min(episodes, _SAMPLE)]) + (f" and {episodes - _SAMPLE} more" * (episodes > _SAMPLE))
-    note(f"{what} plays {episodes} of {amount(len(tasks), 'task')}{among}: {listed}")
+    note(f"{what} plays {episodes} of {format_amount(len(tasks), 'task')}{among}: {listed}")
 
 
-def folders(option: str, values: list[str] | None) -> list[str]:
-    """Directories of an option, as `listed`; a value that is the name of a directory may hold commas itself."""
-    return listed(option, values, whole=lambda value: Path(value).expanduser().is_dir())
+def split_folders(option: str, values: list[str] | None) -> list[str]:
+    """Directories of an option, as `split_names`; a value that is the name of a directory may hold commas itself."""
+    return split_names(option, values, whole=lambda value: Path(value).expanduser().is_dir())
 
 
-def needed_out(out: Path | None) -> Path:
+def require_out(out: Path | None) -> Path:
     """Return where a command writes; UsageError where `--out` was left out."""
     from collab.errors import UsageError
 
@@ -299,18 +301,18 @@ def needed_out(out: Path | None) -> Path:
     return out
 
 
-def seeds(option: str, values: list[str]) -> list[int]:
-    """Whole numbers of an option, as `listed`; UsageError where one is none."""
+def parse_seeds(option: str, values: list[str]) -> list[int]:
+    """Whole numbers of an option, as `split_names`; UsageError where one is none."""
     from collab.errors import UsageError
 
-    texts = listed(option, values)
+    texts = split_names(option, values)
     try:
         return [int(text) for text in texts]
     except ValueError:
         raise UsageError(f"{option} {','.join(texts)!r}: write whole numbers with commas, e.g. 30,31,32") from None
 
 
-def said(context: typer.Context, names: Iterable[str]) -> list[str]:
+def list_given_options(context: typer.Context, names: Iterable[str]) -> list[str]:
     """Options, as they are written, that stand on the command line; of these parameters."""
     sources = {name: context.get_parameter_source(name) for name in names}
     there = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
@@ -326,7 +328,7 @@ def refuse_beside_resume(context: typer.Context, free: Collection[str], what: st
     """
     from collab.errors import UsageError
 
-    beside = said(context, [name for name in context.params if name not in {*free, "trust"}])
+    beside = list_given_options(context, [name for name in context.params if name not in {*free, "trust"}])
     if beside:
         raise UsageError(f"--resume goes on with {what} as it is; leave out {', '.join(beside)}")
 
@@ -445,7 +447,7 @@ Resume = Annotated[
 ]
 
 
-def given(calibrations: Path | None, anyway: bool) -> dict[str, Any]:
+def build_check_options(calibrations: Path | None, anyway: bool) -> dict[str, Any]:
     """Return what was given for the algorithm beside the configuration (see `Algorithm.check`)."""
     return {**({} if calibrations is None else {"calibrations": calibrations}), **({"anyway": True} if anyway else {})}
 
@@ -498,7 +500,7 @@ class Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return options and arguments, flags without the type that would look like a value."""
-        return _plain_flags(super().get_params(ctx))
+        return _clear_flag_metavars(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line.
@@ -515,7 +517,7 @@ class Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return options, flags without a type."""
-        return _plain_flags(super().get_params(ctx))
+        return _clear_flag_metavars(super().get_params(ctx))
 
 
 def prepare(app: typer.Typer, path: Sequence[str] = ()) -> None:
@@ -531,7 +533,7 @@ def prepare(app: typer.Typer, path: Sequence[str] = ()) -> None:
             prepare(group.typer_instance, (*path, group.name or ""))
 
 
-def _plain_flags(params: list[Any]) -> list[Any]:
+def _clear_flag_metavars(params: list[Any]) -> list[Any]:
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from collab.errors import StoreFailure
-from collab.utils.concurrency import Doing, latest_doing
+from collab.utils.concurrency import Doing, get_latest_doing
 
 SILENCE_S = 1.5
 """After so long without a word something is said."""
@@ -41,27 +41,27 @@ def begin() -> None:
     threading.Thread(target=_watch, args=(time.monotonic(),), name="collab-herald", daemon=True).start()
 
 
-def spoken() -> None:
+def mark_spoken() -> None:
     """Note that something was printed."""
     _state["spoken"] = time.monotonic()
 
 
 @contextlib.contextmanager
-def paused() -> Iterator[None]:
+def pause_output() -> Iterator[None]:
     """Say nothing during the block: a live line tells what goes on."""
     _state["paused"] += 1
     try:
         yield
     finally:
         _state["paused"] -= 1
-        spoken()
+        mark_spoken()
 
 
 def _watch(started: float) -> None:
     told: Doing | None = None
     while True:
         time.sleep(_LOOK_S)
-        now, last, what = time.monotonic(), _state["spoken"], latest_doing()
+        now, last, what = time.monotonic(), _state["spoken"], get_latest_doing()
         if _state["paused"] or now - max(last, started) < SILENCE_S:
             continue
         if what is not None and what is not told:
@@ -111,7 +111,7 @@ def note(text: str) -> None:
     from collab.utils.redact import hide_text
 
     with contextlib.suppress(OSError):
-        _write(sys.stderr, plain(hide_text(text)))
+        _write(sys.stderr, clean_line(hide_text(text)))
 
 
 def describe_lost(lost: int) -> str:
@@ -127,17 +127,17 @@ def fail(text: str) -> None:
     note(f"error: {redact(text)}")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table on stdout; None prints as a dash. Columns whose cells are all numbers are aligned right.
 
     On a terminal that is too narrow, the widest cells are folded; elsewhere lines stay whole.
     """
     watched = sys.stdout.isatty()
-    head, *body = table_lines(columns, rows, shutil.get_terminal_size().columns if watched else None)
-    say("\n".join([_bold(head) if watched else head, *body]))
+    head, *body = format_table(columns, rows, shutil.get_terminal_size().columns if watched else None)
+    say("\n".join([_format_bold(head) if watched else head, *body]))
 
 
-def table_lines(columns: Sequence[str], rows: Iterable[Sequence[object]], room: int | None = None) -> list[str]:
+def format_table(columns: Sequence[str], rows: Iterable[Sequence[object]], room: int | None = None) -> list[str]:
     """A table, its head first; a row of folded cells is one entry.
 
     Args:
@@ -147,7 +147,7 @@ def table_lines(columns: Sequence[str], rows: Iterable[Sequence[object]], room: 
 
     values = [list(row) for row in rows]
     # Widths are counted in cells of a terminal: some characters take two.
-    cells = [["-" if value is None else plain(str(value)) for value in row] for row in values]
+    cells = [["-" if value is None else clean_line(str(value)) for value in row] for row in values]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     # Numbers stand on the right, where their digits line up.
     right = [
@@ -155,11 +155,11 @@ def table_lines(columns: Sequence[str], rows: Iterable[Sequence[object]], room: 
         for place in range(len(columns))
     ]
     if room is not None:
-        widths = _narrowed(widths, room - len(_GAP) * (len(columns) - 1))
-    return [_row(row, widths, right) for row in (columns, *cells)]
+        widths = _narrow_widths(widths, room - len(_GAP) * (len(columns) - 1))
+    return [_format_row(row, widths, right) for row in (columns, *cells)]
 
 
-def _narrowed(widths: Sequence[int], room: int) -> list[int]:
+def _narrow_widths(widths: Sequence[int], room: int) -> list[int]:
     """The widths, the widest made smaller until all fit."""
     narrow = list(widths)
     while sum(narrow) > room and max(narrow) > _NARROW:
@@ -167,11 +167,11 @@ def _narrowed(widths: Sequence[int], room: int) -> list[int]:
     return narrow
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+def _format_row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     """One row of a table, on as many lines as its longest cell needs."""
     from rich.cells import cell_len
 
-    folded = [_folded(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    folded = [_fold_text(cell, width) for cell, width in zip(cells, widths, strict=True)]
     lines = []
     for parts in zip_longest(*folded, fillvalue=""):
         padded = [
@@ -182,7 +182,7 @@ def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
     return "\n".join(lines)
 
 
-def _folded(text: str, width: int) -> list[str]:
+def _fold_text(text: str, width: int) -> list[str]:
     """The text in lines of at most `width` columns, broken between words where it can be."""
     from rich.cells import cell_len
 
@@ -194,7 +194,7 @@ def _folded(text: str, width: int) -> list[str]:
     return [line.plain.rstrip() for line in Text(text).wrap(Console(width=width), width, overflow="fold")]
 
 
-def _bold(text: str) -> str:
+def _format_bold(text: str) -> str:
     """The text as a terminal shows it in bold, if it can."""
     from rich.console import Console
     from rich.text import Text
@@ -208,26 +208,26 @@ def emit(value: object) -> None:
     """Print one JSON document on stdout."""
     from collab.utils.redact import hide_values
 
-    said = hide_values(data(value))
+    said = hide_values(to_data(value))
     _print(json.dumps(said, indent=2, ensure_ascii=not _is_unicode(sys.stdout), allow_nan=False))
 
 
-def data(value: Any) -> Any:
+def to_data(value: Any) -> Any:
     """The value as JSON data: dataclasses become objects, paths strings, NaN null."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: data(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: to_data(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): data(item) for key, item in value.items()}
+        return {str(key): to_data(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted(data(item) for item in value)
+        return sorted(to_data(item) for item in value)
     if isinstance(value, list | tuple):
-        return [data(item) for item in value]
+        return [to_data(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value
 
 
-def plain(text: str) -> str:
+def clean_line(text: str) -> str:
     """The text on one line, without control characters."""
     if text.isprintable():
         return text.strip()
@@ -239,6 +239,6 @@ def _is_unicode(stream: TextIO) -> bool:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    spoken()
+    mark_spoken()
     stream.write(text + "\n")
     stream.flush()

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, describe_lost, emit, note, say
-from collab.cli.progress import counted, tell_finished, work
+from collab.cli.output import describe_lost, emit, note, say, to_data
+from collab.cli.progress import format_count, tell_finished, work
 from collab.cli.text.pairs import (
-    explained_data,
+    add_mark,
+    build_explanation_data,
+    build_rebuilt_data,
+    build_row,
+    build_whole_data,
     mark_of,
-    marked,
-    rebuilt_data,
-    row_of,
     say_explained,
     say_rebuilt,
     say_rows,
     say_sides,
     say_whole,
-    whole_data,
 )
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.preferences.explain import PairExplainer, PairExplanation, PairSide
@@ -141,8 +141,8 @@ def rebuild(
     from collab.cli.recorded import find_recorded, refuse_several
     from collab.config import Budget
     from collab.loop.record import LABELS as PAIRS
-    from collab.loop.record import training_of
-    from collab.loop.step_budget import counted_in
+    from collab.loop.record import find_training
+    from collab.loop.step_budget import build_counted_reader
     from collab.preferences import rebuild as flow
     from collab.preferences.rebuild import RebuildRequest, parse_sources
     from collab.preferences.store import read_short_ids
@@ -162,12 +162,12 @@ def rebuild(
         budget=Budget() if budget is None else Budget.parse(budget),
         concurrency=concurrency,
         # Pairs that a training learned from are kept: rebuilding would change what its record rests on.
-        kept=frozenset() if training_of(run) is None else frozenset({PAIRS}),
+        kept=frozenset() if find_training(run) is None else frozenset({PAIRS}),
     )
     # A folder of several runs has no pairs of its own.
     refuse_several(find_recorded(run), "collab pairs rebuild {}")
     # Of a training's rollout, episodes beyond its step budget taught nothing.
-    definitions, again, played = options.library(library), "the same command", counted_in(run)
+    definitions, again, played = options.open_library(library), "the same command", build_counted_reader(run)
     result: RebuiltPairs = work(
         lambda watch, stop: flow.rebuild(wish, definitions, played=played, watch=watch, stop=stop),
         run,
@@ -176,7 +176,7 @@ def rebuild(
     )
     # Text and JSON show the same result, also of a run that stopped early.
     if as_json:
-        emit(rebuilt_data(run, result))
+        emit(build_rebuilt_data(run, result))
     elif result.stored is not None:
         say_rebuilt(run, result, result.stored, read_short_ids(run))
     elif result.spent.lost:
@@ -194,13 +194,13 @@ def describe(progress: RebuildProgress) -> str:
     """One line: steps judged, questions answered, what it cost."""
     parts = []
     if (labels := progress.labelling) is not None:
-        parts.append(f"{labels.judged}/{amount(progress.steps, 'step')} judged")
+        parts.append(f"{labels.judged}/{format_amount(progress.steps, 'step')} judged")
         if labels.failed:
             parts.append(f"{labels.failed} failed")
         if labels.calls:
-            parts.append(f"{counted(labels.calls, 'call')} of the critic")
+            parts.append(f"{format_count(labels.calls, 'call')} of the critic")
     if (adversary := progress.adversary) is not None:
-        parts.append(f"{amount(adversary.answered, 'worse side')} made up")
+        parts.append(f"{format_amount(adversary.answered, 'worse side')} made up")
         if adversary.meter.cost_usd:
             parts.append(f"{adversary.meter.cost_usd:.2f} USD")
     # Nothing asked yet: the run is still being read.
@@ -245,7 +245,7 @@ def list_pairs(
 ) -> None:
     """List pairs, one line each: under whose input, what is preferred to what, and the scores."""
     runs = _with_pairs(run, name)
-    listed = [_listed(one, name, {"task": task, "agent": agent, "source": source}, limit) for one in runs]
+    listed = [_list_pairs(one, name, {"task": task, "agent": agent, "source": source}, limit) for one in runs]
     if as_json:
         whole = [{"run": str(one), "note": mark_of(one), **told.data} for one, told in zip(runs, listed, strict=True)]
         # A single run is one object; several are a list.
@@ -254,7 +254,7 @@ def list_pairs(
     for one, told in zip(runs, listed, strict=True):
         if told.rows:
             say_rows(told.rows)
-        say(marked(f"{len(told.rows)} shown, {told.counted} in {told.name!r} of {one}", one))
+        say(add_mark(f"{len(told.rows)} shown, {told.counted} in {told.name!r} of {one}", one))
         if told.rows:
             again = f"collab pairs explain {shlex.quote(str(one))} {told.rows[0]['short']} --name {told.name}"
             say(f"look closer: {again}")
@@ -271,7 +271,7 @@ class _Listed:
     data: dict[str, Any]
 
 
-def _listed(run: Path, name: str | None, wanted: Mapping[str, str | None], limit: int | None) -> _Listed:
+def _list_pairs(run: Path, name: str | None, wanted: Mapping[str, str | None], limit: int | None) -> _Listed:
     """The pairs of a run that are asked for.
 
     Args:
@@ -279,14 +279,14 @@ def _listed(run: Path, name: str | None, wanted: Mapping[str, str | None], limit
     """
     from collab.preferences.store import read_short_ids
 
-    stored = _stored(run, name)
+    stored = _read_stored(run, name)
     found = list(stored.pairs)
-    for what, of in (("task", _task), ("agent", _agent), ("source", _source)):
+    for what, of in (("task", _get_task), ("agent", _get_agent), ("source", _get_source)):
         one = wanted[what]
-        found = found if one is None else _only(found, what, one, of)
-    rows = asyncio.run(_rows(run, stored, found[:limit], read_short_ids(run)))
+        found = found if one is None else _select_only(found, what, one, of)
+    rows = asyncio.run(_build_rows(run, stored, found[:limit], read_short_ids(run)))
     chosen = "" if len(found) == len(stored.pairs) else f" of {len(stored.pairs)}"
-    told = {"name": stored.name, "head": data(stored.head), "pairs": rows}
+    told = {"name": stored.name, "head": to_data(stored.head), "pairs": rows}
     return _Listed(name=stored.name, rows=rows, counted=f"{len(found)}{chosen} pairs", data=told)
 
 
@@ -297,12 +297,12 @@ def show_pair(
     """Show both replies of a pair, whole; of whole trajectories, which they are and how they ended."""
     from collab.preferences.trajectory_pairs import TrajectoryPair
 
-    run = _holding(run, id, name)
-    stored, told = asyncio.run(_explained(run, id, name))
+    run = _find_run_with(run, id, name)
+    stored, told = asyncio.run(_explain_pair(run, id, name))
     if isinstance(told, TrajectoryPair):
         _show_whole(run, stored, told, as_json)
     elif as_json:
-        emit(explained_data(run, stored, told) | {"screen": None, "prompt": None})
+        emit(build_explanation_data(run, stored, told) | {"screen": None, "prompt": None})
     else:
         say_sides(run, stored, told)
 
@@ -320,12 +320,12 @@ def explain_pair(
     """Walk from a pair to the critic's words, the screen and the prompt; of whole trajectories, to their outcomes."""
     from collab.preferences.trajectory_pairs import TrajectoryPair
 
-    run = _holding(run, id, name)
-    stored, told = asyncio.run(_explained(run, id, name))
+    run = _find_run_with(run, id, name)
+    stored, told = asyncio.run(_explain_pair(run, id, name))
     if isinstance(told, TrajectoryPair):
         _show_whole(run, stored, told, as_json)
     elif as_json:
-        emit(explained_data(run, stored, told))
+        emit(build_explanation_data(run, stored, told))
     else:
         say_explained(run, stored, told, prompt=prompt)
 
@@ -339,7 +339,7 @@ def _with_pairs(path: Path, name: str | None) -> list[Path]:
     Raises:
         UsageError: there are several, and none has any.
     """
-    from collab.cli.recorded import commands_instead, find_recorded
+    from collab.cli.recorded import find_recorded, suggest_commands
     from collab.errors import UsageError
     from collab.preferences.store import pair_names
 
@@ -349,12 +349,12 @@ def _with_pairs(path: Path, name: str | None) -> list[Path]:
     # Runs without pairs are no error as long as one has some.
     runs = [run for run in found.runs if (name in pair_names(run) if name else pair_names(run))]
     if not runs:
-        made = commands_instead(found, "collab pairs rebuild {}")
+        made = suggest_commands(found, "collab pairs rebuild {}")
         raise UsageError(f"no pairs{f' called {name}' if name else ''} yet; to make some: {made}")
     return runs
 
 
-def _holding(path: Path, id: str, name: str | None) -> Path:
+def _find_run_with(path: Path, id: str, name: str | None) -> Path:
     """The run that holds a pair: the one at a path, or of several the first with it; as `_with_pairs` raises."""
     from collab.errors import UnknownName
     from collab.preferences.store import find_pair
@@ -367,7 +367,7 @@ def _holding(path: Path, id: str, name: str | None) -> Path:
     return runs[-1]
 
 
-def _stored(run: Path, name: str | None) -> StoredPairs:
+def _read_stored(run: Path, name: str | None) -> StoredPairs:
     """The pairs of that name, or those that were stored last."""
     from collab.errors import UsageError
     from collab.preferences.store import find_last_name, read_pairs
@@ -380,7 +380,7 @@ def _stored(run: Path, name: str | None) -> StoredPairs:
     return read_pairs(run, wanted)
 
 
-def _only(
+def _select_only(
     pairs: Sequence[PreferencePair], what: str, wanted: str, of: Callable[[PreferencePair], str]
 ) -> list[PreferencePair]:
     """The pairs that are of something; UnknownName when none is."""
@@ -388,15 +388,17 @@ def _only(
 
     found = [pair for pair in pairs if of(pair) == wanted]
     if not found:
-        raise UnknownName.of(f"{what} among these {amount(len(pairs), 'pair')}", wanted, {of(pair) for pair in pairs})
+        raise UnknownName.of(
+            f"{what} among these {format_amount(len(pairs), 'pair')}", wanted, {of(pair) for pair in pairs}
+        )
     return found
 
 
-def _task(pair: PreferencePair) -> str:
+def _get_task(pair: PreferencePair) -> str:
     return pair.chosen[0].trajectory.split("/")[-2]
 
 
-def _agent(pair: PreferencePair) -> str:
+def _get_agent(pair: PreferencePair) -> str:
     from collab.errors import UsageError
 
     if pair.source == "trajectory":
@@ -404,34 +406,34 @@ def _agent(pair: PreferencePair) -> str:
     return pair.place.cell.agent
 
 
-def _source(pair: PreferencePair) -> str:
+def _get_source(pair: PreferencePair) -> str:
     return pair.source
 
 
-async def _rows(
+async def _build_rows(
     run: Path, stored: StoredPairs, pairs: Iterable[PreferencePair], letters: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    async with _explainer(run, stored) as look:
-        return [row_of(pair, letters[pair.id], _sides(pair, look)) for pair in pairs]
+    async with _open_explainer(run, stored) as look:
+        return [build_row(pair, letters[pair.id], _find_sides(pair, look)) for pair in pairs]
 
 
-def _sides(pair: PreferencePair, look: PairExplainer) -> tuple[PairSide, PairSide] | None:
+def _find_sides(pair: PreferencePair, look: PairExplainer) -> tuple[PairSide, PairSide] | None:
     from collab.errors import UsageError
 
     try:
-        return look.sides(pair)
+        return look.find_sides(pair)
     except UsageError:  # of whole trajectories, or its episode was played again: the others can still be told
         return None
 
 
 def _show_whole(run: Path, stored: StoredPairs, told: TrajectoryPair, as_json: bool) -> None:
     if as_json:
-        emit(whole_data(run, stored, told))
+        emit(build_whole_data(run, stored, told))
     else:
         say_whole(run, stored, told)
 
 
-async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs, PairExplanation | TrajectoryPair]:
+async def _explain_pair(run: Path, id: str, name: str | None) -> tuple[StoredPairs, PairExplanation | TrajectoryPair]:
     from collab.preferences.store import find_pair
     from collab.preferences.trajectory_pairs import SOURCE, look_up_pair
     from collab.store.manifest import find_manifest
@@ -443,12 +445,12 @@ async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs,
     if pair.source == SOURCE:
         with RunReader(run) as reader:
             return stored, look_up_pair(pair, reader)
-    async with _explainer(run, stored) as look:
+    async with _open_explainer(run, stored) as look:
         return stored, look.explain(pair)
 
 
 @contextlib.asynccontextmanager
-async def _explainer(run: Path, stored: StoredPairs) -> AsyncIterator[PairExplainer]:
+async def _open_explainer(run: Path, stored: StoredPairs) -> AsyncIterator[PairExplainer]:
     """Looks up what pairs of a run rest on, with the words by which they were made where these are there."""
     from collab.preferences.explain import PairExplainer, read_current_labels
     from collab.preferences.rebuild import build_stored_suite

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import typer
 
-from collab.cli.output import emit, note, paused
+from collab.cli.output import emit, note, pause_output
 from collab.errors import RunError
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.rollout.collector import Progress
@@ -98,7 +98,7 @@ def treat_sigterm_as_ctrl_c() -> None:
 
 
 @contextlib.contextmanager
-def asking(
+def handle_signals(
     ask: Callable[[signal.Signals], object], *, leaving: str = "", clean_up: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
     """Call `ask` at the first signal instead of raising KeyboardInterrupt; the second ends the process.
@@ -193,7 +193,7 @@ def work(
             loop.call_soon_threadsafe(stop.set)
 
     leaving = f"go on with: {resume or resume_command(run)}"
-    with asking(ask, leaving=leaving), asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with handle_signals(ask, leaving=leaving), asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(_work(job, stop, opening, _Telling(tell or describe, below, news)))
 
 
@@ -232,7 +232,7 @@ class _Ended(Protocol):
 _EndedT = TypeVar("_EndedT", bound=_Ended)
 
 
-def _no_lines(progress: Any) -> Sequence[str]:
+def _list_nothing(progress: Any) -> Sequence[str]:
     return ()
 
 
@@ -242,8 +242,8 @@ class Resumable:
 
     describe: Callable[[Any], str]
     """The line for what the job lets be watched."""
-    below: Lines = _no_lines
-    news: Lines = _no_lines
+    below: Lines = _list_nothing
+    news: Lines = _list_nothing
     """Both as of `work`."""
     show: Callable[[Any], None]
     """Print a result."""
@@ -275,7 +275,7 @@ class Resumable:
         if more is None:
             return self._run(job, folder, f"going on with {folder.path}", self.news, as_json)
         tell_finished(folder.path, more)
-        return self._run(job, folder, "", _no_lines, as_json)  # what is over is told once, in the end
+        return self._run(job, folder, "", _list_nothing, as_json)  # what is over is told once, in the end
 
     def _run(
         self, job: Callable[..., Coroutine[Any, Any, _EndedT]], folder: RunDir, opening: str, news: Lines, as_json: bool
@@ -331,18 +331,18 @@ async def _work(job: Job[ResultT], stop: asyncio.Event, opening: str, tell: _Tel
         if opening:
             note(opening)
 
-    with _display() as display:
+    with _open_display() as display:
         # The display is updated beside the work, which may not return for minutes.
         ticker = asyncio.create_task(_tick(seen, display, tell))
         try:
-            return await _begun_or_stopped(job(watch, stop), stop, seen)
+            return await _run_until_stopped(job(watch, stop), stop, seen)
         finally:
             ticker.cancel()
             if seen:
                 display.end(seen[-1], tell)
 
 
-async def _begun_or_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Event, seen: Sequence[Any]) -> ResultT:
+async def _run_until_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Event, seen: Sequence[Any]) -> ResultT:
     """Run a job; one that is asked to stop before it has anything to show is ended at once.
 
     Raises:
@@ -417,7 +417,7 @@ class _Live:
 
 
 @contextlib.contextmanager
-def _display() -> Iterator[_Display]:
+def _open_display() -> Iterator[_Display]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
@@ -427,7 +427,7 @@ def _display() -> Iterator[_Display]:
     from rich.text import Text
 
     spinner = Spinner("line", "starting")
-    with paused(), Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+    with pause_output(), Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
 
         def update(text: str, below: Sequence[str]) -> None:
             spinner.update(text=Text(text))
@@ -456,24 +456,24 @@ def describe(progress: Progress) -> str:
     """
     # No rate before the end: short episodes end first, and they are solved more often.
     solved = f" over, {progress.succeeded} solved" if progress.done else ""
-    parts = [f"{progress.done}/{amount(progress.planned, 'episode')}{solved}"]
+    parts = [f"{progress.done}/{format_amount(progress.planned, 'episode')}{solved}"]
     # With a step budget, steps are what is planned, and episodes only follow.
     if progress.wanted_steps is not None:
         played = min(progress.steps_before + progress.steps, progress.wanted_steps)
         ending = ", ending episodes that were begun" if played == progress.wanted_steps else ""
         parts = [
-            f"{played}/{amount(progress.wanted_steps, 'step')}{ending}",
-            f"{amount(progress.done, 'episode')}{solved}",
+            f"{played}/{format_amount(progress.wanted_steps, 'step')}{ending}",
+            f"{format_amount(progress.done, 'episode')}{solved}",
         ]
     if progress.broken:
         parts.append(f"{progress.broken} broken")
     # Of all processes: a resumed run's cost includes what was spent before.
     whole = progress.spent_in_all
-    tokens = counted(whole.prompt_tokens + whole.completion_tokens, "token")
-    parts.append(f"{counted(whole.calls, 'call')}, {tokens}, {progress.calls_per_s:.1f} calls/s")
+    tokens = format_count(whole.prompt_tokens + whole.completion_tokens, "token")
+    parts.append(f"{format_count(whole.calls, 'call')}, {tokens}, {progress.calls_per_s:.1f} calls/s")
     # Only local engines and some servers report their cache; a missing number is left out, not shown as 0.
     if progress.hit_rate is not None:
-        computed = short(progress.computed_tokens)
+        computed = shorten_number(progress.computed_tokens)
         parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")
     if progress.mean_width is not None:
         parts.append(f"batches {progress.mean_width:.1f} wide")
@@ -484,23 +484,23 @@ def describe(progress: Progress) -> str:
     if whole.cost_usd:
         parts.append(f"{whole.cost_usd:.2f} USD")
     if progress.seconds_left is not None:
-        parts.append(f"about {clock(progress.seconds_left)} left")
+        parts.append(f"about {format_clock(progress.seconds_left)} left")
     return " | ".join(parts)
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """A count in few letters with its noun, in the singular for one."""
-    return amount(number, noun) if number == 1 else f"{short(number)} {noun}s"
+    return format_amount(number, noun) if number == 1 else f"{shorten_number(number)} {noun}s"
 
 
-def short(number: int) -> str:
+def shorten_number(number: int) -> str:
     """A count in few letters: 950, 12.3k, 4.56M."""
     if number < 10_000:
         return str(number)
     return f"{number / 1e3:.1f}k" if number < 1_000_000 else f"{number / 1e6:.2f}M"
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """A duration as 0:07, 12:30 or 1:02:03."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from collab.cli.output import emit, note, say, table
-from collab.utils.text import amount
+from collab.cli.output import emit, note, print_table, say
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult
@@ -51,19 +51,19 @@ class Recorded:
 def find_recorded(path: Path) -> Recorded:
     """Look what a path holds, without reading any of it. What holds nothing counts as a run, which cannot be opened."""
     from collab.evaluation.report import find_runs
-    from collab.store.log import segments
+    from collab.store.log import list_segments
 
     kind = next((kind for kind, head in _HEADS.items() if (path / head).is_file()), None)
-    if kind == "run" or (kind is None and segments(path)):
+    if kind == "run" or (kind is None and list_segments(path)):
         return Recorded(path=path, kind="run", runs=(path,))
-    runs = tuple(sorted(find_runs(path), key=_by_number))
+    runs = tuple(sorted(find_runs(path), key=_build_number_key))
     if kind is None and not runs:
         return Recorded(path=path, kind="run", runs=(path,))
     together = all(run.parent == path and run.name.startswith("seed-") for run in runs)
     return Recorded(path=path, kind=kind or ("series" if together else "runs"), runs=runs)
 
 
-def commands_instead(found: Recorded, command: str) -> str:
+def suggest_commands(found: Recorded, command: str) -> str:
     """Return one line for a command that takes one run: what was found, and what to type for one of its runs.
 
     Args:
@@ -72,25 +72,25 @@ def commands_instead(found: Recorded, command: str) -> str:
     first = next((run for run in found.runs if run.name == "rollout"), found.runs[0] if found.runs else found.path)
     if not found.runs:
         return f"{found.what} without a run in it; look at it with: collab runs show {shlex.quote(str(found.path))}"
-    runs = f"its {amount(len(found.runs), 'run')}" if len(found.runs) > 1 else "its run"
+    runs = f"its {format_amount(len(found.runs), 'run')}" if len(found.runs) > 1 else "its run"
     more = "" if len(found.runs) == 1 else ", and so on for each"
-    return f"{found.what}; name one of {runs}: {command.format(quoted(command, first))}{more}"
+    return f"{found.what}; name one of {runs}: {command.format(quote_path(command, first))}{more}"
 
 
-def quoted(command: str, path: Path) -> str:
+def quote_path(command: str, path: Path) -> str:
     """A path as it is written in that command: for a shell, or within the quotes of a call."""
     return str(path) if '"' in command else shlex.quote(str(path))
 
 
 def refuse_several(found: Recorded, command: str) -> None:
-    """UsageError where a command that takes one run is given something else; as `commands_instead`."""
+    """UsageError where a command that takes one run is given something else; as `suggest_commands`."""
     from collab.errors import UsageError
 
     if found.kind != "run":
-        raise UsageError(commands_instead(found, command))
+        raise UsageError(suggest_commands(found, command))
 
 
-def _by_number(path: Path) -> list[tuple[int, str]]:
+def _build_number_key(path: Path) -> list[tuple[int, str]]:
     """A key by which epoch 10 stands behind epoch 9."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.parts]
 
@@ -132,9 +132,9 @@ def find_episode(found: Recorded, episode: str) -> Path:
 
     holding, known = list[Path](), set[str]()
     for run in found.runs:
-        with RunStore.open(run).reader() as reader:
+        with RunStore.open(run).open_reader() as reader:
             # All ids are collected, so that an unknown one is answered with what there is.
-            ids = {one.id for one in reader.episodes()}
+            ids = {one.id for one in reader.list_episodes()}
         known |= ids
         if episode in ids:
             holding.append(run)
@@ -144,53 +144,53 @@ def find_episode(found: Recorded, episode: str) -> Path:
     if len(holding) > 1:
         command = f"collab runs show {shlex.quote(str(holding[0]))} --episode {shlex.quote(episode)}"
         raise UsageError(
-            f"{found.path}: {amount(len(holding), 'run')} have an episode {episode}; name one of them: {command}"
+            f"{found.path}: {format_amount(len(holding), 'run')} have an episode {episode}; name one of them: {command}"
         )
     return holding[0]
 
 
 def _show_series(found: Recorded, as_json: bool) -> None:
     from collab.cli.progress import resume_command
-    from collab.cli.text.report import evaluation_data, show_evaluation
+    from collab.cli.text.report import build_evaluation_data, show_evaluation
     from collab.evaluation.report import read_evaluation
 
-    evaluation, states = read_evaluation(found.path), _states(found.runs)
+    evaluation, states = read_evaluation(found.path), _read_states(found.runs)
     if as_json:
-        emit({"run": str(found.path), "status": _status_of(states), **evaluation_data(evaluation)})
+        emit({"run": str(found.path), "status": _combine_states(states), **build_evaluation_data(evaluation)})
         return
-    say(f"runs     {found.path} ({_status_of(states)}, {amount(len(found.runs), 'seed')})")
+    say(f"runs     {found.path} ({_combine_states(states)}, {format_amount(len(found.runs), 'seed')})")
     show_evaluation(evaluation)
     # The next command, ready to paste.
-    if _status_of(states) in ("stopped", "dead"):
+    if _combine_states(states) in ("stopped", "dead"):
         say(f"go on with: {resume_command(found.path)}")
     say(f"look closer: collab runs show {shlex.quote(str(found.runs[0]))}")
 
 
-def _states(runs: Sequence[Path]) -> list[str]:
+def _read_states(runs: Sequence[Path]) -> list[str]:
     """What has become of each of several runs; "dead" stands for one of which nothing is there yet."""
     from collab.store.run import RunStore
 
     states, planned = list[str](), set[int]()
     for run in runs:
-        with RunStore.open(run).reader() as reader:
+        with RunStore.open(run).open_reader() as reader:
             states.append(reader.status)
             planned |= set(reader.manifest.config.get("series") or ())
     missing = max(0, len(planned) - len(runs))
     return [*states, *["stopped"] * missing]
 
 
-def _status_of(states: Collection[str]) -> str:
+def _combine_states(states: Collection[str]) -> str:
     """The state of all together: that of the least finished."""
     return next((state for state in ("running", "dead", "stopped") if state in states), "finished")
 
 
 def _show_training(found: Recorded, as_json: bool) -> None:
-    from collab.cli.text.training import result_data, show_result
+    from collab.cli.text.training import build_result_data, show_result
     from collab.loop.record import TrainingDir
 
-    result, status = _training(found.path)
+    result, status = _read_training(found.path)
     if as_json:
-        emit({"status": status, **result_data(result)})
+        emit({"status": status, **build_result_data(result)})
         return
     say(f"training {found.path} ({status})")
     show_result(result)
@@ -200,44 +200,44 @@ def _show_training(found: Recorded, as_json: bool) -> None:
         say(f"look closer: collab runs show {shlex.quote(str(found.runs[-1]))}")
 
 
-def _training(path: Path) -> tuple[TrainingResult, str]:
+def _read_training(path: Path) -> tuple[TrainingResult, str]:
     """A training as it is now, and whether it runs, is finished or stopped."""
     from collab.config import validate
     from collab.loop.interfaces import read_training
     from collab.loop.loop import TrainingResult
-    from collab.loop.record import Summary, TrainingDir, records_until
+    from collab.loop.record import Summary, TrainingDir, read_records
 
     folder = TrainingDir(path)
     head, config = read_training(folder)
     summary = validate(Summary, head["summary"], str(folder.file)) if "summary" in head else None
-    records = tuple(records_until(folder, config.method.epochs))
-    status = _worked_on(path, summary is not None)
+    records = tuple(read_records(folder, config.method.epochs))
+    status = _find_status(path, summary is not None)
     return TrainingResult(path=path, records=records, summary=summary, stopped=None if summary else status), status
 
 
-def _worked_on(path: Path, is_over: bool) -> str:
-    from collab.store.run_dir import owner
+def _find_status(path: Path, is_over: bool) -> str:
+    from collab.store.run_dir import find_owner
 
-    return "running" if owner(path) is not None else "finished" if is_over else "stopped"
+    return "running" if find_owner(path) is not None else "finished" if is_over else "stopped"
 
 
 def _show_transfer(found: Recorded, as_json: bool) -> None:
-    from collab.cli.transfer import result_data, show_result
+    from collab.cli.transfer import build_result_data, show_result
     from collab.transfer.outcome import TransferDir
     from collab.transfer.run import TransferResult
 
     folder = TransferDir(found.path)
-    told, states = folder.told(), _parts(found.path)
+    told, states = folder.read_outcome(), _read_parts(found.path)
     # A transfer without a result may be stopped or running.
-    status = _worked_on(found.path, told is not None)
+    status = _find_status(found.path, told is not None)
     result = TransferResult(path=found.path, told=told, stopped=None if told else status)
     if as_json:
-        emit({"status": status, "parts": states, **result_data(result)})
+        emit({"status": status, "parts": states, **build_result_data(result)})
         return
     say(f"transfer {found.path} ({status})")
     if told is None:
         # Which parts are there matters only until all are.
-        table(["part", "state"], states.items())
+        print_table(["part", "state"], states.items())
     show_result(result)
     if status == "stopped":
         say(f"go on with: {folder.resume}")
@@ -245,15 +245,18 @@ def _show_transfer(found: Recorded, as_json: bool) -> None:
         say(f"look closer: collab runs show {shlex.quote(str(found.runs[0]))}")
 
 
-def _parts(path: Path) -> dict[str, str]:
+def _read_parts(path: Path) -> dict[str, str]:
     """Part of a transfer → how far it is."""
-    from collab.transfer.outcome import TransferDir, parts_after, parts_before
-    from collab.transfer.run import stored_config
+    from collab.transfer.outcome import TransferDir, list_parts_after, list_parts_before
+    from collab.transfer.run import read_stored_config
 
     folder = TransferDir(path)
-    config = stored_config(folder)
-    training = {} if config.training is None else {"training": folder.state_of_training()}
-    before, after = ({part.name: folder.state(part) for part in parts(config)} for parts in (parts_before, parts_after))
+    config = read_stored_config(folder)
+    training = {} if config.training is None else {"training": folder.find_training_state()}
+    before, after = (
+        {part.name: folder.find_state(part) for part in parts(config)}
+        for parts in (list_parts_before, list_parts_after)
+    )
     return {**before, **training, **after}
 
 
@@ -262,7 +265,7 @@ def _show_finetuning(found: Recorded, as_json: bool) -> None:
 
     folder = FinetuneDir(found.path)
     manifest, metrics = folder.read(), folder.read_metrics()
-    status = _worked_on(found.path, folder.final.is_dir())
+    status = _find_status(found.path, folder.final.is_dir())
     last = metrics[-1] if metrics else {}
     if as_json:
         emit({"run": str(found.path), "status": status, "stage": manifest.get("stage"), "metrics": metrics})
@@ -276,7 +279,7 @@ def _show_finetuning(found: Recorded, as_json: bool) -> None:
 # ----------------------------------------------------------------------------------------------------- in a list
 
 
-def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
+def list_rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
     """The trainings, transfers and fine-tuning runs in a folder, however deep, each as a line of a list.
 
     One that cannot be read is told and left out.
@@ -284,9 +287,9 @@ def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
     from collab.errors import CollabError
 
     rows: dict[Kind, Callable[[Path], dict[str, Any]]] = {
-        "training": _training_row,
-        "transfer": _transfer_row,
-        "finetuning": _finetuning_row,
+        "training": _build_training_row,
+        "transfer": _build_transfer_row,
+        "finetuning": _build_finetuning_row,
     }
     for kind, row in rows.items():
         for path in sorted(folder.rglob(_HEADS[kind])):
@@ -304,11 +307,11 @@ _NOT_OF_EPISODES: dict[str, Any] = {
 """What a row of something other than a run says of episodes; a training names its algorithm."""
 
 
-def _training_row(path: Path) -> dict[str, Any]:
+def _build_training_row(path: Path) -> dict[str, Any]:
     from collab.loop.interfaces import read_training
     from collab.loop.record import TrainingDir
 
-    result, status = _training(path)
+    result, status = _read_training(path)
     head, config = read_training(TrainingDir(path))
     best = None if result.summary is None else result.summary.best
     # Of the best epoch, by which trainings are compared; the last one may be worse.
@@ -336,12 +339,12 @@ def _tell_best(best: int | None, success: float) -> str:
     return f"{name}: {success:.1%} held out"
 
 
-def _transfer_row(path: Path) -> dict[str, Any]:
+def _build_transfer_row(path: Path) -> dict[str, Any]:
     from collab.transfer.outcome import TransferDir
-    from collab.transfer.run import stored_config
+    from collab.transfer.run import read_stored_config
 
     folder = TransferDir(path)
-    config, states = stored_config(folder), _parts(path)
+    config, states = read_stored_config(folder), _read_parts(path)
     run = config.transferred[0]
     return {
         "run": str(path),
@@ -355,11 +358,11 @@ def _transfer_row(path: Path) -> dict[str, Any]:
         "planned": len(states),
         "done": sum(state == "over" for state in states.values()),
         "unit": "parts",
-        "status": _worked_on(path, folder.result.exists()),
+        "status": _find_status(path, folder.result.exists()),
     }
 
 
-def _finetuning_row(path: Path) -> dict[str, Any]:
+def _build_finetuning_row(path: Path) -> dict[str, Any]:
     from collab.trainers.run_dir import FinetuneDir
 
     folder = FinetuneDir(path)
@@ -376,5 +379,5 @@ def _finetuning_row(path: Path) -> dict[str, Any]:
         "planned": None,
         "done": metrics[-1]["step"] if metrics else 0,
         "unit": "optimizer steps",
-        "status": _worked_on(path, folder.final.is_dir()),
+        "status": _find_status(path, folder.final.is_dir()),
     }

@@ -18,16 +18,16 @@ from collab.cli import options
 from collab.cli.output import emit, note
 from collab.cli.progress import resume_command, tell_finished, work
 from collab.cli.text.report import (
-    comparison_data,
+    build_comparison_data,
+    build_evaluation_data,
+    build_result_data,
     end_unplayed,
-    evaluation_data,
-    result_data,
     show_comparison,
     show_evaluation,
     show_result,
     show_stop,
 )
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.config import Budget, RunConfig
@@ -60,7 +60,7 @@ def rollout(
 ) -> None:
     """Play episodes with a team and record them."""
     # Everything is resolved before the run directory is made: a refusal leaves nothing behind.
-    definitions = options.library(library)
+    definitions = options.open_library(library)
     config = configure(
         definitions,
         "rollout",
@@ -72,24 +72,24 @@ def rollout(
         episodes=episodes,
         seed=seed,
         backend=backend,
-        device=options.device(serial, allow_apps, allow_effects),
+        device=options.build_device_options(serial, allow_apps, allow_effects),
         concurrency=concurrency,
         budget=budget,
         settings=settings,
     )
     # What was chosen is shown, with seed and number, before the first call is paid.
-    options.tell_outside(options.listed("--tasks", tasks), config.split, config.tasks)
+    options.tell_outside(options.split_names("--tasks", tasks), config.split, config.tasks)
     options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     options.tell_doubts(config)
     finish(play(config, definitions, out), as_json=as_json, details=False)
 
 
 def configure(definitions: Library, purpose: Literal["rollout", "eval"], **choices: Any) -> RunConfig:
-    """Put a run together from options, as `configured` does, outside of any loop of events."""
-    return asyncio.run(configured(definitions, purpose, **choices))
+    """Put a run together from options, as `configure_run` does, outside of any loop of events."""
+    return asyncio.run(configure_run(definitions, purpose, **choices))
 
 
-async def configured(
+async def configure_run(
     definitions: Library,
     purpose: Literal["rollout", "eval"],
     *,
@@ -112,20 +112,20 @@ async def configured(
         tells: say if a trained team is played at other temperatures than it was trained at.
     """
     from collab.config import Budget, run_config
-    from collab.rollout.build import counted, resolved
+    from collab.rollout.build import has_episode_count, resolve_run
 
     trained, may_be_trained = None, "@" in agents or os.path.isfile(os.path.join(agents, "training.json"))
     if may_be_trained:  # only then is the code that reads trainings imported
-        from collab.loop.trained import note_sampling, trained_agents
+        from collab.loop.trained import load_trained_agents, note_sampling
 
-        trained = trained_agents(definitions, agents, graph)
+        trained = load_trained_agents(definitions, agents, graph)
     config = run_config(
         library=definitions,
         purpose=purpose,
         graph=graph,
         agents=agents if trained is None else Path(agents).name,
         filled=trained,
-        tasks=options.listed("--tasks", tasks),
+        tasks=options.split_names("--tasks", tasks),
         episodes=episodes,
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         settings=settings or (),
@@ -135,18 +135,18 @@ async def configured(
     if told is not None:
         note(told)
     config = _with_device(config, device)
-    return await resolved(config, once_per_task=not counted(episodes, settings or ()), split=split)
+    return await resolve_run(config, once_per_task=not has_episode_count(episodes, settings or ()), split=split)
 
 
 def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
     """The same run with these options of its backend; UsageError where they mean nothing to it."""
     from collab.errors import UsageError
-    from collab.rollout.build import takes
+    from collab.rollout.build import has_parameter
 
     environment = config.environment
     # An option that the backend does not take would be ignored silently.
     for option in said:
-        taking = [name for name, part in environment.backends.items() if takes(part, option)]
+        taking = [name for name, part in environment.backends.items() if has_parameter(part, option)]
         if environment.backend not in taking:
             raise UsageError(
                 f"--{option.replace('_', '-')} means nothing to the backend {environment.backend} of "
@@ -159,20 +159,22 @@ def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
 
 def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult:
     """Play a new run with progress shown; Ctrl-C stops it resumable."""
-    from collab.rollout.run import default_out, start
+    from collab.rollout.run import choose_out, start
 
-    path = out or default_out(config)
+    path = out or choose_out(config)
     return work(
         lambda watch, stop: start(config, definitions, path, tell=note, watch=watch, stop=stop),
         path,
-        opening=opening_of(config, path),
+        opening=format_opening(config, path),
     )
 
 
-def opening_of(config: RunConfig, path: Path) -> str:
+def format_opening(config: RunConfig, path: Path) -> str:
     """Return what is said when a run begins."""
     agents = "+".join(dict.fromkeys(config.agent_names.values()))
-    what = f"{amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
+    what = (
+        f"{format_amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
+    )
     return f"playing {what}, recorded in {path}"
 
 
@@ -183,7 +185,7 @@ def finish(result: RunResult, *, as_json: bool, details: bool) -> None:
         typer.Exit: it stopped early, or every episode broke.
     """
     if as_json:
-        emit(result_data(result))
+        emit(build_result_data(result))
     else:
         show_result(result, details=details)
     if result.stopped is not None:
@@ -255,8 +257,8 @@ def evaluate(
     if comparing is not None:
         _compare(*comparing, force=force, as_json=as_json)
         return
-    definitions = options.library(library)
-    device = options.device(serial, allow_apps, allow_effects)
+    definitions = options.open_library(library)
+    device = options.build_device_options(serial, allow_apps, allow_effects)
 
     # One configuration per seed; doubts are printed once, not once per seed.
     def configured(chosen: int, tells: bool) -> RunConfig:
@@ -279,8 +281,8 @@ def evaluate(
         )
 
     # All seeds are configured before the first is played: a mistake must not show after hours.
-    configs = [configured(one, not number) for number, one in enumerate(chosen_seeds(seed, seeds, settings))]
-    options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
+    configs = [configured(one, not number) for number, one in enumerate(choose_seeds(seed, seeds, settings))]
+    options.tell_outside(options.split_names("--tasks", tasks), configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
     options.tell_doubts(configs[0])
@@ -292,7 +294,7 @@ def evaluate(
     _play_series(configs, definitions, out, as_json=as_json)
 
 
-def chosen_seeds(seed: int | None, seeds: list[str] | None, settings: list[str] | None) -> list[int]:
+def choose_seeds(seed: int | None, seeds: list[str] | None, settings: list[str] | None) -> list[int]:
     """All run seeds; UsageError where something beside `--seeds` names one, too, or one is no whole number."""
     from collab.config import strip_run_prefix
     from collab.errors import UsageError
@@ -303,21 +305,21 @@ def chosen_seeds(seed: int | None, seeds: list[str] | None, settings: list[str] 
         raise UsageError("--seed and --seeds both say which; leave one of them out")
     if any(strip_run_prefix(setting).partition("=")[0] == "seed" for setting in settings or ()):
         raise UsageError("--set seed=… and --seeds both say which; leave one of them out")
-    return options.seeds("--seeds", seeds)
+    return options.parse_seeds("--seeds", seeds)
 
 
 def _play_series(configs: list[RunConfig], definitions: Library, out: Path | None, *, as_json: bool) -> None:
     """Play what is missing of each seed and tell all together; exit code 1 when it stopped early."""
-    from collab.rollout.run import default_out
+    from collab.rollout.run import choose_out
     from collab.rollout.seeds import plan_series
 
-    folder = out or default_out(configs[0])
+    folder = out or choose_out(configs[0])
     runs = asyncio.run(plan_series(configs, definitions, folder))
     again = f" the same command and --out {shlex.quote(str(folder))}"
     _finish_series(folder, runs, definitions, configs[0].budget, again=again, as_json=as_json)
 
 
-def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
+def resume_series(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
     """Go on with an evaluation over several seeds and print what came of it.
 
     Args:
@@ -326,9 +328,9 @@ def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
     Raises:
         typer.Exit: it stopped early.
     """
-    from collab.rollout.seeds import stored_series
+    from collab.rollout.seeds import load_series
 
-    runs = asyncio.run(stored_series(folder))
+    runs = asyncio.run(load_series(folder))
     # Everything is over: what could still be wanted is more seeds.
     if all(run.over for run in runs):
         seeds = ",".join(str(run.config.seed) for run in runs)
@@ -337,7 +339,7 @@ def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
     _finish_series(
         folder,
         runs,
-        options.library(None),
+        options.open_library(None),
         budget or runs[0].config.budget,
         again=f": {resume_command(folder)}",
         as_json=as_json,
@@ -352,15 +354,15 @@ def _finish_series(
     Args:
         again: how to go on, behind the words "go on with".
     """
-    from collab.rollout.seeds import play_missing, result_of
+    from collab.rollout.seeds import build_series_result, play_missing
 
     # Seeds that are over are not played again.
     stopped = work(
         lambda watch, stop: play_missing(runs, definitions, budget=budget, tell=note, watch=watch, stop=stop), folder
     )
-    result = result_of(folder, runs, stopped)
+    result = build_series_result(folder, runs, stopped)
     if as_json:
-        emit({"run": str(folder), "stopped": stopped, **evaluation_data(result.evaluation)})
+        emit({"run": str(folder), "stopped": stopped, **build_evaluation_data(result.evaluation)})
     else:
         show_evaluation(result.evaluation)
     # What is not begun is named, as the table above does not show it.
@@ -379,6 +381,6 @@ def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:
     one, other = (read_evaluation(path).report for path in (first, second))
     comparison = compare(one, other, force=force)
     if as_json:
-        emit(comparison_data(comparison, str(first), str(second)))
+        emit(build_comparison_data(comparison, str(first), str(second)))
     else:
         show_comparison(comparison, str(first), str(second))

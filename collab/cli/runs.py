@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, data, emit, note, plain, say, table
+from collab.cli.output import REHEARSAL, clean_line, emit, note, print_table, say, to_data
 from collab.cli.text.report import (
+    build_replies_data,
+    build_sampling_data,
+    build_seeds_data,
     compare_runs,
-    headline,
-    replies_data,
+    print_headline,
     report_data,
-    sampling_data,
-    seeds_data,
     show_cause,
     show_cost,
     show_tables,
 )
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -44,16 +44,16 @@ def show_episode(trajectory: Trajectory, *, as_json: bool) -> None:
     from collab.evaluation.metrics import Replies
 
     if as_json:
-        emit({**_episode_data(trajectory), "steps": [_step_data(step) for step in trajectory.steps]})
+        emit({**_build_episode_data(trajectory), "steps": [_step_data(step) for step in trajectory.steps]})
         return
     _say_episode(trajectory)
     say(f"replies without an action: {Replies.of(trajectory.steps)}")
     say()
     # A line per step; --step shows all of its replies.
-    table(
+    print_table(
         ["step", "screen", "action", "votes", "effect"],
         [
-            (step.index, step.observation.title, step.history.action, _votes(step), step.history.effect)
+            (step.index, step.observation.title, step.history.action, _format_votes(step), step.history.effect)
             for step in trajectory.steps
         ],
     )
@@ -62,7 +62,7 @@ def show_episode(trajectory: Trajectory, *, as_json: bool) -> None:
 def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
     """The screen, everything said about it in conversation order, and what was executed."""
     if as_json:
-        emit({**_episode_data(trajectory), "step": _step_data(step) | {"observation": step.observation.text}})
+        emit({**_build_episode_data(trajectory), "step": _step_data(step) | {"observation": step.observation.text}})
         return
     _say_episode(trajectory)
     say(f"\n{step.observation.text}\n")
@@ -70,21 +70,21 @@ def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
     for utterance in step.matrix:
         heard = ", ".join(f"{cell.agent} {cell.round + 1}" for cell in utterance.heard)
         say(f"{utterance.agent}, round {utterance.round + 1}{f' (heard {heard})' if heard else ''}:")
-        say("\n".join(f"    {plain(line)}" for line in utterance.text.splitlines() or ["(no text)"]))
+        say("\n".join(f"    {clean_line(line)}" for line in utterance.text.splitlines() or ["(no text)"]))
         if utterance.failure is not None:
-            say(f"    -> no action ({utterance.failure.kind}): {plain(utterance.failure.detail)}")
-    action, effect = plain(step.history.action), plain(step.history.effect)
-    say(f"\nexecuted {action} with {_votes(step)} votes; effect: {effect or '-'}")
+            say(f"    -> no action ({utterance.failure.kind}): {clean_line(utterance.failure.detail)}")
+    action, effect = clean_line(step.history.action), clean_line(step.history.effect)
+    say(f"\nexecuted {action} with {_format_votes(step)} votes; effect: {effect or '-'}")
 
 
 def _say_episode(trajectory: Trajectory) -> None:
     mark = f"  ({REHEARSAL})" if trajectory.privileged else ""
     say(f"{trajectory.id} of {trajectory.environment}, seed {trajectory.task.seed}{mark}")
-    say(f"goal     {plain(trajectory.task.goal)}")
-    say(f"outcome  {plain(_outcome(trajectory))}")
+    say(f"goal     {clean_line(trajectory.task.goal)}")
+    say(f"outcome  {clean_line(_format_outcome(trajectory))}")
 
 
-def _outcome(trajectory: Trajectory) -> str:
+def _format_outcome(trajectory: Trajectory) -> str:
     if trajectory.error is not None:
         return f"broken at step {trajectory.error.step}: {trajectory.error.message}"
     if trajectory.outcome is None:
@@ -93,14 +93,14 @@ def _outcome(trajectory: Trajectory) -> str:
     return f"{word}, {trajectory.outcome.reason}" if trajectory.outcome.reason else word
 
 
-def _votes(step: Step) -> str:
+def _format_votes(step: Step) -> str:
     cells = len(step.matrix.utterances)
     best = len(step.vote.ballots[0].cells) if step.vote.ballots else 0
     return f"{best}/{cells}{' (tie)' if step.vote.tie else ''}"
 
 
-def _episode_data(trajectory: Trajectory) -> dict[str, Any]:
-    found: dict[str, Any] = data(
+def _build_episode_data(trajectory: Trajectory) -> dict[str, Any]:
+    found: dict[str, Any] = to_data(
         {
             "id": trajectory.id,
             "environment": trajectory.environment,
@@ -116,9 +116,10 @@ def _episode_data(trajectory: Trajectory) -> dict[str, Any]:
 
 def _step_data(step: Step) -> dict[str, Any]:
     cells = [
-        {"agent": one.agent, "round": one.round, "text": one.text, "failure": data(one.failure)} for one in step.matrix
+        {"agent": one.agent, "round": one.round, "text": one.text, "failure": to_data(one.failure)}
+        for one in step.matrix
     ]
-    found: dict[str, Any] = data(
+    found: dict[str, Any] = to_data(
         {
             "index": step.index,
             "title": step.observation.title,
@@ -157,18 +158,18 @@ def overlap(
 
     # A folder of runs stands for all of them.
     runs = [run for named in runs for run in find_recorded(named).runs or (named,)]
-    held = _held_out(options.library(library), runs, options.listed("--with", kept))
+    held = _collect_held_out(options.open_library(library), runs, options.split_names("--with", kept))
     episodes = (episode for run in runs for episode in list_instances(run))
     found = refuse_overlap(episodes, held, allow_overlap=allow_overlap)
     if as_json:
-        emit(data(found))
+        emit(to_data(found))
     elif found.offenders:
         note(str(found))
     else:
-        say(f"{amount(found.checked, 'episode')}, none overlaps with {_joined(one.name for one in held)}")
+        say(f"{format_amount(found.checked, 'episode')}, none overlaps with {_join_names(one.name for one in held)}")
 
 
-def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list[HeldOutInstances]:
+def _collect_held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list[HeldOutInstances]:
     """Return what the environment of the runs keeps for evaluation, as its file says today.
 
     Raises:
@@ -177,22 +178,22 @@ def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list
     from collab.config import EnvironmentDefinition
     from collab.data.splits import collect_held_out, find_split, list_kept_by
     from collab.errors import UsageError
-    from collab.rollout.build import splits_in
-    from collab.rollout.run import recorded_config
+    from collab.rollout.build import load_splits
+    from collab.rollout.run import read_recorded_config
 
     # Of the recorded runs and of today's splits: the question is whether these runs have met what is kept now.
-    configs = [recorded_config(run) for run in runs]
+    configs = [read_recorded_config(run) for run in runs]
     names = list(dict.fromkeys(config.environment_name for config in configs))
     # Splits belong to an environment; a mixture would be checked against the wrong ones.
     if len(names) > 1:
         command = f"collab runs overlap {shlex.quote(str(runs[0]))}"
-        raise UsageError(f"the runs are of {_joined(names)}; check those of one environment at a time: {command}")
+        raise UsageError(f"the runs are of {_join_names(names)}; check those of one environment at a time: {command}")
     definition = definitions.load("envs", names[0], EnvironmentDefinition)
     # The recorded backend, if it still exists: another one may have other tasks.
     backend = configs[0].environment.backend
     if backend in definition.backends:
         definition = definition.model_copy(update={"backend": backend})
-    splits = asyncio.run(splits_in(names[0], definition))
+    splits = asyncio.run(load_splits(names[0], definition))
     # Without a wish, everything that is kept for evaluation.
     if not wanted:
         return list_kept_by(splits.values())
@@ -203,7 +204,7 @@ def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list
     return [collect_held_out(split) for split in chosen]
 
 
-def _joined(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
@@ -228,20 +229,20 @@ def list_runs(
     as_json: options.Json = False,
 ) -> None:
     """List recorded runs, trainings and transfers, oldest first."""
-    from collab.cli.recorded import rows_beneath
+    from collab.cli.recorded import list_rows_beneath
     from collab.errors import RunFormatError, UsageError
     from collab.evaluation.report import find_runs
 
     # The default folder may be missing on a fresh checkout, which is no mistake.
     if not folder.is_dir() and folder != RUNS:
         raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise: collab runs list")
-    rows = list(rows_beneath(folder))
+    rows = list(list_rows_beneath(folder))
     for path in find_runs(folder):
         # One unreadable run must not hide the others.
         try:
             with open_run(path) as reader:
-                counted = _counted(path, reader)
-                rows.append(_summary(path, reader, counted))
+                counted = _count_episodes(path, reader)
+                rows.append(_build_summary(path, reader, counted))
                 if counted.problem is not None:
                     note(counted.problem)
         except RunFormatError as error:
@@ -254,7 +255,7 @@ def list_runs(
     if not rows:
         say(f"no runs in {folder}; make one with: collab rollout")
         return
-    table(
+    print_table(
         ["run", "command", "environment", "graph", "agents", "episodes", "solved", "no action", "status", "note"],
         [
             (
@@ -263,7 +264,7 @@ def list_runs(
                 row["environment"],
                 row["graph"],
                 row["agents"],
-                _done(row),
+                _format_done(row),
                 row["succeeded"],
                 row["replies"] and f"{row['replies']['without_action']}/{row['replies']['total']}",
                 row["status"],
@@ -274,7 +275,7 @@ def list_runs(
     )
 
 
-def _done(row: Mapping[str, Any]) -> str:
+def _format_done(row: Mapping[str, Any]) -> str:
     """How much of something is done, with its unit where that is not episodes."""
     done = str(row["done"]) if row["planned"] is None else f"{row['done']}/{row['planned']}"
     if row["unit"] == "episodes":
@@ -330,7 +331,7 @@ def show_run(
     if episode is None:
         _show_whole(run, reader, as_json=as_json)
         return
-    trajectory = reader.trajectory(episode)
+    trajectory = reader.read_trajectory(episode)
     if step is None:
         show_episode(trajectory, as_json=as_json)
     else:
@@ -361,15 +362,15 @@ def resume_run(
     from collab.cli.rollout import finish
     from collab.config import Budget
     from collab.loop.record import refuse_part
-    from collab.rollout.run import finished, resume
+    from collab.rollout.run import read_finished, resume
 
     granted = Budget.parse(budget) if budget is not None else None
     # A part of a training is resumed by the training: alone it would break the epoch.
     refuse_part(run)
     # Everything but a run has a command of its own.
-    if _gone_on(run, granted, as_json=as_json):
+    if _resume_other(run, granted, as_json=as_json):
         return
-    command, result = open_run(run).manifest.command, finished(run)
+    command, result = open_run(run).manifest.command, read_finished(run)
     if result is None:
         # A run without a result has something left to play.
         result = work(lambda watch, stop: resume(run, budget=granted, watch=watch, stop=stop), run)
@@ -406,13 +407,13 @@ def export_run(
     mark = REHEARSAL if done.privileged else None
     if as_json:
         told = {"rows": done.rows, "left_out": done.left_out, "note": mark}
-        emit({"run": str(run), "runs": data(found.runs), "files": data(done.files), **told})
+        emit({"run": str(run), "runs": to_data(found.runs), "files": to_data(done.files), **told})
         return
     for file in done.files:
         say(f"{file}")
     # What is left out is named with its cause, or the files would look complete.
     for why, count in done.left_out.items():
-        note(f"{amount(count, 'pair')} not among preferences: {why}")
+        note(f"{format_amount(count, 'pair')} not among preferences: {why}")
     if mark is not None:
         note(mark)
 
@@ -421,13 +422,13 @@ def open_run(path: Path) -> RunReader:
     """Read a run directory; RunFormatError when it is none."""
     from collab.store.run import RunStore
 
-    return RunStore.open(path).reader()
+    return RunStore.open(path).open_reader()
 
 
 # --------------------------------------------------------------------------------------------------- going on
 
 
-def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
+def _resume_other(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
     """Go on with anything but a run as its own command does; False where it is one.
 
     Raises:
@@ -442,21 +443,21 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
 
     # By the head that lies there: the user need not know which command made it.
     if (path / SYNTHESIS).is_file():
-        synth.go_on(path, budget, as_json=as_json)
+        synth.resume_synthesis(path, budget, as_json=as_json)
         return True
     if (path / CALIBRATION).is_file():
-        critic.go_on(path, budget, as_json=as_json)
+        critic.resume_calibration(path, budget, as_json=as_json)
         return True
     # Everything else has a kind of its own; a run returns False and is resumed by the caller.
     match find_recorded(path).kind:
         case "training":
-            train.go_on(path, budget, as_json=as_json)
+            train.resume_training(path, budget, as_json=as_json)
         case "transfer":
-            transfer.go_on(path, budget, as_json=as_json)
+            transfer.resume_transfer(path, budget, as_json=as_json)
         case "finetuning":
-            finetune.go_on(path, max_minutes=_minutes(path, budget), as_json=as_json)
+            finetune.resume_finetuning(path, max_minutes=_require_minutes(path, budget), as_json=as_json)
         case "series":
-            rollout.go_on(path, budget, as_json=as_json)
+            rollout.resume_series(path, budget, as_json=as_json)
         case "runs":
             # Which of several runs is meant, only the user knows.
             where = shlex.quote(str(path))
@@ -466,7 +467,7 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
     return True
 
 
-def _minutes(path: Path, budget: Budget | None) -> float | None:
+def _require_minutes(path: Path, budget: Budget | None) -> float | None:
     from collab.errors import UsageError
 
     if budget is not None and (budget.usd is not None or budget.tokens is not None):
@@ -494,33 +495,33 @@ class _Counted:
         return self.names is not None
 
 
-def _counted(path: Path, reader: RunReader) -> _Counted:
+def _count_episodes(path: Path, reader: RunReader) -> _Counted:
     """Of a run; where its training cannot be read, all episodes, and why."""
     if path.resolve().parent.parent.name != "epochs":  # no part of a training: nothing that reads those is imported
         return _Counted()
     from collab.errors import CollabError
-    from collab.loop.record import training_of
+    from collab.loop.record import find_training
 
-    if training_of(path) is None:
+    if find_training(path) is None:
         return _Counted()
-    from collab.loop.step_budget import counted_names, steps_wanted
+    from collab.loop.step_budget import list_counted, read_step_budget
 
     try:
-        steps = steps_wanted(path)
-        names = counted_names(reader, steps)
+        steps = read_step_budget(path)
+        names = list_counted(reader, steps)
     except CollabError as error:
         why = "for what its training learns from could not be read"
         return _Counted(problem=f"{path}: all episodes are counted, {why}: {error}")
     return _Counted(steps=steps, names=None if names is None else frozenset(names))
 
 
-def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]:
+def _build_summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]:
     from collab.evaluation.metrics import Replies
     from collab.evaluation.report import count_replies, read_sampling
 
     manifest, names, status, replies = reader.manifest, counted.names, reader.status, count_replies(reader)
     # Of a training's rollout, only the episodes that it learns from count.
-    episodes = [one for one in reader.episodes() if names is None or one.id in names]
+    episodes = [one for one in reader.list_episodes() if names is None or one.id in names]
     return {
         "run": str(path),
         "created": manifest.created,
@@ -529,15 +530,15 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "environment": manifest.environment,
         "graph": manifest.graph,
         "agents": manifest.agents,
-        **seeds_data(manifest.seeds),
+        **build_seeds_data(manifest.seeds),
         "unit": "episodes",
         # With a step budget, how many episodes there will be is not known before the end.
         "planned": manifest.planned if counted.steps is None else None if names is None else len(names),
         "done": sum(one.state != "unfinished" for one in episodes),
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),
         "broken": sum(one.state == "failed" for one in episodes),
-        "replies": replies_data(Replies.sum(replies.get(one.id, Replies()) for one in episodes)),
-        "sampling": sampling_data(read_sampling(manifest)),
+        "replies": build_replies_data(Replies.sum(replies.get(one.id, Replies()) for one in episodes)),
+        "sampling": build_sampling_data(read_sampling(manifest)),
         # A rollout that has all its steps is finished, even where later episodes were cut off.
         "status": "finished" if counted.whole and status != "running" else status,
         "privileged": manifest.privileged,
@@ -551,13 +552,13 @@ _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed"
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.cli.progress import resume_command
-    from collab.loop.record import training_around
+    from collab.loop.record import find_training_around
     from collab.loop.step_budget import report_of_counted
 
     # What a training counts and what was played may differ, so both are looked up.
-    counted, training = _counted(path, reader), training_around(path)
+    counted, training = _count_episodes(path, reader), find_training_around(path)
     report = report_of_counted(reader, counted.steps, so_far=True)
-    summary = _summary(path, reader, counted)
+    summary = _build_summary(path, reader, counted)
     problems = [str(problem) for problem in reader.problems]
     unknown = [] if counted.problem is None else [counted.problem]
     # JSON has the same numbers in the same order as the report of an evaluation.
@@ -567,14 +568,14 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
         return
     say(f"run      {path} ({summary['status']}, {summary['command']}, begun {summary['created']})")
     say(f"who      {summary['agents']} on {summary['graph']}, seed {reader.manifest.seeds}")
-    headline(report.environment, report, privileged=report.privileged)
+    print_headline(report.environment, report, privileged=report.privileged)
     # The difference between "played" and "learned from" is explained where both numbers are seen.
     if counted.whole:
-        beyond = sum(one.state != "unfinished" for one in reader.episodes()) - len(report.results)
-        learned = amount(counted.steps or 0, "step")
-        say(f"         its training learns from {learned}; {amount(beyond, 'episode')} beyond them not counted")
+        beyond = sum(one.state != "unfinished" for one in reader.list_episodes()) - len(report.results)
+        learned = format_amount(counted.steps or 0, "step")
+        say(f"         its training learns from {learned}; {format_amount(beyond, 'episode')} beyond them not counted")
     elif counted.steps is not None:
-        say(f"         its training ends it with {amount(counted.steps, 'step')}; this is what is over so far")
+        say(f"         its training ends it with {format_amount(counted.steps, 'step')}; this is what is over so far")
     show_tables(report)
     show_cause(path, report)
     # Problems last: they qualify everything above.

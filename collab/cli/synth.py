@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, describe_lost, emit, note, say, table
-from collab.cli.progress import Resumable, clock, counted
-from collab.utils.text import amount
+from collab.cli.output import describe_lost, emit, note, print_table, say, to_data
+from collab.cli.progress import Resumable, format_clock, format_count
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -132,34 +132,38 @@ def synth(
 
     limits = Budget.parse(budget) if budget is not None else None
     chosen = dict(env=env, teacher=teacher, prompt=prompt, backend=backend, seed=seed, settings=settings)
-    chosen |= dict(levels=options.listed("--levels", levels) or None, tasks=options.listed("--tasks", tasks) or None)
+    chosen |= dict(
+        levels=options.split_names("--levels", levels) or None, tasks=options.split_names("--tasks", tasks) or None
+    )
     chosen |= dict(episodes=episodes, screens=screens)
     # A resume takes everything from the directory.
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "concurrency", "budget", "as_json"}, "the synthesis")
-        go_on(resume, limits, concurrency, as_json=as_json)
+        resume_synthesis(resume, limits, concurrency, as_json=as_json)
         return
-    config = _configured(library, {**chosen, "concurrency": concurrency, "budget": limits})
+    config = _configure_synthesis(library, {**chosen, "concurrency": concurrency, "budget": limits})
     if plan:
         _show_plan(config, as_json=as_json)
     else:
-        _begin(config, options.needed_out(out), as_json=as_json)
+        _begin(config, options.require_out(out), as_json=as_json)
 
 
-def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
+def _configure_synthesis(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
     from collab.synthesis.config import SynthesisRequest, configure
 
     # None stands for "not given", which the environment or the preset fills in.
     asked = {name: value for name, value in chosen.items() if value is not None}
     wish = SynthesisRequest(**{"env": "androidworld", **asked})
-    config = asyncio.run(configure(options.library(library), wish))
+    config = asyncio.run(configure(options.open_library(library), wish))
     options.tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
     if config.episodes:
         options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     # Tasks without a solution are named: nothing is learned about them.
     if config.unsolved:
         first = ", ".join(config.unsolved[:3])
-        note(f"left out, because nobody knows their solution: {amount(len(config.unsolved), 'task')} ({first} …)")
+        note(
+            f"left out, because nobody knows their solution: {format_amount(len(config.unsolved), 'task')} ({first} …)"
+        )
     return config
 
 
@@ -167,13 +171,14 @@ def _begin(config: SynthConfig, out: Path, *, as_json: bool) -> None:
     from collab.synthesis.journal import SynthesisDir
     from collab.synthesis.run import start
 
-    what = f"{amount(config.screens, 'screen')} and {amount(config.episodes, 'episode')} of {config.environment_name}"
+    screens, episodes = format_amount(config.screens, "screen"), format_amount(config.episodes, "episode")
+    what = f"{screens} and {episodes} of {config.environment_name}"
     opening = f"{config.teacher_name} teaches {', '.join(config.levels)} on {what}, recorded in {out}"
     folder = SynthesisDir(out)
     _refuse_broken(SYNTHESIS.begin(functools.partial(start, config, out), folder, opening, as_json), folder.resume)
 
 
-def go_on(path: Path, budget: Budget | None, concurrency: int | None = None, *, as_json: bool) -> None:
+def resume_synthesis(path: Path, budget: Budget | None, concurrency: int | None = None, *, as_json: bool) -> None:
     """Resume a synthesis and print how it went; of a finished one only say so.
 
     Raises:
@@ -182,10 +187,10 @@ def go_on(path: Path, budget: Budget | None, concurrency: int | None = None, *, 
     """
     from collab.synthesis.journal import SynthesisDir
     from collab.synthesis.run import resume
-    from collab.synthesis.units import finished
+    from collab.synthesis.units import read_report
 
     folder = SynthesisDir(path)
-    is_over = finished(path, folder.read_head()) is not None
+    is_over = read_report(path, folder.read_head()) is not None
     more = "to make more, begin another: collab synth --screens N --episodes N --seed S --out DIR"
     job = functools.partial(resume, path, budget=budget, concurrency=concurrency)
     _refuse_broken(SYNTHESIS.resume(job, folder, more if is_over else None, as_json), folder.resume)
@@ -203,12 +208,13 @@ def describe(progress: SynthesisProgress) -> str:
         parts.append(f"{calls.broken} broken")
     if calls.calls:
         parts.append(
-            f"{counted(calls.calls, 'call')}, {counted(calls.tokens, 'token')}, {calls.calls_per_s:.1f} calls/s"
+            f"{format_count(calls.calls, 'call')}, {format_count(calls.tokens, 'token')}, "
+            f"{calls.calls_per_s:.1f} calls/s"
         )
     if calls.cost_usd:
         parts.append(f"{calls.cost_usd:.2f} USD")
     if calls.seconds_left is not None:
-        parts.append(f"about {clock(calls.seconds_left)} left")
+        parts.append(f"about {format_clock(calls.seconds_left)} left")
     return " | ".join(parts)
 
 
@@ -220,7 +226,7 @@ def _refuse_broken(result: SynthResult, again: str) -> None:
         raise typer.Exit(1)
 
 
-def result_data(result: SynthResult) -> dict[str, Any]:
+def build_result_data(result: SynthResult) -> dict[str, Any]:
     """A finished or stopped synthesis as JSON data."""
     from collab.synthesis.journal import SynthesisDir
 
@@ -232,9 +238,9 @@ def result_data(result: SynthResult) -> dict[str, Any]:
         "resume": SynthesisDir(result.path).resume if result.stopped or calls.broken else None,
         "units": {"planned": calls.planned, "done": calls.done, "broken": calls.broken},
         "rows_so_far": dict(result.progress.rows),
-        "report": data(result.report),
+        "report": to_data(result.report),
         "seconds": calls.seconds,
-        "spent": data(calls.spent),
+        "spent": to_data(calls.spent),
     }
 
 
@@ -254,14 +260,17 @@ def show_result(result: SynthResult) -> None:
     say(f"dropped  {report.made - report.rows}" + (f": {dropped}" if dropped else ""))
     refused = sum(sum(causes.values()) for causes in report.refused.values())
     say(f"refused  {refused}" + (" (causes are in the card)" if refused else ""))
-    say(f"spent    {clock(calls.seconds)}, {amount(calls.calls, 'call')}, {counted(calls.tokens, 'token')}")
+    say(
+        f"spent    {format_clock(calls.seconds)}, {format_amount(calls.calls, 'call')}, "
+        f"{format_count(calls.tokens, 'token')}"
+    )
     if report.spent.lost:
         say(f"         {describe_lost(report.spent.lost)}")
     # A card describes a whole set; without it no file must be taken for one.
     say(f"card     {'none before the set is whole' if report.broken else result.path / CARD}")
 
 
-SYNTHESIS = Resumable(describe=describe, show=show_result, to_json=result_data)
+SYNTHESIS = Resumable(describe=describe, show=show_result, to_json=build_result_data)
 
 
 def _show_plan(config: SynthConfig, *, as_json: bool) -> None:
@@ -269,15 +278,15 @@ def _show_plan(config: SynthConfig, *, as_json: bool) -> None:
 
     found: SynthesisEstimate = asyncio.run(estimate(config))
     if as_json:
-        emit(data(found))
+        emit(to_data(found))
         return
-    walked = f"{amount(config.screens, 'screen')} on {amount(found.walks, 'walk')}"
-    say(f"{walked}, {amount(found.episodes, 'episode')} of {found.steps:.1f} steps")
+    walked = f"{format_amount(config.screens, 'screen')} on {format_amount(found.walks, 'walk')}"
+    say(f"{walked}, {format_amount(found.episodes, 'episode')} of {found.steps:.1f} steps")
     # The oracle asks no model, so there are no calls to show.
     if found.calls:
         say(
             f"calls  {sum(found.calls.values())}: "
             + ", ".join(f"{count} {role}" for role, count in found.calls.items())
         )
-    table(["level", "rows"], list(found.rows.items()))
+    print_table(["level", "rows"], list(found.rows.items()))
     say(f"\n{found.basis}; equal rows are dropped in the end")

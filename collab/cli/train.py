@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say, table
+from collab.cli.output import emit, note, print_table, say, to_data
 from collab.cli.progress import Resumable
-from collab.cli.text.training import below, describe, news, result_data, show_result
-from collab.utils.text import amount
+from collab.cli.text.training import build_result_data, describe, format_below, format_news, show_result
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -56,7 +56,9 @@ Agents = Annotated[
 ]
 
 
-TRAINING = Resumable(describe=describe, below=below, news=news, show=show_result, to_json=result_data)
+TRAINING = Resumable(
+    describe=describe, below=format_below, news=format_news, show=show_result, to_json=build_result_data
+)
 
 
 def train(
@@ -97,17 +99,17 @@ def train(
     # The algorithm decides which options exist, so it is checked first.
     _check_algorithm(context, algo)
     limit = None if budget is None else Budget.parse(budget)
-    reports = None if report_to is None else options.listed("--report-to", report_to)
+    reports = None if report_to is None else options.split_names("--report-to", report_to)
     # A resume takes everything from the directory; options that would contradict it are refused.
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "device", "report_to", "budget", "as_json"}, "the training")
         _check_resumed(context, resume)
-        go_on(resume, limit, device=device, report_to=reports, as_json=as_json)
+        resume_training(resume, limit, device=device, report_to=reports, as_json=as_json)
         return
     # An ablation may fix the graph; a contradicting one is refused rather than overruled.
     _refuse_graph(context, algo, ablation, graph)
-    definitions, named = options.library(library), options.listed("--tasks", tasks)
-    config = _asked(
+    definitions, named = options.open_library(library), options.split_names("--tasks", tasks)
+    config = _configure_training(
         definitions,
         agents,
         algorithm=algo,
@@ -133,16 +135,16 @@ def train(
     else:
         _begin(
             config,
-            options.needed_out(out),
+            options.require_out(out),
             budget=limit,
-            options=options.given(calibrations, anyway),
+            options=options.build_check_options(calibrations, anyway),
             device=device or options.AUTO,
             report_to=reports or (),
             as_json=as_json,
         )
 
 
-def go_on(
+def resume_training(
     path: Path,
     budget: Budget | None,
     *,
@@ -170,7 +172,7 @@ def go_on(
 # ------------------------------------------------------------------------------------------------- what is asked
 
 
-def _asked(definitions: Library, agents: str | None, **choices: Any) -> TrainingConfig:
+def _configure_training(definitions: Library, agents: str | None, **choices: Any) -> TrainingConfig:
     from collab.errors import UsageError
     from collab.loop.configure import configure
 
@@ -203,11 +205,11 @@ def _check_resumed(context: typer.Context, path: Path) -> None:
 def _refuse_graph(context: typer.Context, algo: str, ablation: str | None, graph: str) -> None:
     """UsageError where a graph was asked for and the ablation plays another."""
     from collab.errors import UsageError
-    from collab.loop.interfaces import algorithm_named
+    from collab.loop.interfaces import load_algorithm
 
-    known = algorithm_named(algo).ablations
+    known = load_algorithm(algo).ablations
     own = known[ablation].graph if ablation is not None and ablation in known else None
-    if own not in (None, graph) and options.said(context, ["graph"]):
+    if own not in (None, graph) and options.list_given_options(context, ["graph"]):
         raise UsageError(f"--ablation {ablation} plays the graph {own}; leave out --graph {graph}")
 
 
@@ -219,7 +221,7 @@ def _begin(config: TrainingConfig, out: Path, *, as_json: bool, **choices: Any) 
     from collab.loop.record import TrainingDir
 
     method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
-    what = f"{amount(method.epochs, 'epoch')} of {config.size} of {config.run.environment_name}"
+    what = f"{format_amount(method.epochs, 'epoch')} of {config.size} of {config.run.environment_name}"
     opening = f"training {agents} by {config.algorithm}, {config.called}: {what}, in {out}"
     TRAINING.begin(functools.partial(start, config, out, tell=note, **choices), TrainingDir(out), opening, as_json)
 
@@ -229,7 +231,7 @@ def _show_plan(config: TrainingConfig, definitions: Library, device: str, as_jso
 
     found = asyncio.run(plan(config, definitions, device))
     if as_json:
-        emit(data(found))
+        emit(to_data(found))
     else:
         say(format_plan(found))
 
@@ -317,7 +319,7 @@ def verify_resume(
         note(f"what was trained until then lies in {folder}")
         raise
     if as_json:
-        emit({"same": proof.same, "first_difference": data(proof.first_difference), "seed": drawn, **data(proof)})
+        emit({"same": proof.same, "first_difference": to_data(proof.first_difference), "seed": drawn, **to_data(proof)})
     else:
         _show(proof)
     # Kept where they differ: the directory is the evidence.
@@ -331,17 +333,17 @@ def verify_resume(
 def _show(proof: Proof) -> None:
     # Drawn points and real ones differ where a later life makes fewer calls; both are shown.
     killed = [(number, one.epoch, one.part, one.function, one.call) for number, one in enumerate(proof.points, start=1)]
-    table(["kill", "epoch", "part", "in", "call"], killed)
+    print_table(["kill", "epoch", "part", "in", "call"], killed)
     for number, one in proof.elsewhere.items():
-        say(f"kill {number} was planned at {_told(one)}, which that process did not come to")
+        say(f"kill {number} was planned at {_format_kill_point(one)}, which that process did not come to")
     for one in proof.missed:
-        say(f"no process was killed at {_told(one)}, or behind it")
+        say(f"no process was killed at {_format_kill_point(one)}, or behind it")
     say()
     parts = [
         (one.epoch, one.part, one.undisturbed[:_SHOWN], one.killed[:_SHOWN], "yes" if one.same else "NO")
         for one in proof.parts
     ]
-    table(["epoch", "part", "undisturbed", "killed", "same"], parts)
+    print_table(["epoch", "part", "undisturbed", "killed", "same"], parts)
     say()
     # The first difference names the phase that is not deterministic; later ones follow from it.
     first = proof.first_difference
@@ -355,6 +357,6 @@ def _show(proof: Proof) -> None:
         say(f"the same: killed {len(proof.points)} times, every part and all weights alike")
 
 
-def _told(point: KillPoint) -> str:
+def _format_kill_point(point: KillPoint) -> str:
     """A place in words."""
     return f"call {point.call} of {point.function} in epoch {point.epoch}, {point.part}"

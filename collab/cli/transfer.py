@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say, table
+from collab.cli.output import emit, note, print_table, say, to_data
 from collab.cli.progress import Resumable
 from collab.cli.progress import describe as describe_collection
-from collab.cli.text.training import below as below_training
 from collab.cli.text.training import describe as describe_training
-from collab.cli.text.training import news as news_of_training
+from collab.cli.text.training import format_below as below_training
+from collab.cli.text.training import format_news as news_of_training
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -41,12 +41,12 @@ def describe(progress: TransferProgress) -> str:
     return " | ".join(part for part in parts if part)
 
 
-def below(progress: TransferProgress) -> list[str]:
+def format_below(progress: TransferProgress) -> list[str]:
     """What a screen shows beside that line while the training goes on: its epochs."""
     return below_training(progress.training) if progress.inner is progress.training is not None else []
 
 
-def news(progress: TransferProgress) -> list[str]:
+def format_news(progress: TransferProgress) -> list[str]:
     """What a log is told of epochs of the training that are over."""
     return [] if progress.training is None else news_of_training(progress.training)
 
@@ -56,17 +56,17 @@ def show_plan(plan: TransferPlan) -> None:
     from collab.loop.estimate import format_plan
 
     columns = ["part", "state", "environment", "split", "team", "seeds", "episodes", "calls per step"]
-    table(columns, [_cells(line) for line in plan.parts])
+    print_table(columns, [_build_plan_row(line) for line in plan.parts])
     if plan.training is not None:
         say(f"\nthe training\n{format_plan(plan.training)}")
 
 
-def _cells(line: PlanLine) -> tuple[object, ...]:
+def _build_plan_row(line: PlanLine) -> tuple[object, ...]:
     seeds = ",".join(map(str, line.seeds))
     return line.part, line.state, line.environment, line.split, line.team, seeds, line.episodes, line.calls_per_step
 
 
-def result_data(result: TransferResult) -> dict[str, Any]:
+def build_result_data(result: TransferResult) -> dict[str, Any]:
     """For scripts; the result is None where it stopped early."""
     outcome = None if result.told is None else result.told.outcome.model_dump(mode="json")
     return {"out": str(result.path), "stopped": result.stopped, "result": outcome}
@@ -79,7 +79,9 @@ def show_result(result: TransferResult) -> None:
         say(f"transfer  {result.path}")
 
 
-TRANSFER = Resumable(describe=describe, below=below, news=news, show=show_result, to_json=result_data)
+TRANSFER = Resumable(
+    describe=describe, below=format_below, news=format_news, show=show_result, to_json=build_result_data
+)
 
 FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
@@ -195,22 +197,22 @@ def transfer(
     from collab.config import Budget
 
     limit = None if budget is None else Budget.parse(budget)
-    reports = None if report_to is None else options.listed("--report-to", report_to)
+    reports = None if report_to is None else options.split_names("--report-to", report_to)
     # As in `collab train`: a resume takes everything from the directory.
     if resume is not None:
         options.refuse_beside_resume(context, FREE, "the transfer")
-        go_on(resume, limit, device=device, report_to=reports, plan=plan, as_json=as_json)
+        resume_transfer(resume, limit, device=device, report_to=reports, plan=plan, as_json=as_json)
         return
     # Modes have different options, so those are checked against the mode before anything is read.
     _refuse_untrained(context, mode)
-    wish = _wish(
+    wish = _build_request(
         mode,
         agents,
         env,
         base=base,
         graph=graph,
         backend=backend,
-        tasks=tuple(options.listed("--tasks", tasks)),
+        tasks=tuple(options.split_names("--tasks", tasks)),
         split=None if split == NO_SPLIT else split,
         episodes=episodes,
         concurrency=concurrency,
@@ -219,26 +221,26 @@ def transfer(
         ablation=ablation,
         seed=seed,
         settings=tuple(settings or ()),
-        **({} if seeds is None else {"seeds": tuple(options.seeds("--seeds", seeds))}),
+        **({} if seeds is None else {"seeds": tuple(options.parse_seeds("--seeds", seeds))}),
     )
     # Everything that could be refused is refused here, before a directory exists.
-    config = _configured(library, wish)
+    config = _configure_transfer(library, wish)
     # A plan needs no --out and leaves nothing.
     if plan:
         _show_plan(config, None, device, as_json=as_json)
         return
     _begin(
         config,
-        options.needed_out(out),
+        options.require_out(out),
         budget=limit,
-        options=options.given(calibrations, anyway),
+        options=options.build_check_options(calibrations, anyway),
         device=device or options.AUTO,
         report_to=reports or (),
         as_json=as_json,
     )
 
 
-def go_on(
+def resume_transfer(
     path: Path,
     budget: Budget | None,
     *,
@@ -257,21 +259,21 @@ def go_on(
         typer.Exit: it stopped early.
     """
     from collab.transfer.outcome import TransferDir
-    from collab.transfer.run import resume, stored_config
+    from collab.transfer.run import read_stored_config, resume
 
     folder = TransferDir(path)
     if plan:
-        _show_plan(stored_config(folder), folder, device, as_json=as_json)
+        _show_plan(read_stored_config(folder), folder, device, as_json=as_json)
         return
     more = "to take a team elsewhere, begin another: collab transfer --mode direct --agents NAME --env NAME --out DIR"
     job = functools.partial(resume, path, budget=budget, device=device, report_to=report_to, tell=note)
-    TRANSFER.resume(job, folder, None if folder.told() is None else more, as_json)
+    TRANSFER.resume(job, folder, None if folder.read_outcome() is None else more, as_json)
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
 
 
-def _wish(
+def _build_request(
     mode: Literal["direct", "continual"] | None, agents: str | None, env: str | None, **choices: Any
 ) -> TransferRequest:
     """The wish; UsageError where what has no default is left out."""
@@ -291,15 +293,15 @@ def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
     """UsageError where it is said how to train, and nothing is trained."""
     from collab.errors import UsageError
 
-    beside = options.said(context, TRAINS) if mode == "direct" else []
+    beside = options.list_given_options(context, TRAINS) if mode == "direct" else []
     if beside:
         raise UsageError(f"--mode direct trains nothing; leave out {', '.join(beside)}, or choose --mode continual")
 
 
-def _configured(library: Path | None, wish: TransferRequest) -> TransferConfig:
+def _configure_transfer(library: Path | None, wish: TransferRequest) -> TransferConfig:
     from collab.transfer.config import configure
 
-    config = asyncio.run(configure(options.library(library), wish))
+    config = asyncio.run(configure(options.open_library(library), wish))
     # Both environments are shown before anything is paid: their tasks, doubts and samples.
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
@@ -330,6 +332,6 @@ def _show_plan(config: TransferConfig, folder: TransferDir | None, device: str |
 
     found = asyncio.run(plan(config, folder, device))
     if as_json:
-        emit(data(found))
+        emit(to_data(found))
     else:
         show_plan(found)

@@ -19,7 +19,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import REHEARSAL, emit, note, say
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.cli.recorded import Recorded
@@ -63,7 +63,7 @@ def report(
         _report_parts(found, labels, figures, as_json=as_json)
         return
     inspector = Inspector([run])
-    row = only(inspector, run)
+    row = require_single(inspector, run)
     # Problems come with the overview: a report without them would look complete.
     overview, problems = inspector.overview(row.id, labels), inspector.problems(row.id).problems
     # Figures take seconds, so they are drawn only where they are asked for.
@@ -81,7 +81,7 @@ def report(
 
 def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, as_json: bool) -> None:
     """Print the results of several runs together, then each of them."""
-    from collab.cli.recorded import commands_instead
+    from collab.cli.recorded import suggest_commands
     from collab.errors import UsageError
     from collab.evaluation.report import read_evaluation, show_rate
     from collab.transfer.outcome import TransferDir
@@ -90,7 +90,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
 
     # Plots of several runs would lie in one folder under equal names.
     if figures is not None:
-        instead = commands_instead(found, "collab report {} --figures DIR")
+        instead = suggest_commands(found, "collab report {} --figures DIR")
         raise UsageError(f"--figures draws one run or training: {instead}")
     # Several seeds have one setting: a line per seed, then all together.
     if found.kind == "series":
@@ -101,7 +101,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
         told = "Success in % [95 % Wilson interval] (episodes)."
         head = "\n".join([f"{mark}{told}", "", f"| seed | {evaluation.setting} |", "|---|---|", *lines, ""])
     else:
-        outcome = TransferDir(found.path).told()
+        outcome = TransferDir(found.path).read_outcome()
         head = "not over yet\n" if outcome is None else outcome.markdown
     inspector = Inspector([found.path])
     rows = inspector.runs().runs
@@ -116,7 +116,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
         say(re.sub(r"^#", "##", text, flags=re.MULTILINE))
 
 
-def only(inspector: Inspector, path: Path) -> RunRow:
+def require_single(inspector: Inspector, path: Path) -> RunRow:
     """The one run or training at a path.
 
     Raises:
@@ -127,7 +127,7 @@ def only(inspector: Inspector, path: Path) -> RunRow:
 
     rows = inspector.runs().runs
     if len(rows) > 1:
-        raise UsageError(f"{path}: holds {amount(len(rows), 'run')}; name one of them, e.g. {rows[0].path}")
+        raise UsageError(f"{path}: holds {format_amount(len(rows), 'run')}; name one of them, e.g. {rows[0].path}")
     if rows[0].unreadable is not None:
         raise RunFormatError(rows[0].unreadable)
     return rows[0]
@@ -185,7 +185,7 @@ def write_report(
     inspector = Inspector(runs)
     made = export(
         inspector,
-        only(inspector, runs[0]).id,
+        require_single(inspector, runs[0]).id,
         out,
         episodes=episodes,
         most=MOST if most is None else most,
@@ -198,15 +198,15 @@ def write_report(
     if len(made.unread) > _TOLD:
         note(f"left out: {len(made.unread) - _TOLD} more that cannot be read")
     say(f"{out}  ({made.size / 1e6:.1f} MB)")
-    screens = amount(made.pictures, "different screen")
-    note(f"{made.episodes} of {amount(made.of, 'episode')}, {amount(made.steps, 'step')}, {screens}")
+    screens = format_amount(made.pictures, "different screen")
+    note(f"{made.episodes} of {format_amount(made.of, 'episode')}, {format_amount(made.steps, 'step')}, {screens}")
     # What is missing is printed with the options that choose otherwise.
     if not episodes and made.episodes < made.of:
         note("choose others with --episode ID, or more with --most N")
 
 
 def _show(done: int, whole: int) -> None:
-    sys.stderr.write(f"\r{done}/{amount(whole, 'episode')}" + ("\n" if done == whole else ""))
+    sys.stderr.write(f"\r{done}/{format_amount(whole, 'episode')}" + ("\n" if done == whole else ""))
     sys.stderr.flush()
 
 
@@ -254,7 +254,7 @@ def view(
 
     Prints an address that works once, and serves on this machine alone until Ctrl-C. The runs are never changed.
     """
-    named = runs or [_default()]
+    named = runs or [_find_default()]
     if export is not None:
         _refuse_serving(host=host != _LOOPBACK, port=port is not None, no_open=no_open, no_token=no_token)
         write_report(named, export, episodes=episode or (), most=most, labels=labels)
@@ -296,17 +296,17 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
 
 def _open(gate: Gate, until: contextlib.ExitStack) -> None:
     """Open a browser where there is a screen."""
-    from collab.view.auth import has_screen, opened
+    from collab.view.auth import has_screen, open_page
     from collab.view.readers import get_index_cache
 
     if has_screen():
         try:
-            until.enter_context(opened(gate, get_index_cache()))
+            until.enter_context(open_page(gate, get_index_cache()))
         except OSError as error:
             note(f"no browser is opened ({get_index_cache()}: {error.strerror or error}); open the address above")
 
 
-def _default() -> Path:
+def _find_default() -> Path:
     """./runs; UsageError where there is none."""
     from collab.errors import UsageError
 

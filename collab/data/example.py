@@ -81,7 +81,7 @@ class Example:
     def id(self) -> str:
         """SHA-256 over what is learned: rows with equal prompts and replies, in equal tokens, have equal ids."""
         said = [self.prompt.system, self.prompt.user, self.reply, self.rejected or ""]
-        tokens = self._tokens()
+        tokens = self._list_tokens()
         if any(tokens):
             said.append(json.dumps(tokens))
         return hashlib.sha256("\x1f".join(said).encode("utf-8", "surrogatepass")).hexdigest()
@@ -94,7 +94,7 @@ class Example:
         source = f"row {self.id[:12]} ({self.level}, {self.kind})"
         return TrainingInstance(task=origin.task, seed=origin.seed, apps=origin.apps, texts=texts, source=source)
 
-    def _tokens(self) -> list[list[Any]]:
+    def _list_tokens(self) -> list[list[Any]]:
         """Of both replies and of the messages, in which tokens they stand; empty for those of their texts."""
         sides = (self.reply_sampled, self.rejected_sampled)
         replies = [[] if one is None else [one.tokenizer, *one.tokens] for one in sides]

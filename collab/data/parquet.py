@@ -24,7 +24,7 @@ from typing import Any, cast
 from collab.data.example import LEVELS, Example, Level, Provenance, Sampled
 from collab.errors import ConfigError, MissingExtra, UsageError
 from collab.types import Prompt, Segment
-from collab.utils.files import writing
+from collab.utils.files import report_write_errors
 
 COLUMNS: Mapping[str, str] = {
     "id": "string",
@@ -87,9 +87,9 @@ class ExampleWriter:
         """Begin the file."""
         import pyarrow.parquet
 
-        with writing(self.path.parent, "synthesise again"):
+        with report_write_errors(self.path.parent, "synthesise again"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pyarrow.parquet.ParquetWriter(self._temporary, _schema(self._sampled))
+            self._writer = pyarrow.parquet.ParquetWriter(self._temporary, _build_schema(self._sampled))
         return self
 
     def add(self, row: Example) -> None:
@@ -101,9 +101,9 @@ class ExampleWriter:
         """
         if row.prompt.images:
             raise ValueError(f"row {row.id}: pictures are not part of a row")
-        if not self._sampled and any(_sampled_fields(row).values()):
+        if not self._sampled and any(_build_sampled_fields(row).values()):
             raise ValueError(f"row {row.id}: token ids are not part of a row of {self.path.name}")
-        self._rows.append(_fields(row))
+        self._rows.append(_build_fields(row))
         self.count += 1
         if len(self._rows) >= ROW_GROUP:
             self._flush()
@@ -115,7 +115,7 @@ class ExampleWriter:
         try:
             if error is None:
                 self._flush()
-                with writing(self.path.parent, "synthesise again"):
+                with report_write_errors(self.path.parent, "synthesise again"):
                     self._writer.close()
                     self._temporary.replace(self.path)
         finally:
@@ -126,8 +126,8 @@ class ExampleWriter:
         import pyarrow
 
         if self._rows:
-            with writing(self.path.parent, "synthesise again"):
-                self._writer.write_table(pyarrow.Table.from_pylist(self._rows, schema=_schema(self._sampled)))
+            with report_write_errors(self.path.parent, "synthesise again"):
+                self._writer.write_table(pyarrow.Table.from_pylist(self._rows, schema=_build_schema(self._sampled)))
             self._rows = []
 
 
@@ -178,7 +178,7 @@ def _to_fields(path: Path, file: Any) -> Iterator[dict[str, Any]]:
         raise UsageError(f"{path}: is damaged: {error}") from None
 
 
-def _schema(sampled: bool) -> Any:
+def _build_schema(sampled: bool) -> Any:
     import pyarrow
 
     said = pyarrow.struct([("tokenizer", pyarrow.string()), ("tokens", pyarrow.list_(pyarrow.int32()))])
@@ -192,7 +192,7 @@ def _schema(sampled: bool) -> Any:
 
 
 def _check_columns(path: Path, schema: Any) -> None:
-    for field in _schema(sampled=True):
+    for field in _build_schema(sampled=True):
         place = schema.get_field_index(field.name)
         if place < 0 and field.name in COLUMNS:
             raise ConfigError(f"{path}: column {field.name} is missing; columns: {', '.join(schema.names)}")
@@ -206,7 +206,7 @@ def _format_type(kind: Any) -> str:
     return str(kind).replace("element:", "item:")
 
 
-def _fields(row: Example) -> dict[str, Any]:
+def _build_fields(row: Example) -> dict[str, Any]:
     prompt, origin = row.prompt, asdict(row.provenance)
     fields = {
         "level": row.level,
@@ -218,7 +218,7 @@ def _fields(row: Example) -> dict[str, Any]:
         "reply": row.reply,
         "rejected": row.rejected,
         "action_type": row.action_type,
-        **_sampled_fields(row),
+        **_build_sampled_fields(row),
         **origin,
     }
     clean = {name: _clean(value) for name, value in fields.items()}
@@ -226,7 +226,7 @@ def _fields(row: Example) -> dict[str, Any]:
     return {"id": _read_example(clean).id, **clean}
 
 
-def _sampled_fields(row: Example) -> dict[str, Any]:
+def _build_sampled_fields(row: Example) -> dict[str, Any]:
     """The columns of `SAMPLED`."""
     sides, segments = (row.reply_sampled, row.rejected_sampled), row.prompt.segments
     reply, rejected = (None if one is None else {"tokenizer": one.tokenizer, "tokens": one.tokens} for one in sides)

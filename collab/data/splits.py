@@ -431,18 +431,18 @@ def list_instances(run: Path) -> Iterator[TrainingInstance]:
     Raises:
         RunFormatError: the run cannot be read.
     """
-    with RunStore.open(run).reader() as reader:
-        for trajectory in (*reader.unfinished(), *reader.trajectories()):
+    with RunStore.open(run).open_reader() as reader:
+        for trajectory in (*reader.list_unfinished(), *reader.iterate_trajectories()):
             yield TrainingInstance(
                 task=trajectory.task.name,
                 seed=trajectory.task.seed,
                 apps=trajectory.task.apps,
-                texts=tuple(_texts(trajectory)),
+                texts=tuple(_iterate_texts(trajectory)),
                 source=f"{run}: {trajectory.id}",
             )
 
 
-def _texts(trajectory: Trajectory) -> Iterator[str]:
+def _iterate_texts(trajectory: Trajectory) -> Iterator[str]:
     yield trajectory.task.goal
     for step in trajectory.steps:
         yield step.observation.text

@@ -29,7 +29,7 @@ from collab.data.example import LEVELS, Example, Level, Sampled
 from collab.data.parquet import read_rows
 from collab.errors import ConfigError, UsageError
 from collab.prompts.render import hash_prefix
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.models.tokenizer import ChatTokenizer
@@ -101,7 +101,8 @@ class NothingFits(ConfigError):
 
     def __init__(self, many: int, context: int, longest: int) -> None:
         super().__init__(
-            f"none of {amount(many, 'row')} fits into context {context}, the longest has {amount(longest, 'token')}; "
+            f"none of {format_amount(many, 'row')} fits into context {context}, "
+            f"the longest has {format_amount(longest, 'token')}; "
             "raise context (--set context=…) as far as the model allows, or use shorter rows"
         )
         self.many, self.context, self.longest = many, context, longest

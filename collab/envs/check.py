@@ -34,7 +34,7 @@ from collab.envs.replay import Recording, compute_fingerprint, replay, replay_el
 from collab.errors import CollabError, EnvironmentFailure, UnknownName, boundary
 from collab.seeds import derive, generator
 from collab.types import Action, Observation, StepResult, Task
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 
 def require(holds: bool, broken: str) -> None:
@@ -151,7 +151,7 @@ async def check_seeding(subject: Subject) -> str:
                 break
             observation = result.observation
         require_same(first, await one.reset(subject.task), "reset after an episode starts differently")
-    return f"{amount(len(first.elements), 'element')}, the same three times"
+    return f"{format_amount(len(first.elements), 'element')}, the same three times"
 
 
 async def check_observations(subject: Subject) -> str:
@@ -161,14 +161,14 @@ async def check_observations(subject: Subject) -> str:
         rng = subject.make_rng("sound")
         # Random actions reach screens that solutions never see.
         for number in range(subject.junk_steps + 1):
-            check_observation(subject.suite.space, observation, f"after {amount(number, 'step')}")
+            check_observation(subject.suite.space, observation, f"after {format_amount(number, 'step')}")
             count += len(observation.elements)
             result = await environment.step(draw_action(subject.suite.space, observation, rng, ending=False))
             if result.done:
                 check_observation(subject.suite.space, result.observation, "at the end")
                 break
             observation = result.observation
-    return f"{amount(count, 'element')} in place"
+    return f"{format_amount(count, 'element')} in place"
 
 
 async def check_junk(subject: Subject) -> str:
@@ -184,7 +184,7 @@ async def check_junk(subject: Subject) -> str:
             if result.done:
                 observation = await environment.reset(subject.task)
                 episodes += 1
-    return f"{subject.junk_steps} junk actions in {amount(episodes, 'episode')}"
+    return f"{subject.junk_steps} junk actions in {format_amount(episodes, 'episode')}"
 
 
 async def check_ending(subject: Subject) -> str:
@@ -235,7 +235,9 @@ async def check_fork(subject: Subject) -> str:
                 action = _choose_action(suite, original, observation, rng)
                 path.append(action)
                 one, other = await original.step(action), await twin.step(action)
-                require_same(one.observation, other.observation, f"the fork differs {amount(len(path), 'step')} later")
+                require_same(
+                    one.observation, other.observation, f"the fork differs {format_amount(len(path), 'step')} later"
+                )
                 require((one.done, one.outcome) == (other.done, other.outcome), "the fork ends differently")
                 observation = one.observation
                 if one.done:
@@ -244,7 +246,7 @@ async def check_fork(subject: Subject) -> str:
     if "deterministic" in suite.capabilities:
         again = await replay(suite, subject.task, [*prefix, *path])
         require(again[-1] == compute_fingerprint(observation), "stepping a fork changed the original")
-    return f"equal for {amount(len(path), 'step')}"
+    return f"equal for {format_amount(len(path), 'step')}"
 
 
 async def check_oracle(subject: Subject) -> str:
@@ -252,12 +254,12 @@ async def check_oracle(subject: Subject) -> str:
     suite, budget = subject.suite, subject.task.max_steps
     async with subject.start() as (environment, observation):
         steps = await _follow(suite, environment, observation, "from the start", budget)
-        require(steps is not None, f"from the start: not over after {amount(budget, 'step')}")
+        require(steps is not None, f"from the start: not over after {format_amount(budget, 'step')}")
     async with subject.start() as (environment, observation):
         prefix, observation = await _wander(suite, environment, observation, subject.make_rng("solved"), steps=3)
         if isinstance(environment, HasOracle) and environment.oracle():
             await _follow(suite, environment, observation, "after three random actions", budget - len(prefix))
-    return f"solved in {steps} of {amount(budget, 'step')}"
+    return f"solved in {steps} of {format_amount(budget, 'step')}"
 
 
 async def check_rebuild(subject: Subject) -> str:
@@ -283,7 +285,7 @@ async def check_rebuild(subject: Subject) -> str:
     recording = Recording(task=subject.task, actions=tuple(actions), fingerprints=tuple(seen))
     require_same_episode(recording, await replay(suite, recording.task, actions), "a fresh environment")
     subject.recordings.append(recording)
-    return f"equal over {amount(len(actions), 'step')}"
+    return f"equal over {format_amount(len(actions), 'step')}"
 
 
 async def check_screenshot(subject: Subject) -> str:
@@ -303,7 +305,9 @@ async def check_screenshot(subject: Subject) -> str:
 def require_same_episode(recording: Recording, seen: tuple[str, ...], where: str) -> None:
     """Raise EnvironmentFailure that names the first step at which a rebuilt episode differs."""
     for number, (before, after) in enumerate(zip(recording.fingerprints, seen, strict=True)):
-        require(before == after, f"{where} shows another screen after {number} of {amount(len(seen) - 1, 'step')}")
+        require(
+            before == after, f"{where} shows another screen after {number} of {format_amount(len(seen) - 1, 'step')}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------ actions
@@ -343,7 +347,7 @@ async def _follow(
         solution = environment.oracle()
         if not solution:
             raise EnvironmentFailure(
-                f"{where}: no solution after {amount(number - 1, 'step')}, and the episode goes on"
+                f"{where}: no solution after {format_amount(number - 1, 'step')}, and the episode goes on"
             )
         action = solution[0]
         # A solution is asked at every step and has to be possible on the screen shown.
@@ -361,7 +365,7 @@ async def _follow(
             # An end without success breaks the promise.
             require(
                 bool(result.outcome and result.outcome.success),
-                f"{where}: no success in {amount(number, 'step')}: {reason}",
+                f"{where}: no success in {format_amount(number, 'step')}: {reason}",
             )
             return number
     return None
@@ -369,7 +373,7 @@ async def _follow(
 
 def _describe_budget(number: int, limit: int, truncated: bool) -> str:
     return (
-        f"truncated after {amount(number, 'step')}, the budget is {limit}"
+        f"truncated after {format_amount(number, 'step')}, the budget is {limit}"
         if truncated
         else f"goes on after {limit} steps"
     )
@@ -526,7 +530,7 @@ def _check_suite(suite: Suite) -> Finding:
             suite.instance("no such task", 0)
         raise EnvironmentFailure("a name that is no task must raise UnknownName, it was accepted")
     except UnknownName:
-        return Finding(task=SUITE, claim="suite", status="passed", detail=f"{amount(len(names), 'task')}")
+        return Finding(task=SUITE, claim="suite", status="passed", detail=f"{format_amount(len(names), 'task')}")
     except EnvironmentFailure as broken:
         return Finding(task=SUITE, claim="suite", status="failed", detail=str(broken))
 
@@ -570,4 +574,4 @@ async def _rebuild_elsewhere(
             require_same_episode(recording, seen, "a fresh process")
         except EnvironmentFailure as broken:
             findings.append(finding(recording.task.name, "failed", f"seed {recording.task.seed}: {broken}"))
-    return findings or [finding(SUITE, "passed", f"{amount(len(recordings), 'episode')} equal")]
+    return findings or [finding(SUITE, "passed", f"{format_amount(len(recordings), 'episode')} equal")]

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from collab.errors import UsageError
 from collab.evaluation.metrics import FEW, Rate, Report, check_same_environment, describe_longest, describe_sampling
 from collab.types import Sampling
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 TOLERATED_FAILURES = 0.02
 """Share of infrastructure failures above which runs are not compared."""
@@ -186,13 +186,13 @@ def check_result(report: Report, *, force: bool = False) -> None:
     # Broken episodes count as unsolved, so many of them make the rate one of the machine.
     if is_spoilt(report.broken, planned):
         raise UsageError(
-            f"{report.broken} of {amount(planned, 'episode')} broke (more than {TOLERATED_FAILURES:.0%}); "
+            f"{report.broken} of {format_amount(planned, 'episode')} broke (more than {TOLERATED_FAILURES:.0%}); "
             "resume that run to play them again, or use --force"
         )
     # Short episodes end first, and are solved more often.
     if played < planned:
         raise UsageError(
-            f"only {played} of {amount(planned, 'episode')} have been played, and long ones come last; "
+            f"only {played} of {format_amount(planned, 'episode')} have been played, and long ones come last; "
             "resume that run, or use --force"
         )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from collab.errors import UsageError
 from collab.store.reader import EpisodeSummary
 from collab.types import EpisodeError, PlannedTask, Sampling, Step, Trajectory
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -221,7 +221,7 @@ class Report:
         return bool(self.results) and all(one.error is not None for one in self.results)
 
     def __repr__(self) -> str:
-        return f"<Report {self.environment}: success {self.planned}, {amount(len(self.by_task), 'task')}>"
+        return f"<Report {self.environment}: success {self.planned}, {format_amount(len(self.by_task), 'task')}>"
 
 
 def evaluate(

@@ -88,7 +88,7 @@ class Evaluation:
 def report_of(reader: RunReader) -> Report:
     """The report of a recorded run, over all its planned episodes."""
     manifest, replies = reader.manifest, count_replies(reader)
-    over = [one for one in reader.episodes() if one.state != "unfinished"]
+    over = [one for one in reader.list_episodes() if one.state != "unfinished"]
     unknown = PlannedTask(name="unknown", difficulty=None, episodes=max(0, (manifest.planned or 0) - len(over)))
     return summarise(
         [EpisodeResult.from_run(one, replies.get(one.id, Replies())) for one in over],
@@ -139,7 +139,7 @@ def read_run(path: Path, opened: RunReader | None = None) -> EvaluatedRun:
     Args:
         opened: its reader, which stays open; None opens one.
     """
-    with RunStore.open(path).reader() if opened is None else contextlib.nullcontext(opened) as reader:
+    with RunStore.open(path).open_reader() if opened is None else contextlib.nullcontext(opened) as reader:
         manifest = reader.manifest
         split = manifest.config.get("split")
         return EvaluatedRun(

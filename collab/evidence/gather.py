@@ -33,7 +33,7 @@ from collab.evidence.record import EpochNumbers, MeasuredEpisodes, Row, Seconds,
 from collab.library import ROOMS, Library, find_builtin_root, resolve_checkpoint
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_config
-from collab.loop.phases import is_over, trajectories_of
+from collab.loop.phases import is_over, load_trajectories
 from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
 from collab.models.checkpoint import hash_played_weights
 from collab.rewards.labels import list_labellings, read_label_head
@@ -160,7 +160,7 @@ def _gather_evaluation(folder: Path, work: Path, seconds: float) -> dict[str, An
     policies = {weights for run in runs for _, weights in run.team["policies"].values()}
     if len(policies) != 1 or None in policies:
         raise RunFormatError(f"{folder}: several policies replied, or their weights are not known")
-    with RunStore.open(first.path).reader() as reader:
+    with RunStore.open(first.path).open_reader() as reader:
         config = dict(reader.manifest.config)
     return {
         "policy": str(policies.pop()),
@@ -182,10 +182,10 @@ def _gather_training(folder: Path, work: Path, seconds: float) -> dict[str, Any]
     training = TrainingDir(folder)
     head = training.read()
     config, summary = load_config(head["config"], str(training.file)), head["summary"]
-    records = [read_record(training.epoch(number).record) for number in range(summary["epochs"] + 1)]
+    records = [read_record(training.get_epoch(number).record) for number in range(summary["epochs"] + 1)]
     epochs = [_gather_epoch(training, config, head["base"], record) for record in records]
-    rollouts = [path for record in records if (path := training.epoch(record.epoch).rollout).exists()]
-    held_out = [path for record in records for path in find_runs(training.epoch(record.epoch).evaluation)]
+    rollouts = [path for record in records if (path := training.get_epoch(record.epoch).rollout).exists()]
+    held_out = [path for record in records for path in find_runs(training.get_epoch(record.epoch).evaluation)]
     spent = {part: _sum_seconds(records, part) for part in ("critic", "adversary", "training")}
     return {
         "policy": "+".join(sorted(set(head["base"].values()))),
@@ -203,8 +203,8 @@ def _gather_training(folder: Path, work: Path, seconds: float) -> dict[str, Any]
 def _gather_epoch(
     training: TrainingDir, config: TrainingConfig, base: Mapping[str, str], record: EpochRecord
 ) -> EpochNumbers:
-    folder = training.epoch(record.epoch)
-    played = trajectories_of(folder.rollout, config.method.steps) if folder.rollout.exists() else []
+    folder = training.get_epoch(record.epoch)
+    played = load_trajectories(folder.rollout, config.method.steps) if folder.rollout.exists() else []
     rollout = _rows(EpisodeResult.of(one) for one in played)
     runs = [read_run(path) for path in find_runs(folder.evaluation)]
     trained = next(iter(record.trained.values()), None)
@@ -265,8 +265,8 @@ def _split_playing(runs: Iterable[Path]) -> dict[str, float]:
     """Return what runs took that were played one after another, and of it environments and the rest."""
     total = PlayTime()
     for path in runs:
-        with RunStore.open(path).reader() as reader:
-            total += measure_play(reader.events())
+        with RunStore.open(path).open_reader() as reader:
+            total += measure_play(reader.iterate_events())
     return {
         "playing": total.whole,
         "environment": total.environment,

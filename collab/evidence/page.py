@@ -25,8 +25,8 @@ from collab.evaluation.comparison import compare
 from collab.evaluation.report import show_difference, show_rate
 from collab.evidence.tables import MISSING, Results, make_table
 from collab.library import read_text
-from collab.utils.files import write_atomic, writing
-from collab.utils.plotting import PALETTE, new_axes, plot_style, to_svg
+from collab.utils.files import report_write_errors, write_atomic
+from collab.utils.plotting import PALETTE, create_axes, plot_style, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
@@ -77,7 +77,7 @@ def draw_curves(title: str, unit: str, curves: Sequence[Curve]) -> FigureBase:
 
     if not any(curve.dots for curve in curves):
         raise ValueError("no curve, no picture")
-    axes = new_axes(title, unit, width=420, height=300)
+    axes = create_axes(title, unit, width=420, height=300)
     for curve in curves:
         colour = _COLOURS[curve.look % len(_COLOURS)]
         dash = (0, (2 + 3 * (curve.look % 3), 2)) if curve.look else "-"
@@ -105,7 +105,7 @@ def render_page(results: Results, template: Path, page: Path) -> None:
     """
     text, pictures = fill_template(results, template, page.stem)
     folder = page.with_suffix("")
-    with writing(page, "give the same command again"):
+    with report_write_errors(page, "give the same command again"):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob("*.svg"):
             if path.name not in pictures:

@@ -33,7 +33,7 @@ from collab.evidence.plan import EvidenceUnit, Plan
 from collab.evidence.record import Records, UnitRecord, check_base, check_begun, file_of, write
 from collab.library import Library
 from collab.loop.record import TrainingDir
-from collab.utils.files import write_atomic, writing
+from collab.utils.files import report_write_errors, write_atomic
 
 State: TypeAlias = Literal["done", "begun", "missing", "waits", "lost"]
 """waits: for a training that is not done; lost: that training is done, but its weights are not on this machine, be
@@ -110,7 +110,7 @@ class Notes:
     def write(self, place: Workspace, unit: EvidenceUnit) -> None:
         """Write the notes; StoreFailure where they cannot be written."""
         path = place.notes(unit)
-        with writing(path, "give the same command again"):
+        with report_write_errors(path, "give the same command again"):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, json.dumps(asdict(self)).encode())
 

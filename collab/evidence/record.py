@@ -27,11 +27,11 @@ from collab.evaluation.metrics import EpisodeResult, Report, summarise
 from collab.evidence.plan import SHOWN, EvidenceUnit, Plan
 from collab.library import Library
 from collab.loop.config import Method
-from collab.loop.configure import ablated
-from collab.loop.interfaces import algorithm_named, load_config, load_method
+from collab.loop.configure import apply_ablation
+from collab.loop.interfaces import load_algorithm, load_config, load_method
 from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
-from collab.utils.files import write_atomic, writing
+from collab.utils.files import report_write_errors, write_atomic
 
 FORMAT = 1
 LARGEST = 200_000
@@ -205,7 +205,7 @@ def write(folder: Path, record: UnitRecord) -> Path:
         raise StoreFailure(
             f"{path}: {len(content)} bytes, at most {LARGEST} are committed; play fewer episodes in a unit"
         )
-    with writing(path, "give the same command again"):
+    with report_write_errors(path, "give the same command again"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
     return path
@@ -343,10 +343,10 @@ def recipe_of_command(plan: Plan, unit: EvidenceUnit) -> Recipe:
     library = Library(own=Path(options["--library"][-1]) if "--library" in options else None)
     graph, settings, method = options.get("--graph", ["team"])[-1], options.get("--set", []), None
     if plan.trains(unit):
-        algorithm = algorithm_named(ALGORITHM)
+        algorithm = load_algorithm(ALGORITHM)
         method = load_method(algorithm, options["--preset"][-1])
         if "--ablation" in options:
-            method, graph = ablated(algorithm, method, options["--ablation"][-1], graph=graph)
+            method, graph = apply_ablation(algorithm, method, options["--ablation"][-1], graph=graph)
         method = override(method, [one for one in settings if not one.startswith(RUN)])
         settings = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
     run = run_config(library=library, env=options["--env"][-1], graph=graph, agents=plan.agents, settings=settings)

@@ -75,7 +75,7 @@ class Network:
         parts: dict[str, SharedPrompt] = {}
         for agent in self.agents.values():
             if agent.definition not in parts:
-                parts[agent.definition] = agent.shared(scene, messages)
+                parts[agent.definition] = agent.build_shared(scene, messages)
         return parts
 
     async def _speak(

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, TypeAlias
 
 from collab.graphs.dag import Dag
-from collab.utils.plotting import PALE, PALETTE, new_axes, plot_style, printable
+from collab.utils.plotting import PALE, PALETTE, create_axes, make_printable, plot_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,8 +151,8 @@ def draw_graph(dag: Dag, title: str = "", below: Sequence[str] = ()) -> FigureBa
         below: lines of text below the picture.
     """
     layout = _lay_out(dag)
-    axes = new_axes("", width=layout.width, height=layout.height)
-    axes.figure.set_label(printable(title or "Who hears whom: " + ", ".join(dag.slots)))
+    axes = create_axes("", width=layout.width, height=layout.height)
+    axes.figure.set_label(make_printable(title or "Who hears whom: " + ", ".join(dag.slots)))
     axes.set(xlim=(0, layout.width), ylim=(layout.height, 0))
     axes.set_axis_off()
     colour = {slot: PALETTE[place % len(PALETTE)] for place, slot in enumerate(dag.slots)}
@@ -165,7 +165,7 @@ def draw_graph(dag: Dag, title: str = "", below: Sequence[str] = ()) -> FigureBa
     for slot in dag.slots:
         _draw_node(axes, layout, slot, colour[slot])
     for place, line in enumerate(below, start=1):
-        axes.text(_MARGIN, layout.height - 10 + 18 * place, printable(line), fontsize=12, color=PALE)
+        axes.text(_MARGIN, layout.height - 10 + 18 * place, make_printable(line), fontsize=12, color=PALE)
     return axes.figure
 
 
@@ -180,7 +180,7 @@ def _draw_node(axes: Axes, layout: _GraphLayout, slot: str, colour: str) -> None
             (left, middle - _NODE / 2), layout.node, _NODE, boxstyle=shape, facecolor="white", edgecolor=colour, lw=2.5
         )
     )
-    name = printable(slot)
+    name = make_printable(slot)
     axes.text(left + layout.node / 2, middle, name, fontsize=14, fontweight="bold", ha="center", va="center")
 
 

@@ -11,15 +11,15 @@ from collab.errors import ConfigError
 from collab.evaluation.metrics import describe_sampling
 from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.phases import lengths_of
-from collab.loop.policy import first_policy, playing, template_of
+from collab.loop.phases import measure_gain_lengths
+from collab.loop.policy import assign_policy, build_first_policy, get_template
 from collab.models.tokenizer import take_first_line
 from collab.models.weights import read_config
 from collab.rollout.run import check
-from collab.trainers.batching import shares
+from collab.trainers.batching import is_prefix_shared
 from collab.trainers.checkpoint import Adapter, check_base, check_modules, open_adapter
 from collab.trainers.recipe import Recipe
-from collab.utils.concurrency import doing
+from collab.utils.concurrency import note_doing
 
 
 async def check_team(config: TrainingConfig, budget: Budget) -> list[str]:
@@ -37,15 +37,15 @@ async def check_team(config: TrainingConfig, budget: Budget) -> list[str]:
         EnvironmentFailure: the environment does not open.
     """
     method, run = config.method, config.run
-    first = first_policy(run, method)
-    team = playing(run, first, method.determinism)
-    found = [*_cooler(config), *await check(team.model_copy(update={"budget": budget}))]
+    first = build_first_policy(run, method)
+    team = assign_policy(run, first, method.determinism)
+    found = [*_warn_cooler(config), *await check(team.model_copy(update={"budget": budget}))]
     if method.grows_hotter:
-        lengths_of(first)
+        measure_gain_lengths(first)
     return found
 
 
-def _cooler(config: TrainingConfig) -> list[str]:
+def _warn_cooler(config: TrainingConfig) -> list[str]:
     """That the trained team will be played at other temperatures than its held-out evaluations."""
     measured, played = describe_sampling(config.run.sampling), describe_sampling(config.as_declared.sampling)
     if measured == played:
@@ -65,33 +65,35 @@ def check_bases(config: TrainingConfig) -> None:
         ConfigError: a checkpoint is no causal language model, does not bear the context, has no layer that an adapter
             is named for, or its prefixes cannot be shared; an adapter does not fit the recipe or its base.
     """
-    policy, recipe = first_policy(config.run, config.method), config.method.recipe_of(1)
+    policy, recipe = build_first_policy(config.run, config.method), config.method.build_recipe(1)
     for slots in config.groups.values():
         base = policy.of(slots)
-        check_base(base, recipe.model_copy(update=template_of(config.run.agents[slots[0]])), f"{config.method.RECIPE}.")
-        _check_layers(config.method, base, recipe, open_adapter(policy.adapter_of(slots), recipe, base))
+        check_base(
+            base, recipe.model_copy(update=get_template(config.run.agents[slots[0]])), f"{config.method.RECIPE}."
+        )
+        _check_layers(config.method, base, recipe, open_adapter(policy.get_adapter(slots), recipe, base))
 
 
 def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | None) -> None:
-    with doing("loading torch and TRL"):
+    with note_doing("loading torch and TRL"):
         from trl.trainer.utils import disable_dropout_in_model
 
-        from collab.trainers.base import adapter_of
+        from collab.trainers.base import build_adapter_config
         from collab.trainers.optim import check_last_norm
-        from collab.trainers.prefix_sharing import obstacle, structural_obstacle, temper
+        from collab.trainers.prefix_sharing import find_obstacle, find_structural_obstacle, temper
 
-    model = _empty(base)
+    model = _build_empty(base)
     if recipe.checkpointing and not model.supports_gradient_checkpointing:
         raise ConfigError(
             f"{base}: {type(model).__name__} cannot be checkpointed; set {method.RECIPE}.checkpointing=false"
         )
-    with _named(base, method.RECIPE):
+    with _name_checkpoint(base, method.RECIPE):
         if recipe.final_norm_learning_rate is not None:
             check_last_norm(model)
         temper(model, recipe.temperature)
     disable_dropout_in_model(model)  # as it is trained
-    fresh = adapter_of(model, recipe)
-    reason = (obstacle(model) or structural_obstacle(model)) if shares(recipe) else None
+    fresh = build_adapter_config(model, recipe)
+    reason = (find_obstacle(model) or find_structural_obstacle(model)) if is_prefix_shared(recipe) else None
     if reason is not None:
         raise ConfigError(
             f"{base}: prefixes cannot be shared while it is trained: {reason}; set {method.RECIPE}.sharing=none"
@@ -101,7 +103,7 @@ def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | 
 
 
 @contextlib.contextmanager
-def _named(base: str, recipe: str) -> Iterator[None]:
+def _name_checkpoint(base: str, recipe: str) -> Iterator[None]:
     """Say which checkpoint it is that a recipe cannot train."""
     try:
         yield
@@ -109,9 +111,9 @@ def _named(base: str, recipe: str) -> Iterator[None]:
         raise ConfigError(f"{base}: {error} ({recipe}.temperature, {recipe}.final_norm_learning_rate)") from None
 
 
-def _empty(base: str) -> Any:
+def _build_empty(base: str) -> Any:
     """A model of this shape without weights."""
-    with doing("loading torch and transformers"):
+    with note_doing("loading torch and transformers"):
         import torch
         from transformers import AutoModelForCausalLM
 

@@ -25,7 +25,7 @@ from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_v
 from collab.config import Definition, EdgeSampler, RunConfig, SamplingDefinition
 from collab.data.splits import EVALUATION_SEEDS
 from collab.errors import ConfigError
-from collab.trainers.distributed import Parallelism, obstacle
+from collab.trainers.distributed import Parallelism, find_obstacle
 from collab.trainers.recipe import Recipe
 
 Exploration: TypeAlias = Literal["as_declared", "match_first_epoch"]
@@ -116,7 +116,7 @@ class Method(Definition):
                 f"parallelism: {self.parallelism} divides a model among processes; set processes above 1, or "
                 "parallelism=ddp"
             )
-        reason = obstacle(self.recipe, self.parallelism)
+        reason = find_obstacle(self.recipe, self.parallelism)
         if reason is not None:
             raise ValueError(reason)
         return self
@@ -127,7 +127,7 @@ class Method(Definition):
         recipe: Recipe = getattr(self, self.RECIPE)
         return recipe
 
-    def recipe_of(self, number: int) -> Recipe:
+    def build_recipe(self, number: int) -> Recipe:
         """Return the recipe of an epoch, from 1: `learning_rate_decay` times the rates of the epoch before."""
         factor, last = self.learning_rate_decay ** (number - 1), self.recipe.final_norm_learning_rate
         rates = {
@@ -224,11 +224,13 @@ class Ablation:
         for setting in settings:
             path = setting.partition("=")[0]
             if any(
-                f"{one}.".startswith(f"{other}.") for key in self._keys() for one, other in ((path, key), (key, path))
+                f"{one}.".startswith(f"{other}.")
+                for key in self._list_keys()
+                for one, other in ((path, key), (key, path))
             ):
                 raise ConfigError(f"--set {setting}: --ablation {name} stands for {self}; leave out one of the two")
 
-    def _keys(self) -> Iterator[str]:
+    def _list_keys(self) -> Iterator[str]:
         yield from (one.partition("=")[0] for one in self.settings)
         if self.graph:
             yield "run.graph"

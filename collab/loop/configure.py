@@ -12,12 +12,12 @@ from collab.data.splits import NEW_SEEDS, TRAIN
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
 from collab.loop.config import Method, Origin, TrainingConfig, check_seeds
-from collab.loop.interfaces import Algorithm, algorithm_named, load_method, read_training
+from collab.loop.interfaces import Algorithm, load_algorithm, load_method, read_training
 from collab.loop.phases import draw
-from collab.loop.policy import first_policy, placed
+from collab.loop.policy import build_first_policy, make_paths_absolute
 from collab.loop.record import TrainingDir
-from collab.loop.trained import epoch_of, parse_policy, trained_agents
-from collab.rollout.build import resolved, with_prompts
+from collab.loop.trained import load_trained_agents, parse_policy, resolve_epoch
+from collab.rollout.build import resolve_run, with_prompts
 
 UNTRAINED = "untrained-team"
 """What is measured beside ablations and is none, because nothing is trained."""
@@ -67,17 +67,17 @@ async def configure(
     """
     if split not in (None, TRAIN):
         raise UsageError(f"--split {split}: a team is trained on {TRAIN}, or without a split")
-    known = algorithm_named(algorithm)
+    known = load_algorithm(algorithm)
     refuse_run_settings(settings, _ELSEWHERE, known.method)
-    settings = told_apart(settings, known.method)
+    settings = mark_run_settings(settings, known.method)
     method = method or load_method(known, preset)
     if ablation is not None:
-        method, graph = ablated(known, method, ablation, graph=graph)
+        method, graph = apply_ablation(known, method, ablation, graph=graph)
         known.ablations[ablation].check_settings(ablation, settings)
     own = [strip_run_prefix(one) for one in settings if one.startswith(RUN)]
     method = override(method, [one for one in settings if not one.startswith(RUN)])
     check_seeds(seed, method.held_out)
-    filled = trained_agents(library, agents, graph, as_trained=True)
+    filled = load_trained_agents(library, agents, graph, as_trained=True)
     names: dict[str, Any] = {
         "library": library,
         "env": env,
@@ -89,20 +89,20 @@ async def configure(
         "concurrency": concurrency,
         "settings": own,
     }
-    files = names | {"filled": trained_agents(library, agents, graph), "settings": ()}
+    files = names | {"filled": load_trained_agents(library, agents, graph), "settings": ()}
     declared = run_config(purpose="rollout", seed=seed, **files).agents
     run = run_config(purpose="rollout", episodes=method.episodes or method.steps, seed=seed, **names)
-    run = await resolved(run, once_per_task=method.episodes is None and method.steps is None, split=split)
-    run = placed(with_prompts(_planned(run, known, method), library))
-    first_policy(run, method)
+    run = await resolve_run(run, once_per_task=method.episodes is None and method.steps is None, split=split)
+    run = make_paths_absolute(with_prompts(_plan_episodes(run, known, method), library))
+    build_first_policy(run, method)
     config = known.config(
         algorithm=algorithm,
         preset=preset or known.default_preset or known.name,
         ablation=ablation,
         method=method,
         run=run,
-        origin=_origin(agents, known, method),
-        held_out=[await _held_out(one, method, split, library, names) for one in method.held_out.seeds],
+        origin=_find_origin(agents, known, method),
+        held_out=[await _build_held_out(one, method, split, library, names) for one in method.held_out.seeds],
         declared={slot: agent.sampling for slot, agent in declared.items()},
         library=None if library.own is None else str(library.own.resolve()),
         **known.configure(library, method),
@@ -111,7 +111,7 @@ async def configure(
     return config
 
 
-def ablated(algorithm: Algorithm, method: Method, name: str, *, graph: str) -> tuple[Method, str]:
+def apply_ablation(algorithm: Algorithm, method: Method, name: str, *, graph: str) -> tuple[Method, str]:
     """Return the method and the graph with one thing changed.
 
     An ablation is applied over a preset and before settings of one's own, so that it differs from the full method in
@@ -142,7 +142,7 @@ def ablated(algorithm: Algorithm, method: Method, name: str, *, graph: str) -> t
     return changed, played
 
 
-def told_apart(settings: Sequence[str], method: type[Method]) -> list[str]:
+def mark_run_settings(settings: Sequence[str], method: type[Method]) -> list[str]:
     """Return settings with `RUN` in front of those of the run, and of no others, however they were written.
 
     Where both have one of that name, as both have `episodes`, `RUN` says that the run's is meant.
@@ -174,7 +174,7 @@ def _name(setting: str) -> str:
     return re.split("[.=]", setting, maxsplit=1)[0]
 
 
-def _planned(run: RunConfig, algorithm: Algorithm, method: Method) -> RunConfig:
+def _plan_episodes(run: RunConfig, algorithm: Algorithm, method: Method) -> RunConfig:
     """The run with as many episodes as an epoch has; ConfigError where nothing could be learned from these."""
     tasks = min(method.tasks or len(run.tasks), len(run.tasks))
     once = method.episodes is None and method.steps is None
@@ -183,11 +183,11 @@ def _planned(run: RunConfig, algorithm: Algorithm, method: Method) -> RunConfig:
     return run.model_copy(update={"episodes": episodes})
 
 
-def _origin(agents: str, algorithm: Algorithm, method: Method) -> Origin | None:
+def _find_origin(agents: str, algorithm: Algorithm, method: Method) -> Origin | None:
     """Where the team comes from that `--agents` names; None where it names files.
 
     Raises:
-        UsageError, RunFormatError: as `collab.loop.trained.agents_of`.
+        UsageError, RunFormatError: as `collab.loop.trained.load_policy_agents`.
         ConfigError: its examples are to be mixed in, and are no such examples as this training learns from.
     """
     name = parse_policy(agents)
@@ -196,13 +196,13 @@ def _origin(agents: str, algorithm: Algorithm, method: Method) -> Origin | None:
     folder = TrainingDir(name.run)
     head, config = read_training(folder)
     algorithm.check_origin(method, config, name.run)
-    return Origin(run=str(name.run.resolve()), epoch=epoch_of(name, folder, config, head))
+    return Origin(run=str(name.run.resolve()), epoch=resolve_epoch(name, folder, config, head))
 
 
-async def _held_out(
+async def _build_held_out(
     seed: int, method: Method, split: str | None, library: Library, names: Mapping[str, Any]
 ) -> RunConfig:
     episodes = method.held_out.episodes
     run = run_config(purpose="eval", episodes=episodes, seed=seed, **names)
-    run = await resolved(run, once_per_task=episodes is None, split=None if split is None else NEW_SEEDS)
-    return placed(with_prompts(run, library))
+    run = await resolve_run(run, once_per_task=episodes is None, split=None if split is None else NEW_SEEDS)
+    return make_paths_absolute(with_prompts(run, library))

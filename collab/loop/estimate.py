@@ -29,8 +29,8 @@ from collab.envs.base import Bounded
 from collab.errors import ModelFailure
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import Algorithm, Estimate, Questions, Range, TriedStep, algorithm_named
-from collab.loop.policy import Policy, first_policy
+from collab.loop.interfaces import Algorithm, Estimate, Questions, Range, TriedStep, load_algorithm
+from collab.loop.policy import Policy, build_first_policy
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState, TrainingProgress
 from collab.models.tokenizer import ChatTokenizer
@@ -42,7 +42,7 @@ from collab.store.run import RunStore
 from collab.trainers.estimate import GIB
 from collab.trainers.prepare import check_device
 from collab.types import Outcome, Prompt, Step, Trajectory, Utterance
-from collab.utils.concurrency import doing
+from collab.utils.concurrency import note_doing
 
 BYTES_PER_CALL = 3000
 """On disk of a recorded call with its share of screen and prompt, roughly."""
@@ -129,7 +129,7 @@ class TrainingPlan:
     """None where a price is not known."""
     probe: Probe
     notes: tuple[str, ...] = ()
-    """What `Algorithm.doubts` finds."""
+    """What `Algorithm.list_doubts` finds."""
 
 
 async def plan(config: TrainingConfig, library: Library, device: str = "auto") -> TrainingPlan:
@@ -142,17 +142,17 @@ async def plan(config: TrainingConfig, library: Library, device: str = "auto") -
         UsageError, RunError: as the first epoch would.
     """
     check_device(device)
-    algorithm = algorithm_named(config.algorithm)
+    algorithm = load_algorithm(config.algorithm)
     algorithm.learner.check(config)
-    notes = tuple(await algorithm.doubts(config))
-    policy = first_policy(config.run, config.method)
-    run = await _first_rollout(algorithm, config, library, policy, device)
-    steps = await _steps(config, run)
+    notes = tuple(await algorithm.list_doubts(config))
+    policy = build_first_policy(config.run, config.method)
+    run = await _plan_first_rollout(algorithm, config, library, policy, device)
+    steps = await _estimate_steps(config, run)
     tried = await probe(config, run, library, policy, device, steps[0].times(config.method.epochs))
-    return replace(planned(config.model_copy(update={"run": run}), steps, tried), notes=notes)
+    return replace(build_plan(config.model_copy(update={"run": run}), steps, tried), notes=notes)
 
 
-async def _first_rollout(
+async def _plan_first_rollout(
     algorithm: Algorithm, config: TrainingConfig, library: Library, policy: Policy, device: str
 ) -> RunConfig:
     """Return what the algorithm's curriculum plays in epoch 1; every epoch is taken to be as long."""
@@ -173,7 +173,7 @@ async def _first_rollout(
             await state.close_suite()
 
 
-def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) -> TrainingPlan:
+def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) -> TrainingPlan:
     """Return the plan, from what was found out.
 
     Args:
@@ -197,7 +197,7 @@ def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) ->
         LabelPlan(
             name=one.name,
             doing=one.doing,
-            asked=None if one.asked is None else one.asked.of_steps(rolled),
+            asked=None if one.asked is None else one.asked.scale_to_steps(rolled),
             seconds=None if one.seconds is None else rolled.times(one.seconds),
         )
         for one in found.labels
@@ -214,13 +214,13 @@ def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) ->
         noun=found.noun,
         trained=seen.times(found.training.tokens_per_item),
         memory=Range(low=found.training.least.total, high=found.training.most.total),
-        disk=_disk(config, played.times(cells), found),
+        disk=_estimate_disk(config, played.times(cells), found),
         play_s=play_s,
         train_s=train_s,
         processes=method.processes,
         shared_s=shared_s,
         total_s=_sum(play_s, *(one.seconds for one in labels), Range(low=shared_s.low, high=train_s.high)),
-        likely_s=_likely_s(config, steps, tried, shared_s),
+        likely_s=_estimate_seconds(config, steps, tried, shared_s),
         usd=_sum(
             None if tried.usd is None else played.times(tried.usd),
             *(None if one.asked is None else one.asked.usd for one in labels),
@@ -237,23 +237,23 @@ def format_plan(plan: TrainingPlan) -> str:
     kinds = ("weights", "gradients", "optimizer", "activations")
     held = ", ".join(f"{name} {getattr(trained.most, name) / GIB:.2f}" for name in kinds)
     how = "real optimizer steps" if trained.measured else "its speed at multiplying matrices, as it has not the memory"
-    many = f"; {plan.processes} processes take {_time(plan.shared_s)} at best" if plan.processes > 1 else ""
+    many = f"; {plan.processes} processes take {_format_time(plan.shared_s)} at best" if plan.processes > 1 else ""
     amount_at_once = "1 episode at a time" if probe.at_once == 1 else f"{probe.at_once} episodes at once"
     spoken = f"{probe.prompt_tokens:,} tokens read, {probe.completion_tokens:,} said"
     # One line per question that a user asks before starting: how much, how long, how dear.
     return "\n".join(
         [
-            f"episodes  {_episodes(plan)}",
-            f"steps     {_range(plan.steps)} to learn from",
-            f"calls     {_range(plan.calls)} of the policies{_asked(plan, 'calls')}",
-            f"tokens    {_range(plan.tokens)} of the policies{_asked(plan, 'tokens')}",
-            f"{plan.noun:<10}{_range(plan.examples)}, {_range(plan.trained)} tokens to train",
+            f"episodes  {_format_episodes(plan)}",
+            f"steps     {_format_range(plan.steps)} to learn from",
+            f"calls     {_format_range(plan.calls)} of the policies{_format_asked(plan, 'calls')}",
+            f"tokens    {_format_range(plan.tokens)} of the policies{_format_asked(plan, 'tokens')}",
+            f"{plan.noun:<10}{_format_range(plan.examples)}, {_format_range(plan.trained)} tokens to train",
             f"memory    {plan.memory.low / GIB:.2f} to {plan.memory.high / GIB:.2f} GiB per process that trains "
             f"(at most {held})",
             f"disk      {plan.disk.low / MIB:,.0f} to {plan.disk.high / MIB:,.0f} MiB",
-            f"time      {_likely_time(plan)}{_time(plan.total_s)}: "
-            f"{', '.join(f'{name} {_time(one)}' for name, one in parts)}",
-            f"money     {_money(plan)}",
+            f"time      {_format_likely_time(plan)}{_format_time(plan.total_s)}: "
+            f"{', '.join(f'{name} {_format_time(one)}' for name, one in parts)}",
+            f"money     {_format_cost(plan)}",
             f"measured  on this machine, one step of {probe.calls} calls: {probe.seconds * probe.at_once:.2f} s, "
             f"{spoken}; {amount_at_once}; training by {how}, in one process{many}",
             f"ranges    from one step per episode to the whole budget of each; from no {plan.noun} to as many as there "
@@ -282,21 +282,21 @@ async def probe(
         ModelFailure: the step did not come about.
     """
     # Local models answer several cells in one pass, so a step alone would look slower than in a rollout.
-    at_once = await _at_once(run)
+    at_once = await _count_parallel(run)
     tried = at_once if all(agent.kind == "local" for agent in run.agents.values()) else 1
     short = run.model_copy(update={"episodes": tried, "concurrency": tried})
-    measuring = doing("measuring a step of the team, of its labels and of training")
+    measuring = note_doing("measuring a step of the team, of its labels and of training")
     # In a directory that is gone afterwards: a plan leaves nothing behind.
     with measuring, tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
         out = Path(place) / "run"
-        played = await _played(short, library, out)
+        played = await _play_first_steps(short, library, out)
         step = played[0].steps[0]
-        prompts = prompts_of(out, step)
+        prompts = rebuild_prompts(out, step)
         one = TriedStep(
             run=short, library=library, policy=policy, device=device, out=out, trajectory=played[0], prompts=prompts
         )
         # The algorithm tries its own labels and training on this very step.
-        estimate = await algorithm_named(config.algorithm).estimate(config, one, rolled)
+        estimate = await load_algorithm(config.algorithm).estimate(config, one, rolled)
     return Probe(
         calls=len(prompts),
         at_once=at_once,
@@ -304,12 +304,12 @@ async def probe(
         seconds=fmean(one.steps[0].deliberation_s + one.steps[0].environment_s for one in played) / at_once,
         prompt_tokens=sum(cell.prompt_tokens or 0 for cell in step.matrix.utterances),
         completion_tokens=sum(cell.completion_tokens or 0 for cell in step.matrix.utterances),
-        usd=_cost(step),
+        usd=_sum_cost(step),
         estimate=estimate,
     )
 
 
-async def _at_once(run: RunConfig) -> int:
+async def _count_parallel(run: RunConfig) -> int:
     """How many episodes a rollout plays at once."""
     suite = build_suite(run)
     try:
@@ -319,7 +319,7 @@ async def _at_once(run: RunConfig) -> int:
     return max(1, min(run.concurrency, run.episodes, most))
 
 
-async def _played(run: RunConfig, library: Library, out: Path) -> list[Trajectory]:
+async def _play_first_steps(run: RunConfig, library: Library, out: Path) -> list[Trajectory]:
     """Play the first step of each episode; at least one episode.
 
     Their end is taken for a success, so that a labeller that knows nothing else has something to tell.
@@ -346,20 +346,22 @@ async def _played(run: RunConfig, library: Library, out: Path) -> list[Trajector
         await asyncio.Event().wait()  # the run ends meanwhile
 
     await start(run, library, out, watch=watch, stop=stop, admit=admit)
-    with RunStore.open(out).reader() as reader:
-        played = [one for one in (*reader.trajectories(), *reader.unfinished()) if one.steps]
+    with RunStore.open(out).open_reader() as reader:
+        played = [one for one in (*reader.iterate_trajectories(), *reader.list_unfinished()) if one.steps]
     if not played:
         raise ModelFailure("the one step that is tried broke; play one to see why: collab rollout --episodes 1")
     return [replace(one, outcome=one.outcome or Outcome(success=True, score=1.0)) for one in played]
 
 
-def prompts_of(out: Path, step: Step) -> list[Prompt]:
+def rebuild_prompts(out: Path, step: Step) -> list[Prompt]:
     """What the cells of a recorded step read, in conversation order."""
-    with RunStore.open(out).reader() as reader:
-        return [rebuild(reader.prefix(cell.prompt.prefix), cell.prompt) for cell in step.matrix.utterances]
+    with RunStore.open(out).open_reader() as reader:
+        return [rebuild(reader.read_prefix(cell.prompt.prefix), cell.prompt) for cell in step.matrix.utterances]
 
 
-def likely_replies(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[EncodedExample]:
+def build_likely_examples(
+    cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer
+) -> list[EncodedExample]:
     """Return an example for each cell, its own reply under its own prompt."""
     return [
         EncodedExample(group="demonstration", ids=np.concatenate((read, said)), scored_from=len(read))
@@ -381,11 +383,13 @@ def encode_cells(
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _likely_s(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe, shared_s: Range) -> float | None:
+def _estimate_seconds(
+    config: TrainingConfig, steps: tuple[Range, Range], tried: Probe, shared_s: Range
+) -> float | None:
     """Seconds that the training is likely to take; None where a part of it is not known."""
     method = config.method
-    rolled = min(_likely(steps[0]), method.steps or _likely(steps[0])) * method.epochs
-    played = rolled + _likely(steps[1]) * (method.epochs + method.held_out.before)
+    rolled = min(_estimate_likely_steps(steps[0]), method.steps or _estimate_likely_steps(steps[0])) * method.epochs
+    played = rolled + _estimate_likely_steps(steps[1]) * (method.epochs + method.held_out.before)
     share = rolled / (steps[0].high * method.epochs)
     found = played * tried.seconds + shared_s.high * share * _LIKELY_EXAMPLES
     for one in tried.estimate.labels:
@@ -395,13 +399,13 @@ def _likely_s(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe, 
     return found
 
 
-def _cost(step: Step) -> float | None:
+def _sum_cost(step: Step) -> float | None:
     """Of the calls of all slots, in USD; None where one of them does not tell."""
     known = [cell.cost_usd for cell in step.matrix.utterances if cell.cost_usd is not None]
     return sum(known) if len(known) == len(step.matrix.utterances) else None
 
 
-def _episodes(plan: TrainingPlan) -> str:
+def _format_episodes(plan: TrainingPlan) -> str:
     if plan.epoch_steps is None:
         return f"{plan.episodes:,}"
     return f"at most {plan.episodes:,}, an epoch plays until it has {plan.epoch_steps:,} steps"
@@ -417,28 +421,28 @@ def _sum(*parts: Range | None) -> Range | None:
     return total
 
 
-def _range(value: Range) -> str:
+def _format_range(value: Range) -> str:
     return f"{round(value.low):,} to {round(value.high):,}"
 
 
-def _time(value: Range | None) -> str:
+def _format_time(value: Range | None) -> str:
     if value is None:
         return UNKNOWN
     least, most = (timedelta(seconds=round(one)) for one in (value.low, value.high))
     return f"{least} to {most}"
 
 
-def _likely(steps: Range) -> float:
+def _estimate_likely_steps(steps: Range) -> float:
     """Of steps from one per episode to the whole budget of each."""
     return max(steps.low, steps.high * _LIKELY)
 
 
-def _likely_time(plan: TrainingPlan) -> str:
+def _format_likely_time(plan: TrainingPlan) -> str:
     """The one value that stands before the range."""
     return "" if plan.likely_s is None else f"likely {timedelta(seconds=round(plan.likely_s))}, "
 
 
-def _asked(plan: TrainingPlan, what: str) -> str:
+def _format_asked(plan: TrainingPlan, what: str) -> str:
     """What models beside the policies are asked; empty where none is."""
     told = ""
     for part in plan.labels:
@@ -446,11 +450,11 @@ def _asked(plan: TrainingPlan, what: str) -> str:
             told += f", {UNKNOWN} of the {part.name}"
         elif part.asked.calls.high:
             count = part.asked.calls if what == "calls" else part.asked.prompt_tokens.plus(part.asked.completion_tokens)
-            told += f", {_range(count)} of the {part.name}"
+            told += f", {_format_range(count)} of the {part.name}"
     return told
 
 
-def _money(plan: TrainingPlan) -> str:
+def _format_cost(plan: TrainingPlan) -> str:
     if plan.usd is None:
         return f"{UNKNOWN}: an agents file names no prices (usd_per_million_prompt, …)"
     if not plan.usd.high:
@@ -458,7 +462,7 @@ def _money(plan: TrainingPlan) -> str:
     return f"{plan.usd.low:,.2f} to {plan.usd.high:,.2f} USD, by the prices in the agents files"
 
 
-def _disk(config: TrainingConfig, calls: Range, estimate: Estimate) -> Range:
+def _estimate_disk(config: TrainingConfig, calls: Range, estimate: Estimate) -> Range:
     """Bytes in the end, and at the most while an epoch trains."""
     method, found = config.method, estimate.training
     recipe = method.recipe
@@ -471,7 +475,7 @@ def _disk(config: TrainingConfig, calls: Range, estimate: Estimate) -> Range:
     return calls.times(BYTES_PER_CALL).plus(Range(low=0, high=kept))
 
 
-async def _steps(config: TrainingConfig, run: RunConfig) -> tuple[Range, Range]:
+async def _estimate_steps(config: TrainingConfig, run: RunConfig) -> tuple[Range, Range]:
     """Steps of a rollout, and of one evaluation on all held-out seeds."""
     suite = build_suite(run)
     try:
@@ -482,10 +486,10 @@ async def _steps(config: TrainingConfig, run: RunConfig) -> tuple[Range, Range]:
     rolled, tested = (
         Range(low=len(those), high=sum(most[one.task] for one in those)) for those in (plan_episodes(run), measured)
     )
-    return _until(rolled, config.method.steps, run.concurrency * max(most.values())), tested
+    return _limit_steps(rolled, config.method.steps, run.concurrency * max(most.values())), tested
 
 
-def _until(rolled: Range, steps: int | None, beyond: int) -> Range:
+def _limit_steps(rolled: Range, steps: int | None, beyond: int) -> Range:
     """Steps of a rollout that ends when it has enough; episodes that were begun meanwhile are played, too."""
     if steps is None:
         return rolled

@@ -24,7 +24,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.examples import ExampleBuilder, Target
 from collab.loop.record import ExampleCounts, TrainingDir
 from collab.seeds import derive, generator
-from collab.utils.files import read_plain, write_json, writing
+from collab.utils.files import read_plain, report_write_errors, write_json
 
 OLDER, COUNTS = "older.parquet", "examples.json"
 """Examples that are mixed in; and of all policies what was counted, written last."""
@@ -56,7 +56,7 @@ class Examples:
         self.refused[group][row] += 1
         return False
 
-    def counts(self, group: str, older: Sequence[Example] = ()) -> ExampleCounts:
+    def count_group(self, group: str, older: Sequence[Example] = ()) -> ExampleCounts:
         """Return what there is of a policy, older examples beside it."""
         rows = [*self.rows[group], *older]
         return ExampleCounts(
@@ -70,9 +70,9 @@ class Examples:
         )
 
 
-def examples_file(folder: TrainingDir, number: int, group: str, file: str) -> Path:
+def get_examples_file(folder: TrainingDir, number: int, group: str, file: str) -> Path:
     """Return the file of what a policy learns of an epoch; there is none where there is nothing to learn."""
-    return folder.epoch(number).examples / group / file
+    return folder.get_epoch(number).examples / group / file
 
 
 def store(
@@ -87,19 +87,19 @@ def store(
     Raises:
         StoreFailure: the disk is full or the rights are missing.
     """
-    epoch, counts = folder.epoch(number), {}
+    epoch, counts = folder.get_epoch(number), {}
     for group, rows in made.rows.items():
         mixed = (older or {}).get(group, ())
-        _write(examples_file(folder, number, group, file), rows, folder.resume)
+        _write(get_examples_file(folder, number, group, file), rows, folder.resume)
         _write(epoch.examples / group / OLDER, mixed, folder.resume)
-        counts[group] = made.counts(group, mixed)
-    with writing(epoch.examples, folder.resume):
+        counts[group] = made.count_group(group, mixed)
+    with report_write_errors(epoch.examples, folder.resume):
         epoch.examples.mkdir(parents=True, exist_ok=True)
         write_json(epoch.examples / COUNTS, {group: one.model_dump() for group, one in counts.items()})
     return counts
 
 
-def stored(examples: Path, model: type[CountsT]) -> dict[str, CountsT] | None:
+def read_counts(examples: Path, model: type[CountsT]) -> dict[str, CountsT] | None:
     """Return the counts of examples that were written whole; None where they were not.
 
     Args:
@@ -142,8 +142,8 @@ def draw_older(
     wanted = round(share / (1 - share) * own)
     if not wanted:
         return []
-    epochs = [*_rehearsed(config), *((folder, one) for one in range(1, number))]
-    there = [row for training, one in epochs for row in _known(training, one, group, file)]
+    epochs = [*_list_rehearsed(config), *((folder, one) for one in range(1, number))]
+    there = [row for training, one in epochs for row in _read_examples(training, one, group, file)]
     rng = generator(derive(config.run.seed, purpose, number, group))
     return [there[place] for place in sorted(rng.sample(range(len(there)), min(wanted, len(there))))]
 
@@ -151,7 +151,7 @@ def draw_older(
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _rehearsed(config: TrainingConfig) -> list[tuple[TrainingDir, int]]:
+def _list_rehearsed(config: TrainingConfig) -> list[tuple[TrainingDir, int]]:
     """Epochs of the training that the team comes from, none where it comes from before its first.
 
     Raises:
@@ -165,9 +165,9 @@ def _rehearsed(config: TrainingConfig) -> list[tuple[TrainingDir, int]]:
     return [(folder, number) for number in range(1, config.origin.epoch + 1)]
 
 
-def _known(folder: TrainingDir, number: int, group: str, name: str) -> Iterator[Example]:
+def _read_examples(folder: TrainingDir, number: int, group: str, name: str) -> Iterator[Example]:
     """What a policy learned of an epoch; RunFormatError where that is gone."""
-    file, counts = examples_file(folder, number, group, name), _written(folder.epoch(number).examples)
+    file, counts = get_examples_file(folder, number, group, name), _read_written(folder.get_epoch(number).examples)
     if file.exists():
         yield from read_rows(file)
     elif counts.get(group, 1):
@@ -176,7 +176,7 @@ def _known(folder: TrainingDir, number: int, group: str, name: str) -> Iterator[
         )
 
 
-def _written(examples: Path) -> dict[str, int]:
+def _read_written(examples: Path) -> dict[str, int]:
     """How many examples of each policy were written, whatever else its algorithm counts."""
     path = examples / COUNTS
     try:
@@ -189,7 +189,7 @@ def _written(examples: Path) -> dict[str, int]:
 
 def _write(path: Path, rows: Sequence[Example], next_move: str) -> None:
     """A file of rows; none where there are none."""
-    with writing(path.parent, next_move):
+    with report_write_errors(path.parent, next_move):
         path.unlink(missing_ok=True)
         if rows:
             _write_all(path, rows)

@@ -21,7 +21,7 @@ from collab.config import RunConfig
 from collab.data.example import Example, Level, Provenance, Sampled
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Rollout
-from collab.loop.policy import Policy, chat_of, template_of
+from collab.loop.policy import Policy, build_chat_tokenizer, get_template
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template, hash_prefix
 from collab.store.reader import RunReader
@@ -41,13 +41,13 @@ class RecordedRun:
     trajectories: Mapping[str, Trajectory]
     """By id."""
     prefix: Callable[[str], str]
-    """Stored text of a prompt's shared part by its hash (`RunReader.prefix`)."""
+    """Stored text of a prompt's shared part by its hash (`RunReader.read_prefix`)."""
 
     def step(self, ref: ReplyRef) -> Step:
         """The step in which something was said."""
         return next(step for step in self.trajectories[ref.trajectory].steps if step.index == ref.step)
 
-    def cell(self, ref: ReplyRef) -> Utterance:
+    def get_cell(self, ref: ReplyRef) -> Utterance:
         """What was said there."""
         return self.step(ref).matrix[ref.cell]
 
@@ -96,22 +96,22 @@ class ExampleBuilder:
         """Return a row, or why there is none; and whether a sampled reply was tokenised again."""
         # The record is read back whole: prompt, heard messages and policy are those of the rollout, not of today.
         ref, record = target.said, self.recorded
-        cell, step, trajectory = record.cell(ref), record.step(ref), record.trajectories[ref.trajectory]
+        cell, step, trajectory = record.get_cell(ref), record.step(ref), record.trajectories[ref.trajectory]
         # A correction is trained under the prompt of the cell that erred, with the reply of another one.
-        asked = record.cell(target.answered or ref)
+        asked = record.get_cell(target.answered or ref)
         heard = [step.matrix[other] for other in asked.heard]
         # Template and tokenizer of the cell whose prompt it is: each slot may have its own.
         template, chat = self.templates[record.run.agents[asked.agent].prompt], self.chats[asked.agent]
-        prompt = prompt_of(asked, heard, record.prefix(asked.prompt.prefix), template, step.matrix.rounds)
+        prompt = rebuild_prompt(asked, heard, record.prefix(asked.prompt.prefix), template, step.matrix.rounds)
         # A prompt that today's templates do not give again would be trained in a form that is never played.
         if prompt is None:
             return OTHER_PROMPT, False
         # An empty reply teaches nothing: its only token would be the end of the turn.
-        worse, rejected = self._worse(target)
+        worse, rejected = self._find_worse(target)
         if not cell.text or rejected == "":
             return EMPTY, False
         # Without its own tokens a reply is tokenised anew, which may differ from what was sampled.
-        again = any(_known(one, chat) is None for one in (cell, worse) if one is not None)
+        again = any(_get_known_tokens(one, chat) is None for one in (cell, worse) if one is not None)
         if again and self.config.method.retokenised == "refuse":
             return RETOKENISED, True
         # With sampled tokens where they are known: log-probabilities belong to those and to no other spelling.
@@ -120,34 +120,36 @@ class ExampleBuilder:
             kind=target.kind,
             prompt=_as_read(prompt, chat),
             reply=cell.text,
-            reply_sampled=_sampled(cell, chat),
+            reply_sampled=_get_sampled(cell, chat),
             rejected=rejected,
-            rejected_sampled=None if worse is None else _sampled(worse, chat),
+            rejected_sampled=None if worse is None else _get_sampled(worse, chat),
             action_type=cell.action.type if cell.action is not None else None,
-            provenance=_provenance(target, trajectory, step),
+            provenance=_build_provenance(target, trajectory, step),
         )
         return row, again
 
-    def _worse(self, target: Target) -> tuple[Utterance | None, str | None]:
+    def _find_worse(self, target: Target) -> tuple[Utterance | None, str | None]:
         """The reply that a target prefers its own to, None where nobody said it; and its text, None for nothing."""
         if not isinstance(target.rejected, ReplyRef):
             return None, target.rejected
-        cell = self.recorded.cell(target.rejected)
+        cell = self.recorded.get_cell(target.rejected)
         return cell, cell.text
 
 
 @contextlib.contextmanager
-def example_builder(config: TrainingConfig, rollout: Rollout, policy: Policy) -> Iterator[ExampleBuilder]:
+def open_builder(config: TrainingConfig, rollout: Rollout, policy: Policy) -> Iterator[ExampleBuilder]:
     """Open the builder for a rollout; policies read as they will be trained."""
     known: dict[str, ChatTokenizer] = {}
     chats = {}
     for slot, path in policy.weights.items():
         agent = rollout.run.agents[slot]
-        key = f"{path} {template_of(agent)}"
-        chats[slot] = known[key] = known.get(key) or chat_of(agent, path)
-    with RunStore.open(rollout.path).reader() as reader:
+        key = f"{path} {get_template(agent)}"
+        chats[slot] = known[key] = known.get(key) or build_chat_tokenizer(agent, path)
+    with RunStore.open(rollout.path).open_reader() as reader:
         said = _Episodes(reader)
-        yield ExampleBuilder.of(RecordedRun(run=rollout.run, trajectories=said, prefix=reader.prefix), chats, config)
+        yield ExampleBuilder.of(
+            RecordedRun(run=rollout.run, trajectories=said, prefix=reader.read_prefix), chats, config
+        )
 
 
 class _Episodes(Mapping[str, Trajectory]):
@@ -155,19 +157,19 @@ class _Episodes(Mapping[str, Trajectory]):
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
-        self._read = functools.lru_cache(maxsize=8)(reader.trajectory)
+        self._read = functools.lru_cache(maxsize=8)(reader.read_trajectory)
 
     def __getitem__(self, id: str) -> Trajectory:
         return self._read(id)
 
     def __iter__(self) -> Iterator[str]:
-        return (one.id for one in self._reader.episodes())
+        return (one.id for one in self._reader.list_episodes())
 
     def __len__(self) -> int:
-        return len(self._reader.episodes())
+        return len(self._reader.list_episodes())
 
 
-def prompt_of(
+def rebuild_prompt(
     cell: Utterance, heard: Sequence[Utterance], prefix: str, template: Template, rounds: int
 ) -> Prompt | None:
     """What a cell read, in its pieces, messages in the tokens they were sampled in; None where it is another text.
@@ -178,7 +180,7 @@ def prompt_of(
         rounds: of the conversation.
     """
     system, _, shared = prefix.partition("\f")
-    segments = template.segments(cell.agent, cell.round, rounds, heard)
+    segments = template.render_segments(cell.agent, cell.round, rounds, heard)
     prompt = Prompt(system=system, shared=shared, segments=segments, layout=cell.prompt.layout)
     again = PromptRef(prefix=hash_prefix(system, shared), suffix=prompt.suffix, layout=prompt.layout)
     return prompt if again.hash == cell.prompt.hash else None
@@ -187,7 +189,7 @@ def prompt_of(
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _provenance(target: Target, trajectory: Trajectory, step: Step) -> Provenance:
+def _build_provenance(target: Target, trajectory: Trajectory, step: Step) -> Provenance:
     return Provenance(
         environment=trajectory.environment,
         environment_version=trajectory.environment_version,
@@ -201,14 +203,14 @@ def _provenance(target: Target, trajectory: Trajectory, step: Step) -> Provenanc
     )
 
 
-def _known(cell: Utterance, chat: ChatTokenizer) -> tuple[int, ...] | None:
+def _get_known_tokens(cell: Utterance, chat: ChatTokenizer) -> tuple[int, ...] | None:
     """The tokens in which a reply was sampled; None where they are not known, or those of another tokenizer."""
     return (cell.tokens or None) if cell.tokenizer == chat.fingerprint else None
 
 
-def _sampled(cell: Utterance, chat: ChatTokenizer) -> Sampled | None:
+def _get_sampled(cell: Utterance, chat: ChatTokenizer) -> Sampled | None:
     """The tokens of a reply; None where they are not known, or are those of its text."""
-    known = _known(cell, chat)
+    known = _get_known_tokens(cell, chat)
     if known is None or known == chat.encode(cell.text):
         return None
     return Sampled(tokens=known, tokenizer=chat.fingerprint)
@@ -217,10 +219,12 @@ def _sampled(cell: Utterance, chat: ChatTokenizer) -> Sampled | None:
 def _as_read(prompt: Prompt, chat: ChatTokenizer) -> Prompt:
     """With the tokens in which its messages were read, and only where these are not those of their texts."""
     pieces = chat.prompt_ids(prompt).pieces[1:-1]
-    return replace(prompt, segments=tuple(_segment(*one, chat) for one in zip(prompt.segments, pieces, strict=True)))
+    return replace(
+        prompt, segments=tuple(_build_segment(*one, chat) for one in zip(prompt.segments, pieces, strict=True))
+    )
 
 
-def _segment(said: Segment, read: tuple[int, ...], chat: ChatTokenizer) -> Segment:
+def _build_segment(said: Segment, read: tuple[int, ...], chat: ChatTokenizer) -> Segment:
     if read == chat.encode(said.text):
         return Segment(text=said.text)
     return Segment(text=said.text, tokens=read, tokenizer=chat.fingerprint)

@@ -25,16 +25,16 @@ from collab.errors import ConfigError, UnknownName, UsageError
 from collab.evaluation.metrics import FEW, FEW_TOLD
 from collab.library import BUILT_IN, LARGEST, Library, load_yaml, resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.interfaces import algorithm_named, read_training
-from collab.loop.policy import Policy, first_policy, policy_after
-from collab.loop.record import FILE, EpochRecord, Success, TrainingDir, records_until, training_around
-from collab.loop.trained import PolicyName, epoch_of, parse_policy
+from collab.loop.interfaces import load_algorithm, read_training
+from collab.loop.policy import Policy, build_first_policy, load_policy
+from collab.loop.record import FILE, EpochRecord, Success, TrainingDir, find_training_around, read_records
+from collab.loop.trained import PolicyName, parse_policy, resolve_epoch
 from collab.models.checkpoint import hash_weights
 from collab.models.vllm import choose_largest_rank
-from collab.trainers.checkpoint import Precision, Weights, WeightSource, load, open_source, reads, write
-from collab.trainers.run_dir import FinetuneDir, saving
+from collab.trainers.checkpoint import Precision, Weights, WeightSource, find_context_length, load, open_source, write
+from collab.trainers.run_dir import FinetuneDir, report_save_errors
 from collab.utils.files import read_plain, sync_directory, sync_files
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 UNKNOWN = "unknown"
 
@@ -53,7 +53,7 @@ class Facts:
     """What → how, in the order of the card."""
 
 
-def training_facts(
+def describe_training(
     folder: TrainingDir, config: TrainingConfig, head: Mapping[str, Any], number: int, group: str
 ) -> Facts:
     """Return the facts of a policy after an epoch of a training.
@@ -64,28 +64,28 @@ def training_facts(
     """
     method, run, slots = config.method, config.run, config.groups[group]
     # Facts stop at this epoch: what later ones learned is not in its weights.
-    over = records_until(folder, number)
-    base = first_policy(run, method).of(slots)
+    over = read_records(folder, number)
+    base = build_first_policy(run, method).of(slots)
     who = f"all of {', '.join(slots)}" if len(slots) > 1 else slots[0]
     trained = f"after epoch {number} of a training by {config.algorithm}" if number else "before any training"
     return Facts(
         what=f"A policy of a team of language-model agents, {trained}. It plays {who} of the team "
         f"{', '.join(run.graph.slots)} in {run.environment_name}.",
         base=base,
-        licence=licence_of(base),
+        licence=read_licence(base),
         lines={
-            "base": _told_base(base, head.get("base", {}).get(slots[0])),
+            "base": _format_base(base, head.get("base", {}).get(slots[0])),
             "method": f"{config.algorithm}, preset {config.called}: {method.policies} policies, "
-            f"{algorithm_named(config.algorithm).describe(config)}, {_told_rates(method)}",
+            f"{load_algorithm(config.algorithm).describe(config)}, {_format_rates(method)}",
             "epochs": f"{number} of {method.epochs} planned",
-            "data": _told_data(config, over, group),
+            "data": _format_data(config, over, group),
             # Only this epoch's own measurement: the next best would be another policy's.
-            "success": _told_success(over[-1].success if over and over[-1].epoch == number else None, config),
+            "success": _format_success(over[-1].success if over and over[-1].epoch == number else None, config),
         },
     )
 
 
-def checkpoint_facts(source: WeightSource) -> Facts:
+def describe_checkpoint(source: WeightSource) -> Facts:
     """Return the facts of a checkpoint or an adapter, from what was written beside it."""
     # Only what was written beside the weights: nothing is guessed about a checkpoint from elsewhere.
     card = source.card
@@ -93,7 +93,7 @@ def checkpoint_facts(source: WeightSource) -> Facts:
     stage = card.get("stage")
     # Two stages have no recipe to show; every other one does.
     how = {None: "; how it was made is not recorded", "new": ", untrained: its weights are random"}
-    lines = {"base": _told_base(base, (card.get("base") or {}).get("digest"))}
+    lines = {"base": _format_base(base, (card.get("base") or {}).get("digest"))}
     if stage not in how:
         recipe = card.get("recipe") or {}
         rates = (("learning_rate", "learning rate"), ("final_norm_learning_rate", "learning rate of the last norm"))
@@ -110,12 +110,12 @@ def checkpoint_facts(source: WeightSource) -> Facts:
     return Facts(
         what=f"A language model for agents that operate phones and web pages{made}.",
         base=base,
-        licence=(None if base is None else licence_of(base)) or licence_of(str(source.path)),
+        licence=(None if base is None else read_licence(base)) or read_licence(str(source.path)),
         lines={**lines, "success": "not measured by what made this directory"},
     )
 
 
-def model_card(name: str, facts: Facts, *, digest: str, merged: bool, adapter: Path | None, agents: str) -> str:
+def format_model_card(name: str, facts: Facts, *, digest: str, merged: bool, adapter: Path | None, agents: str) -> str:
     """`README.md` of a directory with weights, in Markdown with the front matter that model hubs read.
 
     Args:
@@ -142,23 +142,23 @@ def model_card(name: str, facts: Facts, *, digest: str, merged: bool, adapter: P
     table = "\n".join(f"| {what} | {how} |" for what, how in lines.items())
     return (
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {name}\n\n{facts.what}\n\n"
-        f"| | |\n|---|---|\n{table}\n\n{_usage(adapter, _here(agents))}\n"
+        f"| | |\n|---|---|\n{table}\n\n{_format_usage(adapter, _strip_folder(agents))}\n"
         f"Made by Collab {collab.__version__}.\n"
     )
 
 
-def team_card(name: str, digests: Mapping[str, str], agents: str) -> str:
+def format_team_card(name: str, digests: Mapping[str, str], agents: str) -> str:
     """`README.md` of a directory with a policy per agent."""
     rows = "\n".join(f"| [{slot}]({slot}/README.md) | `{digest[:12]}` |" for slot, digest in digests.items())
     return (
         f"# {name}\n\nA team of language-model agents; each has weights of its own.\n\n"
         f"| agent | digest of its weights |\n|---|---|\n{rows}\n\n"
-        f"They play with Collab by `--agents {_here(agents)}`, from this directory.\n\nMade by Collab "
+        f"They play with Collab by `--agents {_strip_folder(agents)}`, from this directory.\n\nMade by Collab "
         f"{collab.__version__}.\n"
     )
 
 
-def licence_of(path: str) -> str | None:
+def read_licence(path: str) -> str | None:
     """What the card of a checkpoint says of its licence; None where there is no card here, or it says nothing.
 
     Args:
@@ -182,7 +182,7 @@ def licence_of(path: str) -> str | None:
 # ------------------------------------------------------------------------------------------------------- helpers
 
 
-def _told_base(base: str | None, digest: str | None) -> str:
+def _format_base(base: str | None, digest: str | None) -> str:
     if base is None:
         return UNKNOWN if digest is None else f"digest `{digest[:12]}`"
     short = base if base.startswith(BUILT_IN) or _is_hub_id(base) else _name(Path(base))
@@ -198,7 +198,7 @@ def _name(path: Path) -> str:
     return path.parent.name or path.name if path.name == "final" else path.name
 
 
-def _told_rates(method: Method) -> str:
+def _format_rates(method: Method) -> str:
     last = method.recipe.final_norm_learning_rate
     falling = "" if method.learning_rate_decay == 1 else f", times {method.learning_rate_decay:g} from epoch to epoch"
     if method.grows_hotter:
@@ -209,21 +209,22 @@ def _told_rates(method: Method) -> str:
     return f"learning rate {method.recipe.learning_rate:g}{norm}{falling}"
 
 
-def _told_data(config: TrainingConfig, records: list[EpochRecord], group: str) -> str:
+def _format_data(config: TrainingConfig, records: list[EpochRecord], group: str) -> str:
     run = config.run
-    learned = algorithm_named(config.algorithm).describe_examples(config, records, group)
+    learned = load_algorithm(config.algorithm).describe_examples(config, records, group)
     split = "no split" if run.split is None else f"split {run.split.name}"
     return f"{config.size} an epoch in {run.environment_name} ({split}, seed {run.seeds}), {learned}"
 
 
-def _told_success(success: Success | None, config: TrainingConfig) -> str:
+def _format_success(success: Success | None, config: TrainingConfig) -> str:
     if success is None:
         return "not measured"
     seeds = ", ".join(str(one.seeds) for one in config.held_out)
     few = f" ({FEW_TOLD})" if success.episodes < FEW else ""
     sampled = f"; sampled at {success.sampled}" if success.sampled else ""
     return (
-        f"{success.value:.1%} of {amount(success.episodes, 'episode')} of the whole team on held-out seeds ({seeds}), "
+        f"{success.value:.1%} of {format_amount(success.episodes, 'episode')} of the whole team "
+        f"on held-out seeds ({seeds}), "
         f"by which the best epoch is chosen; 95 % interval {success.low:.1%} to {success.high:.1%}{few}{sampled}"
     )
 
@@ -234,7 +235,7 @@ def _is_hub_id(name: str) -> bool:
     return len(parts) == 2 and all(parts) and not name.startswith((".", "~")) and not Path(name).exists()
 
 
-def _here(agents: str) -> str:
+def _strip_folder(agents: str) -> str:
     """The same names without the directory that they lie in: cards tell no places of a machine."""
     parts = [part.rpartition("=") for part in agents.split(",")]
     if len(parts) == 1:
@@ -244,13 +245,13 @@ def _here(agents: str) -> str:
     return ",".join(f"{slot}={'/'.join(Path(path).parts[-depth:])}" for slot, _, path in parts)
 
 
-def _usage(adapter: Path | None, agents: str) -> str:
+def _format_usage(adapter: Path | None, agents: str) -> str:
     if adapter is not None:
         load = (
             "base = AutoModelForCausalLM.from_pretrained(BASE)  # the base named above\n"
             'model = PeftModel.from_pretrained(base, ".")'
         )
-        what, served = "from peft import PeftModel\n", _served(adapter)
+        what, served = "from peft import PeftModel\n", _format_serve_command(adapter)
     else:
         load, what, served = 'model = AutoModelForCausalLM.from_pretrained(".")', "", "$ vllm serve .\n"
     return (
@@ -261,7 +262,7 @@ def _usage(adapter: Path | None, agents: str) -> str:
     )
 
 
-def _served(adapter: Path) -> str:
+def _format_serve_command(adapter: Path) -> str:
     """The line that starts vLLM for an adapter, with a rank that bears it; empty where vLLM has none that does."""
     try:
         rank = choose_largest_rank([adapter], None)
@@ -323,18 +324,20 @@ def find(name: str, base: str | None = None) -> ExportedTeam:
     # A directory with weights is taken as it is, also where its name looks like RUN@best.
     policy = None if folder.is_dir() and not (folder / FILE).is_file() else parse_policy(str(folder))
     if policy is not None:
-        return _trained_team(policy, base)
+        return _load_trained_team(policy, base)
     run = FinetuneDir(folder)
     # An unfinished run has no weights to export; the message names how to finish it.
     if run.file.is_file():
         if not run.final.is_dir():
-            training = training_around(folder)
+            training = find_training_around(folder)
             resume = run.resume if training is None else training.resume
             raise UsageError(f"{name}: the fine-tuning run is not done; go on with: {resume}")
         name = str(run.final)
     source = open_source(name, base)
     return ExportedTeam(
-        members={"": Member(source=source, agents={"": _known(name, source)}, facts=checkpoint_facts(source))}
+        members={
+            "": Member(source=source, agents={"": _describe_agent(name, source)}, facts=describe_checkpoint(source))
+        }
     )
 
 
@@ -358,21 +361,23 @@ def export(team: ExportedTeam, out: Path, *, merge: bool, dtype: Precision | Non
     # Beside the target, so that the final rename stays on one file system and is atomic.
     partial = out.with_name(f".{out.name}.partial")
     try:
-        with saving(out, "try again"):
+        with report_save_errors(out, "try again"):
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         digests = {}
-        # One member at a time is in memory; `saving` turns only the writing's errors into its own.
+        # One member at a time is in memory; `report_save_errors` turns only the writing's errors into its own.
         for place, member in team.members.items():
             weights = load(member.source, merge=merge, dtype=dtype)
-            with saving(out, "try again"):
+            with report_save_errors(out, "try again"):
                 digests[place or "."] = _write(member, weights, partial / place, out / place)
-        names = dict(both for place, member in team.members.items() for both in _files(member, out / place).items())
-        agents = _spelled(names)
+        names = dict(
+            both for place, member in team.members.items() for both in _name_agents_files(member, out / place).items()
+        )
+        agents = _format_agents_option(names)
         # The card names all members, so it comes when all are written; the sync makes the rename mean "whole".
-        with saving(out, "try again"):
+        with report_save_errors(out, "try again"):
             if "" not in team.members:
-                _text(partial / CARD, team_card(out.name, digests, agents))
+                _write_text(partial / CARD, format_team_card(out.name, digests, agents))
             sync_files(partial)
             partial.rename(out)
             sync_directory(out.parent)
@@ -385,12 +390,12 @@ def export(team: ExportedTeam, out: Path, *, merge: bool, dtype: Precision | Non
 # ------------------------------------------------------------------------------------------------- what is found
 
 
-def _trained_team(name: PolicyName, base: str | None) -> ExportedTeam:
+def _load_trained_team(name: PolicyName, base: str | None) -> ExportedTeam:
     """A policy of a training, a member for each that was trained apart."""
     folder = TrainingDir(name.run)
     head, config = read_training(folder)
-    number = epoch_of(name, folder, config, head)
-    policy = policy_after(folder, config, number)
+    number = resolve_epoch(name, folder, config, head)
+    policy = load_policy(folder, config, number)
     if base is not None and not policy.adapters:
         raise UsageError(f"--base {base}: this team's policies are whole checkpoints; leave --base out")
     # Trained apart, each policy is a member of its own; shared, one directory plays all slots.
@@ -399,21 +404,23 @@ def _trained_team(name: PolicyName, base: str | None) -> ExportedTeam:
     for group, slots in config.groups.items():
         agents = {slot: config.as_declared.agents[slot] for slot in slots}
         members[group if apart else ""] = Member(
-            source=_source(policy, slots, base),
-            agents={slot: _alone(agent, config.run.graph.slots.index(slot)) for slot, agent in agents.items()}
+            source=_open_policy_source(policy, slots, base),
+            agents={
+                slot: _restrict_temperature(agent, config.run.graph.slots.index(slot)) for slot, agent in agents.items()
+            }
             if apart
             else agents,
-            facts=training_facts(folder, config, head, number, group),
+            facts=describe_training(folder, config, head, number, group),
         )
     return ExportedTeam(members=members)
 
 
-def _source(policy: Policy, slots: Sequence[str], base: str | None) -> WeightSource:
-    adapter = policy.adapter_of(slots)
+def _open_policy_source(policy: Policy, slots: Sequence[str], base: str | None) -> WeightSource:
+    adapter = policy.get_adapter(slots)
     return open_source(policy.of(slots)) if adapter is None else open_source(adapter, base or policy.of(slots))
 
 
-def _alone(agent: AgentDefinition, position: int) -> AgentDefinition:
+def _restrict_temperature(agent: AgentDefinition, position: int) -> AgentDefinition:
     """The same with the temperature of its own slot."""
     temperature = agent.sampling.temperature
     if not isinstance(temperature, list):
@@ -423,16 +430,16 @@ def _alone(agent: AgentDefinition, position: int) -> AgentDefinition:
     )
 
 
-def _known(name: str, source: WeightSource) -> AgentDefinition:
+def _describe_agent(name: str, source: WeightSource) -> AgentDefinition:
     """How a checkpoint plays, as far as that is known: of a built-in one all, of another how much it reads."""
     library = Library()
-    if name.startswith(BUILT_IN) and name.removeprefix(BUILT_IN) in library.names("agents"):
+    if name.startswith(BUILT_IN) and name.removeprefix(BUILT_IN) in library.list_names("agents"):
         return library.load("agents", name.removeprefix(BUILT_IN), AgentDefinition)
     plain = AgentDefinition(kind="local")
     recipe = source.card.get("recipe") or {}
     trained = recipe.get("context")
     options = {name: recipe[name] for name in ("date", "chat_template_kwargs") if recipe.get(name)}
-    context = min(filter(None, (plain.context_tokens, trained, reads(source))))
+    context = min(filter(None, (plain.context_tokens, trained, find_context_length(source))))
     return plain.model_copy(update={"context_tokens": max(256, context), "options": options})
 
 
@@ -450,36 +457,36 @@ def _write(member: Member, weights: Weights, target: Path, final: Path) -> str:
     write(member.source, weights, target)
     base = member.source.base if weights.model is None else None
     digest = hash_weights(target)
-    for slot, path in _files(member, final).items():
+    for slot, path in _name_agents_files(member, final).items():
         agent = next(iter(member.agents.values())) if not slot else member.agents[slot]
-        _text(target / path.name, _agents_file(agent, final, base))
-    card = model_card(
+        _write_text(target / path.name, _format_agents_file(agent, final, base))
+    card = format_model_card(
         final.name,
         member.facts,
         digest=digest,
         merged=member.source.base is not None and base is None,
         adapter=None if base is None else target,
-        agents=_spelled(_files(member, final)),
+        agents=_format_agents_option(_name_agents_files(member, final)),
     )
-    _text(target / CARD, card)
+    _write_text(target / CARD, card)
     return digest
 
 
-def _files(member: Member, folder: Path) -> dict[str, Path]:
+def _name_agents_files(member: Member, folder: Path) -> dict[str, Path]:
     """Slot → its agents file: one for all that play alike, else one per slot."""
     alike = len({agent.model_dump_json() for agent in member.agents.values()}) == 1
     many = not alike and len(member.agents) > 1
     return {slot: folder / (f"agents-{slot}.yaml" if many else AGENTS) for slot in member.agents}
 
 
-def _spelled(names: Mapping[str, Path]) -> str:
+def _format_agents_option(names: Mapping[str, Path]) -> str:
     """What `--agents` takes: one name for all slots, or one per slot."""
     if len(set(names.values())) == 1:
         return str(next(iter(names.values())))
     return ",".join(f"{slot}={path}" for slot, path in names.items())
 
 
-def _agents_file(agent: AgentDefinition, place: Path, base: str | None) -> str:
+def _format_agents_file(agent: AgentDefinition, place: Path, base: str | None) -> str:
     """An agents file of kind local.
 
     Args:
@@ -487,7 +494,7 @@ def _agents_file(agent: AgentDefinition, place: Path, base: str | None) -> str:
         base: of an adapter, whose weights lie there; None for a whole checkpoint.
     """
     kept = {name: value for name, value in agent.options.items() if name in _ENGINE}
-    where = {"path": str(place)} if base is None else {"path": _whole(base), "adapter": str(place)}
+    where = {"path": str(place)} if base is None else {"path": _resolve_base(base), "adapter": str(place)}
     described = {
         "description": f"Exported by Collab to {place.name}; change options when the directory is moved.",
         "kind": "local",
@@ -498,16 +505,16 @@ def _agents_file(agent: AgentDefinition, place: Path, base: str | None) -> str:
     return yaml.safe_dump(described, sort_keys=False, allow_unicode=True, width=110)
 
 
-def _whole(base: str) -> str:
+def _resolve_base(base: str) -> str:
     """A base as it is found from anywhere: an absolute path where it is a directory here, else its name."""
     folder = Path(base).expanduser()
     return str(folder.resolve()) if not base.startswith(BUILT_IN) and folder.is_dir() else base
 
 
-def _text(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def directories(done: Exported) -> Iterable[tuple[str, str]]:
+def list_directories(done: Exported) -> Iterable[tuple[str, str]]:
     """Directory → digest of its weights, short, for people."""
     return ((str(done.path if name == "." else done.path / name), one[:12]) for name, one in done.digests.items())

@@ -14,18 +14,18 @@ from typing import Any
 
 from collab.data.tokenize import NothingFits
 from collab.errors import Diverged, RunFormatError
-from collab.loop.policy import Policy, place_within, template_of
+from collab.loop.policy import Policy, get_template, place_within
 from collab.loop.record import EpochDir, Trained
 from collab.loop.state import Halted, LoopState
 from collab.models.checkpoint import hash_weights
 from collab.seeds import derive
 from collab.trainers.launch import launch
-from collab.trainers.prepare import FinetuneTask, Prepared, task_of
+from collab.trainers.prepare import FinetuneTask, Prepared, read_task
 from collab.trainers.recipe import Recipe, Stage
 from collab.trainers.run import LOWER, Result, begin, check_same, train
 from collab.trainers.run_dir import FinetuneDir
-from collab.utils.concurrency import in_background
-from collab.utils.files import read_json, write_json, writing
+from collab.utils.concurrency import run_in_background
+from collab.utils.files import read_json, report_write_errors, write_json
 
 NO_NUMBER = "what it learned was no number any more"
 _LOST = "untrained.json"
@@ -58,11 +58,11 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
         RunFormatError: what was noted of a policy cannot be read, or its last checkpoint is damaged.
         TrainingFailure, StoreFailure: see `collab.trainers.run.train`.
     """
-    epoch, recipe = state.folder.epoch(number), state.config.method.RECIPE
+    epoch, recipe = state.folder.get_epoch(number), state.config.method.RECIPE
     trained: dict[str, Trained] = {}
     untrained: dict[str, str] = {}
     # Timed as a whole only when nothing was trained before, or a resumed part would look like all of it.
-    with state.timed("training", whole=not is_begun(epoch, state.config.groups)):
+    with state.time_part("training", whole=not is_begun(epoch, state.config.groups)):
         # One policy after the other: each needs the device's memory for itself.
         for group in state.config.groups:
             try:
@@ -88,18 +88,16 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
 
 def is_begun(epoch: EpochDir, groups: Iterable[str]) -> bool:
     """Return whether some policy is trained already, or in part."""
-    return any(FinetuneDir(epoch.training(group)).file.exists() for group in groups)
+    return any(FinetuneDir(epoch.get_training_dir(group)).file.exists() for group in groups)
 
 
 def clear_checkpoints(epoch: EpochDir, groups: Iterable[str]) -> None:
     """Of an epoch that is over, remove the states of optimizers, which nothing needs any more; the results stay."""
     for group in groups:
-        shutil.rmtree(epoch.training(group) / "checkpoints", ignore_errors=True)
+        shutil.rmtree(epoch.get_training_dir(group) / "checkpoints", ignore_errors=True)
 
 
-def task_of_epoch(
-    state: LoopState, number: int, group: str, policy: Policy, recipe: Recipe, stage: Stage
-) -> FinetuneTask:
+def build_task(state: LoopState, number: int, group: str, policy: Policy, recipe: Recipe, stage: Stage) -> FinetuneTask:
     """Return what a policy is trained on in an epoch, from the weights that it has.
 
     Args:
@@ -107,18 +105,18 @@ def task_of_epoch(
     """
     config = state.config
     slots = config.groups[group]
-    recipe = recipe.model_copy(update=template_of(config.run.agents[slots[0]]))
-    begun = FinetuneDir(state.folder.epoch(number).training(group))
+    recipe = recipe.model_copy(update=get_template(config.run.agents[slots[0]]))
+    begun = FinetuneDir(state.folder.get_epoch(number).get_training_dir(group))
     if recipe.date is None and begun.file.exists():  # of a served agent: the day on which this began
-        recipe = recipe.model_copy(update={"date": task_of(begun.read()).recipe.date})
+        recipe = recipe.model_copy(update={"date": read_task(begun.read()).recipe.date})
     return FinetuneTask(
         stage=stage,
         base=policy.of(slots),
         preset=config.preset,
         recipe=recipe,
         seed=derive(config.run.seed, "training", number, group),
-        data=(str((state.folder.epoch(number).examples / group).resolve()),),
-        adapter=policy.adapter_of(slots),
+        data=(str((state.folder.get_epoch(number).examples / group).resolve()),),
+        adapter=policy.get_adapter(slots),
     )
 
 
@@ -126,7 +124,7 @@ def task_of_epoch(
 
 
 async def _finetune(state: LoopState, epoch: EpochDir, group: str, how: Finetuning) -> Trained:
-    place = epoch.training(group)
+    place = epoch.get_training_dir(group)
     folder = FinetuneDir(place, state.folder.resume)
     if not folder.final.is_dir():
         _check_not_lost(folder)
@@ -134,8 +132,8 @@ async def _finetune(state: LoopState, epoch: EpochDir, group: str, how: Finetuni
         folder.clear_unbegun()
         await state.close_suite()  # no browser or phone is kept waiting while weights are trained
         # A thread of its own: the event loop goes on, shows how far it is, and hears a request to stop.
-        await in_background(_train, state, folder, group, how)
-    return _trained(state, folder, how)
+        await run_in_background(_train, state, folder, group, how)
+    return _read_trained(state, folder, how)
 
 
 def _train(state: LoopState, folder: FinetuneDir, group: str, how: Finetuning) -> None:
@@ -149,12 +147,12 @@ def _train(state: LoopState, folder: FinetuneDir, group: str, how: Finetuning) -
         result = _run(prepared, folder, state)
     except Diverged as lost:
         # Written down, so that a resume does not train into the same divergence again.
-        with writing(folder.path, state.folder.resume):
+        with report_write_errors(folder.path, state.folder.resume):
             write_json(folder.path / _LOST, {"what": lost.what})
         raise
     # No final checkpoint without an error means that it was stopped.
     if result.final is None:
-        why = state.why_stopping() or "stopped"
+        why = state.explain_stop() or "stopped"
         raise Halted(f"{why}, after step {result.step} of {result.steps} of {folder.path}")
 
 
@@ -175,20 +173,25 @@ def _run(prepared: Prepared, folder: FinetuneDir, state: LoopState) -> Result:
     # One process needs no launcher, and shows its progress without a file in between.
     if prepared.world == 1:
         return train(
-            prepared, folder, watch=state.inner, stopping=state.stopping, device=state.device, report_to=state.reports
+            prepared,
+            folder,
+            watch=state.inner,
+            stopping=state.is_stopping,
+            device=state.device,
+            report_to=state.reports,
         )
     return launch(
         prepared,
         folder,
         watch=state.inner,
-        stopping=state.stopping,
+        stopping=state.is_stopping,
         device=state.device,
         parallelism=state.config.method.parallelism,
         report_to=state.reports,
     )
 
 
-def _trained(state: LoopState, folder: FinetuneDir, how: Finetuning) -> Trained:
+def _read_trained(state: LoopState, folder: FinetuneDir, how: Finetuning) -> Trained:
     """What a finished run tells of itself."""
     manifest, lines = folder.read(), folder.read_metrics()
     alarms = [line["alarm"] for line in lines if "alarm" in line]

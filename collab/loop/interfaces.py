@@ -36,7 +36,7 @@ from collab.loop.config import Ablation, Method, TrainingConfig
 from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir
 from collab.loop.state import LoopState
-from collab.rollout.build import class_of, kinds
+from collab.rollout.build import list_kinds, load_class
 from collab.types import Prompt, Trajectory, Usage, Utterance
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ class Questions:
     usd: Range | None
     """None where a price is not known."""
 
-    def of_steps(self, steps: Range) -> Questions:
+    def scale_to_steps(self, steps: Range) -> Questions:
         """The same of so many steps."""
         return Questions(
-            calls=_scaled(self.calls, steps),
-            prompt_tokens=_scaled(self.prompt_tokens, steps),
-            completion_tokens=_scaled(self.completion_tokens, steps),
-            usd=None if self.usd is None else _scaled(self.usd, steps),
+            calls=_scale_range(self.calls, steps),
+            prompt_tokens=_scale_range(self.prompt_tokens, steps),
+            completion_tokens=_scale_range(self.completion_tokens, steps),
+            usd=None if self.usd is None else _scale_range(self.usd, steps),
         )
 
     def or_(self, other: Questions) -> Questions:
@@ -96,7 +96,7 @@ class Questions:
         )
 
 
-def _scaled(one: Range, steps: Range) -> Range:
+def _scale_range(one: Range, steps: Range) -> Range:
     return Range(low=one.low * steps.low, high=one.high * steps.high)
 
 
@@ -218,13 +218,13 @@ class Curriculum(Protocol):
 class Labeller(Protocol):
     """Labels a rollout."""
 
-    def while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
+    def label_while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
         """Label episodes of a rollout while the block still plays others; may do nothing."""
 
     async def label(self, state: LoopState, rollout: Rollout) -> Labels:
         """Label what is not labelled yet, and read all labels; raises `Halted` where it stops before its end."""
 
-    def spent(self, rollout: Path) -> Usage:
+    def read_spent(self, rollout: Path) -> Usage:
         """Return what earlier processes paid for labels of the rollout of an epoch that is not over."""
 
 
@@ -241,7 +241,7 @@ class Learner(Protocol):
 class NoLabels:
     """The labeller of algorithms that learn from what the environment says alone."""
 
-    def while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
+    def label_while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
         """Do nothing."""
         return contextlib.nullcontext()
 
@@ -249,7 +249,7 @@ class NoLabels:
         """Return no labels."""
         return Labels()
 
-    def spent(self, rollout: Path) -> Usage:
+    def read_spent(self, rollout: Path) -> Usage:
         """Return nothing."""
         return Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
 
@@ -270,7 +270,7 @@ class TriedStep:
     prompts: Sequence[Prompt]
     """What its cells read, in conversation order."""
 
-    def cells_of(self, slots: Sequence[str]) -> tuple[list[Utterance], list[Prompt]]:
+    def select_cells(self, slots: Sequence[str]) -> tuple[list[Utterance], list[Prompt]]:
         """Return the cells of these slots, and what each read."""
         cells = zip(self.trajectory.steps[0].matrix.utterances, self.prompts, strict=True)
         own = [(cell, read) for cell, read in cells if cell.agent in slots]
@@ -329,7 +329,7 @@ class Algorithm:
     def check_origin(self, method: Method, other: TrainingConfig, run: Path) -> None:
         """Refuse, with a ConfigError, a team of another training whose examples could not be used here."""
 
-    async def doubts(self, config: TrainingConfig) -> list[str]:
+    async def list_doubts(self, config: TrainingConfig) -> list[str]:
         """Return what the user may not have meant, a line each; nothing is opened or asked.
 
         Raises:
@@ -346,7 +346,7 @@ class Algorithm:
         Raises:
             ConfigError, UsageError, ModelFailure: a part cannot be built, may not be used or does not answer.
         """
-        return Checked(notes=await self.doubts(config))
+        return Checked(notes=await self.list_doubts(config))
 
     async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
         """Refuse, with a UsageError, a limit on something that a part of the algorithm does not count."""
@@ -367,31 +367,31 @@ class Algorithm:
         """Return what a policy learned from in these epochs, for model cards."""
         return f"{sum(one.examples[group].examples for one in records if group in one.examples)} examples"
 
-    def columns(self, record: EpochRecord) -> Mapping[str, object]:
+    def build_columns(self, record: EpochRecord) -> Mapping[str, object]:
         """Return columns of the table of epochs, by heading; None where nothing is known."""
         return {"examples": sum(one.examples for one in record.examples.values()) if record.examples else None}
 
-    def lines(self, record: EpochRecord) -> list[str]:
+    def format_lines(self, record: EpochRecord) -> list[str]:
         """Return what the record's own metrics tell, a line each, each with a word of eight letters in front."""
         return [f"{name[:8]:<8} {value}" for name, value in record.metrics.items() if not isinstance(value, dict)]
 
 
-def algorithm_named(name: str) -> Algorithm:
+def load_algorithm(name: str) -> Algorithm:
     """Return an algorithm.
 
     Raises:
         UnknownName: no algorithm has that name; a class is not enough, for a recorded training may come from others.
         ConfigError: its package cannot be imported, or the class is no algorithm.
     """
-    known = kinds("algorithms")
+    known = list_kinds("algorithms")
     if name not in known:
         raise UnknownName.of("algorithm", name, known)
-    return _made(name, known[name])
+    return _create_algorithm(name, known[name])
 
 
 @cache
-def _made(name: str, target: str) -> Algorithm:
-    found = class_of("algorithms", PartDefinition(kind=name), f"algorithm {name}")()
+def _create_algorithm(name: str, target: str) -> Algorithm:
+    found = load_class("algorithms", PartDefinition(kind=name), f"algorithm {name}")()
     # A subclass, not a look-alike: the base class holds what every algorithm inherits.
     if not isinstance(found, Algorithm):
         raise ConfigError(f"algorithm {name}: {target} is no subclass of collab.loop.interfaces.Algorithm")
@@ -411,7 +411,7 @@ def _made(name: str, target: str) -> Algorithm:
     return found
 
 
-def options_of(algorithm: Algorithm, given: Mapping[str, Any]) -> dict[str, Any]:
+def complete_options(algorithm: Algorithm, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all options of an algorithm, with what was given; UsageError for one that it has not."""
     for name in given.keys() - algorithm.options.keys():
         raise UsageError(f"--{name}: {algorithm.name} has no such option; leave it out")
@@ -434,9 +434,9 @@ def load_config(content: Any, where: str) -> TrainingConfig:
     """Return the configuration of a training, as its algorithm understands it; ConfigError where it does not fit."""
     algorithm = content.get("algorithm") if isinstance(content, Mapping) else None
     if not isinstance(algorithm, str):
-        raise ConfigError(f"{where}: algorithm is missing; name one of: {', '.join(sorted(kinds('algorithms')))}")
+        raise ConfigError(f"{where}: algorithm is missing; name one of: {', '.join(sorted(list_kinds('algorithms')))}")
     try:
-        known = algorithm_named(algorithm)
+        known = load_algorithm(algorithm)
     except UnknownName as error:
         raise UnknownName(f"{where}: {error}; install the package that declares it") from None
     if "method" in content and known.config.model_fields["method"].annotation is not known.method:

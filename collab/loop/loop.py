@@ -32,12 +32,12 @@ from collab.loop.interfaces import (
     Labels,
     Rollout,
     Update,
-    algorithm_named,
+    complete_options,
+    load_algorithm,
     load_config,
-    options_of,
 )
-from collab.loop.phases import HeldOutResult, collect, measure, paid_for
-from collab.loop.policy import Policy, first_policy, place_within, policy_after
+from collab.loop.phases import HeldOutResult, collect, measure, sum_paid
+from collab.loop.policy import Policy, build_first_policy, load_policy, place_within
 from collab.loop.record import (
     EpochDir,
     EpochRecord,
@@ -46,49 +46,49 @@ from collab.loop.record import (
     Summary,
     Trained,
     TrainingDir,
-    best_of,
-    facts_of_play,
+    collect_play_facts,
+    find_best_epoch,
     hash_json,
-    named_hash,
-    patience_is_over,
-    played_hash,
+    hash_named,
+    hash_played,
+    is_patience_over,
     read_record,
     run_hash,
 )
 from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.checkpoint import hash_played_weights
 from collab.rollout.build import with_prompts
-from collab.store.manifest import now
-from collab.store.manifest import versions as installed
+from collab.store.manifest import collect_versions as installed
+from collab.store.manifest import format_now
 from collab.store.run_dir import RunDir, RunLimits
-from collab.trainers.distributed import as_begun, threads_head
+from collab.trainers.distributed import as_begun, build_threads_head
 from collab.trainers.launch import check_processes
-from collab.trainers.prepare import check_device, check_installed, check_reports, versions
+from collab.trainers.prepare import check_device, check_installed, check_reports, collect_versions
 from collab.trust import check_trusted
 from collab.types import Usage
 from collab.utils.concurrency import Stopped
-from collab.utils.files import write_json, writing
-from collab.utils.text import amount
+from collab.utils.files import report_write_errors, write_json
+from collab.utils.text import format_amount
 
 
 async def measure_start(state: LoopState, policy: Policy) -> EpochRecord:
     """Evaluate the untrained team as epoch 0, where the method asks for that."""
-    folder = state.folder.epoch(0)
+    folder = state.folder.get_epoch(0)
     if folder.record.exists():
         return read_closed(state, folder)
     # Epoch 0 may have been begun by a process that died: progress shows what that one spent, too.
     count_earlier(state, None, folder)
     found = await measure(state, policy, folder) if state.config.method.held_out.before else None
     # Nothing measured still closes epoch 0, with the hash of nothing, so that resuming skips it.
-    hashes = {"evaluation": named_hash({}) if found is None else found.hash}
+    hashes = {"evaluation": hash_named({}) if found is None else found.hash}
     record = EpochRecord(
         algorithm=state.config.algorithm,
         epoch=0,
-        **_weights(policy, state.folder.path),
+        **_describe_weights(policy, state.folder.path),
         success=None if found is None else Success.of(found.report),
         spent={"evaluation": Spending.of(Usage() if found is None else found.spent, state.seconds.get("evaluation"))},
         hashes=hashes,
-        hash=named_hash(hashes),
+        hash=hash_named(hashes),
     )
     return _close(state, folder, record)
 
@@ -100,9 +100,9 @@ def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDi
         algorithm: whose labels count, too; None where nothing is labelled.
     """
     # Runs on disk are the only witness of an earlier process: its counters died with it.
-    spent = paid_for([folder.rollout, *find_runs(folder.evaluation)])
+    spent = sum_paid([folder.rollout, *find_runs(folder.evaluation)])
     if algorithm is not None:
-        spent += algorithm.labeller.spent(folder.rollout)
+        spent += algorithm.labeller.read_spent(folder.rollout)
     state.progress.tokens += spent.prompt_tokens + spent.completion_tokens
     state.progress.cost_usd += spent.cost_usd
 
@@ -115,12 +115,12 @@ def read_closed(state: LoopState, folder: EpochDir) -> EpochRecord:
     return record
 
 
-def updated_policy(state: LoopState, number: int, policy: Policy, trained: Mapping[str, Trained]) -> Policy:
+def update_policy(state: LoopState, number: int, policy: Policy, trained: Mapping[str, Trained]) -> Policy:
     """Return the policy with its newly trained weights; untrained slots keep theirs."""
     # Absolute paths inside the process; records hold paths relative to the training, so that it can be moved.
     root, groups = state.folder.path.resolve(), state.config.groups
     new = {slot: str(root / one.checkpoint) for group, one in trained.items() for slot in groups[group]}
-    return policy.updated(number, new, adapters=state.config.method.keeps_adapters)
+    return policy.replace_trained(number, new, adapters=state.config.method.keeps_adapters)
 
 
 def close_epoch(
@@ -139,15 +139,15 @@ def close_epoch(
 
     Args:
         policy: that it left.
-        played: `facts_of_play` of the rollout.
+        played: `collect_play_facts` of the rollout.
         paid: for the rollout.
     """
     # In order of the phases: where two trainings differ, the first unequal entry names the phase that diverged.
     hashes = {
-        "rollout": played_hash(rollout.trajectories),
+        "rollout": hash_played(rollout.trajectories),
         **labels.hashes,
-        "examples": named_hash({group: one.digest for group, one in update.examples.items()}),
-        "weights": named_hash({group: one.digest for group, one in update.trained.items()}),
+        "examples": hash_named({group: one.digest for group, one in update.examples.items()}),
+        "weights": hash_named({group: one.digest for group, one in update.trained.items()}),
         **update.hashes,
         "evaluation": measured.hash,
     }
@@ -155,7 +155,7 @@ def close_epoch(
     record = EpochRecord(
         algorithm=state.config.algorithm,
         epoch=rollout.number,
-        **_weights(policy, state.folder.path),
+        **_describe_weights(policy, state.folder.path),
         temperature_scale=dict(plan.temperature_scale),
         success=Success.of(measured.report),
         **played,
@@ -163,7 +163,7 @@ def close_epoch(
         examples=dict(update.examples),
         trained=dict(update.trained),
         untrained=dict(update.untrained),
-        spent=_spent(state, paid, labels, update, measured),
+        spent=_list_spending(state, paid, labels, update, measured),
         hashes=hashes,
         hash=hash_json(list(hashes.items())),
     )
@@ -173,7 +173,7 @@ def close_epoch(
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _weights(policy: Policy, root: Path) -> dict[str, Any]:
+def _describe_weights(policy: Policy, root: Path) -> dict[str, Any]:
     return {
         "version": policy.version,
         "weights": {slot: place_within(root, path) for slot, path in policy.weights.items()},
@@ -181,7 +181,7 @@ def _weights(policy: Policy, root: Path) -> dict[str, Any]:
     }
 
 
-def _spent(
+def _list_spending(
     state: LoopState, rollout: Usage, labels: Labels, update: Update, measured: HeldOutResult
 ) -> dict[str, Spending]:
     """Return what the parts of an epoch took, in the order of time."""
@@ -199,7 +199,7 @@ def _spent(
 
 def _close(state: LoopState, folder: EpochDir, record: EpochRecord) -> EpochRecord:
     # The record is written before checkpoints go: a kill in between repeats the clean-up, never the training.
-    with writing(folder.record, state.folder.resume):
+    with report_write_errors(folder.record, state.folder.resume):
         folder.path.mkdir(parents=True, exist_ok=True)
         write_json(folder.record, record.model_dump(mode="json"))
     clear_checkpoints(folder, state.config.groups)
@@ -231,7 +231,7 @@ class TrainingResult:
     def __repr__(self) -> str:
         last = self.records[-1].epoch if self.records else 0
         end = f"stopped: {self.stopped}" if self.summary is None else describe_best(self.summary)
-        return f"<TrainingResult {self.path}: {amount(last, 'epoch')}, {end}>"
+        return f"<TrainingResult {self.path}: {format_amount(last, 'epoch')}, {end}>"
 
 
 def describe_best(summary: Summary) -> str:
@@ -239,7 +239,7 @@ def describe_best(summary: Summary) -> str:
     if summary.best is None:
         return "best not known, for no epoch was measured"
     if summary.best == 0:
-        return f"best epoch 0, the untrained team: none of {amount(summary.epochs, 'epoch')} was better"
+        return f"best epoch 0, the untrained team: none of {format_amount(summary.epochs, 'epoch')} was better"
     return f"best epoch {summary.best} of {summary.epochs}"
 
 
@@ -275,12 +275,12 @@ async def start(
     config = hide_secrets(config)
     limits = RunLimits(budget=budget or Budget(), device=device, reports=tuple(report_to))
     check_limits(limits, config.method)
-    folder, base = TrainingDir(out), base_digests(config)
+    folder, base = TrainingDir(out), hash_base_weights(config)
     folder.check_free()
     checked = await check_training(config, limits.budget, options or {})
     for line in checked.notes:
         tell(line)
-    folder.begin({**checked.head, "base": base, **first_head(config, config.method, limits)})
+    folder.begin({**checked.head, "base": base, **build_first_head(config, config.method, limits)})
     return await _run(config, folder, limits, watch, stop)
 
 
@@ -301,23 +301,23 @@ def check_limits(limits: RunLimits, method: Method | None) -> None:
         check_processes(method.processes, limits.device, method.parallelism)
 
 
-def first_head(config: Definition, method: Method | None, limits: RunLimits) -> dict[str, Any]:
+def build_first_head(config: Definition, method: Method | None, limits: RunLimits) -> dict[str, Any]:
     """Return what the head of a training or transfer says first: when and with what it began, limits, configuration.
 
     Args:
         method: as of `check_limits`.
     """
     return {
-        "created": now(),
-        "versions": {"collab": collab.__version__} if method is None else versions(),
-        **(threads_head() if method is not None and method.determinism == "exact" else {}),
+        "created": format_now(),
+        "versions": {"collab": collab.__version__} if method is None else collect_versions(),
+        **(build_threads_head() if method is not None and method.determinism == "exact" else {}),
         **limits.head,
         "config": config.model_dump(mode="json"),
     }
 
 
 @contextlib.contextmanager
-def computing_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[None]:
+def compute_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[None]:
     """Compute in as many threads as a training or transfer began in; other versions than then are told.
 
     Raises:
@@ -325,7 +325,7 @@ def computing_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[
     """
     # Threads change the order of floating-point sums, and so the weights: exact training needs as many as before.
     head = folder.read()
-    if other := _other_versions(head):
+    if other := _compare_versions(head):
         tell(other)
     with as_begun(head, str(folder.file), tell):
         yield
@@ -334,8 +334,8 @@ def computing_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[
 async def check_training(config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
     """Check all that a training will ask, before anything is written, played or paid; raises as `start`."""
     # Every part is asked before the first episode: a refusal after a night of playing would cost that night.
-    algorithm = algorithm_named(config.algorithm)
-    checked = await algorithm.check(config, budget, options_of(algorithm, options))
+    algorithm = load_algorithm(config.algorithm)
+    checked = await algorithm.check(config, budget, complete_options(algorithm, options))
     team = await check_team(config, budget)
     algorithm.learner.check(config)
     return Checked(notes=(*checked.notes, *team), head=checked.head)
@@ -369,18 +369,18 @@ async def resume(
     head = folder.read()
     # The head may name modules to import, so trust is asked for before any of it is built.
     check_trusted(head.get("config", {}), str(folder.file))
-    limits = folder.limits(budget=budget, device=device, report_to=report_to)
+    limits = folder.read_limits(budget=budget, device=device, report_to=report_to)
     config = load_config(head.get("config", {}), str(folder.file))
     check_limits(limits, config.method)
     _check_base(path, config, head["base"])
     # Without a new budget the parts were checked when the training began; a finished one asks nothing any more.
     if budget is not None and "summary" not in head:
-        await algorithm_named(config.algorithm).check_budget(config, budget)
-    with computing_as_begun(folder, tell):
+        await load_algorithm(config.algorithm).check_budget(config, budget)
+    with compute_as_begun(folder, tell):
         return await _run(config, folder, limits, watch, stop)
 
 
-def _other_versions(head: Mapping[str, Any]) -> str | None:
+def _compare_versions(head: Mapping[str, Any]) -> str | None:
     """Return what computes in another version than when a training began, in a line; None where all is the same."""
     recorded = dict(head.get("versions") or {})
     now = installed(recorded)
@@ -393,12 +393,12 @@ def _other_versions(head: Mapping[str, Any]) -> str | None:
 
 def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) -> None:
     """Check that the checkpoints that a training began with are there, with the same weights; else RunFormatError."""
-    policy = first_policy(config.run, config.method)
+    policy = build_first_policy(config.run, config.method)
     for place in {*map(resolve_checkpoint, policy.weights.values()), *policy.adapters.values()}:
         if not any(Path(place).glob("*.safetensors")):
             # A digest of the weights, not of the path: `--base` may point to a folder that was overwritten since.
             raise RunFormatError(f"{path}: the checkpoint that it began with, {place}, is not there; put it back")
-    now = base_digests(config)
+    now = hash_base_weights(config)
     # Paths can stay the same while weights change, and then epochs before and after would not belong together.
     for slot, digest in begun.items():
         if now.get(slot) != digest:
@@ -408,9 +408,9 @@ def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) ->
             )
 
 
-def base_digests(config: TrainingConfig) -> dict[str, str]:
-    """Return per slot the digest of the weights that training starts from; raises as `first_policy` does."""
-    policy = first_policy(config.run, config.method)
+def hash_base_weights(config: TrainingConfig) -> dict[str, str]:
+    """Return per slot the digest of the weights that training starts from; raises as `build_first_policy` does."""
+    policy = build_first_policy(config.run, config.method)
     begun = {slot: (path, policy.adapters.get(slot)) for slot, path in policy.weights.items()}
     known = {
         (path, adapter): hash_played_weights(Path(resolve_checkpoint(path)), adapter)
@@ -419,7 +419,7 @@ def base_digests(config: TrainingConfig) -> dict[str, str]:
     return {slot: known[both] for slot, both in begun.items()}
 
 
-def changed_prompt(run: RunConfig, library: Library) -> str | None:
+def find_changed_prompt(run: RunConfig, library: Library) -> str | None:
     """Return the first prompt of a run whose texts differ in the library by now; None when all are the same."""
     there = with_prompts(run, library).prompts
     return next((name for name, texts in run.prompts.items() if there.get(name) != texts), None)
@@ -442,12 +442,12 @@ async def _run(
         reports=limits.reports,
     )
     # One writer per training; a second process that resumes is refused here, before it plays.
-    with folder.held():
+    with folder.lock_parts():
         watch(state.progress)
         records: list[EpochRecord] = []
         stopped: str | None = None
         try:
-            await run_epochs(state, algorithm_named(config.algorithm), records)
+            await run_epochs(state, load_algorithm(config.algorithm), records)
         except (Halted, Stopped) as why:
             # A stop is a result: what is finished stays, and `resume` continues from it.
             stopped = str(why)
@@ -475,12 +475,12 @@ async def run_epochs(state: LoopState, algorithm: Algorithm, records: list[Epoch
     records.append(await measure_start(state, policy))
     # Asked before every epoch, not after: a resumed training stops where an uninterrupted one would have.
     for number in range(1, state.config.method.epochs + 1):
-        if patience_is_over(records, state.config.method.patience):
+        if is_patience_over(records, state.config.method.patience):
             return
         state.progress.begin(number)
         records.append(await run_epoch(state, algorithm, number, policy))
         # Read back from disk even when just trained: a resumed epoch must start from the same bytes.
-        policy = policy_after(state.folder, state.config, number)
+        policy = load_policy(state.folder, state.config, number)
 
 
 async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy: Policy) -> EpochRecord:
@@ -492,7 +492,7 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
         number: from 1.
         policy: that the epoch before left.
     """
-    folder = state.folder.epoch(number)
+    folder = state.folder.get_epoch(number)
     # An epoch is skipped by its record alone; everything before it is resumed by the phases themselves.
     if folder.record.exists():
         return read_closed(state, folder)
@@ -502,7 +502,7 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
     # Collect. The plan is deterministic in seed and epoch number, so a resumed epoch plays the same tasks.
     plan = await algorithm.curriculum.plan(state, number, policy)
     async with collect(state, algorithm, number, plan) as (rollout, report, paid):
-        played = facts_of_play(plan.run, rollout.trajectories, report)
+        played = collect_play_facts(plan.run, rollout.trajectories, report)
         # Progress is updated after each phase, so a viewer sees an epoch grow before its record exists.
         tell(temperature_scale=dict(plan.temperature_scale), **played)
 
@@ -512,7 +512,7 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
 
         # Learn: every policy on its own examples.
         update = await algorithm.learner.update(state, rollout, labels, policy)
-        policy = updated_policy(state, number, policy, update.trained)
+        policy = update_policy(state, number, policy, update.trained)
 
         # Evaluate the new policy before closing, so that best-epoch selection never misses a measurement.
         measured = await measure(state, policy, folder)
@@ -523,7 +523,7 @@ def _finish(state: LoopState, records: list[EpochRecord]) -> Summary:
     """Write the summary into `training.json`."""
     last = records[-1].epoch
     summary = Summary(
-        best=best_of(records),
+        best=find_best_epoch(records),
         epochs=last,
         stopped_early=last < state.config.method.epochs,
         # Over all epochs from the base weights on: equal hashes mean equal trainings, killed or not.
@@ -535,7 +535,7 @@ def _finish(state: LoopState, records: list[EpochRecord]) -> Summary:
 
 def _check_prompts(config: TrainingConfig, folder: TrainingDir, library: Library) -> None:
     """Refuse to train one team on two prompts: rollouts read them from the library."""
-    changed = changed_prompt(config.run, library)
+    changed = find_changed_prompt(config.run, library)
     if changed is not None:
         raise UsageError(
             f"{folder.path}: prompts/{changed} is not what it was when the training began; restore it, or train anew"

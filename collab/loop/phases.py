@@ -45,21 +45,28 @@ from collab.graphs.edges import build_dag, sample
 from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.interfaces import Algorithm, EpochPlan, Rollout
-from collab.loop.policy import Policy, playing
-from collab.loop.record import EpochDir, named_hash, played_hash
+from collab.loop.policy import Policy, assign_policy
+from collab.loop.record import EpochDir, hash_named, hash_played
 from collab.loop.state import LoopState
-from collab.loop.step_budget import counted, counted_names, ended_by, has_enough, report_of_counted, steps_in
-from collab.rollout.build import draw_order, plan_episodes, splits_in
+from collab.loop.step_budget import (
+    count_steps,
+    has_enough,
+    iterate_counted,
+    list_counted,
+    open_ending,
+    report_of_counted,
+)
+from collab.rollout.build import draw_order, load_splits, plan_episodes
 from collab.rollout.collector import Progress
-from collab.rollout.run import Trajectories, resume, start, stored_config
+from collab.rollout.run import Trajectories, read_stored_config, resume, start
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
 from collab.store.manifest import FILE, find_manifest, write_manifest
 from collab.store.run import RunStore
-from collab.store.usage import paid
+from collab.store.usage import read_usage
 from collab.types import Trajectory, Usage
-from collab.utils.files import read_plain, write_json, writing
-from collab.utils.text import amount
+from collab.utils.files import read_plain, report_write_errors, write_json
+from collab.utils.text import format_amount
 
 _PLACES = ("path", "adapter")
 """Options of an agent that name weights."""
@@ -84,15 +91,15 @@ def follow(part: Path, wanted: RunConfig, training: Path, next_move: str) -> Non
     manifest = find_manifest(part) if (part / FILE).exists() else None
     if manifest is None:
         return
-    recorded = stored_config(part)
-    agents = {slot: _followed(one, wanted.agents.get(slot), training) for slot, one in recorded.agents.items()}
+    recorded = read_stored_config(part)
+    agents = {slot: _follow_moved(one, wanted.agents.get(slot), training) for slot, one in recorded.agents.items()}
     if agents != recorded.agents:
         config = recorded.model_copy(update={"agents": agents}).model_dump(mode="json")
-        with writing(part / FILE, next_move):
+        with report_write_errors(part / FILE, next_move):
             write_manifest(part, replace(manifest, config=config))
 
 
-def _followed(agent: AgentDefinition, wanted: AgentDefinition | None, training: Path) -> AgentDefinition:
+def _follow_moved(agent: AgentDefinition, wanted: AgentDefinition | None, training: Path) -> AgentDefinition:
     options = dict(agent.options)
     for name in _PLACES:
         before, now = options.get(name), None if wanted is None else wanted.options.get(name)
@@ -109,7 +116,7 @@ def _is_moved(before: Path, now: Path, training: Path) -> bool:
     return before.parts[-len(within) :] == within
 
 
-def temperature_scales(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
+def compute_temperature_scales(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
     """Slot → what the temperatures of its rollout are multiplied by.
 
     Args:
@@ -123,38 +130,38 @@ def temperature_scales(method: Method, policy: Policy, first: Policy) -> dict[st
     Raises:
         ConfigError: a checkpoint cannot be read.
     """
-    grown = _grown(method, policy, first)
+    grown = _compute_growth(method, policy, first)
     if method.temperature_scale == 1:
         return grown
     return {slot: method.temperature_scale * grown.get(slot, 1.0) for slot in policy.weights}
 
 
-def _grown(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
+def _compute_growth(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
     """How much more the policy's gains are; empty where nothing was trained yet or the method explores as declared.
 
     So it is, too, where the last norm has no rate of its own: then its gain stays what it was, or nearly so.
     """
     if not method.grows_hotter or policy.weights == first.weights:
         return {}
-    then, now = lengths_of(first), lengths_of(policy)
+    then, now = measure_gain_lengths(first), measure_gain_lengths(policy)
     return {slot: now[slot] / then[slot] for slot in now}
 
 
-def lengths_of(policy: Policy) -> dict[str, float]:
+def measure_gain_lengths(policy: Policy) -> dict[str, float]:
     """Slot → length of the last norm's gain of its weights; ConfigError where a checkpoint cannot be read."""
-    from collab.trainers.optim import length_of_gain
+    from collab.trainers.optim import measure_gain
 
-    found = {path: length_of_gain(Path(resolve_checkpoint(path))) for path in set(policy.weights.values())}
+    found = {path: measure_gain(Path(resolve_checkpoint(path))) for path in set(policy.weights.values())}
     return {slot: found[path] for slot, path in policy.weights.items()}
 
 
 def scale_temperatures(run: RunConfig, scales: Mapping[str, float]) -> RunConfig:
     """The same run with the temperatures of these slots multiplied; a greedy agent stays greedy."""
-    agents = {slot: _hotter(agent, scales.get(slot, 1.0)) for slot, agent in run.agents.items()}
+    agents = {slot: _scale_temperature(agent, scales.get(slot, 1.0)) for slot, agent in run.agents.items()}
     return run.model_copy(update={"agents": agents})
 
 
-def _hotter(agent: AgentDefinition, factor: float) -> AgentDefinition:
+def _scale_temperature(agent: AgentDefinition, factor: float) -> AgentDefinition:
     declared = agent.sampling.temperature
     found = [factor * one for one in declared] if isinstance(declared, list) else factor * declared
     return agent.model_copy(update={"sampling": agent.sampling.model_copy(update={"temperature": found})})
@@ -166,9 +173,14 @@ class DrawnTasks:
     async def plan(self, state: LoopState, number: int, policy: Policy) -> EpochPlan:
         """Return the run of an epoch; a graph that was drawn before is read."""
         config = state.config
-        dag = draw_graph(config, number, state.folder.epoch(number), state.folder.resume)
-        scales, suite = temperature_scales(config.method, policy, state.first), await state.suite(config.run)
-        return EpochPlan(run=await rollout_config(config, number, policy, dag, scales, suite), temperature_scale=scales)
+        dag = draw_graph(config, number, state.folder.get_epoch(number), state.folder.resume)
+        scales, suite = (
+            compute_temperature_scales(config.method, policy, state.first),
+            await state.open_suite(config.run),
+        )
+        return EpochPlan(
+            run=await build_rollout_config(config, number, policy, dag, scales, suite), temperature_scale=scales
+        )
 
 
 def draw_graph(config: TrainingConfig, number: int, folder: EpochDir, next_move: str) -> Dag:
@@ -183,7 +195,7 @@ def draw_graph(config: TrainingConfig, number: int, folder: EpochDir, next_move:
     if folder.graph.exists():
         return _read_graph(folder.graph, graph)
     dag = draw(config, number)
-    with writing(folder.graph, next_move):
+    with report_write_errors(folder.graph, next_move):
         folder.path.mkdir(parents=True, exist_ok=True)
         write_json(
             folder.graph, {"epoch": number, "slots": list(dag.slots), "edges": [list(edge) for edge in dag.edges]}
@@ -199,7 +211,7 @@ def draw(config: TrainingConfig, number: int) -> Dag:
     return sample(edges, graph.slots, derive(seed, "edges", number))
 
 
-async def rollout_config(
+async def build_rollout_config(
     config: TrainingConfig, number: int, policy: Policy, dag: Dag, scales: Mapping[str, float], suite: Suite
 ) -> RunConfig:
     """The run of an epoch: a seed of its own, tasks in a drawn order of its own, the epoch's graph and policy.
@@ -208,13 +220,13 @@ async def rollout_config(
     evaluation (once in some ten thousand epochs).
 
     Args:
-        scales: slot → what its temperature is multiplied by; see `temperature_scales`.
-        suite: of the training's run (`LoopState.suite`).
+        scales: slot → what its temperature is multiplied by; see `compute_temperature_scales`.
+        suite: of the training's run (`LoopState.open_suite`).
     """
     run = config.run
-    tasks = _drawn_tasks(run, suite, number)[: config.method.tasks]
+    tasks = _draw_tasks(run, suite, number)[: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
-    team = scale_temperatures(playing(run, policy, config.method.determinism), scales)
+    team = scale_temperatures(assign_policy(run, policy, config.method.determinism), scales)
     team = team.model_copy(update={"tasks": tasks, "graph": graph})
     for attempt in count():
         seed = derive(run.seed, "rollout of epoch", number, attempt)
@@ -237,12 +249,12 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
     # With a step budget, a rollout is done when it has its steps, whatever is still running.
     done = out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps)))
     # A rollout in which everything broke is played again: nothing can be learned from it.
-    if done and not rollout_report(out, steps).is_lost:
+    if done and not report_rollout(out, steps).is_lost:
         return
-    budget, watch, suite = state.left(), _telling(state, out, steps), await state.suite(config)
+    budget, watch, suite = state.compute_left(), _build_watcher(state, out, steps), await state.open_suite(config)
     follow(out, config, state.folder.path, state.folder.resume)
     # Episodes end by the budget of steps, whose order is planned, not by which was fastest.
-    async with ended_by(out, steps, state.stop) as ending:
+    async with open_ending(out, steps, state.stop) as ending:
         if out.exists():
             result = await resume(out, budget=budget, watch=watch, stop=ending.stop, admit=ending.admit, suite=suite)
         else:
@@ -256,9 +268,9 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
         state.halt(result.stopped)
 
 
-def _telling(state: LoopState, out: Path, steps: int | None) -> Callable[[Progress], None]:
+def _build_watcher(state: LoopState, out: Path, steps: int | None) -> Callable[[Progress], None]:
     """Shows how far a rollout is, in steps where it ends with so many."""
-    before = 0 if steps is None or not out.exists() else steps_in(out)
+    before = 0 if steps is None or not out.exists() else count_steps(out)
 
     def watch(progress: Progress) -> None:
         progress.wanted_steps, progress.steps_before = steps, before
@@ -275,18 +287,18 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutRes
     Raises:
         Halted, and all of `collab.rollout.seeds.play`.
     """
-    configs = [playing(one, policy, state.config.method.determinism) for one in state.config.held_out]
+    configs = [assign_policy(one, policy, state.config.method.determinism) for one in state.config.held_out]
     # Seeds are cleared of unbegun parts before they are planned, or these would look begun.
     for config in configs:
         RunStore(folder / f"seed-{config.seed}").clear_unbegun()
         follow(folder / f"seed-{config.seed}", config, state.folder.path, state.folder.resume)
     runs = await plan_series(configs, state.library, folder)
     # Finished seeds are read and not opened again.
-    over = settled([run.path for run in runs])
+    over = find_settled([run.path for run in runs])
     for run in runs:
         if run.path in over:
             continue
-        suite, budget = await state.suite(run.config), state.left()
+        suite, budget = await state.open_suite(run.config), state.compute_left()
         result = await play(run, state.library, budget=budget, watch=state.inner, stop=state.stop, suite=suite)
         state.spend(result.progress)
         state.halt(result.stopped)
@@ -297,11 +309,11 @@ def _read_measured(folder: Path) -> HeldOutResult:
     """Read each run of an evaluation once."""
     runs, hashes, spent = list[EvaluatedRun](), dict[int, str](), list[Usage]()
     for path in find_runs(folder):
-        with RunStore.open(path).reader() as reader:
+        with RunStore.open(path).open_reader() as reader:
             runs.append(read_run(path, reader))
-            hashes[reader.manifest.seed] = played_hash(reader.trajectories())
-            spent.append(paid(reader))
-    return HeldOutResult(report=pool_runs(runs).report, hash=named_hash(hashes), spent=sum(spent, Usage()))
+            hashes[reader.manifest.seed] = hash_played(reader.iterate_trajectories())
+            spent.append(read_usage(reader))
+    return HeldOutResult(report=pool_runs(runs).report, hash=hash_named(hashes), spent=sum(spent, Usage()))
 
 
 @contextlib.asynccontextmanager
@@ -317,17 +329,17 @@ async def collect(
         Halted: it stopped before its end.
         RunError: not one of its episodes could be played.
     """
-    out, steps = state.folder.epoch(number).rollout, state.config.method.steps
+    out, steps = state.folder.get_epoch(number).rollout, state.config.method.steps
     state.begin("rollout")
-    async with algorithm.labeller.while_playing(state, plan.run, out):
-        with state.timed("rollout", whole=not (out / FILE).exists()):
+    async with algorithm.labeller.label_while_playing(state, plan.run, out):
+        with state.time_part("rollout", whole=not (out / FILE).exists()):
             await roll_out(state, plan.run, out)
-    with RunStore.open(out).reader() as reader:
-        report, names = require_played(state, report_of_counted(reader, steps), out), counted_names(reader, steps)
-        over = (one.id for one in reader.episodes() if one.state == "finished")
+    with RunStore.open(out).open_reader() as reader:
+        report, names = require_played(state, report_of_counted(reader, steps), out), list_counted(reader, steps)
+        over = (one.id for one in reader.list_episodes() if one.state == "finished")
         ids = tuple(id for id in over if names is None or id in names)
         played = Trajectories(lambda: contextlib.nullcontext(reader), ids)
-        yield Rollout(number=number, run=plan.run, path=out, trajectories=played), report, paid(reader)
+        yield Rollout(number=number, run=plan.run, path=out, trajectories=played), report, read_usage(reader)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +355,7 @@ class HeldOutResult:
 async def measure(state: LoopState, policy: Policy, folder: EpochDir) -> HeldOutResult:
     """Evaluate a policy on the held-out seeds; raises as `evaluate` and `require_measured`."""
     state.begin("evaluation")
-    with state.timed("evaluation", whole=not find_runs(folder.evaluation)):
+    with state.time_part("evaluation", whole=not find_runs(folder.evaluation)):
         found = await evaluate(state, policy, folder.evaluation)
         require_measured(state, found.report, folder.evaluation)
         return found
@@ -353,7 +365,9 @@ def require_played(state: LoopState, report: Report, place: Path) -> Report:
     """The report; RunError where not one of its episodes could be played. Whoever goes on plays them again."""
     if not report.is_lost:
         return report
-    raise _unplayed(state, report, f"{place}: none of {amount(len(report.results), 'episode')} could be played")
+    raise _build_unplayed_error(
+        state, report, f"{place}: none of {format_amount(len(report.results), 'episode')} could be played"
+    )
 
 
 def require_measured(state: LoopState, report: Report, place: Path) -> Report:
@@ -364,12 +378,12 @@ def require_measured(state: LoopState, report: Report, place: Path) -> Report:
     require_played(state, report, place)
     if not is_spoilt(report.broken, report.planned.episodes):
         return report
-    played = amount(report.planned.episodes, "episode")
+    played = format_amount(report.planned.episodes, "episode")
     broken = f"{report.broken} of {played} broke (allowed: {TOLERATED_FAILURES:.0%})"
-    raise _unplayed(state, report, f"{place}: {broken}, too many to choose an epoch by")
+    raise _build_unplayed_error(state, report, f"{place}: {broken}, too many to choose an epoch by")
 
 
-def _unplayed(state: LoopState, report: Report, what: str) -> RunError:
+def _build_unplayed_error(state: LoopState, report: Report, what: str) -> RunError:
     epoch, first = state.progress.epoch, next(one.error for one in report.results if one.error is not None)
     earlier, rate = shlex.quote(f"{state.folder.path}@epoch{epoch - 1}"), f"{state.config.method.RECIPE}.learning_rate"
     trained = (
@@ -382,28 +396,28 @@ def _unplayed(state: LoopState, report: Report, what: str) -> RunError:
     )
 
 
-def trajectories_of(path: Path, steps: int | None = None) -> list[Trajectory]:
-    """All finished episodes of a run, by task and number; `steps` as of `each_trajectory`."""
-    return list(each_trajectory(path, steps))
+def load_trajectories(path: Path, steps: int | None = None) -> list[Trajectory]:
+    """All finished episodes of a run, by task and number; `steps` as of `iterate_trajectories`."""
+    return list(iterate_trajectories(path, steps))
 
 
-def each_trajectory(path: Path, steps: int | None = None) -> Iterator[Trajectory]:
+def iterate_trajectories(path: Path, steps: int | None = None) -> Iterator[Trajectory]:
     """The same, read one at a time: an epoch of long episodes need not fit into memory.
 
     Args:
         steps: of a rollout that has so many, only those that belong to it; see `step_budget`.
     """
-    with RunStore.open(path).reader() as reader:
-        yield from counted(reader, steps)
+    with RunStore.open(path).open_reader() as reader:
+        yield from iterate_counted(reader, steps)
 
 
-def rollout_report(path: Path, steps: int | None) -> Report:
-    """How a rollout went, broken episodes included; `steps` as of `each_trajectory`."""
-    with RunStore.open(path).reader() as reader:
+def report_rollout(path: Path, steps: int | None) -> Report:
+    """How a rollout went, broken episodes included; `steps` as of `iterate_trajectories`."""
+    with RunStore.open(path).open_reader() as reader:
         return report_of_counted(reader, steps)
 
 
-def settled(runs: Sequence[Path]) -> set[Path]:
+def find_settled(runs: Sequence[Path]) -> set[Path]:
     """The runs of an evaluation that are not played any more.
 
     Those that are over; where all are, and too many of their episodes broke, only those without a broken one.
@@ -411,31 +425,31 @@ def settled(runs: Sequence[Path]) -> set[Path]:
     over = {path for path in runs if (path / FILE).exists() and is_over(path)}
     if len(over) < len(runs):
         return over
-    found = {path: rollout_report(path, None) for path in runs}
+    found = {path: report_rollout(path, None) for path in runs}
     whole = pool(list(found.values()))
     spoilt = is_spoilt(whole.broken, whole.planned.episodes)
     return {path for path, report in found.items() if not (spoilt and report.broken)}
 
 
-def measured_episodes(config: TrainingConfig, folder: Path) -> dict[int, Iterator[Trajectory]]:
+def load_measured(config: TrainingConfig, folder: Path) -> dict[int, Iterator[Trajectory]]:
     """Held-out seed → its episodes, read one at a time; empty where nothing was measured."""
     places = {one.seed: folder / f"seed-{one.seed}" for one in config.held_out}
-    return {seed: each_trajectory(place) for seed, place in places.items() if not RunStore(place).is_free}
+    return {seed: iterate_trajectories(place) for seed, place in places.items() if not RunStore(place).is_free}
 
 
-def paid_for(runs: Iterable[Path]) -> Usage:
+def sum_paid(runs: Iterable[Path]) -> Usage:
     """What those runs took, all their episodes; of one that is not there, nothing."""
     parts = []
     for path in runs:
         if not RunStore(path).is_free:
-            with RunStore.open(path).reader() as reader:
-                parts.append(paid(reader))
+            with RunStore.open(path).open_reader() as reader:
+                parts.append(read_usage(reader))
     return sum(parts, Usage())
 
 
 def is_over(path: Path) -> bool:
     """Whether a run came to its end; broken episodes are part of it."""
-    with RunStore.open(path).reader() as reader:
+    with RunStore.open(path).open_reader() as reader:
         return reader.status == "finished"
 
 
@@ -448,7 +462,7 @@ def _read_graph(path: Path, graph: GraphDefinition) -> Dag:
     return Dag(slots=tuple(graph.slots), edges=tuple(edges))
 
 
-def _drawn_tasks(run: RunConfig, suite: Suite, number: int) -> list[str]:
+def _draw_tasks(run: RunConfig, suite: Suite, number: int) -> list[str]:
     """Draw the order in which an epoch plays the tasks."""
     infos = [info for info in suite.tasks() if info.name in run.tasks]
     return draw_order(infos, derive(run.seed, "tasks of epoch", number))
@@ -458,7 +472,7 @@ async def _is_free(run: RunConfig, suite: Suite) -> bool:
     """Whether a run keeps away from what is kept for evaluation; always where it belongs to no split."""
     if run.split is None:
         return True
-    splits = await splits_in(run.environment_name, run.environment, suite)
+    splits = await load_splits(run.environment_name, run.environment, suite)
     plan = [TrainingInstance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(run)]
     try:
         check_plan(splits[run.split.name], splits.values(), plan)

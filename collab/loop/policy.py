@@ -39,11 +39,11 @@ class Policy:
         """The one checkpoint that these slots play with."""
         return self.weights[slots[0]]
 
-    def adapter_of(self, slots: Sequence[str]) -> str | None:
+    def get_adapter(self, slots: Sequence[str]) -> str | None:
         """The one adapter that these slots play with; None for the checkpoint alone."""
         return self.adapters.get(slots[0])
 
-    def updated(self, number: int, trained: Mapping[str, str], *, adapters: bool = False) -> Policy:
+    def replace_trained(self, number: int, trained: Mapping[str, str], *, adapters: bool = False) -> Policy:
         """The same policy with what an epoch trained in place of what it was.
 
         Args:
@@ -57,7 +57,7 @@ class Policy:
         return replace(self, version=number, weights={**self.weights, **trained})
 
 
-def first_policy(run: RunConfig, method: Method) -> Policy:
+def build_first_policy(run: RunConfig, method: Method) -> Policy:
     """The policy that training starts from.
 
     Raises:
@@ -80,22 +80,24 @@ def first_policy(run: RunConfig, method: Method) -> Policy:
             )
     return Policy(
         version=0,
-        weights={slot: _absolute(path) for slot, path in weights.items()},
-        adapters={slot: _absolute(str(path)) for slot, path in adapters.items() if path is not None},
+        weights={slot: _make_absolute(path) for slot, path in weights.items()},
+        adapters={slot: _make_absolute(str(path)) for slot, path in adapters.items() if path is not None},
     )
 
 
-def placed(run: RunConfig) -> RunConfig:
+def make_paths_absolute(run: RunConfig) -> RunConfig:
     """The same run, to be played from anywhere: checkpoints in this process and adapters by absolute paths."""
     agents = {}
     for slot, agent in run.agents.items():
         names = ("path", "adapter") if agent.kind == "local" else ("adapter",)
-        moved = {name: _absolute(str(agent.options[name])) for name in names if agent.options.get(name) is not None}
+        moved = {
+            name: _make_absolute(str(agent.options[name])) for name in names if agent.options.get(name) is not None
+        }
         agents[slot] = agent.model_copy(update={"options": {**agent.options, **moved}})
     return run.model_copy(update={"agents": agents})
 
 
-def playing(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
+def assign_policy(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
     """A run played by a policy; who speaks and how it is sampled stays as it was."""
     agents = {}
     for slot, agent in run.agents.items():
@@ -108,7 +110,7 @@ def playing(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
     return run.model_copy(update={"agents": agents})
 
 
-def template_of(agent: AgentDefinition) -> dict[str, Any]:
+def get_template(agent: AgentDefinition) -> dict[str, Any]:
     """Return how a chat template is rendered for an agent, as fields of a recipe: training reads what it has read."""
     extra = agent.options.get("extra")  # of a server's
     own = agent.options.get("chat_template_kwargs") or (extra or {}).get("chat_template_kwargs")
@@ -118,23 +120,23 @@ def template_of(agent: AgentDefinition) -> dict[str, Any]:
     return found
 
 
-def chat_of(agent: AgentDefinition, path: str) -> ChatTokenizer:
+def build_chat_tokenizer(agent: AgentDefinition, path: str) -> ChatTokenizer:
     """Return the tokenizer of a checkpoint, its template rendered as the agent reads it."""
-    how = template_of(agent)
+    how = get_template(agent)
     return ChatTokenizer(resolve_checkpoint(path), date=how["date"], template=how["chat_template_kwargs"])
 
 
-def policy_after(folder: TrainingDir, config: TrainingConfig, number: int) -> Policy:
+def load_policy(folder: TrainingDir, config: TrainingConfig, number: int) -> Policy:
     """The policy that an epoch left; UnknownName when it is not over."""
     if number == 0:
-        return first_policy(config.run, config.method)
-    epoch = folder.epoch(number)
+        return build_first_policy(config.run, config.method)
+    epoch = folder.get_epoch(number)
     if not epoch.record.exists():
-        over = [f"epoch{one}" for one in range(1, config.method.epochs + 1) if folder.epoch(one).record.exists()]
+        over = [f"epoch{one}" for one in range(1, config.method.epochs + 1) if folder.get_epoch(one).record.exists()]
         raise UnknownName.of(f"finished epoch of {folder.path}", f"epoch{number}", over)
     record = read_record(epoch.record)
-    weights = {slot: _inside(folder.path, path) for slot, path in record.weights.items()}
-    adapters = {slot: _inside(folder.path, path) for slot, path in record.adapters.items()}
+    weights = {slot: _resolve_inside(folder.path, path) for slot, path in record.weights.items()}
+    adapters = {slot: _resolve_inside(folder.path, path) for slot, path in record.adapters.items()}
     return Policy(version=record.version, weights=weights, adapters=adapters)
 
 
@@ -206,11 +208,11 @@ def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) 
         )
 
 
-def _inside(folder: Path, path: str) -> str:
+def _resolve_inside(folder: Path, path: str) -> str:
     return str(folder.resolve() / path) if path.startswith("./") else path
 
 
-def _absolute(path: str) -> str:
+def _make_absolute(path: str) -> str:
     """Of a directory its absolute path, so that a training can be gone on with from anywhere; else the name."""
     place = Path(resolve_checkpoint(path))
     return str(place.resolve()) if not path.startswith("built-in:") and place.is_dir() else path

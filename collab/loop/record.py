@@ -24,7 +24,7 @@ from collab.config import Definition, RunConfig, validate
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.comparison import is_spoilt
 from collab.evaluation.metrics import Report, describe_sampling
-from collab.store.fingerprint import trajectory_hash
+from collab.store.fingerprint import hash_trajectory
 from collab.store.run_dir import RunDir
 from collab.types import Trajectory, Usage
 from collab.utils.files import read_plain
@@ -65,7 +65,7 @@ class EpochDir:
         """There once the epoch is over."""
         return self.path / "epoch.json"
 
-    def training(self, group: str) -> Path:
+    def get_training_dir(self, group: str) -> Path:
         """The fine-tuning run of a policy."""
         return self.path / "training" if group == "shared" else self.path / "training" / group
 
@@ -76,20 +76,20 @@ class TrainingDir(RunDir):
     HEAD, NOUN, FORMAT, COMMAND = FILE, "training", 4, "collab train --resume"
     LISTED = True
 
-    def epoch(self, number: int) -> EpochDir:
+    def get_epoch(self, number: int) -> EpochDir:
         """One epoch; its directory need not exist."""
         return EpochDir(self.path / "epochs" / str(number))
 
 
-def training_of(rollout: Path) -> TrainingDir | None:
+def find_training(rollout: Path) -> TrainingDir | None:
     """The training that a run belongs to, in `epochs/N/rollout` beneath it; None for all other runs."""
     run = rollout.resolve()
     number, training = run.parent.name, TrainingDir(Path(*run.parts[:-3]))
-    belongs = number.isdecimal() and training.epoch(int(number)).rollout == run and training.file.exists()
+    belongs = number.isdecimal() and training.get_epoch(int(number)).rollout == run and training.file.exists()
     return training if belongs else None
 
 
-def training_around(part: Path) -> TrainingDir | None:
+def find_training_around(part: Path) -> TrainingDir | None:
     """The training that a directory beneath its `epochs` is a part of, as a rollout is; None for what is part of none.
 
     Its path is relative where it lies in the current folder.
@@ -104,7 +104,7 @@ def training_around(part: Path) -> TrainingDir | None:
 
 def refuse_part(path: Path) -> None:
     """UsageError for a part of a training: only the training knows what it may still become, and on which device."""
-    training = training_around(path)
+    training = find_training_around(path)
     if training is not None:
         raise UsageError(
             f"{path}: is a part of the training {training.path}, which alone goes on with it: {training.resume}"
@@ -246,7 +246,7 @@ class EpochRecord(Definition):
     spent: dict[str, Spending] = Field(default_factory=dict)
     """By part: "rollout", the algorithm's own of labelling, "training", its own of learning, "evaluation"."""
     hashes: dict[str, str] = Field(default_factory=dict)
-    """SHA-256 by part, in the order of time: played (see `played_hash`), labelled, learned and measured."""
+    """SHA-256 by part, in the order of time: played (see `hash_played`), labelled, learned and measured."""
     hash: str
     """Of all of them."""
 
@@ -264,7 +264,7 @@ class Summary(Definition):
     """Run hash."""
 
 
-def facts_of_play(run: RunConfig, played: Iterable[Trajectory], rollout: Report) -> dict[str, Any]:
+def collect_play_facts(run: RunConfig, played: Iterable[Trajectory], rollout: Report) -> dict[str, Any]:
     """Return what a rollout tells, as fields of a record.
 
     Args:
@@ -298,13 +298,13 @@ def read_record(path: Path) -> EpochRecord:
         ) from None
 
 
-def records_until(folder: TrainingDir, epoch: int) -> list[EpochRecord]:
+def read_records(folder: TrainingDir, epoch: int) -> list[EpochRecord]:
     """Of a training's epochs from 0 to this one, those that are over; RunFormatError when one cannot be read."""
-    records = [folder.epoch(number).record for number in range(epoch + 1)]
+    records = [folder.get_epoch(number).record for number in range(epoch + 1)]
     return [read_record(path) for path in records if path.is_file()]
 
 
-def best_of(records: Iterable[EpochRecord]) -> int | None:
+def find_best_epoch(records: Iterable[EpochRecord]) -> int | None:
     """The epoch with the highest held-out success; of equals the earliest, None when none was measured.
 
     One of which too many episodes broke counts as not measured.
@@ -316,23 +316,23 @@ def best_of(records: Iterable[EpochRecord]) -> int | None:
     return ranked[0].epoch if ranked else None
 
 
-def patience_is_over(records: Sequence[EpochRecord], patience: int | None) -> bool:
+def is_patience_over(records: Sequence[EpochRecord], patience: int | None) -> bool:
     """Whether the best epoch lies `patience` epochs back; never when that is None or nothing was measured."""
-    best = best_of(records)
+    best = find_best_epoch(records)
     return patience is not None and best is not None and records[-1].epoch - best >= patience
 
 
-def played_hash(played: Iterable[Trajectory]) -> str:
+def hash_played(played: Iterable[Trajectory]) -> str:
     """Return the SHA-256 of episodes, whatever their order."""
-    return hash_json(sorted(trajectory_hash(one) for one in played))
+    return hash_json(sorted(hash_trajectory(one) for one in played))
 
 
-def measured_hash(measured: Mapping[int, Iterable[Trajectory]]) -> str:
+def hash_measured(measured: Mapping[int, Iterable[Trajectory]]) -> str:
     """Return the SHA-256 of an evaluation: held-out seed → its episodes."""
-    return named_hash({seed: played_hash(those) for seed, those in measured.items()})
+    return hash_named({seed: hash_played(those) for seed, those in measured.items()})
 
 
-def named_hash(digests: Mapping[str, str | None] | Mapping[int, str]) -> str:
+def hash_named(digests: Mapping[str, str | None] | Mapping[int, str]) -> str:
     """Return the SHA-256 of digests by name, e.g. policy → digest of its weights; or by held-out seed."""
     return hash_json(sorted(digests.items()))
 

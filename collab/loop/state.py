@@ -16,7 +16,7 @@ from collab.config import Budget, EnvironmentDefinition, RunConfig
 from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.policy import Policy, first_policy
+from collab.loop.policy import Policy, build_first_policy
 from collab.loop.record import EpochRecord, Spending, TrainingDir
 from collab.rollout.build import build_suite
 from collab.rollout.collector import USED_UP
@@ -94,11 +94,11 @@ class LoopState:
 
     @property
     def first(self) -> Policy:
-        """The policy that training starts from; raises as `first_policy`."""
-        self._first = self._first or first_policy(self.config.run, self.config.method)
+        """The policy that training starts from; raises as `build_first_policy`."""
+        self._first = self._first or build_first_policy(self.config.run, self.config.method)
         return self._first
 
-    async def suite(self, run: RunConfig) -> Suite:
+    async def open_suite(self, run: RunConfig) -> Suite:
         """Return the environments of a run, built once for all parts of a training that play or look in the same."""
         wanted = (run.environment_name, run.environment)
         if self._suite is None or self._suite[0] != wanted:
@@ -116,10 +116,10 @@ class LoopState:
     def begin(self, part: str) -> None:
         """Name what is done next, if anything may still be; raises `Halted`."""
         self.progress.part, self.progress.inner = part, None
-        self.left()
+        self.compute_left()
 
     @contextlib.contextmanager
-    def timed(self, part: str, *, whole: bool) -> Iterator[None]:
+    def time_part(self, part: str, *, whole: bool) -> Iterator[None]:
         """Note how long a part takes, unless another process did some of it and took its time with it.
 
         A part that is done in pieces takes what all of them take.
@@ -132,7 +132,7 @@ class LoopState:
         if whole:
             self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - begun
 
-    def left(self) -> Budget:
+    def compute_left(self) -> Budget:
         """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""
         if self.stop.is_set():
             raise Halted(REQUESTED)
@@ -140,7 +140,7 @@ class LoopState:
         left = {name: limit - spent[name] for name, limit in self.budget.model_dump(exclude_none=True).items()}
         for name, amount in left.items():
             if amount <= 0:
-                raise Halted(_used_up(name, getattr(self.budget, name)))
+                raise Halted(_format_used_up(name, getattr(self.budget, name)))
         return Budget(**left)
 
     def spend(self, progress: Collecting | Usage) -> None:
@@ -156,20 +156,20 @@ class LoopState:
         if why is None:
             return
         if why.startswith(USED_UP):
-            self.left()
+            self.compute_left()
         raise Halted(why)
 
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether training is to stop with a checkpoint."""
-        return self.why_stopping() is not None
+        return self.explain_stop() is not None
 
-    def why_stopping(self) -> str | None:
+    def explain_stop(self) -> str | None:
         """Why training is to stop: on request, or because the minutes are over; None where it goes on."""
         minutes = self.budget.minutes
         if self.stop.is_set():
             return REQUESTED
         over = minutes is not None and time.monotonic() - self.started >= 60 * minutes
-        return _used_up("minutes", minutes) if minutes is not None and over else None
+        return _format_used_up("minutes", minutes) if minutes is not None and over else None
 
     @property
     def inner(self) -> Callable[[Any], None]:
@@ -181,11 +181,11 @@ class LoopState:
         return watch
 
 
-def _used_up(name: str, limit: float) -> str:
+def _format_used_up(name: str, limit: float) -> str:
     return f"{USED_UP}: {name}={limit:g}"
 
 
-def seconds_left(progress: TrainingProgress, now: float) -> float | None:
+def estimate_seconds_left(progress: TrainingProgress, now: float) -> float | None:
     """For the rest of this epoch and all that come, each as long as the mean of those that are over.
 
     Patience may end a training earlier, and an epoch that an earlier process began takes less.
@@ -196,7 +196,7 @@ def seconds_left(progress: TrainingProgress, now: float) -> float | None:
     Returns:
         None before an epoch is over of which all is known.
     """
-    known = [seconds for one in progress.records if one.epoch and (seconds := epoch_seconds(one)) is not None]
+    known = [seconds for one in progress.records if one.epoch and (seconds := sum_epoch_seconds(one)) is not None]
     if not known:
         return None
     mean = sum(known) / len(known)
@@ -205,20 +205,20 @@ def seconds_left(progress: TrainingProgress, now: float) -> float | None:
     return (progress.epochs - progress.epoch) * mean + max(0.0, mean - (now - progress.began))
 
 
-def epoch_seconds(record: EpochRecord) -> float | None:
+def sum_epoch_seconds(record: EpochRecord) -> float | None:
     """Of all parts; None where one did something and nobody told how long, for its process died."""
     if any(one.seconds is None and (one.calls or one.prompt_tokens) for one in record.spent.values()):
         return None
     return sum(one.seconds or 0.0 for one in record.spent.values())
 
 
-def spent_so_far(progress: TrainingProgress) -> tuple[int, float]:
+def sum_spent_so_far(progress: TrainingProgress) -> tuple[int, float]:
     """Tokens that models read and said, and USD: of epochs that are over, by whatever process, and of this one.
 
     Tokens that were trained on do not count.
     """
     over = total(one for record in progress.records for part, one in record.spent.items() if part != "training")
-    tokens, usd = _live(progress.inner)
+    tokens, usd = _count_live(progress.inner)
     return (
         over.prompt_tokens + over.completion_tokens + progress.tokens + tokens,
         over.cost_usd + progress.cost_usd + usd,
@@ -239,7 +239,7 @@ def total(parts: Iterable[Spending]) -> Spending:
     )
 
 
-def _live(inner: Any) -> tuple[int, float]:
+def _count_live(inner: Any) -> tuple[int, float]:
     """Of the part that goes on, where it counts what its calls take."""
     tokens = getattr(inner, "prompt_tokens", 0) + getattr(inner, "completion_tokens", 0)
     return tokens, getattr(inner, "cost_usd", 0.0)

@@ -24,7 +24,7 @@ from collab.config import RunConfig, validate
 from collab.evaluation.metrics import Report, summarise
 from collab.evaluation.report import report_of
 from collab.loop.interfaces import read_training
-from collab.loop.record import training_of
+from collab.loop.record import find_training
 from collab.rollout.build import plan_episodes
 from collab.store.manifest import FILE
 from collab.store.reader import RunReader
@@ -37,7 +37,7 @@ _FAR = "SELECT trajectory, state, (SELECT count(*) FROM steps WHERE steps.key = 
 """Of a run's index: how far each episode is. Asked ten times a second, so it makes no summaries."""
 
 
-def belonging(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tuple[str, ...] | None:
+def select_belonging(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tuple[str, ...] | None:
     """The episodes with which there are enough steps, in the order of the plan.
 
     Args:
@@ -49,13 +49,13 @@ def belonging(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> t
         The shortest beginning of the plan with as many steps; all of it where even all have fewer; None while an
         episode that is needed for that is not over.
     """
-    found = certain(lengths, order, steps)
+    found = select_certain(lengths, order, steps)
     enough = sum(lengths[name] for name in found) >= steps
     return found if enough or len(found) == len(order) else None
 
 
-def certain(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tuple[str, ...]:
-    """The episodes that belong to a rollout whatever becomes of those that are not over; arguments as of `belonging`.
+def select_certain(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tuple[str, ...]:
+    """Return the episodes that belong to a rollout however the others end; arguments as `select_belonging`.
 
     They are the beginning of the plan, up to the first that is not over, and to the one with which there are enough
     steps.
@@ -70,8 +70,8 @@ def certain(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tup
     return tuple(found)
 
 
-def wanted(so_far: Mapping[str, int], order: Sequence[str], steps: int) -> Sequence[str]:
-    """The episodes that a rollout may still need; no other need be begun or gone on with. Arguments as of `belonging`.
+def select_wanted(so_far: Mapping[str, int], order: Sequence[str], steps: int) -> Sequence[str]:
+    """Return the episodes that a rollout may still need; no other is begun. Arguments as `select_belonging`.
 
     Args:
         so_far: as `lengths`, with the steps that are there already of those that are not over.
@@ -84,43 +84,45 @@ def wanted(so_far: Mapping[str, int], order: Sequence[str], steps: int) -> Seque
     return order
 
 
-def steps_wanted(run: Path) -> int | None:
+def read_step_budget(run: Path) -> int | None:
     """How many a run is to have: a training's rollout where its method says so; None for all other runs.
 
     Raises:
         RunFormatError: the training that the run belongs to cannot be read.
         ConfigError: its configuration is spoilt.
     """
-    training = training_of(run)
+    training = find_training(run)
     if training is None:
         return None
     return read_training(training)[1].method.steps
 
 
-def counted_names(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
+def list_counted(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
     """The episodes that belong to a rollout; None where all do, or where it has not its steps yet.
 
     Raises:
         ConfigError: the configuration of the run is spoilt.
     """
-    return None if steps is None else belonging(_lengths(_far(reader)), planned_order(reader), steps)
+    return (
+        None if steps is None else select_belonging(_count_lengths(_query_progress(reader)), plan_order(reader), steps)
+    )
 
 
-def counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
+def iterate_counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
     """The finished episodes of a rollout that belong to it, by task and number; all of them where `steps` is None."""
-    found = counted_names(reader, steps)
-    return (one for one in reader.trajectories() if found is None or one.id in found)
+    found = list_counted(reader, steps)
+    return (one for one in reader.iterate_trajectories() if found is None or one.id in found)
 
 
-def counted_in(run: Path) -> Callable[[RunReader], Iterator[Trajectory]]:
+def build_counted_reader(run: Path) -> Callable[[RunReader], Iterator[Trajectory]]:
     """Takes from a reader of a run the episodes that count: of a training's rollout those that it learns from.
 
     Raises:
         RunFormatError: the training that the run belongs to cannot be read.
         ConfigError: its configuration is spoilt.
     """
-    steps = steps_wanted(run)
-    return lambda reader: counted(reader, steps)
+    steps = read_step_budget(run)
+    return lambda reader: iterate_counted(reader, steps)
 
 
 def report_of_counted(reader: RunReader, steps: int | None, *, so_far: bool = False) -> Report:
@@ -136,7 +138,7 @@ def report_of_counted(reader: RunReader, steps: int | None, *, so_far: bool = Fa
     Raises:
         ConfigError: the configuration of the run is spoilt.
     """
-    report, found = report_of(reader), counted_names(reader, steps)
+    report, found = report_of(reader), list_counted(reader, steps)
     if steps is None or (found is None and not so_far):
         return report
     return summarise(
@@ -148,16 +150,16 @@ def report_of_counted(reader: RunReader, steps: int | None, *, so_far: bool = Fa
     )
 
 
-def steps_in(out: Path) -> int:
+def count_steps(out: Path) -> int:
     """Steps of all its episodes that can be read, those of unfinished ones included."""
-    with RunStore.open(out).reader() as reader:
-        return sum(played for _, _, played in _far(reader))
+    with RunStore.open(out).open_reader() as reader:
+        return sum(played for _, _, played in _query_progress(reader))
 
 
 def has_enough(out: Path, steps: int) -> bool:
     """Whether a run that was begun has all episodes that belong to it."""
-    with RunStore.open(out).reader() as reader:
-        return counted_names(reader, steps) is not None
+    with RunStore.open(out).open_reader() as reader:
+        return list_counted(reader, steps) is not None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,7 +178,7 @@ class Ending:
 
 
 @contextlib.asynccontextmanager
-async def ended_by(out: Path, steps: int | None, asked: asyncio.Event) -> AsyncIterator[Ending]:
+async def open_ending(out: Path, steps: int | None, asked: asyncio.Event) -> AsyncIterator[Ending]:
     """Gives what ends a run once it has its steps, or when that is asked for; only the latter where `steps` is None.
 
     Args:
@@ -203,16 +205,16 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> 
         while not (out / FILE).exists() and not asked.is_set():
             await asyncio.sleep(_LOOK_S)
         if not asked.is_set():
-            with RunStore.open(out).reader() as reader:
-                order = planned_order(reader)
+            with RunStore.open(out).open_reader() as reader:
+                order = plan_order(reader)
                 while not asked.is_set():
-                    far = _far(reader)
+                    far = _query_progress(reader)
                     # Enough steps, in the order of the plan: what is still running belongs to a later epoch or to none.
-                    if belonging(_lengths(far), order, steps) is not None:
+                    if select_belonging(_count_lengths(far), order, steps) is not None:
                         break
                     # Failed episodes may be played again, so their steps are not counted yet.
                     so_far = {id: played for id, state, played in far if state != "failed"}
-                    ending.wanted = frozenset(wanted(so_far, order, steps))
+                    ending.wanted = frozenset(select_wanted(so_far, order, steps))
                     await asyncio.sleep(_LOOK_S)
                     reader.refresh()
     finally:
@@ -220,16 +222,16 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> 
         ending.stop.set()
 
 
-def _far(reader: RunReader) -> list[tuple[str, str, int]]:
+def _query_progress(reader: RunReader) -> list[tuple[str, str, int]]:
     """Each episode's name, state (see `EpisodeSummary`) and steps that can be read."""
     return reader.query(_FAR)
 
 
-def _lengths(far: Iterable[tuple[str, str, int]]) -> dict[str, int]:
+def _count_lengths(far: Iterable[tuple[str, str, int]]) -> dict[str, int]:
     return {id: played if state == "finished" else 0 for id, state, played in far if state != "unfinished"}
 
 
-def planned_order(reader: RunReader) -> list[str]:
+def plan_order(reader: RunReader) -> list[str]:
     """All episodes that a run is to play, by name; ConfigError where its configuration is spoilt."""
     config = validate(RunConfig, reader.manifest.config, f"{reader.directory}/{FILE}")
     return [episode.id for episode in plan_episodes(config)]

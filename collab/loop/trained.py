@@ -19,7 +19,7 @@ from collab.evaluation.metrics import describe_sampling
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import read_training
-from collab.loop.policy import playing, policy_after
+from collab.loop.policy import assign_policy, load_policy
 from collab.loop.record import TrainingDir
 from collab.trust import check_trusted
 from collab.utils.files import check_plain
@@ -66,7 +66,9 @@ def parse_policy(text: str) -> PolicyName | None:
     return PolicyName(run=Path(found["run"]), epoch=epoch, last=found["which"] == "last")
 
 
-def agents_of(name: PolicyName, slots: Sequence[str], *, as_trained: bool = False) -> dict[str, AgentDefinition]:
+def load_policy_agents(
+    name: PolicyName, slots: Sequence[str], *, as_trained: bool = False
+) -> dict[str, AgentDefinition]:
     """Who fills the slots of a graph with a trained policy.
 
     Args:
@@ -82,14 +84,14 @@ def agents_of(name: PolicyName, slots: Sequence[str], *, as_trained: bool = Fals
     head, config = read_training(folder)
     check_plain(name.run, "training")
     check_slots(config, slots, str(name.run))
-    policy = policy_after(folder, config, epoch_of(name, folder, config, head))
+    policy = load_policy(folder, config, resolve_epoch(name, folder, config, head))
     run = config.run if as_trained else config.as_declared
-    agents = dict(playing(run, policy, config.method.determinism).agents)
+    agents = dict(assign_policy(run, policy, config.method.determinism).agents)
     check_trusted({slot: agent.model_dump(mode="json") for slot, agent in agents.items()}, str(folder.file))
     return agents
 
 
-def epoch_of(name: PolicyName, folder: TrainingDir, config: TrainingConfig, head: Mapping[str, Any]) -> int:
+def resolve_epoch(name: PolicyName, folder: TrainingDir, config: TrainingConfig, head: Mapping[str, Any]) -> int:
     """The number of the epoch that a name means; it need not be over.
 
     Args:
@@ -100,14 +102,14 @@ def epoch_of(name: PolicyName, folder: TrainingDir, config: TrainingConfig, head
     """
     if name.last:
         # "last" is the last finished epoch: a running one has no policy yet.
-        over = [number for number in range(config.method.epochs + 1) if folder.epoch(number).record.exists()]
+        over = [number for number in range(config.method.epochs + 1) if folder.get_epoch(number).record.exists()]
         if not over:
             raise UsageError(f"{name.run}@last: no epoch is over yet; go on with it: {folder.resume}")
         return over[-1]
     # A number is taken as it is; "best" needs the summary, which only a finished training has.
     number: int | None = name.epoch if name.epoch is not None else (head.get("summary") or {}).get("best")
     if number is None:
-        known = [f"@epoch{one}" for one in range(config.method.epochs + 1) if folder.epoch(one).record.exists()]
+        known = [f"@epoch{one}" for one in range(config.method.epochs + 1) if folder.get_epoch(one).record.exists()]
         raise UsageError(
             f"{name.run}@best: no epoch is the best before the training has ended; name one that is over "
             f"({', '.join(known) or 'there is none'}), or go on: {folder.resume}"
@@ -115,22 +117,22 @@ def epoch_of(name: PolicyName, folder: TrainingDir, config: TrainingConfig, head
     return number
 
 
-def trained_agents(
+def load_trained_agents(
     library: Library, agents: str, graph: str, *, as_trained: bool = False
 ) -> dict[str, AgentDefinition] | None:
     """Who fills the slots of a graph, where `--agents` names a trained policy; None where it names files.
 
     Args:
-        as_trained: as of `agents_of`.
+        as_trained: as of `load_policy_agents`.
 
     Raises:
         UnknownName, ConfigError: there is no such graph, or it cannot be read.
-        UsageError: as `parse_policy` and `agents_of`.
+        UsageError: as `parse_policy` and `load_policy_agents`.
     """
     name = parse_policy(agents)
     if name is None:
         return None
-    return agents_of(name, library.load("graphs", graph, GraphDefinition).slots, as_trained=as_trained)
+    return load_policy_agents(name, library.load("graphs", graph, GraphDefinition).slots, as_trained=as_trained)
 
 
 def note_sampling(agents: str, run: RunConfig) -> str | None:

@@ -26,7 +26,7 @@ from collab.config import Budget
 from collab.envs.grammar import ActionSpace
 from collab.errors import UsageError
 from collab.types import Action, Observation, PolicyRef, Prompt, Sampling
-from collab.utils.concurrency import unless_stopped
+from collab.utils.concurrency import wait_unless_stopped
 
 Oracle = Callable[[], tuple[Action, ...] | None]
 """Read-only view of an episode's solution: remaining optimal actions, or None when unknown. Calling it never
@@ -353,7 +353,7 @@ async def check_counted(model: Probed, budget: Budget, where: str, stop: asyncio
         ModelFailure: its server does not answer.
         Stopped: somebody asked to stop first.
     """
-    able = await unless_stopped(model.probe(), stop, f"{where} was asked what it supports")
+    able = await wait_unless_stopped(model.probe(), stop, f"{where} was asked what it supports")
     if budget.usd is not None and not able.knows_price:
         raise UsageError(
             f"--budget usd: {where} does not say what it costs; set its prices, or limit tokens or minutes"

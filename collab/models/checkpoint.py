@@ -36,7 +36,7 @@ from collab.models.weights import (
     readable,
 )
 from collab.prompts.render import LAYOUT
-from collab.utils.concurrency import doing
+from collab.utils.concurrency import note_doing
 
 PLAIN = (None, True, False, "gaussian", "eva", "orthogonal")
 """Ways of PEFT to begin an adapter that leave the base as it is; others change it whenever they are loaded."""
@@ -255,7 +255,7 @@ _STRETCHING = {"longrope", "dynamic"}
 """Kinds of positions that are reckoned anew when a sequence becomes long, for all that are computed with it."""
 
 
-def tolerance_of(dtype: torch.dtype) -> float:
+def get_tolerance(dtype: torch.dtype) -> float:
     """Return the largest difference of log-probabilities that rounding explains."""
     return _TOLERANCE.get(dtype, 1e-4)
 
@@ -297,7 +297,7 @@ class Checkpoint:
                 f"{chat.path}: the model ends replies with token {max(self.ends)}, the tokenizer has {chat.size}; "
                 "the tokenizer belongs to another model"
             )
-        self._shape = _shape(config, self.model.dtype, self.device)
+        self._shape = _build_cache_shape(config, self.model.dtype, self.device)
 
     def add_adapter(self, name: str, path: str) -> None:
         """Load a LoRA adapter under a name; nothing happens when the name is known.
@@ -355,7 +355,7 @@ class Checkpoint:
         else:
             # Only rounding may differ; a wrong mask or scale shows at once in some of 40 distributions.
             apart = float((found - torch.cat([expected[0], expected[1, 8:]])).abs().max())
-            fits = apart <= tolerance_of(self.model.dtype)
+            fits = apart <= get_tolerance(self.model.dtype)
             reason = None if fits else f"its log-probabilities would differ by {apart:.2g}"
         # The model is left as it was found, or the padded engine would compute with a foreign attention.
         if reason is not None and self.model.config._attn_implementation != own:
@@ -437,7 +437,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(one in str(error) for one in _NO_MEMORY)
 
 
-def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> CacheShape | None:
+def _build_cache_shape(config: Any, dtype: torch.dtype, device: torch.device) -> CacheShape | None:
     layers, heads = find_setting(config, "num_hidden_layers"), find_setting(config, "num_attention_heads")
     if layers is None or not isinstance(heads, int):
         return None
@@ -587,5 +587,5 @@ def _hash_cached(path: Path, inode: int, size: int, changed: int) -> str:
 
 
 def _hash_contents(path: Path) -> str:
-    with doing(f"hashing {path}"), path.open("rb") as file:
+    with note_doing(f"hashing {path}"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

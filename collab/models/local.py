@@ -36,7 +36,7 @@ from collab.models.engine.sampling import DecodeRequest, SampledReply
 from collab.models.tokenizer import ChatTokenizer, PromptIds
 from collab.models.vision import Picture, PictureReader
 from collab.types import PolicyRef, Prompt
-from collab.utils.concurrency import doing
+from collab.utils.concurrency import note_doing
 
 if TYPE_CHECKING:
     from collab.models.checkpoint import Checkpoint
@@ -202,11 +202,11 @@ class Worker:
     def _load_engine(self) -> Engine | PaddedEngine:
         """Return the engine; made at the first use, in the thread."""
         if self.engine is None:
-            with doing("loading torch"):
+            with note_doing("loading torch"):
                 from collab.models.checkpoint import Checkpoint
 
             device, dtype = self._place
-            with doing(f"loading {self.chat.path}"):
+            with note_doing(f"loading {self.chat.path}"):
                 self.engine = self._make_engine(Checkpoint(self.chat, device=device, dtype=dtype))
         return self.engine
 

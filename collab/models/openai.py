@@ -43,7 +43,7 @@ from collab.models.probe import (
 from collab.models.tokenizer import estimate_least_tokens, estimate_prompt, estimate_tokens
 from collab.models.vllm import AdapterPlace
 from collab.types import PolicyRef, Sampling
-from collab.utils.redact import misplaced_key
+from collab.utils.redact import find_misplaced_key
 
 CountedT = TypeVar("CountedT", bound=CountedAnswer)
 
@@ -110,7 +110,7 @@ class OpenAIModel:
             )
         check_address(base_url)
         # A key written into a file would be recorded with every run: refuse it before anything is asked.
-        written = misplaced_key({"api_key_env": api_key_env, "base_url": base_url, "extra": extra}, "openai")
+        written = find_misplaced_key({"api_key_env": api_key_env, "base_url": base_url, "extra": extra}, "openai")
         if written is not None:
             raise ConfigError(written)
         self.policy = PolicyRef(base=model, adapter=adapter, version=version)

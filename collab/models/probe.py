@@ -159,20 +159,20 @@ def _format_left_out(field: str, named: str) -> DialectStep:
     return DialectStep(field=field, change=_drop_field(field), named=named, says="left out, refused")
 
 
-def _names_field(field: str, name: str, named: str) -> DialectStep:
+def _build_rename_step(field: str, name: str, named: str) -> DialectStep:
     return DialectStep(field=field, change=_rename_field(field, name), named=named, says=f"called {name}")
 
 
 STEPS = {
-    "max_completion_tokens": _names_field("max_tokens", "max_completion_tokens", r"max_(completion_)?tokens"),
-    "max_tokens": _names_field("max_completion_tokens", "max_tokens", r"max_completion_tokens"),
+    "max_completion_tokens": _build_rename_step("max_tokens", "max_completion_tokens", r"max_(completion_)?tokens"),
+    "max_tokens": _build_rename_step("max_completion_tokens", "max_tokens", r"max_completion_tokens"),
     "system": DialectStep(
         field="messages",
         change=merge_system,
         named=r"system|\broles?\b|alternate|developer instruction",
         says="the system text stands in the user's turn",
     ),
-    "random_seed": _names_field("seed", "random_seed", r"random_seed"),
+    "random_seed": _build_rename_step("seed", "random_seed", r"random_seed"),
     "logprobs": _format_left_out("logprobs", r"log[ _-]?prob"),
     "return_token_ids": _format_left_out("return_token_ids", r"token_ids"),
     "seed": _format_left_out("seed", r"\bseed"),
@@ -373,8 +373,10 @@ async def probe_server(
     # One question per capability, in sequence: what a server learned to leave out applies to the next.
     capabilities = Capabilities(
         logprobs=await question("logprobs", {"logprobs": True}, lambda answer: bool(answer.scored)),
-        structured=await question("response_format", {"response_format": _SCHEMA}, lambda answer: _fits(answer.text)),
-        seed=await interview.seed(),
+        structured=await question(
+            "response_format", {"response_format": _SCHEMA}, lambda answer: _is_fitting(answer.text)
+        ),
+        seed=await interview.has_seed(),
         images=await question(
             "images", {"messages": _build_picture_messages()}, lambda answer: _check_picture_counted(answer, plain)
         ),
@@ -411,7 +413,7 @@ class _Interview:
 
         return await self._note(name, seen)
 
-    async def seed(self) -> bool:
+    async def has_seed(self) -> bool:
         """Whether equal seeds draw equal replies, under either of the names that servers have for them."""
         drawn: set[str] = set()
 
@@ -486,7 +488,7 @@ def _has_own_defaults(model: str, url: str, offered: ModelList) -> bool:
     return any((card.owned_by or "").lower() in _OWN_DEFAULTS for card in cards)
 
 
-def _fits(text: str) -> bool:
+def _is_fitting(text: str) -> bool:
     """Whether a reply to a greeting keeps to the schema."""
     try:
         answer = json.loads(text)

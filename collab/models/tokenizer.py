@@ -44,7 +44,7 @@ import jinja2
 from collab.errors import ConfigError, MissingExtra
 from collab.prompts.sandbox import WRONG, Sandbox, format_error, render
 from collab.types import Prompt, Segment
-from collab.utils.concurrency import doing
+from collab.utils.concurrency import note_doing
 
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d|\n+|[ \t]{2,}|[^\sA-Za-z\d]")
 """Runs of letters up to a change of case, single digits, line breaks, indentation, and every other character by
@@ -279,7 +279,7 @@ class ChatTokenizer:
         template: Mapping[str, Any] | None = None,
     ) -> None:
         MissingExtra.unless("transformers", extra="train", purpose="a local model")
-        with doing("loading transformers"):
+        with note_doing("loading transformers"):
             from transformers import AutoTokenizer
 
         try:

@@ -58,7 +58,7 @@ from collab.rewards.query import ask, format_reason, strip_thoughts
 from collab.rollout.collector import Progress as Meter
 from collab.seeds import derive, generator
 from collab.types import Action, Prompt, Sampling, Segment, Usage, Utterance
-from collab.utils.concurrency import GRACE_S, REQUESTED, Stopped, unless_stopped
+from collab.utils.concurrency import GRACE_S, REQUESTED, Stopped, wait_unless_stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ class BudgetedAdversary:
 
     async def _ask(self, occasion: Occasion) -> AdversaryProposal | None:
         # Looked at before each call, as the budget is shared by all workers.
-        why = REQUESTED if self.stop.is_set() else self.meter.exceeded(self.budget)
+        why = REQUESTED if self.stop.is_set() else self.meter.explain_exceeded(self.budget)
         if why is not None:
             # Answers on their way count against the budget, too, so they are waited for before it is called spent.
             while self._flying:
@@ -202,7 +202,7 @@ class BudgetedAdversary:
         try:
             asking = self.adversary.propose(occasion)
             # A stop leaves a question a moment: its answer may come, and is paid for either way.
-            proposal = await unless_stopped(asking, self.stop, "an adversary was asked", grace_s=GRACE_S)
+            proposal = await wait_unless_stopped(asking, self.stop, "an adversary was asked", grace_s=GRACE_S)
         except Stopped:
             raise AdversaryBudgetSpent(REQUESTED) from None
         finally:
@@ -344,7 +344,7 @@ class AdversaryPrompt:
     def __init__(self, text: str) -> None:
         self._templates = Templates(FOLDER, {_ROLE: text}, (_ROLE,))
 
-    def prompt(self, occasion: Occasion) -> Prompt:
+    def build_prompt(self, occasion: Occasion) -> Prompt:
         """What the model is asked; ConfigError when the template asks for something that nobody tells it."""
         space, read = occasion.case.space, occasion.prompt
         listing = space.listing()
@@ -409,7 +409,7 @@ class LanguageAdversary:
             Refusal: the prompt leaves no room for a reply.
             ModelFailure: the call failed after its retries or took longer than its limit.
         """
-        prompt, sampling = self._clumsy.prompt(occasion), self._sampling
+        prompt, sampling = self._clumsy.build_prompt(occasion), self._sampling
         if sum(map(self._model.count_tokens, (prompt.system, prompt.shared, prompt.suffix))) > self._room:
             raise CannotPropose(TOO_LONG)
         who, seed = "the adversary", occasion.seed

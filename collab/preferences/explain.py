@@ -36,7 +36,7 @@ from collab.rewards.base import CriticCall, CriticInput, Judgement, build_inputs
 from collab.rewards.labels import LabelSet, list_labellings, read_labels
 from collab.store.reader import RunReader
 from collab.types import Action, CellRef, Observation, PreferencePair, Prompt, ReplyRef, Utterance
-from collab.utils.text import amount, cause_lines
+from collab.utils.text import format_amount, format_causes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +121,14 @@ class PairExplainer:
             pair=pair,
             goal=case.task.goal,
             screen=case.observation,
-            prompt=rebuild(self._reader.prefix(cell.prompt.prefix), cell.prompt),
+            prompt=rebuild(self._reader.read_prefix(cell.prompt.prefix), cell.prompt),
             chosen=chosen,
             rejected=rejected,
             # Off-context, as in pairing: a side was written under other messages than the pair's prompt.
             off_context=any(not is_heard_alike(cell, case.matrix[ref.cell]) for ref in (*pair.chosen, *pair.rejected)),
         )
 
-    def sides(self, pair: PreferencePair) -> tuple[PairSide, PairSide]:
+    def find_sides(self, pair: PreferencePair) -> tuple[PairSide, PairSide]:
         """The chosen and the rejected side; raises as `explain_pair` does."""
         return self._build_sides(pair, self._build_input(pair))
 
@@ -144,7 +144,7 @@ class PairExplainer:
         """The step that a pair is about, as it is recorded now."""
         where = _find_answered(pair)
         if where.trajectory != self._episode:
-            found = build_inputs(self._reader.trajectory(where.trajectory), self._space)
+            found = build_inputs(self._reader.read_trajectory(where.trajectory), self._space)
             self._episode, self._cases = where.trajectory, {case.step: case for case in found}
         if where.step not in self._cases:
             self._reader.step(where.trajectory, where.step)  # raises, and says which steps there are
@@ -161,7 +161,7 @@ def _find_answered(pair: PreferencePair) -> ReplyRef:
 
 
 def _build_said_side(case: CriticInput, cell: Utterance, judgement: Judgement | None) -> PairSide:
-    words = _words(case, cell.action)
+    words = _describe_action(case, cell.action)
     if judgement is None:
         return PairSide(text=cell.text, action=words, cell=cell.cell)
     word, call = judgement.of(cell.cell), judgement.call_of(cell.cell)
@@ -170,10 +170,10 @@ def _build_said_side(case: CriticInput, cell: Utterance, judgement: Judgement | 
 
 def _build_synthesised_side(case: CriticInput, text: str) -> PairSide:
     read = read_reply(text, case.space, case.observation)
-    return PairSide(text=text, action=_words(case, read.action), cell=None)
+    return PairSide(text=text, action=_describe_action(case, read.action), cell=None)
 
 
-def _words(case: CriticInput, action: Action | None) -> str:
+def _describe_action(case: CriticInput, action: Action | None) -> str:
     return "none" if action is None else case.space.describe(action, case.observation)
 
 
@@ -316,15 +316,15 @@ def count_lines(counts: HasPairCounts) -> list[str]:
     # One order for all that is counted, so that two sets can be compared line by line.
     pairs = {name: count for name, count in counts.counts.items() if name in SOURCES}
     lines = [
-        *cause_lines("pairs", pairs),
-        *cause_lines("no pair", {name: count for name, count in counts.counts.items() if name not in pairs}),
-        *cause_lines("refused", counts.refused),
-        *cause_lines("failed", counts.failed),
+        *format_causes("pairs", pairs),
+        *format_causes("no pair", {name: count for name, count in counts.counts.items() if name not in pairs}),
+        *format_causes("refused", counts.refused),
+        *format_causes("failed", counts.failed),
     ]
     if counts.off_context:
-        lines.append(f"context  {amount(counts.off_context, 'pair')} off-context")
+        lines.append(f"context  {format_amount(counts.off_context, 'pair')} off-context")
     if counts.unjudged:
-        lines.append(f"unjudged {amount(counts.unjudged, 'step')}")
+        lines.append(f"unjudged {format_amount(counts.unjudged, 'step')}")
     if counts.untried:
-        lines.append(f"untried  {amount(counts.untried, 'made-up side')}: their state cannot be brought back")
+        lines.append(f"untried  {format_amount(counts.untried, 'made-up side')}: their state cannot be brought back")
     return lines

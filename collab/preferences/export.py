@@ -23,13 +23,13 @@ from collab.errors import UsageError
 from collab.preferences.explain import read_current_labels
 from collab.preferences.pairs import is_heard_alike
 from collab.preferences.store import StoredPairs, find_last_name, pair_names, read_pairs
-from collab.rewards.base import Judgement, input_digest
+from collab.rewards.base import Judgement, hash_input
 from collab.rewards.labels import LabelSet, list_labellings, read_labels
-from collab.store.parquet import COLUMNS, MESSAGES, Kinds, ParquetFolder, Row, add_episode, clean, prompt_of, split_of
+from collab.store.parquet import COLUMNS, MESSAGES, Kinds, ParquetFolder, Row, add_episode, clean, read_prompt, split_of
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.types import PreferencePair, ReplyRef, Step, Trajectory, Utterance
-from collab.utils.files import write_atomic, writing
+from collab.utils.files import report_write_errors, write_atomic
 
 README = "README.md"
 FIRST = ("cells", "demonstrations")
@@ -89,7 +89,7 @@ def export_runs(runs: Sequence[Path], out: Path) -> ExportedPairs:
     rows, left_out, privileged = Counter[str](), Counter[str](), False
     with ParquetFolder(out, {**COLUMNS, **MORE}) as folder:
         for path in runs:
-            with RunStore.open(path).reader() as reader:
+            with RunStore.open(path).open_reader() as reader:
                 run = _RunExport.of(folder, path, reader)
                 _add_run(run)
                 privileged = privileged or reader.manifest.privileged
@@ -168,7 +168,7 @@ class _RunExport:
             return None
         key = trajectory.id, step.index
         if key not in self._digests:
-            self._digests = {key: input_digest(trajectory.task.goal, step.observation, step.matrix)}
+            self._digests = {key: hash_input(trajectory.task.goal, step.observation, step.matrix)}
         return found if found.case == self._digests[key] else None
 
 
@@ -176,7 +176,7 @@ def _add_run(run: _RunExport) -> None:
     def score(trajectory: Trajectory, step: Step, cell: Utterance) -> Row:
         return _score(run.find_judgement(run.deciding, trajectory, step), cell)
 
-    for episode in run.reader.episodes():
+    for episode in run.reader.list_episodes():
         trajectory = add_episode(run.folder, run.name, run.reader, episode, score)
         for step in trajectory.steps:
             _add_rewards(run, trajectory, step)
@@ -224,7 +224,7 @@ def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> 
     for cell in step.matrix:
         word = None if judgement is None else judgement.of(cell.cell)
         good = cell.cell in winners if word is None else bool(word.reward)
-        system, user = prompt_of(run.reader, cell)
+        system, user = read_prompt(run.reader, cell)
         # Replies that saw the solution would teach what no policy can know.
         if good and not cell.privileged and user is not None:
             run.add(
@@ -270,7 +270,7 @@ def _add_pair(
     chosen = step.matrix[better.cell].text
     # Synthesised replies have no cell; their text is in the pair.
     rejected = step.matrix[worse.cell].text if worse is not None else pair.synthetic or ""
-    system, user = prompt_of(run.reader, cell)
+    system, user = read_prompt(run.reader, cell)
     others = [step.matrix[ref.cell] for ref in (*pair.chosen, *pair.rejected)]
     told |= {
         **_place(trajectory, step, cell),
@@ -354,7 +354,7 @@ def _describe(out: Path, files: Sequence[Path]) -> None:
     tables = [f"- `{name}`: {_ABOUT[name]}" for name in names]
     code = f'from datasets import load_dataset\n\nload_dataset({json.dumps(str(out))}, "{names[-1] if names else ""}")'
     text = "\n".join([*lines, "---", "", "Made by Collab.", "", *tables, "", "```python", code, "```", ""])
-    with writing(out, "export again"):
+    with report_write_errors(out, "export again"):
         write_atomic(out / README, text.encode())
 
 

@@ -130,7 +130,7 @@ async def collect_negatives(
     theirs.
 
     Args:
-        prefix: stored text of a prompt's shared part by its hash (`RunReader.prefix`).
+        prefix: stored text of a prompt's shared part by its hash (`RunReader.read_prefix`).
         seed: of the run.
         attempts: how often a cell is asked about; each reply that is dropped counts.
         paid: an empty list that gets what each answer cost, also where this raises in the end; None to keep none.
@@ -149,7 +149,7 @@ async def collect_negatives(
         return Negatives(negatives={})
     async with _open_reach(case) as reach:
         for attempt in range(attempts):
-            left = {cell: step.seed(seed, "adversary", cell, attempt) for cell in asked if cell not in found}
+            left = {cell: step.derive_seed(seed, "adversary", cell, attempt) for cell in asked if cell not in found}
             occasions = [_build_occasion(case, step, cell, prefix, own) for cell, own in left.items()]
             for occasion, proposal in zip(
                 occasions, await _collect_proposals(adversary, occasions, spent), strict=True

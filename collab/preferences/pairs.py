@@ -248,7 +248,7 @@ def _format(ref: ReplyRef, cell: Utterance) -> list[str | int]:
 
 def _choose_first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> PairSource | None:
     """Return the source of the worse side, as far as it is known before an adversary is asked."""
-    order = sources.order(step.seed(seed, "pair source", cell.cell))
+    order = sources.order(step.derive_seed(seed, "pair source", cell.cell))
     return next((name for name in order if name == "adversary" or list_contrasts(step, cell)), None)
 
 
@@ -257,9 +257,9 @@ def _pair_cell(
 ) -> tuple[PreferencePair, bool] | None:
     """Build the pair of a rewarded cell, and whether it is off-context; None where no source has a worse reply."""
     # The same seed as in `list_wanted`: a cell for which no adversary was asked must not draw it here.
-    for source in sources.order(step.seed(seed, "pair source", cell.cell)):
+    for source in sources.order(step.derive_seed(seed, "pair source", cell.cell)):
         if source == "contrast" and (worse := list_contrasts(step, cell)):
-            other = generator(step.seed(seed, "contrast", cell.cell)).choice(worse)
+            other = generator(step.derive_seed(seed, "contrast", cell.cell)).choice(worse)
             return _pair_said(step, "contrast", cell, other), not is_heard_alike(cell, other)
         # No action means nothing to compare: a rewarded cell always has one, which the type does not know.
         negative = step.negatives.get(cell.cell) if source == "adversary" else None
@@ -278,7 +278,7 @@ def _correct_cells(step: JudgedStep, chance: float, seed: int) -> Iterator[tuple
     for wrong in list_with_reward(step, 0) if chance else ():
         better = find_correction(step, wrong)
         # Drawn by the erring cell's name: another chance keeps those that a smaller one drew.
-        if better is not None and generator(step.seed(seed, "correction", wrong.cell)).random() < chance:
+        if better is not None and generator(step.derive_seed(seed, "correction", wrong.cell)).random() < chance:
             yield _pair_said(step, "correction", better, wrong), not is_heard_alike(wrong, better)
 
 
@@ -341,7 +341,7 @@ def _cap(
 ) -> list[tuple[PreferencePair, bool]]:
     """Return the pairs that the seed ranks first, in their old order."""
     # Ranked by seeded hashes, not by position: raising the cap adds pairs and drops none.
-    ranked = sorted(made, key=lambda one: (step.seed(seed, "pair cap", _find_answered(one[0])), one[0].id))
+    ranked = sorted(made, key=lambda one: (step.derive_seed(seed, "pair cap", _find_answered(one[0])), one[0].id))
     kept = {one.id for one, _ in ranked[:cap]}
     return [one for one in made if one[0].id in kept]
 
@@ -409,7 +409,7 @@ async def pair_up(
     """Build the pairs of all judged steps.
 
     Args:
-        prefix: stored text of a prompt's shared part by its hash (`RunReader.prefix`).
+        prefix: stored text of a prompt's shared part by its hash (`RunReader.read_prefix`).
         states: how to bring states back, so that negatives can be tried; None tries none.
         concurrency: steps about which the adversary is asked at the same time.
 

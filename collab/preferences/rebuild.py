@@ -53,10 +53,10 @@ from collab.rewards.registry import (
 from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
 from collab.rollout.collector import Progress as Meter
-from collab.rollout.run import stored_config
+from collab.rollout.run import read_stored_config
 from collab.store.reader import RunReader
 from collab.types import PreferencePair, Trajectory, Usage
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 NO_CAP = 0
 """Said for a cap: as many pairs of a state as there are."""
@@ -310,7 +310,7 @@ class RebuiltPairs:
 @contextlib.asynccontextmanager
 async def build_stored_suite(run: Path) -> AsyncIterator[Suite]:
     """The environments that a run was played in; see `collab.rollout.build.build_suite` for the errors."""
-    suite = build_suite(stored_config(run))
+    suite = build_suite(read_stored_config(run))
     try:
         yield suite
     finally:
@@ -321,7 +321,7 @@ async def rebuild(
     wish: RebuildRequest,
     library: Library,
     *,
-    played: EpisodeSource = RunReader.trajectories,
+    played: EpisodeSource = RunReader.iterate_trajectories,
     watch: RebuildWatch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> RebuiltPairs:
@@ -338,7 +338,7 @@ async def rebuild(
         EnvironmentFailure, ModelFailure: whoever is to be asked cannot be reached.
         StoreFailure: something cannot be written; what was written stays.
     """
-    config = stored_config(wish.run)
+    config = read_stored_config(wish.run)
     # The suite of the recorded configuration: other environments would not parse these replies.
     async with build_stored_suite(wish.run) as suite:
         plan = plan_of(wish, library, seed=config.seed, capabilities=suite.capabilities)
@@ -434,7 +434,7 @@ class _Rebuild:
         run, other = self.wish.run, explain_difference(known.name, known.head, head)
         if other is not None:
             raise UsageError(
-                f"{run}: labels {known.name!r}, which lack {amount(self.progress.steps, 'step')}, "
+                f"{run}: labels {known.name!r}, which lack {format_amount(self.progress.steps, 'step')}, "
                 f"were made with {other}; "
                 f"have all steps judged under another name: --critic NAME --labels "
                 f"{free_name(known.name, list_labellings(run))}"
@@ -476,7 +476,7 @@ class _Rebuild:
             labels,
             self.plan.recipe,
             space=self.suite.space,
-            prefix=self.reader.prefix,
+            prefix=self.reader.read_prefix,
             adversary=adversary,
             states=StateRebuilder(self.suite),
             concurrency=self.concurrency,
@@ -514,7 +514,7 @@ class _Rebuild:
         stopped: str | None = None,
     ) -> RebuiltPairs:
         labelling, adversary = self.progress.labelling, self.progress.adversary
-        finished = sum(one.state == "finished" for one in self.reader.episodes())
+        finished = sum(one.state == "finished" for one in self.reader.list_episodes())
         return RebuiltPairs(
             stored=stored,
             new=new,
@@ -524,7 +524,7 @@ class _Rebuild:
             missing=missing or Counter(),
             spent=self.meter.spent,
             counted=self.counted or 0,
-            left_out=len(self.reader.episodes()) - finished,
+            left_out=len(self.reader.list_episodes()) - finished,
             beyond=0 if self.counted is None else finished - self.counted,
             stopped=stopped,
         )

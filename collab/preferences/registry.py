@@ -28,7 +28,7 @@ from collab.models.base import Model, check_counted, tell_lost
 from collab.preferences.adversary import FOLDER, SAMPLING, Adversary, MixtureAdversary, read_adversary_prompts
 from collab.preferences.store import PairHead
 from collab.rewards.registry import REACHING
-from collab.rollout.build import build, kinds, refuse_critic
+from collab.rollout.build import build, list_kinds, refuse_critic
 from collab.trust import check_trusted, vouch
 
 ASKS_A_MODEL: Final = "llm"
@@ -156,11 +156,11 @@ def resolve_adversary(library: Library, asked: AdversarySpec) -> AdversaryChoice
     try:
         agent = library.load("agents", asked.agent, AgentDefinition)
     except UnknownName:
-        raise UnknownName.of("adversary", asked.agent, {*_build_silent(), *library.names("agents")}) from None
+        raise UnknownName.of("adversary", asked.agent, {*_build_silent(), *library.list_names("agents")}) from None
     refuse_critic(agent.kind, f"agents/{asked.agent}")
     usual = SamplingDefinition(temperature=SAMPLING.temperature, max_tokens=SAMPLING.max_tokens)
     sampled = agent.model_copy(update={"sampling": asked.sampling or usual})
-    return AdversaryChoice(part=part, agent=sampled, texts=read_adversary_prompts(library.path("prompts", FOLDER)))
+    return AdversaryChoice(part=part, agent=sampled, texts=read_adversary_prompts(library.find_path("prompts", FOLDER)))
 
 
 def choice_from_json(told: Mapping[str, Any]) -> AdversaryChoice:
@@ -279,7 +279,7 @@ def _parse_one(name: str) -> dict[str, Any]:
 
 
 def _build_silent() -> list[str]:
-    return [kind for kind in kinds("adversaries") if kind != ASKS_A_MODEL]
+    return [kind for kind in list_kinds("adversaries") if kind != ASKS_A_MODEL]
 
 
 def _drop_weight(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,8 +30,8 @@ from collab.store import log
 from collab.store.manifest import find_manifest
 from collab.store.run_dir import RunLock
 from collab.types import Usage
-from collab.utils.files import writing
-from collab.utils.redact import hide_values, known_secrets
+from collab.utils.files import report_write_errors
+from collab.utils.redact import hide_values, list_secrets
 
 FOLDER = "proposals"
 _NEXT_MOVE = "make the pairs again: what was answered is not asked again"
@@ -75,9 +75,9 @@ class ProposalMemory:
         # The run must exist: replies beside nothing would never be found.
         find_manifest(run)
         self.directory = run / FOLDER
-        self._secrets = known_secrets()
+        self._secrets = list_secrets()
         self._open = True
-        with writing(self.directory, _NEXT_MOVE):
+        with report_write_errors(self.directory, _NEXT_MOVE):
             (self.directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
             self._lock = RunLock(self.directory, "wait for it or stop it")
         # From here on the lock is held; what fails below gives it back.
@@ -113,7 +113,7 @@ class ProposalMemory:
 
     def _append(self, content: Any) -> bytes:
         line = json.dumps(hide_values(content, self._secrets), ensure_ascii=True, separators=(",", ":")).encode()
-        with writing(self.directory, _NEXT_MOVE):
+        with report_write_errors(self.directory, _NEXT_MOVE):
             self._log.append(line + b"\n")
         return line
 
@@ -124,7 +124,7 @@ class ProposalMemory:
             try:
                 if lost := self._unanswered():
                     self._append(_UNANSWERED.dump_python(UnansweredProposal(lost=lost), mode="json"))
-                with writing(self.directory, _NEXT_MOVE):
+                with report_write_errors(self.directory, _NEXT_MOVE):
                     self._log.close()
             finally:
                 self._lock.release()
@@ -177,18 +177,18 @@ class RememberingAdversary:
         Raises:
             Refusal, ModelFailure: as the other raises them; nothing is kept then.
         """
-        key = self._key(occasion)
+        key = self._build_key(occasion)
         known = self._memory.recall(key)
         if known is not None:
-            return None if known.proposal is None else self._again(known.proposal)
+            return None if known.proposal is None else self._replay_proposal(known.proposal)
         proposal = await self._adversary.propose(occasion)
         return self._memory.keep(Answered(occasion=key, proposal=proposal)).proposal
 
-    def _again(self, said: AdversaryProposal) -> AdversaryProposal:
+    def _replay_proposal(self, said: AdversaryProposal) -> AdversaryProposal:
         self.recalled.append(said.spent)
         return replace(said, spent=Usage())
 
-    def _key(self, occasion: Occasion) -> str:
+    def _build_key(self, occasion: Occasion) -> str:
         space = occasion.case.space
         read = occasion.rewarded if reads_rewarded(self._adversary) else ()
         rewarded = sorted(space.format(action) for action in read)
@@ -200,7 +200,7 @@ def _read(directory: Path) -> tuple[dict[str, Answered], int]:
     """What was answered, by occasion, and how many calls never were."""
     known: dict[str, Answered] = {}
     lost = 0
-    for segment in log.segments(directory):
+    for segment in log.list_segments(directory):
         for line in log.scan(directory, segment):
             try:
                 content = json.loads(line.content)

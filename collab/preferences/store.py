@@ -34,10 +34,10 @@ from pydantic import TypeAdapter, ValidationError
 from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
 from collab.preferences.pairs import Paired, PairRecipe
 from collab.rewards.labels import NAME, LabelHead, LabelSet, check_called
-from collab.store.manifest import find_manifest, now, versions
+from collab.store.manifest import collect_versions, find_manifest, format_now
 from collab.store.run_dir import RunLock, read_versioned
 from collab.types import PreferencePair, Usage
-from collab.utils.files import read_plain, sync_directory, write_atomic, writing
+from collab.utils.files import read_plain, report_write_errors, sync_directory, write_atomic
 from collab.utils.redact import hide_values
 
 FOLDER = "pairs"
@@ -84,8 +84,8 @@ class PairHead:
     spent: Usage = Usage()
     """What the adversary cost the process that wrote this; what it recalled from an earlier one cost nothing more, but
     calls of unknown cost are those of all processes. The pairs of a training tell what all its processes spent."""
-    versions: Mapping[str, str] = field(default_factory=versions)
-    created: str = field(default_factory=now)
+    versions: Mapping[str, str] = field(default_factory=collect_versions)
+    created: str = field(default_factory=format_now)
     """UTC, ISO 8601."""
     format: int = FORMAT
 
@@ -154,7 +154,7 @@ def read_head(run: Path, name: str) -> PairHead:
         UnknownName: the run has no pairs of that name.
         RunFormatError: they cannot be read by this version.
     """
-    path = _pairs_directory(run, name) / HEAD
+    path = _get_pairs_directory(run, name) / HEAD
     if not path.exists():
         known = sorted(path.parent.name for path in (run / FOLDER).glob(f"*/{HEAD}"))
         raise UnknownName.of(f"pairs of {run}", name, known, f"make them with: collab pairs rebuild {run}")
@@ -173,7 +173,7 @@ def read_pairs(run: Path, name: str) -> StoredPairs:
         UnknownName: the run has no pairs of that name.
         RunFormatError: they cannot be read by this version, or are not what was written.
     """
-    head, path = read_head(run, name), _pairs_directory(run, name) / FILE
+    head, path = read_head(run, name), _get_pairs_directory(run, name) / FILE
     try:
         content = read_plain(path, within=run)
     except OSError as error:
@@ -213,14 +213,14 @@ def write_pairs(
         StoreFailure: the disk is full or the rights are missing; nothing half-written counts.
     """
     find_manifest(run)
-    directory = _pairs_directory(run, name)
+    directory = _get_pairs_directory(run, name)
     # The content is hashed before it is written, so that head and pairs cannot be of two makings.
     content = b"".join(map(_write_line, made.pairing.pairs))
     head = _read_head(made, hashlib.sha256(content).hexdigest(), recipe, labels, adversary, options or {})
     # Secrets are hidden before the comparison below, as they are in what is stored.
     text = json.dumps(hide_values(_HEAD.dump_python(head, mode="json")), indent=2, ensure_ascii=True).encode()
     head = _HEAD.validate_json(text)
-    with writing(directory, _NEXT_MOVE):
+    with report_write_errors(directory, _NEXT_MOVE):
         directory.parent.mkdir(exist_ok=True)
         with RunLock(directory.parent, "wait for it or stop it, then: make the pairs again"):
             if not (directory / HEAD).exists():
@@ -241,7 +241,7 @@ def check_name(name: str) -> None:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _pairs_directory(run: Path, name: str) -> Path:
+def _get_pairs_directory(run: Path, name: str) -> Path:
     check_name(name)
     return run / FOLDER / name
 

@@ -41,7 +41,7 @@ def look_up_pair(pair: PreferencePair, reader: RunReader) -> TrajectoryPair:
         UnknownName: the run has no such episode.
         UsageError: the run holds something else in its place.
     """
-    solved, unsolved = (reader.trajectory(refs[0].trajectory) for refs in (pair.chosen, pair.rejected))
+    solved, unsolved = (reader.read_trajectory(refs[0].trajectory) for refs in (pair.chosen, pair.rejected))
     if not solved.success or unsolved.success or _pair(solved, unsolved).id != pair.id:
         raise UsageError(
             f"pair {pair.id[:12]}: {solved.id} or {unsolved.id} was played again since; make its pairs again"

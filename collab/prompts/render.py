@@ -79,7 +79,7 @@ def _read(name: str, homes: Sequence[Path]) -> str:
 
 
 @functools.lru_cache(maxsize=32)
-def _environment(texts: frozenset[tuple[str, str]]) -> Sandbox:
+def _build_sandbox(texts: frozenset[tuple[str, str]]) -> Sandbox:
     """Where these texts are compiled, each once in a process."""
     return Sandbox(
         loader=jinja2.DictLoader({f"{name}.jinja": text for name, text in texts}),
@@ -91,7 +91,7 @@ def _environment(texts: frozenset[tuple[str, str]]) -> Sandbox:
 
 
 @functools.lru_cache(maxsize=128)
-def _asked(environment: Sandbox, name: str, text: str) -> frozenset[str]:
+def _list_asked(environment: Sandbox, name: str, text: str) -> frozenset[str]:
     """The names that a template asks for and does not set."""
     return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(text, name=f"{name}.jinja")))
 
@@ -120,12 +120,12 @@ class Templates:
         missing = [name for name in names if name not in texts]
         if missing:
             raise ConfigError(f"prompts/{folder}: {', '.join(f'{name}.jinja' for name in missing)} missing")
-        environment = _environment(frozenset(texts.items()))
+        environment = _build_sandbox(frozenset(texts.items()))
         self._folder = folder
         try:
             known = {} if told is None else told
             for name in (name for name in names if name in known):
-                for odd in sorted(_asked(environment, name, texts[name]) - set(known[name])):
+                for odd in sorted(_list_asked(environment, name, texts[name]) - set(known[name])):
                     raise ConfigError(self._format_missing(name, f"'{odd}' is undefined", known[name]))
             self._templates = {name: environment.get_template(f"{name}.jinja") for name in names}
         except jinja2.TemplateSyntaxError as error:
@@ -263,10 +263,10 @@ def find_spaces(texts: Mapping[str, str]) -> frozenset[str]:
     declared = frozenset(name for found in _DECLARED.findall(whole) for name in re.split(r"[,\s]+", found) if name)
     if declared or _LISTED.search(whole):
         return declared
-    return frozenset(space.name for space in SPACES.values() if _renders(whole, space))
+    return frozenset(space.name for space in SPACES.values() if _is_rendering(whole, space))
 
 
-def _renders(text: str, space: ActionSpace) -> bool:
+def _is_rendering(text: str, space: ActionSpace) -> bool:
     if space.syntax == "json":
         return "action_type" in text
     return any(re.search(rf"(?<!\w){re.escape(name)}\(", text) for name in space.types)
@@ -294,11 +294,11 @@ class Template:
         self._header = lru_cache(maxsize=1024)(self._render_header)
         self._frame = lru_cache(maxsize=1024)(self._render_frame)
 
-    def system(self, space: ActionSpace) -> str:
+    def render_system(self, space: ActionSpace) -> str:
         """Rules, action list and reply format."""
         return self._system(space)
 
-    def shared(self, context: PromptContext, *, history: int, lines: int | None, screen: bool) -> str:
+    def render_shared(self, context: PromptContext, *, history: int, lines: int | None, screen: bool) -> str:
         """Task, summary, the last `history` steps and the first `lines` lines of the screen (None: all)."""
         told = context.history[len(context.history) - history :] if history else ()
         first = len(context.history) - len(told) + 1
@@ -312,7 +312,9 @@ class Template:
             + "\n"
         )
 
-    def segments(self, agent: str, round: int, rounds: int, heard: Sequence[PromptMessage]) -> tuple[Segment, ...]:
+    def render_segments(
+        self, agent: str, round: int, rounds: int, heard: Sequence[PromptMessage]
+    ) -> tuple[Segment, ...]:
         """The messages heard, each in its own tokens, then the slot's header. `round` counts from 0."""
         segments: list[Segment] = []
         for utterance in heard:
@@ -321,7 +323,7 @@ class Template:
             segments += [Segment(text=before), said, Segment(text=after)]
         return (*segments, Segment(text=self._header(agent, round, rounds)))
 
-    def summary(self, context: PromptContext, since: int) -> str:
+    def render_summary(self, context: PromptContext, since: int) -> str:
         """The request for a summary of the steps from `since` on."""
         entries = [
             {"number": number + 1, "action": entry.action, "effect": entry.effect}
@@ -330,7 +332,7 @@ class Template:
         ]
         return self._templates.render("summary", goal=context.goal, summary=context.summary, history=entries)
 
-    def question(self, observation: Observation, question: str) -> Prompt:
+    def build_question(self, observation: Observation, question: str) -> Prompt:
         """A question about a screen, to be answered in words: rules of acting do not apply, so `system` is empty.
 
         The screen comes first and the question last, so that many questions about one screen share their prefix.
@@ -386,11 +388,11 @@ def fit_shared(
     Raises:
         ModelFailure: not even the task alone fits.
     """
-    system = template.system(context.space)
+    system = template.render_system(context.space)
     space_left = limit - count(system)
     told = min(history, len(context.history))
     for kept in range(told, -1, -1):
-        text = template.shared(context, history=kept, lines=None, screen=screen)
+        text = template.render_shared(context, history=kept, lines=None, screen=screen)
         if count(text) <= space_left:
             trimmed = (f"history:{told - kept}",) if kept < told else ()
             return SharedPrompt(system=system, text=text, images=images, trimmed=trimmed)
@@ -398,13 +400,13 @@ def fit_shared(
     low, high = -1, total  # the most lines that fit, by bisection; -1: not even none
     while high - low > 1:
         middle = (low + high) // 2
-        fits = count(template.shared(context, history=0, lines=middle, screen=screen)) <= space_left
+        fits = count(template.render_shared(context, history=0, lines=middle, screen=screen)) <= space_left
         low, high = (middle, high) if fits else (low, middle)
     if low < 0 or not screen:
-        needed = count(system) + count(template.shared(context, history=0, lines=0, screen=screen))
+        needed = count(system) + count(template.render_shared(context, history=0, lines=0, screen=screen))
         raise ModelFailure(
             f"the task alone needs {needed} tokens of prompt, {limit} are left for it; raise context_tokens"
         )
-    text = template.shared(context, history=0, lines=low, screen=screen)
+    text = template.render_shared(context, history=0, lines=low, screen=screen)
     removed = [f"history:{told}"] if told else []
     return SharedPrompt(system=system, text=text, images=images, trimmed=(*removed, f"elements:{total - low}"))

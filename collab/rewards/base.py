@@ -117,13 +117,13 @@ class CriticInput:
     @property
     def digest(self) -> str:
         """SHA-256 of goal, screen, edges and all replies: an episode that was played again gives other cases."""
-        return input_digest(self.task.goal, self.observation, self.matrix)
+        return hash_input(self.task.goal, self.observation, self.matrix)
 
     def list_heard(self, cell: CellRef) -> tuple[Utterance, ...]:
         """What stood in a cell's prompt, in conversation order; KeyError when there is no such cell."""
         return tuple(self.matrix[other] for other in self.matrix[cell].heard)
 
-    def proposals(self) -> dict[Action, tuple[Utterance, ...]]:
+    def group_proposals(self) -> dict[Action, tuple[Utterance, ...]]:
         """Each distinct canonical action with the cells that proposed it, in conversation order."""
         found: dict[Action, list[Utterance]] = {}
         for cell in self.matrix:
@@ -132,7 +132,7 @@ class CriticInput:
         return {action: tuple(cells) for action, cells in found.items()}
 
 
-def input_digest(goal: str, observation: Observation, matrix: ActionMatrix) -> str:
+def hash_input(goal: str, observation: Observation, matrix: ActionMatrix) -> str:
     """See `CriticInput.digest`."""
     said = [[cell.agent, cell.round, cell.text] for cell in matrix]
     whole = json.dumps([goal, observation.digest, matrix.edges, said])
@@ -320,7 +320,7 @@ def _drop_invalid_score(one: CellReward) -> CellReward:
 
 def to_all_equal(case: CriticInput, words: Mapping[Action, CellScore]) -> dict[CellRef, CellScore]:
     """Words on distinct actions → on cells: whoever proposed the same action is judged the same."""
-    return {cell.cell: words[action] for action, cells in case.proposals().items() for cell in cells}
+    return {cell.cell: words[action] for action, cells in case.group_proposals().items() for cell in cells}
 
 
 def sum_spent(calls: Iterable[CriticCall]) -> Usage:

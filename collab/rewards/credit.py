@@ -81,7 +81,7 @@ class JudgedStep:
         # An unjudged decision is no error: what is not known must not cut an episode short.
         return bool(judged) and max(judged) <= self.threshold
 
-    def seed(self, run: int, purpose: str, cell: CellRef, *more: int) -> int:
+    def derive_seed(self, run: int, purpose: str, cell: CellRef, *more: int) -> int:
         """Derive the seed of a draw for one cell, by name: the order of calls does not matter."""
         return derive(run, purpose, *self.place, *cell, *more)
 

@@ -28,7 +28,7 @@ from collab.rollout.collector import USED_UP
 from collab.types import Usage
 from collab.utils.concurrency import PATIENCE, WorkerPool
 from collab.utils.redact import redact
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 _SHOWN = 80
 """Characters of a reply that a message repeats."""
@@ -93,14 +93,14 @@ class Labelling:
         self.cost_usd += spent.cost_usd
         self.lost += spent.lost
 
-    def exceeded(self, budget: Budget) -> str | None:
+    def explain_exceeded(self, budget: Budget) -> str | None:
         """Which limit is used up, in words; None while there is room."""
         minutes = (time.monotonic() - self.started) / 60
         tokens = self.prompt_tokens + self.completion_tokens
         if budget.usd is not None and self.cost_usd >= budget.usd:
             return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD"
         if budget.tokens is not None and tokens >= budget.tokens:
-            return f"{USED_UP}: {tokens} of {amount(budget.tokens, 'token')}"
+            return f"{USED_UP}: {tokens} of {format_amount(budget.tokens, 'token')}"
         if budget.minutes is not None and minutes >= budget.minutes:
             return f"{USED_UP}: {round(minutes, 2):g} of {budget.minutes:g} minutes"
         return None
@@ -135,7 +135,9 @@ async def label(
     """
     labelling, limits = so_far or Labelling(), budget or Budget()
     # `stopped` may be set from outside meanwhile: where a rollout fails, its judging ends with it
-    pool = WorkerPool(cases, exceeded=lambda: labelling.stopped or labelling.exceeded(limits), stop=stop, finishes=True)
+    pool = WorkerPool(
+        cases, exceeded=lambda: labelling.stopped or labelling.explain_exceeded(limits), stop=stop, finishes=True
+    )
     pool.failed_in_a_row = labelling.failed_in_a_row
     worker = _Worker(critic=critic, writer=writer, pool=pool, labelling=labelling, most_silent=most_silent)
     watch(labelling)
@@ -178,17 +180,17 @@ class _Worker:
                 _require_whole(case, judgement)
         except PartlyAnswered as failure:
             # What was answered before the failure was paid for.
-            self._failed(case, failure.failure, failure.spent)
+            self._record_failure(case, failure.failure, failure.spent)
         except (EnvironmentFailure, ModelFailure) as failure:
-            self._failed(case, failure)
+            self._record_failure(case, failure)
         else:
             # Recorded before it is counted: a kill must not leave a count without its judgement.
             self.writer.record(judgement)
             self.labelling.count(judgement)
             self._count_failure(None)
-            self._heard(judgement)
+            self._count_heard(judgement)
 
-    def _heard(self, judgement: Judgement) -> None:
+    def _count_heard(self, judgement: Judgement) -> None:
         told = self.labelling
         if judgement.silent:
             told.silent_in_a_row += 1
@@ -196,11 +198,14 @@ class _Worker:
             told.silent_in_a_row = 0
         if told.silent_in_a_row == self.most_silent:
             self.pool.halt(
-                f"no score in {told.silent_in_a_row} judgements in a row; {last_reply(judgement)}; they are kept: "
+                f"no score in {told.silent_in_a_row} judgements in a row; {format_last_reply(judgement)}; "
+                "they are kept: "
                 f"remove {self.writer.directory} to have this critic asked about them again"
             )
 
-    def _failed(self, case: CriticInput, failure: EnvironmentFailure | ModelFailure, spent: Usage = Usage()) -> None:
+    def _record_failure(
+        self, case: CriticInput, failure: EnvironmentFailure | ModelFailure, spent: Usage = Usage()
+    ) -> None:
         self.labelling.pay(spent)
         self.writer.fail(case, failure, spent)
         self.labelling.failed += 1
@@ -211,7 +216,7 @@ class _Worker:
         self.labelling.failed_in_a_row = self.pool.failed_in_a_row
 
 
-def last_reply(judgement: Judgement) -> str:
+def format_last_reply(judgement: Judgement) -> str:
     """What a model answered last instead of scores, and what was wrong with it, in one line."""
     causes = ", ".join(cause for cause in judgement.missing if cause != UNREAD)
     said = " ".join(redact(judgement.calls[-1].reply).split())

@@ -30,11 +30,11 @@ from pydantic import TypeAdapter
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
 from collab.rewards.base import CriticInput, Judgement
 from collab.store import log
-from collab.store.manifest import find_manifest, now, versions
+from collab.store.manifest import collect_versions, find_manifest, format_now
 from collab.store.run_dir import RunLock, read_versioned
 from collab.types import Usage
-from collab.utils.files import write_json, writing
-from collab.utils.redact import hide_values, known_secrets, redact
+from collab.utils.files import report_write_errors, write_json
+from collab.utils.redact import hide_values, list_secrets, redact
 
 FOLDER = "labels"
 FILE = "label.json"
@@ -54,8 +54,8 @@ class LabelHead:
     options: Mapping[str, Any] = field(default_factory=dict)
     """As the critic was made; JSON values, no secrets."""
     seed: int = 0
-    versions: Mapping[str, str] = field(default_factory=versions)
-    created: str = field(default_factory=now)
+    versions: Mapping[str, str] = field(default_factory=collect_versions)
+    created: str = field(default_factory=format_now)
     format: int = FORMAT
 
 
@@ -135,7 +135,7 @@ def list_labellings(run: Path) -> list[str]:
 
 def read_label_head(run: Path, name: str) -> LabelHead:
     """What a labelling tells of itself; RunFormatError when it cannot be read."""
-    return _read_head_in(_labels_directory(run, name))
+    return _read_head_in(_get_labels_directory(run, name))
 
 
 def read_labels(run: Path, name: str) -> LabelSet:
@@ -145,7 +145,7 @@ def read_labels(run: Path, name: str) -> LabelSet:
         UnknownName: the run has no labelling of that name.
         RunFormatError: it cannot be read by this version, or a whole line is not what was written.
     """
-    directory = _labels_directory(run, name)
+    directory = _get_labels_directory(run, name)
     if not (directory / FILE).exists():
         raise UnknownName.of(f"labelling of {run}", name, list_labellings(run))
     judged: dict[tuple[str, int], Judgement] = {}
@@ -183,10 +183,10 @@ class LabelWriter:
     ) -> None:
         # The run must exist: labels of nothing would never be found.
         home(run)
-        self.directory = directory = _labels_directory(run, name)
-        self._secrets = known_secrets()
+        self.directory = directory = _get_labels_directory(run, name)
+        self._secrets = list_secrets()
         self._open = True
-        with writing(directory, _NEXT_MOVE):
+        with report_write_errors(directory, _NEXT_MOVE):
             (directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
             self._lock = RunLock(directory, "wait for it, or choose another name")
         # From here on the lock is held; what fails below gives it back.
@@ -234,7 +234,7 @@ class LabelWriter:
         if self._open:
             self._open = False
             try:
-                with writing(self.directory, _NEXT_MOVE):
+                with report_write_errors(self.directory, _NEXT_MOVE):
                     self._log.close()
             finally:
                 self._lock.release()
@@ -250,7 +250,7 @@ class LabelWriter:
     def _begin(self, head: LabelHead) -> None:
         """Write the head of a new labelling, or make sure that an old one says the same."""
         if not (self.directory / FILE).exists():
-            with writing(self.directory, _NEXT_MOVE):
+            with report_write_errors(self.directory, _NEXT_MOVE):
                 write_json(self.directory / FILE, _HEAD.dump_python(head, mode="json"))
             return
         old = _read_head_in(self.directory)
@@ -267,7 +267,7 @@ class LabelWriter:
     def _append(self, kind: str, record: LabelRecord) -> None:
         content = {"type": kind, **_KINDS[kind].dump_python(record, mode="json")}
         line = json.dumps(hide_values(content, self._secrets), ensure_ascii=True, separators=(",", ":")).encode()
-        with writing(self.directory, _NEXT_MOVE):
+        with report_write_errors(self.directory, _NEXT_MOVE):
             self._log.append(line + b"\n")
 
 
@@ -280,7 +280,7 @@ def _list_differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str,
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
-def _labels_directory(run: Path, name: str) -> Path:
+def _get_labels_directory(run: Path, name: str) -> Path:
     check_name(name)
     return run / FOLDER / name
 
@@ -291,7 +291,7 @@ def _read_head_in(directory: Path) -> LabelHead:
 
 def _iterate_records(directory: Path) -> Iterator[LabelRecord]:
     """All records, oldest first."""
-    for segment in log.segments(directory):
+    for segment in log.list_segments(directory):
         for line in log.scan(directory, segment):
             try:
                 content = json.loads(line.content)

@@ -160,7 +160,7 @@ class CriticPrompts:
         self._templates = Templates(FOLDER, texts, FILES)
         self._system = lru_cache(maxsize=8)(self._render_system)
 
-    def prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal], history: int) -> Prompt:
+    def build_prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal], history: int) -> Prompt:
         """One question, with the last `history` steps."""
         # Older steps are cut first: the last ones say most about what comes next.
         first = max(0, len(case.history) - history)
@@ -372,22 +372,26 @@ class LanguageCritic:
             words |= {cell: word for one, word in zip(proposals, told, strict=True) for cell in one.cells}
         return build_judgement(case, self, words, calls)
 
-    def prompts(self, case: CriticInput) -> list[Prompt]:
+    def build_prompts(self, case: CriticInput) -> list[Prompt]:
         """What is asked about a step, call by call, without asking: to show what a recorded call answered."""
         asked = build_questions(case, self._choose_names(case), self._per, self._scored)
         return [prompt for proposals in asked if (prompt := self._fit_prompt(case, proposals)) is not None]
 
     def _choose_names(self, case: CriticInput) -> dict[str, str]:
         agents = case.matrix.agents
-        return permute_names(agents, self._seed_of(case, "names")) if self._permute else {name: name for name in agents}
+        return (
+            permute_names(agents, self._derive_seed(case, "names"))
+            if self._permute
+            else {name: name for name in agents}
+        )
 
-    def _seed_of(self, case: CriticInput, *names: str | int) -> int:
+    def _derive_seed(self, case: CriticInput, *names: str | int) -> int:
         return derive(self._seed, "critic", *case.key, *names)
 
     def _fit_prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal]) -> Prompt | None:
         """The question with as much of the history as fits; None when it does not fit without any."""
         for history in range(min(self._history, len(case.history)), -1, -1):
-            prompt = self._prompts.prompt(case, proposals, history)
+            prompt = self._prompts.build_prompt(case, proposals, history)
             if self._model.count_tokens(prompt.system) + self._model.count_tokens(prompt.user) <= self._room:
                 return prompt
         return None
@@ -401,7 +405,7 @@ class LanguageCritic:
         if prompt is None:
             return None, [CellScore.none(TOO_LONG)] * len(proposals)
         # The seed is of this call alone, so that asking again, or in another order, gives the same answer.
-        seed, started = self._seed_of(case, "call", number, self._attempt), time.perf_counter()
+        seed, started = self._derive_seed(case, "call", number, self._attempt), time.perf_counter()
         reply = await ask(self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic")
         policy = self._model.policy
         # The whole call is kept: a score has to be traceable to what was asked and answered.

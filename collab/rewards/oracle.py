@@ -251,7 +251,7 @@ class SolutionCritic:
 
     async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step; EnvironmentFailure when the world broke."""
-        actions = list(case.proposals())
+        actions = list(case.group_proposals())
         if case.state is None:
             words = dict.fromkeys(actions, CellScore.none(NO_STATE))
         else:

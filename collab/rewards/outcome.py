@@ -40,7 +40,7 @@ class OutcomeCritic:
 
     async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step; EnvironmentFailure when the world broke during a replay."""
-        words = {action: await self._build_score(case, action) for action in case.proposals()}
+        words = {action: await self._build_score(case, action) for action in case.group_proposals()}
         return build_judgement(case, self, to_all_equal(case, words))
 
     async def _build_score(self, case: CriticInput, action: Action) -> CellScore:

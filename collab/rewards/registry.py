@@ -48,7 +48,7 @@ from collab.rewards.base import Critic, label_of
 from collab.rewards.labels import LabelHead, check_name, list_labellings, read_label_head
 from collab.rewards.llm import FOLDER, read_critic_prompts
 from collab.rewards.reward_model import read_scoring_prompts
-from collab.rollout.build import build, class_of, kinds, takes
+from collab.rollout.build import build, has_parameter, list_kinds, load_class
 from collab.trust import check_trusted, vouch
 from collab.utils.redact import hide_values
 
@@ -91,14 +91,14 @@ def load_critic(library: Library, name: str) -> CriticDefinition:
         ConfigError: it does not fit, or it is of somebody who speaks.
     """
     kind = library.load("agents", name, AgentDefinition).kind
-    if kind in kinds("models") and kind not in kinds("critics"):
+    if kind in list_kinds("models") and kind not in list_kinds("critics"):
         raise ConfigError(
             f"agents/{name}: kind {kind} speaks and does not judge; make it the option model of a critic of kind llm, "
             "as in agents/critic-llm.yaml"
         )
-    if ":" not in kind and kind not in kinds("critics"):
+    if ":" not in kind and kind not in list_kinds("critics"):
         raise UnknownName.of(
-            f"critics kind (in agents/{name})", kind, kinds("critics"), "or write package.module:Class"
+            f"critics kind (in agents/{name})", kind, list_kinds("critics"), "or write package.module:Class"
         )
     return library.load("agents", name, CriticDefinition)
 
@@ -110,10 +110,10 @@ def read_critic_texts(library: Library, definition: CriticDefinition) -> dict[st
         UnknownName: there is no such prompt.
         ConfigError: a template is missing or cannot be read.
     """
-    if not takes(definition, "texts", "critics"):
+    if not has_parameter(definition, "texts", "critics"):
         return {}
-    read = read_scoring_prompts if takes(definition, SCORER, "critics") else read_critic_prompts
-    return read(library.path("prompts", definition.prompt))
+    read = read_scoring_prompts if has_parameter(definition, SCORER, "critics") else read_critic_prompts
+    return read(library.find_path("prompts", definition.prompt))
 
 
 def select_deciding(definition: CriticDefinition, *, placeless: bool) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def select_deciding(definition: CriticDefinition, *, placeless: bool) -> dict[st
     """
     told = definition.model_dump(mode="json", exclude={"description", "prompt"})
     engine = told["options"].get(MODEL)
-    if definition.kind in kinds("scorers"):
+    if definition.kind in list_kinds("scorers"):
         told["options"] = _drop_keys(told["options"], REACHING | {"path"} if placeless else REACHING)
     elif isinstance(engine, dict):
         told["options"][MODEL] = engine | {"options": _drop_keys(engine.get("options", {}), REACHING)}
@@ -172,9 +172,9 @@ class CriticResources:
         """
         model: Model | RewardModel | None = None
         # A critic asks a model, or scores with one, or needs none; the class's parameters say which.
-        if takes(definition, SCORER, "critics"):
+        if has_parameter(definition, SCORER, "critics"):
             model = build("scorers", definition, f"agents/{name}")
-        elif takes(definition, MODEL, "critics"):
+        elif has_parameter(definition, MODEL, "critics"):
             where = f"agents/{name}: options.{MODEL}"
             if not isinstance(definition.options.get(MODEL), dict):
                 got = definition.options.get(MODEL)
@@ -190,7 +190,7 @@ class CriticResources:
                 model.sampling = definition.sampling.of(0, 1, f"agents/{name}")
         return cls(name=name, definition=definition, texts=texts, model=model)
 
-    def critic(self, *, seed: int = 0, attempt: int = 0, call_s: float = 120.0) -> Critic:
+    def build_critic(self, *, seed: int = 0, attempt: int = 0, call_s: float = 120.0) -> Critic:
         """A critic.
 
         Args:
@@ -224,7 +224,7 @@ class CriticResources:
     @property
     def label(self) -> str:
         """Name and version of its critics, e.g. "llm-3"."""
-        return label_of(self.critic())
+        return label_of(self.build_critic())
 
     @property
     def digest(self) -> str:
@@ -271,7 +271,7 @@ def build_head(definition: CriticDefinition, texts: Mapping[str, str], stored: L
     Raises:
         ConfigError: its class cannot be imported.
     """
-    made = class_of("critics", definition, f"critic {definition.kind}")
+    made = load_class("critics", definition, f"critic {definition.kind}")
     said, version = getattr(made, "name", None), getattr(made, "version", None)
     critic = f"{said}-{version}" if isinstance(said, str) and isinstance(version, str) else stored.critic
     options: dict[str, Any] = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
@@ -359,7 +359,7 @@ class CriticChoice:
     def known(self) -> bool:
         """Whether it can be built: a labelling need not tell how the model that judged was asked."""
         kind = self.definition.kind
-        return "critic" in self.options or ":" in kind or (kind in kinds("critics") and kind not in NEEDS_OPTIONS)
+        return "critic" in self.options or ":" in kind or (kind in list_kinds("critics") and kind not in NEEDS_OPTIONS)
 
 
 def find_critic(library: Library, name: str, run: Path, seed: int, labels: str | None = None) -> CriticChoice:
@@ -376,7 +376,7 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
         UsageError: another critic made the labelling of that name, or it can have no such name.
     """
     # What a bare name means is settled here: a labelling beside the run, a kind, or an agents file.
-    there, known = list_labellings(run), [kind for kind in kinds("critics") if kind not in NEEDS_OPTIONS]
+    there, known = list_labellings(run), [kind for kind in list_kinds("critics") if kind not in NEEDS_OPTIONS]
     bare = name in known or ":" in name
     # A critic goes before a labelling of the same name.
     if name in there and not bare and not _is_critic(library, name, run):
@@ -394,9 +394,9 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
     else:
         try:
             # Only to know whether it exists: the error then lists everything that could have been meant.
-            library.path("agents", name)
+            library.find_path("agents", name)
         except UnknownName:
-            every = {*there, *known, *library.names("agents")}
+            every = {*there, *known, *library.list_names("agents")}
             raise UnknownName.of("labelling, critic or agents file", name, every) from None
         definition = load_critic(library, name)
         texts = read_critic_texts(library, definition)
@@ -447,7 +447,7 @@ def _is_critic(library: Library, name: str, run: Path) -> bool:
         return False
     except ConfigError:
         return "critic" in read_label_head(run, name).options
-    return kind in kinds("critics") or kind not in kinds("models")
+    return kind in list_kinds("critics") or kind not in list_kinds("models")
 
 
 @contextlib.asynccontextmanager
@@ -479,7 +479,7 @@ async def open_critic(
         if bench.model is not None:
             able = await check_counted(bench.model, budget, f"agents/{choice.name}", stop)
             options |= {} if able.weights is None else {WEIGHTS: able.weights}
-        critic = bench.critic(seed=choice.seed, call_s=call_s)
+        critic = bench.build_critic(seed=choice.seed, call_s=call_s)
         yield critic, LabelHead(critic=label_of(critic), options=options, seed=choice.seed)
     finally:
         await bench.close()

@@ -58,7 +58,7 @@ class ScoringPrompts:
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._templates = Templates(FOLDER, texts, FILES)
 
-    def state(self, case: CriticInput, history: int) -> Prompt:
+    def render_state(self, case: CriticInput, history: int) -> Prompt:
         """System and user turn, with the last `history` steps."""
         first = max(0, len(case.history) - history)
         entries = [
@@ -71,7 +71,7 @@ class ScoringPrompts:
         )
         return Prompt(system=self._templates.render("system", world=world), shared=clean_for_sending(text), segments=())
 
-    def action(self, case: CriticInput, action: Action) -> str:
+    def render_action(self, case: CriticInput, action: Action) -> str:
         """The assistant's turn; ConfigError also where it says nothing."""
         words, written = case.space.describe(action, case.observation), case.space.format(action)
         text = clean_for_sending(self._templates.render("action", words=words, written=written)).strip()
@@ -122,8 +122,8 @@ class ModelCritic:
 
     async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step; ModelFailure when the model could not compute."""
-        proposed = case.proposals()
-        endings = [self._prompts.action(case, action) for action in proposed]
+        proposed = case.group_proposals()
+        endings = [self._prompts.render_action(case, action) for action in proposed]
         state = self._fit_state(case, endings)
         if state is None:
             return build_judgement(case, self, to_all_equal(case, dict.fromkeys(proposed, CellScore.none(TOO_LONG))))
@@ -134,16 +134,16 @@ class ModelCritic:
         ]
         return build_judgement(case, self, to_all_equal(case, words), calls)
 
-    def prompts(self, case: CriticInput) -> list[Prompt]:
+    def build_prompts(self, case: CriticInput) -> list[Prompt]:
         """What is read about a step, action by action, the assistant's turn as the last segment; nothing is scored."""
-        endings = [self._prompts.action(case, action) for action in case.proposals()]
+        endings = [self._prompts.render_action(case, action) for action in case.group_proposals()]
         state = self._fit_state(case, endings)
         return [] if state is None else _collect_asked(state, endings)
 
     def _fit_state(self, case: CriticInput, endings: Sequence[str]) -> Prompt | None:
         """The state with as much of the history as fits; None when it does not fit without any."""
         for history in range(min(self._history, len(case.history)), -1, -1):
-            prompt = self._prompts.state(case, history)
+            prompt = self._prompts.render_state(case, history)
             if self._scorer.length(prompt, endings) <= self._room:
                 return prompt
         return None

@@ -44,7 +44,7 @@ from collab.models.tokenizer import ChatTokenizer, get_prompt_date, is_in_templa
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
 from collab.seeds import Seeds, derive, generator
-from collab.trust import entry_points, know_built_in
+from collab.trust import know_built_in, list_entry_points
 
 Group = Literal["environments", "models", "scorers", "critics", "adversaries", "algorithms"]
 
@@ -104,15 +104,15 @@ _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 know_built_in(target for group in BUILT_IN.values() for target in group.values())
 
 
-def kinds(group: Group) -> dict[str, str]:
+def list_kinds(group: Group) -> dict[str, str]:
     """Every kind of a group that can be named: built-in ones and installed entry points, name → "module:Class"."""
-    outside = {point.name: point.value for point in entry_points() if point.group == f"collab.{group}"}
+    outside = {point.name: point.value for point in list_entry_points() if point.group == f"collab.{group}"}
     return outside | BUILT_IN[group]
 
 
 def is_critic(kind: str) -> bool:
     """Whether an agents file of this kind judges instead of speaking; a class named itself is taken to speak."""
-    return kind in kinds("critics") and kind not in kinds("models")
+    return kind in list_kinds("critics") and kind not in list_kinds("models")
 
 
 def refuse_critic(kind: str, where: str) -> None:
@@ -134,11 +134,11 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
         ConfigError: the class cannot be imported, or the options do not fit it.
         MissingExtra: an optional dependency is missing.
     """
-    target = _target(group, part, where)
-    make = _imported(group, target, where)
+    target = _find_target(group, part, where)
+    make = _import_class(group, target, where)
     # Only what the class has a parameter for: parts from outside need not take everything.
     taken = {name: value for name, value in (given or {}).items() if name in inspect.signature(make).parameters}
-    options = _options(make, leaving=taken)
+    options = _build_options_model(make, leaving=taken)
     # Options are validated against the class's own signature, so that a misspelt one names its place in the file.
     try:
         checked = options.model_validate(part.options)
@@ -170,22 +170,24 @@ def _try_again(where: str, said: str) -> str:
     return "" if name == where or "collab " in said else f"; then try: collab agents check {name}"
 
 
-def class_of(group: Group, part: PartDefinition, where: str) -> Callable[..., Any]:
+def load_class(group: Group, part: PartDefinition, where: str) -> Callable[..., Any]:
     """What makes the object that a part describes, not called; raises UnknownName and ConfigError as `build` does."""
-    return _imported(group, _target(group, part, where), where)
+    return _import_class(group, _find_target(group, part, where), where)
 
 
-def _target(group: Group, part: PartDefinition, where: str) -> str:
+def _find_target(group: Group, part: PartDefinition, where: str) -> str:
     """Where the class of a part is: "module:Class"."""
-    target = part.kind if ":" in part.kind else kinds(group).get(part.kind)
+    target = part.kind if ":" in part.kind else list_kinds(group).get(part.kind)
     if target is None and group == "models":
         refuse_critic(part.kind, where)
     if target is None:
-        raise UnknownName.of(f"{group} kind (in {where})", part.kind, kinds(group), "or write package.module:Class")
+        raise UnknownName.of(
+            f"{group} kind (in {where})", part.kind, list_kinds(group), "or write package.module:Class"
+        )
     return target
 
 
-def _imported(group: Group, target: str, where: str) -> Callable[..., Any]:
+def _import_class(group: Group, target: str, where: str) -> Callable[..., Any]:
     """Return the class of a part, which has what its group needs; ConfigError where it is something else."""
     # Checked before importing: the name comes from a file.
     if not _TARGET.fullmatch(target):
@@ -214,7 +216,7 @@ def _imported(group: Group, target: str, where: str) -> Callable[..., Any]:
     return made
 
 
-def _options(make: Callable[..., Any], leaving: Container[str] = ()) -> type[BaseModel]:
+def _build_options_model(make: Callable[..., Any], leaving: Container[str] = ()) -> type[BaseModel]:
     """A model of a constructor's keyword arguments, whatever `leaving` names, from its annotations."""
     try:
         parameters = inspect.signature(make, eval_str=True).parameters.values()
@@ -248,7 +250,7 @@ class Team:
     models: tuple[Model, ...]
     """Each distinct model once."""
 
-    def network_of(self, episode: Episode) -> Network:
+    def build_network(self, episode: Episode) -> Network:
         """The team on the graph that this episode uses."""
         if not isinstance(self.graph.edges, EdgeSampler) or self.graph.rewire == "never":
             return self.network
@@ -289,10 +291,10 @@ def _place(name: str, definition: EnvironmentDefinition) -> str:
     return f"envs/{name}" if definition.file is None else str(definition.file)
 
 
-def takes(part: PartDefinition, option: str, group: Group = "environments") -> bool:
+def has_parameter(part: PartDefinition, option: str, group: Group = "environments") -> bool:
     """Whether the class of a part has this parameter; False when it cannot be imported."""
     try:
-        return option in inspect.signature(_imported(group, _target(group, part, ""), "")).parameters
+        return option in inspect.signature(_import_class(group, _find_target(group, part, ""), "")).parameters
     except ConfigError:
         return False
 
@@ -306,8 +308,8 @@ def with_prompts(config: RunConfig, library: Library) -> RunConfig:
     """
     _refuse_critics(config)
     names = sorted({agent.prompt for agent in config.agents.values()})
-    prompts = {name: read_templates(library.path("prompts", name)) for name in names}
-    agents = {slot: _dated(agent) for slot, agent in config.agents.items()}
+    prompts = {name: read_templates(library.find_path("prompts", name)) for name in names}
+    agents = {slot: _add_date(agent) for slot, agent in config.agents.items()}
     return config.model_copy(update={"prompts": prompts, "agents": agents})
 
 
@@ -316,7 +318,7 @@ def _refuse_critics(config: RunConfig) -> None:
         refuse_critic(agent.kind, f"agents/{config.agent_names[slot]}")
 
 
-def _dated(agent: AgentDefinition) -> AgentDefinition:
+def _add_date(agent: AgentDefinition) -> AgentDefinition:
     """The same with today's date written down, where its chat template tells a date and none was given."""
     path = agent.options.get("path")
     if agent.kind != "local" or agent.options.get(DATE) is not None or not isinstance(path, str):
@@ -326,7 +328,7 @@ def _dated(agent: AgentDefinition) -> AgentDefinition:
     return agent.model_copy(update={"options": {**agent.options, DATE: get_prompt_date().isoformat()}})
 
 
-def template_doubts(config: RunConfig) -> list[str]:
+def list_template_doubts(config: RunConfig) -> list[str]:
     """Return what a run's local models should be warned of: templates that open replies otherwise than they write them.
 
     Only templates that know of thoughts are rendered; `collab agents check` looks at all.
@@ -334,12 +336,12 @@ def template_doubts(config: RunConfig) -> list[str]:
     found: dict[str, str] = {}
     for agent in config.agents.values():
         path = agent.options.get("path")
-        if agent.kind != "local" or not isinstance(path, str) or _key(agent) in found:
+        if agent.kind != "local" or not isinstance(path, str) or _build_key(agent) in found:
             continue
         if is_in_template(resolve_checkpoint(path), b"think"):
             chat = ChatTokenizer(resolve_checkpoint(path), template=agent.options.get("chat_template_kwargs"))
             if chat.doubt is not None:
-                found[_key(agent)] = f"warning: {path}: {chat.doubt}"
+                found[_build_key(agent)] = f"warning: {path}: {chat.doubt}"
     return list(dict.fromkeys(found.values()))
 
 
@@ -418,7 +420,7 @@ class _Models:
     def of(self, part: PartDefinition, where: str) -> Model:
         """The model of a definition; see `build` for the errors."""
         # Models that differ in adapter alone share the base weights.
-        key, base = _key(part), _key(part, leaving=("adapter", "version"))
+        key, base = _build_key(part), _build_key(part, leaving=("adapter", "version"))
         if key not in self._made:
             known = self._bases.get(base)
             if known is None:
@@ -449,7 +451,7 @@ def check_sees(definition: AgentDefinition, able: Capabilities, where: str) -> N
         )
 
 
-def _key(part: PartDefinition, leaving: Sequence[str] = ()) -> str:
+def _build_key(part: PartDefinition, leaving: Sequence[str] = ()) -> str:
     """Equal for parts that would be built equal, whatever `leaving` names."""
     options = {name: value for name, value in part.options.items() if name not in leaving}
     return json.dumps([part.kind, options], sort_keys=True, default=str)
@@ -469,7 +471,7 @@ def build_first_dag(graph: GraphDefinition, seed: int = 0) -> Dag:
 # -------------------------------------------------------------------------------------------------------- plan
 
 
-def task_names(suite: Suite, wanted: Sequence[str], env: str, definition: EnvironmentDefinition) -> list[str]:
+def resolve_task_names(suite: Suite, wanted: Sequence[str], env: str, definition: EnvironmentDefinition) -> list[str]:
     """Resolve task names: "all", "tag:word" (every task with that tag) or plain names.
 
     Args:
@@ -495,7 +497,7 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str, definition: Enviro
             chosen |= known
         elif item.startswith("tag:"):
             if tag not in tags:
-                raise _unknown("tag", tag, tags - {""}, wanted, env, definition)
+                raise _build_unknown_error("tag", tag, tags - {""}, wanted, env, definition)
             chosen |= {
                 info.name
                 for info in infos
@@ -504,7 +506,7 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str, definition: Enviro
         elif item in known:
             chosen.add(item)
         else:
-            raise _unknown("task", item, known, wanted, env, definition)
+            raise _build_unknown_error("task", item, known, wanted, env, definition)
     if not chosen:
         where = definition.file or env
         raise UsageError(f"{where}: no task was chosen; name some, or give the environment tasks to offer")
@@ -513,7 +515,7 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str, definition: Enviro
     return [*named, *(info.name for info in infos if info.name in chosen and info.name not in named)]
 
 
-def _unknown(
+def _build_unknown_error(
     noun: str, item: str, known: Iterable[str], wanted: Sequence[str], env: str, definition: EnvironmentDefinition
 ) -> UnknownName:
     """The error for a task or tag that there is none of: it names the file, where the file asks for it."""
@@ -528,7 +530,7 @@ def order_tasks(suite: Suite, wanted: Sequence[str], names: Sequence[str], seed:
     """Return tasks in the order in which they are played.
 
     Args:
-        wanted: as of `task_names`. What it names itself comes first, in its order; the rest is drawn.
+        wanted: as of `resolve_task_names`. What it names itself comes first, in its order; the rest is drawn.
         names: the tasks, resolved.
         seed: of the run; decides what is drawn.
     """
@@ -546,12 +548,12 @@ def draw_order(infos: Iterable[TaskInfo], seed: int) -> list[str]:
     rng = generator(seed)
     shuffled = sorted(infos, key=lambda info: info.name)
     rng.shuffle(shuffled)
-    by_difficulty = _grouped(shuffled, lambda info: info.difficulty)
-    orders = [_spread(_grouped(group, lambda info: info.apps[:1]), rng) for group in by_difficulty]
+    by_difficulty = _group_tasks(shuffled, lambda info: info.difficulty)
+    orders = [_spread(_group_tasks(group, lambda info: info.apps[:1]), rng) for group in by_difficulty]
     return [info.name for info in _spread(orders, rng)]
 
 
-def _grouped(infos: Iterable[TaskInfo], key: Callable[[TaskInfo], object]) -> list[list[TaskInfo]]:
+def _group_tasks(infos: Iterable[TaskInfo], key: Callable[[TaskInfo], object]) -> list[list[TaskInfo]]:
     """The same, those with one key together."""
     groups: dict[object, list[TaskInfo]] = {}
     for info in infos:
@@ -571,7 +573,7 @@ def _spread(groups: Sequence[Sequence[TaskInfo]], rng: random.Random) -> list[Ta
     return [info for _, info in sorted(placed, key=lambda place: place[0])]
 
 
-async def splits_in(name: str, environment: EnvironmentDefinition, built: Suite | None = None) -> dict[str, Split]:
+async def load_splits(name: str, environment: EnvironmentDefinition, built: Suite | None = None) -> dict[str, Split]:
     """The splits of an environment, whatever a run has left out of it; see `build` and `read_splits` for the errors.
 
     Args:
@@ -595,12 +597,12 @@ def plan_episodes(config: RunConfig) -> list[Episode]:
     ]
 
 
-def counted(episodes: int | None, settings: Sequence[str]) -> bool:
+def has_episode_count(episodes: int | None, settings: Sequence[str]) -> bool:
     """Whether a number of episodes was asked for; every task is played once where none was."""
     return episodes is not None or any(strip_run_prefix(setting).startswith("episodes=") for setting in settings)
 
 
-async def resolved(
+async def resolve_run(
     config: RunConfig, *, once_per_task: bool, split: str | None = None, redraw: bool = False
 ) -> RunConfig:
     """Return the run with its task names written out and, if asked for, one episode per task, within a split.
@@ -617,11 +619,11 @@ async def resolved(
     """
     _refuse_critics(config)  # before anything is said or opened
     wanted = config.tasks
-    splits = {} if split is None else await splits_in(config.environment_name, config.environment)
+    splits = {} if split is None else await load_splits(config.environment_name, config.environment)
     suite = build_suite(config)
     try:
         config = config.model_copy(
-            update={"tasks": task_names(suite, wanted, config.environment_name, config.environment)}
+            update={"tasks": resolve_task_names(suite, wanted, config.environment_name, config.environment)}
         )
         if split is not None:
             config = restrict_run(config, find_split(splits, split))

@@ -40,7 +40,7 @@ from collab.rollout.episode import Admit, Episode, Stage, play
 from collab.store.run import Recorder
 from collab.types import EpisodeError, Step, Trajectory, Usage
 from collab.utils.concurrency import WorkerPool
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 _RECENT = 64
 """Steps of whose time the pace is taken: it changes while others use the machine, and where fewer pieces are left."""
@@ -106,24 +106,24 @@ class Workload:
         """Note that a piece is over."""
         self._pieces[name].state = "over"
 
-    def steps_left(self) -> float:
+    def estimate_steps_left(self) -> float:
         """Return how many steps are likely to be left."""
-        return sum(sum(left) for left in self._left())
+        return sum(sum(left) for left in self._estimate_left())
 
-    def seconds_per_step(self) -> float | None:
+    def estimate_pace(self) -> float | None:
         """Return the pace of all that run at once; None before the first step."""
-        alone = self._alone()
+        alone = self._estimate_step_seconds()
         return None if alone is None else alone / max(1, self._running)
 
-    def seconds_left(self) -> float | None:
+    def estimate_seconds_left(self) -> float | None:
         """Return how long the rest is likely to take; None before the first step.
 
         The last pieces cannot share their steps with others: the longest of them takes its own time.
         """
-        alone = self._alone()
+        alone = self._estimate_step_seconds()
         if alone is None:
             return None
-        running, planned = self._left()
+        running, planned = self._estimate_left()
         left = [*running, *planned]
         return alone * max(sum(left) / max(1, min(self._most, len(left))), max(left, default=0.0))
 
@@ -131,11 +131,11 @@ class Workload:
     def _running(self) -> int:
         return sum(piece.state == "running" for piece in self._pieces.values())
 
-    def _alone(self) -> float | None:
+    def _estimate_step_seconds(self) -> float | None:
         """Seconds that a step of one piece takes, beside the others."""
         return sum(self._recent) / len(self._recent) if self._recent else self._first
 
-    def _left(self) -> tuple[list[float], list[float]]:
+    def _estimate_left(self) -> tuple[list[float], list[float]]:
         """Steps that are likely to be left of each piece that is running, and of each that is not begun."""
         running: list[float] = []
         planned: list[float] = []
@@ -143,17 +143,17 @@ class Workload:
         for group in {piece.group for piece in self._pieces.values()}:
             pieces = [piece for piece in self._pieces.values() if piece.group == group]
             # Running pieces are censored observations: they show that some take at least so long.
-            curve = _survival(
+            curve = _compute_survival(
                 [one.share for one in pieces if one.state == "over"],
                 [one.share for one in pieces if one.state == "running"],
             )
-            running += [one.budget * _behind(curve, one.share) for one in pieces if one.state == "running"]
-            whole = _behind(curve, 0.0)
+            running += [one.budget * _estimate_remaining(curve, one.share) for one in pieces if one.state == "running"]
+            whole = _estimate_remaining(curve, 0.0)
             planned += [one.budget * whole for one in pieces if one.state == "planned"]
         return running, planned
 
 
-def _survival(over: Iterable[float], running: Iterable[float]) -> list[tuple[float, float]]:
+def _compute_survival(over: Iterable[float], running: Iterable[float]) -> list[tuple[float, float]]:
     """Return the curve of Kaplan and Meier: (share of the budget, probability of using more), by share."""
     shares = sorted([(share, False) for share in over] + [(share, True) for share in running])
     curve, survival = [(0.0, 1.0)], 1.0
@@ -164,7 +164,7 @@ def _survival(over: Iterable[float], running: Iterable[float]) -> list[tuple[flo
     return curve
 
 
-def _behind(curve: Sequence[tuple[float, float]], used: float) -> float:
+def _estimate_remaining(curve: Sequence[tuple[float, float]], used: float) -> float:
     """Return the share of a budget that is likely to be used behind the part of it that is."""
     area, here = 0.0, 1.0
     ends = [share for share, _ in curve[1:]] + [1.0]
@@ -276,8 +276,8 @@ class Progress:
         None also where the wanted steps are made, and episodes that were begun meanwhile are still played.
         """
         if self.wanted_steps is None:
-            return self.workload.seconds_left()
-        missing, pace = self.wanted_steps - self.steps_before - self.steps, self.workload.seconds_per_step()
+            return self.workload.estimate_seconds_left()
+        missing, pace = self.wanted_steps - self.steps_before - self.steps, self.workload.estimate_pace()
         return None if pace is None or missing <= 0 else pace * missing
 
     def count_reply(self, reply: Reply) -> None:
@@ -307,7 +307,7 @@ class Progress:
         self.succeeded += trajectory.success
         self.broken += trajectory.error is not None
 
-    def exceeded(self, budget: Budget) -> str | None:
+    def explain_exceeded(self, budget: Budget) -> str | None:
         """Which limit is used up, in words; None while there is room."""
         usd, tokens = self.earlier.cost_usd, self.earlier.tokens
         if budget.usd is not None and self.cost_usd >= budget.usd:
@@ -315,7 +315,7 @@ class Progress:
             return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD{before}"
         if budget.tokens is not None and self.tokens >= budget.tokens:
             before = f", {tokens} tokens before that" if tokens else ""
-            return f"{USED_UP}: {self.tokens} of {amount(budget.tokens, 'token')}{before}"
+            return f"{USED_UP}: {self.tokens} of {format_amount(budget.tokens, 'token')}{before}"
         if budget.minutes is not None and self.seconds >= budget.minutes * 60:
             return f"{USED_UP}: {round(self.seconds / 60, 2):g} of {budget.minutes:g} minutes"
         return None
@@ -360,7 +360,7 @@ async def collect(
     collector = _Collector(
         pool=WorkerPool(
             plan,
-            exceeded=lambda: progress.exceeded(budget),
+            exceeded=lambda: progress.explain_exceeded(budget),
             stop=stop,
             failing="infrastructure failures in a row",
             has_clock=budget.minutes is not None,
@@ -407,7 +407,7 @@ class _Collector:
                 try:
                     trajectory = await self._play(await own.get(), episode)
                 except EnvironmentFailure as failure:  # no environment could be opened
-                    trajectory = self._unplayed(episode, failure)
+                    trajectory = self._build_unplayed(episode, failure)
                 if trajectory.error is not None:
                     await own.discard()
                 self._count(trajectory)
@@ -428,7 +428,7 @@ class _Collector:
             admit=self.admit,
         )
 
-    def _unplayed(self, episode: Episode, failure: EnvironmentFailure) -> Trajectory:
+    def _build_unplayed(self, episode: Episode, failure: EnvironmentFailure) -> Trajectory:
         # An episode that could not even be opened still stands in the record, with its cause.
         trajectory = Trajectory(
             id=episode.id,

@@ -136,7 +136,7 @@ async def play(
                     # Recorded after `reset`, because only then the environment has stated the goal.
                     recorder.begin(trajectory)
                 begun = True
-                final, outcome = await player.run(steps, _asking(admit, episode.id, limit))
+                final, outcome = await player.run(steps, _build_asking(admit, episode.id, limit))
         trajectory = replace(trajectory, steps=tuple(steps), final=final, outcome=outcome)
     except (EnvironmentFailure, ModelFailure) as failure:
         # Steps before the failure are kept: they were paid for, and show where it broke.
@@ -153,7 +153,7 @@ async def play(
     return trajectory
 
 
-def _asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callable[[], Awaitable[None]]:
+def _build_asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callable[[], Awaitable[None]]:
     """Return a function that asks whether the episode may continue; its limit stands still meanwhile."""
 
     async def ask() -> None:
@@ -169,7 +169,7 @@ def _asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callab
     return ask
 
 
-def _recorded(observation: Observation) -> Observation:
+def _hide_secrets(observation: Observation) -> Observation:
     """Return what a policy can see of a screen, as it is recorded: secrets of this machine hidden."""
     return replace(
         observation,
@@ -217,7 +217,7 @@ class _Player:
         """Execute recorded steps again, without asking any model; `steps` grows as it goes."""
         for step in done:
             # Secrets are hidden in the record, so both sides are compared hidden.
-            if _recorded(self.observation).digest != step.observation.digest:
+            if _hide_secrets(self.observation).digest != step.observation.digest:
                 raise EnvironmentFailure(
                     f"{self.episode.id}: the screen before step {step.index} is not the recorded one; "
                     "the environment is not what it was when the episode began"
@@ -259,8 +259,8 @@ class _Player:
                 history=tuple(self.history),
                 summary=self.summary,
             ),
-            seed_of=self._seeds(index),
-            oracle=_remembered(self.environment) if isinstance(self.environment, HasOracle) else None,
+            seed_of=self._build_seeds(index),
+            oracle=_remember_oracle(self.environment) if isinstance(self.environment, HasOracle) else None,
             images=images,
             spent=self.spent,
         )
@@ -270,15 +270,15 @@ class _Player:
         # Shared prompts are stored before the step that refers to them, or a kill would leave a dangling hash.
         self._store(shared)
         # No parsed action still takes a step: the world may change meanwhile, and the step limit ends silent teams.
-        executed = decision.action or _idle(self.stage.suite.space)
+        executed = decision.action or _choose_idle(self.stage.suite.space)
         decided = time.perf_counter()
-        with boundary(EnvironmentFailure, f"action {_words(self.stage.suite.space, executed)}"):
+        with boundary(EnvironmentFailure, f"action {_describe_action(self.stage.suite.space, executed)}"):
             # Cut here, because effects go into every later prompt and into the record.
-            result = _bounded(await self.environment.step(executed))
+            result = _cut_words(await self.environment.step(executed))
         acted = time.perf_counter()
         # The history keeps the reason of the cell that represents the vote, not of every voter.
         reason = matrix[decision.representative].reason if decision.representative else ""
-        entry = told(self.stage.suite.space, self.observation, executed, reason, result)
+        entry = build_history_entry(self.stage.suite.space, self.observation, executed, reason, result)
         self.history.append(entry)
         return (
             Step(
@@ -299,7 +299,7 @@ class _Player:
             result,
         )
 
-    def _seeds(self, step: int) -> Callable[[str, int], int]:
+    def _build_seeds(self, step: int) -> Callable[[str, int], int]:
         """Return a function from (slot, round) to the seed of that call."""
         episode, seeds = self.episode, self.stage.seeds
         # By name and number, so that concurrency and resuming never change what a cell samples.
@@ -307,7 +307,7 @@ class _Player:
 
     def _store(self, shared: tuple[SharedPrompt, ...]) -> None:
         for part in shared:
-            self.recorder.text(part.prefix, build_prefix(part.system, part.text))
+            self.recorder.store_text(part.prefix, build_prefix(part.system, part.text))
 
     async def _summarise(self, index: int) -> None:
         """Let the first agent that keeps a summary write it anew (an option; off by default)."""
@@ -335,19 +335,21 @@ class _Player:
             return {}
         with boundary(EnvironmentFailure, "screenshot"):
             png = await self.environment.screenshot(seen)
-        key = self.recorder.picture(png)
+        key = self.recorder.store_picture(png)
         self.observation = replace(self.observation, screenshot=key)
         return {key: png} if seen else {}
 
 
-def told(
+def build_history_entry(
     space: ActionSpace, before: Observation, executed: Action | None, reason: str, result: StepResult
 ) -> HistoryEntry:
     """Return how later prompts word a step: the action, and what the screen did."""
-    return HistoryEntry(action=_words(space, executed, before), reason=reason, effect=_effect(before, result))
+    return HistoryEntry(
+        action=_describe_action(space, executed, before), reason=reason, effect=_describe_effect(before, result)
+    )
 
 
-def _remembered(environment: HasOracle) -> Oracle:
+def _remember_oracle(environment: HasOracle) -> Oracle:
     """Return the environment's oracle, asked at most once per step however many cells look."""
     # A list as a cell for one value: None is an answer, too, and must not be asked for again.
     answer: list[tuple[Action, ...] | None] = []
@@ -360,22 +362,22 @@ def _remembered(environment: HasOracle) -> Oracle:
     return ask
 
 
-def _idle(space: ActionSpace) -> Action | None:
+def _choose_idle(space: ActionSpace) -> Action | None:
     """Return what happens when no cell parsed: a phone waits, a page is looked at again."""
     return space.make("wait") if "wait" in space.types else None
 
 
-def _words(space: ActionSpace, action: Action | None, observation: Observation | None = None) -> str:
+def _describe_action(space: ActionSpace, action: Action | None, observation: Observation | None = None) -> str:
     return "no action" if action is None else space.describe(action, observation)
 
 
-def _bounded(result: StepResult) -> StepResult:
+def _cut_words(result: StepResult) -> StepResult:
     """Return the result, its words about the step cut where they are too long."""
     info = {name: cut_middle(told, MAX_WORDS) if isinstance(told, str) else told for name, told in result.info.items()}
     return replace(result, info=info)
 
 
-def _effect(before: Observation, result: StepResult) -> str:
+def _describe_effect(before: Observation, result: StepResult) -> str:
     # The environment's own words say more than a comparison, e.g. "the button is disabled".
     """Return what the screen did, in the environment's words or else by comparing the screens."""
     told = result.info.get("effect")

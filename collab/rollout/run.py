@@ -37,7 +37,7 @@ from collab.rollout.build import (
     check_sees,
     order_tasks,
     plan_episodes,
-    task_names,
+    resolve_task_names,
     with_prompts,
 )
 from collab.rollout.collector import Collection, Progress, collect
@@ -45,12 +45,12 @@ from collab.rollout.episode import Admit, Episode, Stage
 from collab.store.manifest import Manifest
 from collab.store.reader import RunReader
 from collab.store.run import RunRecorder, RunStore, RunWriter
-from collab.store.usage import paid
+from collab.store.usage import read_usage
 from collab.trust import check_trusted
 from collab.types import PlannedTask, Step, Trajectory, Usage
-from collab.utils.concurrency import unless_stopped
+from collab.utils.concurrency import wait_unless_stopped
 from collab.utils.redact import HIDDEN
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 _PROBING = "the models were asked what they support"
 Watch = Callable[[Progress], None]
@@ -75,7 +75,7 @@ class RunResult:
     @property
     def trajectories(self) -> Sequence[Trajectory]:
         """All episodes that are over, in the order of the plan; each is read from the run when it is asked for."""
-        return Trajectories(RunStore.open(self.path).reader, tuple(one.id for one in self.report.results))
+        return Trajectories(RunStore.open(self.path).open_reader, tuple(one.id for one in self.report.results))
 
     def __str__(self) -> str:
         told = [f"success {self.report.planned}"]
@@ -106,7 +106,7 @@ class Trajectories(Sequence[Trajectory]):
     def __iter__(self) -> Iterator[Trajectory]:
         with self._opened() as reader:
             for id in self._ids:
-                yield reader.trajectory(id)
+                yield reader.read_trajectory(id)
 
     @overload
     def __getitem__(self, index: int) -> Trajectory: ...
@@ -118,7 +118,7 @@ class Trajectories(Sequence[Trajectory]):
         if isinstance(index, slice):
             return Trajectories(self._opened, self._ids[index])
         with self._opened() as reader:
-            return reader.trajectory(self._ids[index])
+            return reader.read_trajectory(self._ids[index])
 
 
 async def start(
@@ -146,12 +146,12 @@ async def start(
         StoreFailure: the run cannot be written; what was recorded stays.
     """
     config = hide_secrets(config if config.prompts else with_prompts(config, library))
-    async with _stage_set(config, suite) as (suite, team):
-        config, capabilities = await unless_stopped(_fitting(config, suite, team), stop, _PROBING)
+    async with _open_stage(config, suite) as (suite, team):
+        config, capabilities = await wait_unless_stopped(_fit_run(config, suite, team), stop, _PROBING)
         for line in foresee(config, suite):
             tell(line)
-        manifest = _manifest(config, suite, team, capabilities)
-        with RunStore.create(out, manifest).writer() as writer:
+        manifest = _build_manifest(config, suite, team, capabilities)
+        with RunStore.create(out, manifest).open_writer() as writer:
             return await _play(config, suite, team, writer, out, _Recorded(), watch, stop, admit)
 
 
@@ -167,8 +167,8 @@ async def check(config: RunConfig) -> list[str]:
     Raises:
         UsageError, RunError: as `start` would; nothing is written either way.
     """
-    async with _stage_set(config) as (suite, team):
-        await _fitting(config, suite, team)
+    async with _open_stage(config) as (suite, team):
+        await _fit_run(config, suite, team)
         return foresee(config, suite)
 
 
@@ -209,36 +209,36 @@ async def resume(
         RunFormatError: it cannot be read, or its environment or a policy is not the one it was recorded with.
         UsageError: another process is writing it.
     """
-    config = stored_config(path)
+    config = read_stored_config(path)
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
-    async with _stage_set(config, suite) as (suite, team):
+    async with _open_stage(config, suite) as (suite, team):
         _check_version(path, suite)
         # A server that does not answer is found before anything is begun.
-        capabilities = await unless_stopped(team.probe(), stop, _PROBING)
+        capabilities = await wait_unless_stopped(team.probe(), stop, _PROBING)
         _check_budget(config, capabilities)
         _check_weights(path, capabilities)
-        with RunStore.open(path).writer() as writer:
+        with RunStore.open(path).open_writer() as writer:
             recorded = _split(path, suite)
             return await _play(config, suite, team, writer, path, recorded, watch, stop, admit)
 
 
-def finished(path: Path) -> RunResult | None:
+def read_finished(path: Path) -> RunResult | None:
     """Return how a run went of which nothing is left to be played; None while something is left or broke.
 
     Raises:
-        RunFormatError, UsageError: as `stored_config`.
+        RunFormatError, UsageError: as `read_stored_config`.
     """
-    plan = plan_episodes(stored_config(path))
+    plan = plan_episodes(read_stored_config(path))
     # The index alone answers: no environment and no model is opened for a finished run.
-    with contextlib.closing(RunStore.open(path).reader()) as reader:
-        over = {one.id: one.outcome.success for one in reader.episodes() if one.outcome is not None}
+    with contextlib.closing(RunStore.open(path).open_reader()) as reader:
+        over = {one.id: one.outcome.success for one in reader.list_episodes() if one.outcome is not None}
         # Failed episodes may be played again, so a run with one is not over.
         if reader.status != "finished" or any(episode.id not in over for episode in plan):
             return None
         manifest, done = reader.manifest, len(over)
         progress = Progress(
-            planned=len(plan), done=done, before=done, succeeded=sum(over.values()), earlier=paid(reader)
+            planned=len(plan), done=done, before=done, succeeded=sum(over.values()), earlier=read_usage(reader)
         )
     return RunResult(
         path=path,
@@ -250,25 +250,25 @@ def finished(path: Path) -> RunResult | None:
     )
 
 
-def stored_config(path: Path) -> RunConfig:
+def read_stored_config(path: Path) -> RunConfig:
     """The configuration that a run directory holds, to make something of it.
 
     Raises:
         RunFormatError: it cannot be read.
         UsageError: it names parts that may not run; see `collab.trust`.
     """
-    config = recorded_config(path)
+    config = read_recorded_config(path)
     check_trusted(config.model_dump(mode="json"), f"{path}/run.json")
     return config
 
 
-def recorded_config(path: Path) -> RunConfig:
+def read_recorded_config(path: Path) -> RunConfig:
     """The same to be looked at only, whatever it names; RunFormatError when it cannot be read."""
-    with contextlib.closing(RunStore.open(path).reader()) as reader:
+    with contextlib.closing(RunStore.open(path).open_reader()) as reader:
         return validate(RunConfig, reader.manifest.config, f"{path}/run.json")
 
 
-def default_out(config: RunConfig) -> Path:
+def choose_out(config: RunConfig) -> Path:
     """A free directory under `runs/`, named by date and by what is played."""
     agents = "+".join(dict.fromkeys(config.agent_names.values()))
     name = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{config.environment_name}-{config.graph_name}-{agents}"
@@ -277,7 +277,7 @@ def default_out(config: RunConfig) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _stage_set(config: RunConfig, given: Suite | None = None) -> AsyncIterator[tuple[Suite, Team]]:
+async def _open_stage(config: RunConfig, given: Suite | None = None) -> AsyncIterator[tuple[Suite, Team]]:
     """Build the suite and the team, and give back what they hold; a suite that was given stays open."""
     suite = given or build_suite(config)
     try:
@@ -293,9 +293,9 @@ async def _stage_set(config: RunConfig, given: Suite | None = None) -> AsyncIter
             await suite.close()
 
 
-async def _fitting(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:
+async def _fit_run(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:
     """The run with its tasks written out, and what the model of each slot supports; raises where they do not fit."""
-    names = task_names(suite, config.tasks, config.environment_name, config.environment)
+    names = resolve_task_names(suite, config.tasks, config.environment_name, config.environment)
     tasks = order_tasks(suite, config.tasks, names, config.seed)
     config = config.model_copy(update={"tasks": tasks})
     _check_oracle(config, suite, team)
@@ -316,7 +316,7 @@ def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
     without = [task for task in config.tasks if task not in solved]
     if without:
         raise UsageError(
-            f"the agents need solutions, and {len(without)} of {amount(len(config.tasks), 'task')} have none "
+            f"the agents need solutions, and {len(without)} of {format_amount(len(config.tasks), 'task')} have none "
             f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose "
             + ("with --tasks tag:oracle" if solved else "other --agents: see collab agents list")
         )
@@ -346,7 +346,7 @@ def _check_budget(config: RunConfig, capabilities: Mapping[str, Capabilities]) -
 
 def _check_version(path: Path, suite: Suite) -> None:
     """Refuse to mix episodes of two versions of an environment in one run."""
-    with contextlib.closing(RunStore.open(path).reader()) as reader:
+    with contextlib.closing(RunStore.open(path).open_reader()) as reader:
         recorded = reader.manifest.environment_version
     if recorded != suite.version:
         raise RunFormatError(
@@ -357,7 +357,7 @@ def _check_version(path: Path, suite: Suite) -> None:
 
 def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None:
     """Refuse to mix episodes of two policies that lay in the same place; a model without a digest is believed."""
-    with contextlib.closing(RunStore.open(path).reader()) as reader:
+    with contextlib.closing(RunStore.open(path).open_reader()) as reader:
         models = reader.manifest.models
     recorded = {slot: model.get("capabilities", {}).get("weights") for slot, model in models.items()}
     for slot, found in capabilities.items():
@@ -369,7 +369,7 @@ def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None
             )
 
 
-def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]) -> Manifest:
+def _build_manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]) -> Manifest:
     # The whole configuration is written: a run explains itself without the files that it was made of.
     agents = config.agent_names
     same = len(set(agents.values())) == 1
@@ -383,7 +383,7 @@ def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping
         agents=next(iter(agents.values())) if same else ",".join(f"{slot}={name}" for slot, name in agents.items()),
         planned=config.episodes,
         # The plan is written too: which episodes are missing must not depend on how tasks are drawn tomorrow.
-        tasks=_planned(config, suite),
+        tasks=_plan_tasks(config, suite),
         # What was found out about each model; another server behind the same name shows here.
         models={
             slot: {
@@ -397,7 +397,7 @@ def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping
     )
 
 
-def _planned(config: RunConfig, suite: Suite) -> tuple[PlannedTask, ...]:
+def _plan_tasks(config: RunConfig, suite: Suite) -> tuple[PlannedTask, ...]:
     """What a run plays of each task, in the order of the plan."""
     difficulties = {info.name: info.difficulty for info in suite.tasks()}
     counts = Counter(episode.task for episode in plan_episodes(config))
@@ -422,14 +422,14 @@ def _split(path: Path, suite: Suite) -> _Recorded:
 
     What a model server broke goes on behind its last step, too; what the environment broke starts again.
     """
-    with contextlib.closing(RunStore.open(path).reader()) as reader:
-        episodes = reader.episodes()
+    with contextlib.closing(RunStore.open(path).open_reader()) as reader:
+        episodes = reader.list_episodes()
         finished = {one.id: one.outcome.success for one in episodes if one.outcome is not None}
-        spent = paid(reader)
+        spent = read_usage(reader)
         if "deterministic" not in suite.capabilities:
             return _Recorded(finished=finished, spent=spent)
         broken = [one.id for one in episodes if one.error is not None and one.error.type == "ModelFailure"]
-        interrupted = [*reader.unfinished(), *(reader.trajectory(id) for id in broken)]
+        interrupted = [*reader.list_unfinished(), *(reader.read_trajectory(id) for id in broken)]
     unfinished = {one.id: one.steps for one in interrupted if one.steps and not any(map(_is_hidden, one.steps))}
     return _Recorded(finished=finished, unfinished=unfinished, spent=spent)
 
@@ -469,7 +469,7 @@ async def _play(
     with log_to(path / "devices.log"):
         collection = await collect(
             left,
-            team.network_of,
+            team.build_network,
             stage,
             RunRecorder(writer),
             concurrency=config.concurrency,
@@ -483,9 +483,9 @@ async def _play(
     progress.lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
     # Warnings go into the log once, with their number, not once per call.
     for warning, number in progress.warnings.items():
-        writer.note(f"{warning} ({amount(number, 'call')})")
+        writer.note(f"{warning} ({format_amount(number, 'call')})")
     # Written even when stopped: the next process cannot know what this one spent.
-    writer.spent(progress.spent)
+    writer.record_spent(progress.spent)
     _close(writer, collection)
     # The report is read from disk, so that it covers all processes.
     return RunResult(
@@ -508,6 +508,6 @@ def _close(writer: RunWriter, collection: Collection) -> None:
 def _report(path: Path, plan: Sequence[Episode]) -> Report:
     """Return the report of what is recorded, with its episodes in the order of the plan."""
     order = {episode.id: place for place, episode in enumerate(plan)}
-    with RunStore.open(path).reader() as reader:
+    with RunStore.open(path).open_reader() as reader:
         report = report_of(reader)
     return replace(report, results=tuple(sorted(report.results, key=lambda one: order.get(one.id, len(order)))))

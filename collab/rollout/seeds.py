@@ -6,7 +6,7 @@
             await play(run, library, budget=Budget())
 
 A second call with the same settings finds what is over and goes on with the rest. Every run knows the seeds of all, so
-that `stored_series` finds what is missing without the settings.
+that `load_series` finds what is missing without the settings.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from collab.errors import RunFormatError, UsageError
 from collab.evaluation.metrics import Report
 from collab.evaluation.report import Evaluation, find_runs, pool_runs, read_run
 from collab.library import Library
-from collab.rollout.build import build_suite, resolved, with_dates_of, with_prompts
+from collab.rollout.build import build_suite, resolve_run, with_dates_of, with_prompts
 from collab.rollout.collector import USED_UP, Progress
-from collab.rollout.run import RunResult, Watch, recorded_config, resume, start, stored_config
+from collab.rollout.run import RunResult, Watch, read_recorded_config, read_stored_config, resume, start
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
 
@@ -89,15 +89,15 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
     if (out / FILE).exists():
         raise UsageError(f"{out}: is a run; several seeds need a folder, with one run for each: give another --out")
     places = {out / f"seed-{config.seed}": config for config in configs}
-    begun = next((recorded_config(path) for path in places if (path / FILE).exists()), None)
+    begun = next((read_recorded_config(path) for path in places if (path / FILE).exists()), None)
     planned = {path: with_prompts(config, library) for path, config in places.items()}
     if begun is not None:  # all seeds are told the date that the first ones were told
         planned = {path: with_dates_of(config, begun, places[path]) for path, config in planned.items()}
     series = {"series": seeds}
-    return tuple([await _found(config.model_copy(update=series), path) for path, config in planned.items()])
+    return tuple([await _find_seed_run(config.model_copy(update=series), path) for path, config in planned.items()])
 
 
-async def stored_series(folder: Path) -> tuple[SeedRun, ...]:
+async def load_series(folder: Path) -> tuple[SeedRun, ...]:
     """Return all runs of a folder's evaluation, those of which nothing is recorded yet included.
 
     Raises:
@@ -105,20 +105,22 @@ async def stored_series(folder: Path) -> tuple[SeedRun, ...]:
         UsageError: a run in it is being played now, or was recorded with another version of its environment.
     """
     recorded = {
-        config.seed: config for path in find_runs(folder) if path.parent == folder and (config := stored_config(path))
+        config.seed: config
+        for path in find_runs(folder)
+        if path.parent == folder and (config := read_stored_config(path))
     }
     if not recorded:
         raise RunFormatError(f"{folder}: no run of several seeds lies in it")
     first = next(iter(recorded.values()))
     seeds = dict.fromkeys([*first.series, *recorded])
-    configs = [recorded[seed] if seed in recorded else await _reseeded(first, seed) for seed in seeds]
-    return tuple([await _found(config, folder / f"seed-{config.seed}") for config in configs])
+    configs = [recorded[seed] if seed in recorded else await _reseed_run(first, seed) for seed in seeds]
+    return tuple([await _find_seed_run(config, folder / f"seed-{config.seed}") for config in configs])
 
 
-async def _reseeded(config: RunConfig, seed: int) -> RunConfig:
+async def _reseed_run(config: RunConfig, seed: int) -> RunConfig:
     """The same run with another seed, within its split."""
     other = config.model_copy(update={"seed": seed, "split": None})
-    return await resolved(other, once_per_task=False, split=config.split.name if config.split else None, redraw=True)
+    return await resolve_run(other, once_per_task=False, split=config.split.name if config.split else None, redraw=True)
 
 
 async def play_missing(
@@ -148,14 +150,14 @@ async def play_missing(
         if result.stopped is not None:
             return result.stopped
         # The budget is for all seeds together; what is left goes to the next.
-        left = left_of(budget, result.progress)
+        left = compute_remaining(budget, result.progress)
         if left is None and run is not runs[-1]:
             return USED_UP
         budget = left or budget
     return None
 
 
-def result_of(folder: Path, runs: Sequence[SeedRun], stopped: str | None) -> SeriesResult:
+def build_series_result(folder: Path, runs: Sequence[SeedRun], stopped: str | None) -> SeriesResult:
     """Return what is recorded of a series; at least one of its runs must have begun."""
     recorded = [read_run(run.path) for run in runs if (run.path / FILE).exists()]
     return SeriesResult(path=folder, evaluation=pool_runs(recorded), stopped=stopped)
@@ -183,7 +185,7 @@ async def play(
     return await start(config, library, run.path, tell=tell, watch=watch, stop=stop, suite=suite)
 
 
-def left_of(budget: Budget, progress: Progress) -> Budget | None:
+def compute_remaining(budget: Budget, progress: Progress) -> Budget | None:
     """What remains of a budget after a run; None when a limit is used up."""
     spent = {"usd": progress.cost_usd, "tokens": progress.tokens, "minutes": progress.seconds / 60}
     limits = budget.model_dump(exclude_none=True)
@@ -191,11 +193,11 @@ def left_of(budget: Budget, progress: Progress) -> Budget | None:
     return Budget(**left) if all(amount > 0 for amount in left.values()) else None
 
 
-async def _found(config: RunConfig, path: Path) -> SeedRun:
+async def _find_seed_run(config: RunConfig, path: Path) -> SeedRun:
     # Nothing begun: whatever settings it gets are its own.
     if RunStore(path).is_free:
         return SeedRun(config=config, path=path, begun=False, over=False)
-    recorded, wanted = recorded_config(path).model_dump(mode="json"), config.model_dump(mode="json")
+    recorded, wanted = read_recorded_config(path).model_dump(mode="json"), config.model_dump(mode="json")
     # Another setting would make the seeds incomparable.
     other = [name for name in wanted if name not in FREE and recorded[name] != wanted[name]]
     if other:
@@ -203,11 +205,11 @@ async def _found(config: RunConfig, path: Path) -> SeedRun:
             f"{path}: was begun with other settings ({', '.join(other)}); "
             "give the same ones to go on with it, or another --out"
         )
-    with RunStore.open(path).reader() as reader:
+    with RunStore.open(path).open_reader() as reader:
         if reader.status == "running":
             raise UsageError(f"{path}: is being played by another process; wait for its end, or give another --out")
         version, finished = reader.manifest.environment_version, reader.status == "finished"
-        played = sum(one.outcome is not None for one in reader.episodes())
+        played = sum(one.outcome is not None for one in reader.list_episodes())
     await _check_version(config, path, version)
     return SeedRun(config=config, path=path, begun=True, over=finished and played == config.episodes)
 

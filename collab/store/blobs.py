@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from collab.errors import UnknownName, UsageError
-from collab.utils.files import read_plain, write_atomic, writing
+from collab.utils.files import read_plain, report_write_errors, write_atomic
 
 FOLDER = "blobs"
 FORMATS = ("PNG", "WEBP", "JPEG")
@@ -28,7 +28,7 @@ _PENDING = 64
 """Pictures that may wait for a worker before `put` waits, too: bounds memory."""
 
 
-def blob_path(directory: Path, hash: str) -> Path:
+def get_blob_path(directory: Path, hash: str) -> Path:
     """Where a picture lies; UsageError when `hash` is not 64 hexadecimal digits, so no path leads out of the run."""
     if not _HASH.fullmatch(hash):
         raise UsageError(f"{hash[:80]!r} is not the SHA-256 of a picture: 64 hexadecimal digits")
@@ -42,7 +42,7 @@ def read_blob(directory: Path, hash: str) -> bytes:
         UsageError: not a hash.
         UnknownName: the run has no such picture (or was killed before it was written).
     """
-    path = blob_path(directory, hash)
+    path = get_blob_path(directory, hash)
     try:
         return read_plain(path, within=directory)
     except OSError as error:
@@ -93,12 +93,12 @@ class BlobWriter:
 
     def _store(self, hash: str, picture: bytes) -> None:
         try:
-            path = blob_path(self._directory, hash)
+            path = get_blob_path(self._directory, hash)
             # Named by content: what is there is the same picture.
             if path.exists():
                 return
-            encoded = _webp(picture)
-            with writing(self._directory):
+            encoded = _encode_webp(picture)
+            with report_write_errors(self._directory):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(path, encoded)
         except _NotAPicture as error:
@@ -113,7 +113,7 @@ class _NotAPicture(Exception):
     """Bytes that no decoder understands."""
 
 
-def _webp(picture: bytes) -> bytes:
+def _encode_webp(picture: bytes) -> bytes:
     from PIL import Image
 
     out = io.BytesIO()

@@ -21,9 +21,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from collab.errors import StoreFailure
-from collab.store.manifest import FORMAT_VERSION, Manifest, check_version, is_version, now
+from collab.store.manifest import FORMAT_VERSION, Manifest, check_version, format_now, is_version
 from collab.types import EpisodeError, Observation, Outcome, Step, Task, Usage
-from collab.utils.redact import hide_values, holds_secret
+from collab.utils.redact import has_secret, hide_values
 
 _CONFIG = ConfigDict(ser_json_inf_nan="strings")
 
@@ -176,7 +176,7 @@ class Record:
     writer: str
     event: Event | None
     """None when this version does not know the type; `data` then holds what was written."""
-    time: str = field(default_factory=now)
+    time: str = field(default_factory=format_now)
     """UTC, ISO 8601; for people, never for order."""
     format_version: str = FORMAT_VERSION
     data: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -200,8 +200,8 @@ def encode(record: Record) -> bytes:
     """
     if record.event is None:
         raise ValueError("a record without an event is only read, never written")
-    head = _dumps({name: getattr(record, name) for name in _HEAD})
-    body = _body(record.event, record.type)
+    head = _dump_json({name: getattr(record, name) for name in _HEAD})
+    body = _encode_body(record.event, record.type)
     return head[:-1] + (b"," if len(body) > 2 else b"") + body[1:] + b"\n"
 
 
@@ -212,9 +212,9 @@ def without_secrets(record: Record, secrets: Sequence[str]) -> tuple[Record, byt
         StoreFailure: as `encode`.
     """
     line = encode(record)
-    if record.event is None or not holds_secret(line, secrets):
+    if record.event is None or not has_secret(line, secrets):
         return record, line
-    adapter = _adapter(record.type)
+    adapter = _get_adapter(record.type)
     data = hide_values(adapter.dump_python(record.event), secrets)
     hidden = replace(record, event=adapter.validate_python(data))
     return hidden, encode(hidden)
@@ -241,7 +241,7 @@ def decode(line: bytes) -> Record:
     # An unknown type is kept as data, for another version may know it.
     if name in TYPES:
         try:
-            event = _adapter(name).validate_python(data)
+            event = _get_adapter(name).validate_python(data)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -252,26 +252,26 @@ def decode(line: bytes) -> Record:
 def prepare() -> None:
     """Build what reads events, which the first one to be read would have to wait for."""
     for name in TYPES:
-        _adapter(name)
+        _get_adapter(name)
 
 
 @cache
-def _adapter(name: str) -> TypeAdapter[Event]:
+def _get_adapter(name: str) -> TypeAdapter[Event]:
     return TypeAdapter(TYPES[name])
 
 
-def _dumps(value: Any) -> bytes:
+def _dump_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-def _body(event: Event, name: str) -> bytes:
+def _encode_body(event: Event, name: str) -> bytes:
     try:
-        return _adapter(name).dump_json(event, warnings="error")
+        return _get_adapter(name).dump_json(event, warnings="error")
     except PydanticSerializationError as error:
         if "surrogates not allowed" not in str(error):
             raise StoreFailure(f"event {name} cannot be recorded: {' '.join(str(error).split())}") from None
     try:
-        return _dumps(asdict(event))  # slower, and able to escape lone surrogates
+        return _dump_json(asdict(event))  # slower, and able to escape lone surrogates
     except TypeError as error:
         raise StoreFailure(f"event {name} cannot be recorded: {error}") from None
 

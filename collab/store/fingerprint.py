@@ -24,26 +24,26 @@ def run_hash(store: RunStore) -> str:
         RunFormatError: steps are lost; a hash of what is left would prove nothing.
     """
     digest = hashlib.sha256()
-    with store.reader() as reader:
-        for summary in reader.episodes():
-            trajectory = reader.trajectory(summary.id)
+    with store.open_reader() as reader:
+        for summary in reader.list_episodes():
+            trajectory = reader.read_trajectory(summary.id)
             if summary.missing or len(trajectory.steps) != summary.steps:
                 raise RunFormatError(f"{store.path}: steps of episode {summary.id} are lost: a run in part has no hash")
-            digest.update(trajectory_hash(trajectory).encode())
+            digest.update(hash_trajectory(trajectory).encode())
     return digest.hexdigest()
 
 
-def trajectory_hash(trajectory: Trajectory) -> str:
+def hash_trajectory(trajectory: Trajectory) -> str:
     """SHA-256 of one episode, by the same rule."""
     task = trajectory.task
     digest = hashlib.sha256()
-    digest.update(_bytes([trajectory.epoch, task.name, trajectory.episode, trajectory.id]))
-    digest.update(_bytes([task.environment, task.seed, task.goal, task.params, task.max_steps]))
+    digest.update(_encode_json([trajectory.epoch, task.name, trajectory.episode, trajectory.id]))
+    digest.update(_encode_json([task.environment, task.seed, task.goal, task.params, task.max_steps]))
     for step in trajectory.steps:
-        digest.update(_bytes(_step(step)))
+        digest.update(_encode_json(_step(step)))
     outcome, error = trajectory.outcome, trajectory.error
     ending = [asdict(outcome) if outcome else None, [error.type, error.step] if error else None]
-    digest.update(_bytes([*ending, _screen(trajectory.final)]))
+    digest.update(_encode_json([*ending, _get_screen_digest(trajectory.final)]))
     return digest.hexdigest()
 
 
@@ -51,9 +51,9 @@ def _step(step: Step) -> list[Any]:
     vote, matrix = step.vote, step.matrix
     return [
         step.index,
-        _screen(step.observation),
+        _get_screen_digest(step.observation),
         [matrix.agents, matrix.rounds, matrix.edges],
-        [_cell(cell) for cell in matrix],
+        [_encode_cell(cell) for cell in matrix],
         [asdict(vote.action) if vote.action else None, vote.representative],
         [[asdict(ballot.action), ballot.cells] for ballot in vote.ballots],
         vote.abstained,
@@ -63,7 +63,7 @@ def _step(step: Step) -> list[Any]:
     ]
 
 
-def _cell(cell: Utterance) -> list[Any]:
+def _encode_cell(cell: Utterance) -> list[Any]:
     """Without the policy's name: it may be a path, and the same weights may lie elsewhere."""
     return [
         [cell.agent, cell.round, cell.heard],
@@ -74,10 +74,10 @@ def _cell(cell: Utterance) -> list[Any]:
     ]
 
 
-def _screen(observation: Observation | None) -> str | None:
+def _get_screen_digest(observation: Observation | None) -> str | None:
     return None if observation is None else observation.digest
 
 
-def _bytes(value: Any) -> bytes:
+def _encode_json(value: Any) -> bytes:
     """Canonical JSON, one line."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"

@@ -37,9 +37,9 @@ from collab.store.events import (
     decode,
 )
 from collab.store.log import Place
-from collab.store.run_dir import owner
+from collab.store.run_dir import find_owner
 from collab.store.tables import clean
-from collab.utils.concurrency import doing
+from collab.utils.concurrency import note_doing
 from collab.utils.files import open_plain
 
 PLACES = (
@@ -68,7 +68,9 @@ def is_plain(directory: Path, path: Path) -> bool:
     """Whether a file and what lies beside it can be opened as an index: SQLite neither waits there, nor writes."""
     if not path.is_file() or not all(_is_regular(path.with_name(path.name + end)) for end in ("", *_COMPANIONS)):
         return False
-    if owner(directory) is not None:  # closing a file gives up the locks on it, also those of a writer in this process
+    if (
+        find_owner(directory) is not None
+    ):  # closing a file gives up the locks on it, also those of a writer in this process
         return True
     try:
         with open_plain(path) as file:
@@ -77,7 +79,7 @@ def is_plain(directory: Path, path: Path) -> bool:
         return False
 
 
-def fits(directory: Path, connection: sqlite3.Connection) -> bool:
+def is_fitting(directory: Path, connection: sqlite3.Connection) -> bool:
     """Whether an index has the tables of this version, is whole, and names nothing but places in the run's own log.
 
     Raises:
@@ -86,21 +88,21 @@ def fits(directory: Path, connection: sqlite3.Connection) -> bool:
     # A foreign index is an untrusted database: structure first, then content, before any query relies on it.
     if connection.execute("PRAGMA user_version").fetchone()[0] != tables.VERSION:
         return False
-    if _schema(connection) != _sound_schema():
+    if _read_schema(connection) != _build_sound_schema():
         return False
     if connection.execute("PRAGMA quick_check").fetchone()[0] != "ok":
         return False
     # Segments and places must lie in the run's own log; else a query would read elsewhere.
-    there = set(log.segments(directory))
+    there = set(log.list_segments(directory))
     for name, consumed, lines in connection.execute("SELECT name, consumed, lines FROM segments"):
         if name not in there or not (isinstance(consumed, int) and isinstance(lines, int)):
             return False
-        if not 0 <= consumed <= log.size(directory, name):
+        if not 0 <= consumed <= log.get_size(directory, name):
             return False
-    return not any(connection.execute(_elsewhere(table, to)).fetchone() for table, to in PLACES)
+    return not any(connection.execute(_build_elsewhere_query(table, to)).fetchone() for table, to in PLACES)
 
 
-def found_by(event: Event | None) -> tuple[object, ...]:
+def build_lookup_key(event: Event | None) -> tuple[object, ...]:
     """What the index finds an event by, as the index keeps it; empty for events that it only counts."""
     match event:
         case StepRecorded(trajectory=trajectory, attempt=attempt, step=step):
@@ -121,22 +123,22 @@ def _is_regular(path: Path) -> bool:
         return True
 
 
-def _elsewhere(table: str, to: str) -> str:
+def _build_elsewhere_query(table: str, to: str) -> str:
     """Finds a row whose place is not in what is indexed of the log."""
     given = "end_segment IS NOT NULL" if to == "end_" else "TRUE"  # an episode may not have ended
     return _ELSEWHERE.format(table=table, to=to, given=given)
 
 
-def _schema(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+def _read_schema(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
     """Every table and index as it was declared: one spoilt byte can rename a column without anything else to see."""
     return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name").fetchall()
 
 
 @functools.cache
-def _sound_schema() -> list[tuple[str, ...]]:
+def _build_sound_schema() -> list[tuple[str, ...]]:
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(tables.SCHEMA)
-        return _schema(connection)
+        return _read_schema(connection)
 
 
 FILE = "index.sqlite"
@@ -190,23 +192,23 @@ class Index:
             RunFormatError: a newer major version wrote a part of the log.
             OSError: the log cannot be read.
         """
-        with doing(f"reading {directory}"):
+        with note_doing(f"reading {directory}"):
             return cls._load(directory, trust, spare)
 
     @classmethod
     def _load(cls, directory: Path, trust: bool, spare: Path | None) -> Index:
-        index = _loaded(directory, [directory / FILE, *([spare] if spare else [])] if trust else [])
+        index = _load_furthest(directory, [directory / FILE, *([spare] if spare else [])] if trust else [])
         if index.update(directory) >= _FAR_BEHIND and spare is not None:
-            index._spare(spare)
+            index._write_spare(spare)
         return index
 
     def update(self, directory: Path) -> int:
         """Add what was appended to the log since; returns the number of new lines."""
-        known = self._known()
+        known = self._read_known()
         count = 0
-        for segment in log.segments(directory):
+        for segment in log.list_segments(directory):
             consumed, lines = known.get(segment, (0, 0))
-            if segment in known and log.size(directory, segment) == consumed:
+            if segment in known and log.get_size(directory, segment) == consumed:
                 continue  # most segments of a long run have ended
             for line in log.scan(directory, segment, consumed, lines):
                 try:
@@ -222,13 +224,13 @@ class Index:
         problem = tables.insert(self.connection, record, place)
         self._consume(place, number, problem)
 
-    def tails(self, directory: Path) -> list[Tail]:
+    def list_tails(self, directory: Path) -> list[Tail]:
         """What stands behind the last whole line of each segment, as of the last `update`."""
-        known = self._known()
+        known = self._read_known()
         tails = []
-        for segment in log.segments(directory):
+        for segment in log.list_segments(directory):
             consumed, lines = known.get(segment, (0, 0))
-            left = log.size(directory, segment) - consumed
+            left = log.get_size(directory, segment) - consumed
             if left > 0:
                 tails.append(Tail(segment=segment, line=lines + 1, size=left))
         return tails
@@ -251,7 +253,7 @@ class Index:
         self.connection.close()
         return Index(connection)
 
-    def _spare(self, path: Path) -> None:
+    def _write_spare(self, path: Path) -> None:
         beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -268,7 +270,7 @@ class Index:
         finally:
             self.connection.close()
 
-    def _known(self) -> dict[str, tuple[int, int]]:
+    def _read_known(self) -> dict[str, tuple[int, int]]:
         """Per segment: bytes and lines that are indexed."""
         rows = self.connection.execute("SELECT name, consumed, lines FROM segments")
         return {name: (consumed, lines) for name, consumed, lines in rows}
@@ -306,13 +308,13 @@ def _connect(target: str, *, uri: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _loaded(directory: Path, candidates: Sequence[Path]) -> Index:
+def _load_furthest(directory: Path, candidates: Sequence[Path]) -> Index:
     """A copy in memory of the index that goes furthest, the first of equals; an empty one where none fits the log."""
     # In memory: the file stays as it is for other readers.
     best, furthest = None, -1
     for path in candidates:
         connection = _connect(":memory:")
-        goes = _consumed(connection) if _copy(directory, path, connection) else -1
+        goes = _count_consumed(connection) if _copy(directory, path, connection) else -1
         if goes > furthest:
             if best is not None:
                 best.close()
@@ -326,7 +328,7 @@ def _loaded(directory: Path, candidates: Sequence[Path]) -> Index:
     return Index(best)
 
 
-def _consumed(connection: sqlite3.Connection) -> int:
+def _count_consumed(connection: sqlite3.Connection) -> int:
     """Bytes of the log that an index knows."""
     return int(connection.execute("SELECT coalesce(sum(consumed), 0) FROM segments").fetchone()[0])
 
@@ -341,6 +343,6 @@ def _copy(directory: Path, path: Path, into: sqlite3.Connection) -> bool:
             # Takes the lock or fails, where backup would wait for ever; any other table could be a view without end.
             source.execute("SELECT 1 FROM sqlite_schema").fetchone()
             source.backup(into)
-        return fits(directory, into)
+        return is_fitting(directory, into)
     except (sqlite3.Error, UnicodeDecodeError):  # sqlite quotes a spoilt schema in its own message
         return False

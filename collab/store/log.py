@@ -45,7 +45,7 @@ class LogLine:
     content: bytes
 
 
-def segments(directory: Path) -> list[str]:
+def list_segments(directory: Path) -> list[str]:
     """Return the file names of all segments of a run, in log order; OSError when the folder cannot be listed."""
     folder = directory / FOLDER
     names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)] if folder.is_dir() else []
@@ -82,7 +82,7 @@ def read(directory: Path, place: Place) -> bytes:
         return file.read(place.length)
 
 
-def size(directory: Path, segment: str) -> int:
+def get_size(directory: Path, segment: str) -> int:
     """Return the bytes of a segment; -1 when there is none."""
     try:
         found = os.stat(directory / FOLDER / segment)
@@ -100,7 +100,7 @@ class Appender:
 
     def __init__(self, directory: Path) -> None:
         # The caller holds the run's lock, so no other writer takes this number; the token guards against a lost lock.
-        last = segments(directory)[-1:]
+        last = list_segments(directory)[-1:]
         self.writer = f"{_number(last[0]) + 1 if last else 1:04d}-{secrets.token_hex(4)}"
         self.segment = f"{self.writer}.jsonl"
         self.offset = 0

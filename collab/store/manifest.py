@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 import collab
 from collab.errors import RunFormatError
 from collab.seeds import Seeds
-from collab.store.log import segments
+from collab.store.log import list_segments
 from collab.types import PlannedTask
 from collab.utils.files import check_plain, read_plain, write_atomic
 from collab.utils.redact import hide_values
@@ -41,20 +41,20 @@ PACKAGES = ("openai", "torch", "transformers", "peft", "trl", "playwright", "min
 """Packages whose version can change what a run does."""
 
 
-def now() -> str:
+def format_now() -> str:
     """The present moment as the store writes it: UTC, ISO 8601, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
+def collect_versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
     """Versions of Python, the platform, Collab and those of `packages` that are installed; imports none of them."""
     found = {"python": platform.python_version(), "platform": platform.platform(), "collab": collab.__version__}
-    found.update({package: version for package in packages if (version := _version(package)) is not None})
+    found.update({package: version for package in packages if (version := _get_version(package)) is not None})
     return found
 
 
 @functools.cache
-def _version(package: str) -> str | None:
+def _get_version(package: str) -> str | None:
     """The version of a package that is installed, asked for once in a process; None where it is not."""
     try:
         return importlib.metadata.version(package)
@@ -87,8 +87,8 @@ class Manifest:
     """Per agent definition: the policy and the capabilities its probe found; JSON values."""
     privileged: bool = False
     """Whether a model of the run looks at solutions: such runs never enter result tables."""
-    versions: Mapping[str, str] = field(default_factory=versions)
-    created: str = field(default_factory=now)
+    versions: Mapping[str, str] = field(default_factory=collect_versions)
+    created: str = field(default_factory=format_now)
     """UTC, ISO 8601."""
 
     @property
@@ -112,7 +112,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     write_atomic(directory / FILE, text)
 
 
-def _next_move(directory: Path) -> str:
+def _suggest_next_move(directory: Path) -> str:
     """What to do with a directory that is no run."""
     command = next((command for file, command in _OTHERS.items() if (directory / file).exists()), None)
     run = next((parent for parent in directory.parents if (parent / FILE).exists()), None)
@@ -137,7 +137,7 @@ def read_manifest(directory: Path) -> Manifest:
         content = json.loads(read_plain(path))
     except FileNotFoundError:
         # Each cause has its own message, as each has another next move.
-        raise DamagedHead(f"{directory}: not a run directory (no {FILE}); {_next_move(directory)}") from None
+        raise DamagedHead(f"{directory}: not a run directory (no {FILE}); {_suggest_next_move(directory)}") from None
     except OSError as error:
         raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -167,7 +167,7 @@ def find_manifest(directory: Path) -> Manifest | None:
     try:
         return read_manifest(directory)
     except DamagedHead:
-        if not segments(directory):
+        if not list_segments(directory):
             raise
         return None
 

@@ -24,7 +24,7 @@ from collab.store.manifest import Manifest
 from collab.store.reader import EpisodeSummary, RunReader
 from collab.store.run import RunStore
 from collab.types import Action, Step, Trajectory, Utterance
-from collab.utils.files import writing
+from collab.utils.files import report_write_errors
 
 Row = dict[str, Any]
 Kinds = Mapping[str, str]
@@ -81,8 +81,8 @@ def export_parquet(store: RunStore, out: Path) -> list[Path]:
         UsageError: one of these files is there already.
         StoreFailure: the folder cannot be written.
     """
-    with ParquetFolder(out, COLUMNS) as folder, store.reader() as reader:
-        for episode in reader.episodes():
+    with ParquetFolder(out, COLUMNS) as folder, store.open_reader() as reader:
+        for episode in reader.list_episodes():
             add_episode(folder, str(store.path), reader, episode)
     return folder.files
 
@@ -113,7 +113,7 @@ class ParquetFolder:
 
     def __enter__(self) -> ParquetFolder:
         """Begin the files."""
-        with writing(self._out, "export again"):
+        with report_write_errors(self._out, "export again"):
             self._out.mkdir(parents=True, exist_ok=True)
             for name, kinds in self._columns.items():
                 self._tables[name] = self._stack.enter_context(closing(_Table(self._out, name, kinds)))
@@ -121,14 +121,14 @@ class ParquetFolder:
 
     def add(self, table: str, row: Row) -> None:
         """Add a row; StoreFailure when the disk is full."""
-        with writing(self._out, "export again"):
+        with report_write_errors(self._out, "export again"):
             self._tables[table].add(row)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Put the files in their place, or leave none."""
-        with self._stack, writing(self._out, "export again"):
+        with self._stack, report_write_errors(self._out, "export again"):
             if error is None:
                 kept = [table for name, table in self._tables.items() if name in COLUMNS or table.count]
                 self.files = [table.finish() for table in kept]
@@ -142,21 +142,23 @@ def add_episode(
     Args:
         run: as rows name it.
     """
-    manifest, trajectory = reader.manifest, reader.trajectory(episode.id)
-    folder.add("episodes", _episode(run, manifest, trajectory, episode.state))
+    manifest, trajectory = reader.manifest, reader.read_trajectory(episode.id)
+    folder.add("episodes", _build_episode_row(run, manifest, trajectory, episode.state))
     for step in trajectory.steps:
         folder.add("steps", {"run": run, **_step(trajectory.id, step)})
         for position, cell in enumerate(step.matrix):
-            system, user = prompt_of(reader, cell)
+            system, user = read_prompt(reader, cell)
             told = {"run": run, "split": split_of(manifest), "system": system, "user": user}
-            folder.add("cells", told | _cell(trajectory, step, position, cell) | scores(trajectory, step, cell))
+            folder.add(
+                "cells", told | _build_cell_row(trajectory, step, position, cell) | scores(trajectory, step, cell)
+            )
     return trajectory
 
 
-def prompt_of(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None]:
+def read_prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None]:
     """Return the system text and the user turn that a cell answered; None for both where the run lost them."""
     try:
-        system, _, shared = reader.prefix(cell.prompt.prefix).partition("\f")
+        system, _, shared = reader.read_prefix(cell.prompt.prefix).partition("\f")
     except UnknownName:
         return None, None
     return clean(system), clean(shared + cell.prompt.suffix)
@@ -178,7 +180,7 @@ class _Table:
         """Rows added."""
         self._path = out / f"{name}.parquet"
         self._temporary = out / f".{name}.parquet"
-        self._schema = _schema(kinds)
+        self._schema = _build_schema(kinds)
         self._writer = pyarrow.parquet.ParquetWriter(self._temporary, self._schema)
         self._rows: list[Row] = []
 
@@ -206,7 +208,7 @@ class _Table:
         self._rows = []
 
 
-def _schema(kinds: Kinds) -> Any:
+def _build_schema(kinds: Kinds) -> Any:
     import pyarrow
 
     turn = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
@@ -224,7 +226,7 @@ def _schema(kinds: Kinds) -> Any:
     )
 
 
-def _episode(run: str, manifest: Manifest, trajectory: Trajectory, state: str) -> Row:
+def _build_episode_row(run: str, manifest: Manifest, trajectory: Trajectory, state: str) -> Row:
     task, outcome, error = trajectory.task, trajectory.outcome, trajectory.error
     return {
         "run": run,
@@ -263,7 +265,7 @@ def _step(trajectory: str, step: Step) -> Row:
         "url": clean(screen.url),
         "text": clean(screen.text),
         "screenshot": screen.screenshot,
-        "executed": _action(step.executed),
+        "executed": _dump_action(step.executed),
         "effect": clean(step.history.effect),
         "edges": json.dumps(step.matrix.edges),
         "step": step.index,
@@ -279,7 +281,7 @@ def _step(trajectory: str, step: Step) -> Row:
     }
 
 
-def _cell(trajectory: Trajectory, step: Step, position: int, cell: Utterance) -> Row:
+def _build_cell_row(trajectory: Trajectory, step: Step, position: int, cell: Utterance) -> Row:
     ballots = (number for number, ballot in enumerate(step.vote.ballots) if cell.cell in ballot.cells)
     failure, ballot = cell.failure, next(ballots, None)
     return {
@@ -291,7 +293,7 @@ def _cell(trajectory: Trajectory, step: Step, position: int, cell: Utterance) ->
         "heard": json.dumps([[one.agent, one.round] for one in cell.heard]),
         "text": clean(cell.text),
         "reason": clean(cell.reason),
-        "action": _action(cell.action),
+        "action": _dump_action(cell.action),
         "failure": failure.kind if failure else None,
         "failure_detail": clean(failure.detail) if failure else None,
         "prompt_prefix": cell.prompt.prefix,
@@ -320,7 +322,7 @@ def _cell(trajectory: Trajectory, step: Step, position: int, cell: Utterance) ->
     }
 
 
-def _action(action: Action | None) -> str | None:
+def _dump_action(action: Action | None) -> str | None:
     return None if action is None else json.dumps(asdict(action))
 
 

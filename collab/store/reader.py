@@ -33,10 +33,10 @@ from collab.store.events import (
     TextRecorded,
     decode,
 )
-from collab.store.index import Index, found_by
+from collab.store.index import Index, build_lookup_key
 from collab.store.log import Place
 from collab.store.manifest import FILE, DamagedHead, Manifest, read_manifest
-from collab.store.run_dir import owner
+from collab.store.run_dir import find_owner
 from collab.types import EpisodeError, Outcome, Step, Trajectory, Usage
 from collab.utils.files import check_plain
 
@@ -188,7 +188,7 @@ class RunReader:
     @property
     def status(self) -> Status:
         """What has become of the run, now."""
-        if owner(self.directory) is not None:
+        if find_owner(self.directory) is not None:
             return "running"
         last = self.query("SELECT type FROM events WHERE type LIKE 'run\\_%' ESCAPE '\\' ORDER BY rowid DESC LIMIT 1")
         match last:
@@ -208,15 +208,15 @@ class RunReader:
         ]
         gaps = [
             Problem(file=log.FOLDER, line=None, reason=f"episode {one.id}: steps {one.lost} are lost")
-            for one in self.episodes()
+            for one in self.list_episodes()
             if one.missing
         ]
         head = [self._head_problem] if self._head_problem else []
-        return (*head, *lines, *self._tails(), *gaps)
+        return (*head, *lines, *self._list_tails(), *gaps)
 
     # ------------------------------------------------------------------------------------------- the episodes
 
-    def episodes(self) -> list[EpisodeSummary]:
+    def list_episodes(self) -> list[EpisodeSummary]:
         """All episodes, by epoch, task and number; of several attempts the last."""
         present: dict[int, Sequence[int]] = {}
         for key, first, last, count in self.query("SELECT key, min(step), max(step), count(*) FROM steps GROUP BY key"):
@@ -227,21 +227,21 @@ class RunReader:
         rows = self.query(f"SELECT {COLUMNS} FROM episodes ORDER BY epoch, task, episode, trajectory")
         return [summarise(row, present.get(row[0], ())) for row in rows]
 
-    def trajectory(self, id: str) -> Trajectory:
+    def read_trajectory(self, id: str) -> Trajectory:
         """An episode with all its readable steps; an unfinished one has neither outcome nor error.
 
         Raises:
             UnknownName: the run has no such episode.
         """
-        return self._whole(lambda: self._trajectory(id))
+        return self._retry_whole(lambda: self._read_trajectory(id))
 
-    def head(self, id: str) -> Trajectory:
+    def read_head(self, id: str) -> Trajectory:
         """An episode without its steps: its task, and how it ended, with the last screen. Reads two lines of the log.
 
         Raises:
             UnknownName: the run has no such episode.
         """
-        return self._whole(lambda: self._trajectory(id, steps=False))
+        return self._retry_whole(lambda: self._read_trajectory(id, steps=False))
 
     def step(self, id: str, step: int) -> Step:
         """One step of an episode; UnknownName when there is none."""
@@ -250,48 +250,48 @@ class RunReader:
             " WHERE trajectory = ? AND step = ?"
         )
         # Tried again if the log grew meanwhile.
-        found = self._whole(lambda: self._events(StepRecorded, sql, id, step))
+        found = self._retry_whole(lambda: self._read_events(StepRecorded, sql, id, step))
         if not found:
             # Which of both is missing, the message says: the episode or the step.
-            known = [one.id for one in self.episodes()]
+            known = [one.id for one in self.list_episodes()]
             if id not in known:
                 raise UnknownName.of("episode", id, known)
             (count,) = self.query("SELECT count(*) FROM steps JOIN episodes USING (key) WHERE trajectory = ?", id)[0]
             raise UnknownName(f"{self.directory}: no step {step} of episode {id}; it has {count}, counted from 0")
         return found[0].step
 
-    def trajectories(self) -> Iterator[Trajectory]:
+    def iterate_trajectories(self) -> Iterator[Trajectory]:
         """All finished episodes, one at a time, in the order of `episodes`."""
-        return (self.trajectory(one.id) for one in self.episodes() if one.state == "finished")
+        return (self.read_trajectory(one.id) for one in self.list_episodes() if one.state == "finished")
 
-    def unfinished(self) -> list[Trajectory]:
+    def list_unfinished(self) -> list[Trajectory]:
         """Episodes that were begun and not ended, with their steps up to the first that is missing."""
-        open_ones = [self.trajectory(one.id) for one in self.episodes() if one.state == "unfinished"]
-        return [_prefix(trajectory) for trajectory in open_ones]
+        open_ones = [self.read_trajectory(one.id) for one in self.list_episodes() if one.state == "unfinished"]
+        return [_take_prefix(trajectory) for trajectory in open_ones]
 
-    def spent(self) -> list[Usage]:
+    def list_spent(self) -> list[Usage]:
         """What each process that worked on the run told at its end, in log order."""
         sql = "SELECT segment, offset, length FROM events WHERE type = 'spent' ORDER BY segment, offset"
-        found = self._whole(lambda: self._events(SpentRecorded, sql))
+        found = self._retry_whole(lambda: self._read_events(SpentRecorded, sql))
         return [event.spent for event in found]
 
     # -------------------------------------------------------------------------------------- texts and pictures
 
-    def prefix(self, hash: str) -> str:
+    def read_prefix(self, hash: str) -> str:
         """A stored text by its SHA-256; UnknownName when the run has none."""
         sql = "SELECT segment, offset, length, hash FROM texts WHERE hash = ?"
-        found = self._whole(lambda: self._events(TextRecorded, sql, hash))
+        found = self._retry_whole(lambda: self._read_events(TextRecorded, sql, hash))
         if not found:
             raise UnknownName(f"{self.directory}: no text {hash[:80]!r}")
         return found[0].text
 
-    def blob(self, hash: str) -> bytes:
+    def read_blob(self, hash: str) -> bytes:
         """A stored picture as WebP bytes; UnknownName when the run has none, UsageError when it is no hash."""
         return read_blob(self.directory, hash)
 
-    def events(self) -> Iterator[Record]:
+    def iterate_events(self) -> Iterator[Record]:
         """Every readable event in log order, those of unknown type included."""
-        for segment in log.segments(self.directory):
+        for segment in log.list_segments(self.directory):
             for line in log.scan(self.directory, segment):
                 try:
                     record = decode(line.content)
@@ -307,29 +307,29 @@ class RunReader:
             return read_manifest(self.directory)
         except DamagedHead as error:
             sql = "SELECT segment, offset, length FROM events WHERE type = 'run_started'"
-            found = self._whole(lambda: self._events(RunStarted, sql))
+            found = self._retry_whole(lambda: self._read_events(RunStarted, sql))
             if not found:
                 raise
             self._head_problem = Problem(file=FILE, line=None, reason=f"{error}; its copy in the log is used")
             return found[0].manifest
 
-    def _trajectory(self, id: str, *, steps: bool = True) -> Trajectory:
+    def _read_trajectory(self, id: str, *, steps: bool = True) -> Trajectory:
         whole = "SELECT {0}_segment, {0}_offset, {0}_length, trajectory, attempt FROM episodes WHERE trajectory = ?"
         # Start, steps and end stand in the log by their places; the index knows them.
-        found = self._events(EpisodeStarted, whole.format("start"), id)
+        found = self._read_events(EpisodeStarted, whole.format("start"), id)
         if not found:
             raise UnknownName.of("episode", id, (row[0] for row in self.query("SELECT trajectory FROM episodes")))
         sql = (
             "SELECT segment, offset, length, trajectory, attempt, step FROM steps JOIN episodes USING (key)"
             " WHERE trajectory = ? ORDER BY step"
         )
-        played = tuple(event.step for event in self._events(StepRecorded, sql, id)) if steps else ()
+        played = tuple(event.step for event in self._read_events(StepRecorded, sql, id)) if steps else ()
         ended = f"{whole.format('end')} AND end_segment IS NOT NULL"
         # An episode that runs has no end: it is returned as far as it goes.
-        end = next(iter(self._events(EpisodeFinished, ended, id)), None)
-        return _trajectory(found[0], played, end)
+        end = next(iter(self._read_events(EpisodeFinished, ended, id)), None)
+        return _build_trajectory(found[0], played, end)
 
-    def _whole(self, get: Callable[[], _T]) -> _T:
+    def _retry_whole(self, get: Callable[[], _T]) -> _T:
         """What `get` returns; when index and log disagree, the log is right and is indexed anew."""
         with self._mutex:
             try:
@@ -339,29 +339,29 @@ class RunReader:
                 self.index = Index.load(self.directory, trust=False, spare=self._spare)
                 return get()
 
-    def _events(self, kind: type[_E], sql: str, *values: object) -> list[_E]:
+    def _read_events(self, kind: type[_E], sql: str, *values: object) -> list[_E]:
         """What stands where a query says: it selects segment, offset, length and then what `trust.found_by` tells."""
-        return [self._event(Place(*row[:3]), kind, row[3:]) for row in self.query(sql, *values)]
+        return [self._read_event(Place(*row[:3]), kind, row[3:]) for row in self.query(sql, *values)]
 
-    def _event(self, place: Place, kind: type[_E], asked: tuple[object, ...]) -> _E:
+    def _read_event(self, place: Place, kind: type[_E], asked: tuple[object, ...]) -> _E:
         try:
             event = decode(log.read(self.directory, place)).event
         except (OSError, BadLine):
             event = None
-        if not isinstance(event, kind) or found_by(event) != asked:
+        if not isinstance(event, kind) or build_lookup_key(event) != asked:
             raise _Disagreement(f"{self.directory}/{log.FOLDER}/{place.segment}: changed while it was read; try again")
         return event
 
-    def _tails(self) -> list[Problem]:
+    def _list_tails(self) -> list[Problem]:
         """Half-written last lines; while a process writes, they are merely not finished yet."""
-        if owner(self.directory) is not None:
+        if find_owner(self.directory) is not None:
             return []
         with self._mutex:
-            tails = self.index.tails(self.directory)
+            tails = self.index.list_tails(self.directory)
         return [Problem(file=f"{log.FOLDER}/{one.segment}", line=one.line, reason=one.reason) for one in tails]
 
 
-def _trajectory(start: EpisodeStarted, steps: tuple[Step, ...], end: EpisodeFinished | None) -> Trajectory:
+def _build_trajectory(start: EpisodeStarted, steps: tuple[Step, ...], end: EpisodeFinished | None) -> Trajectory:
     return Trajectory(
         id=start.trajectory,
         task=start.task,
@@ -378,6 +378,6 @@ def _trajectory(start: EpisodeStarted, steps: tuple[Step, ...], end: EpisodeFini
     )
 
 
-def _prefix(trajectory: Trajectory) -> Trajectory:
+def _take_prefix(trajectory: Trajectory) -> Trajectory:
     whole = takewhile(lambda pair: pair[0] == pair[1].index, enumerate(trajectory.steps))
     return replace(trajectory, steps=tuple(step for _, step in whole))

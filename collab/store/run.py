@@ -54,12 +54,12 @@ from collab.store.events import (
 )
 from collab.store.index import Index
 from collab.store.log import Appender
-from collab.store.manifest import FILE, Manifest, find_manifest, versions, write_manifest
+from collab.store.manifest import FILE, Manifest, collect_versions, find_manifest, write_manifest
 from collab.store.reader import RunReader
 from collab.store.run_dir import RunDir, RunLock
 from collab.types import EpisodeError, Observation, Outcome, Step, Task, Trajectory, Usage
-from collab.utils.files import writing
-from collab.utils.redact import known_secrets, redact
+from collab.utils.files import report_write_errors
+from collab.utils.redact import list_secrets, redact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class RunProgress:
     """Begun or resumed by this writer, and not ended."""
 
 
-def progress(index: Index) -> dict[str, RunProgress]:
+def read_progress(index: Index) -> dict[str, RunProgress]:
     """All episodes as the log left them."""
     steps: dict[int, int] = {}
     for key, step in index.connection.execute("SELECT key, step FROM steps ORDER BY key, step"):
@@ -106,25 +106,27 @@ class RunWriter:
         manifest = find_manifest(directory)
         self._mutex = threading.RLock()
         self._texts: set[str] = set()
-        self._secrets = known_secrets()
+        self._secrets = list_secrets()
         self._seq = 0
         self._open = True
         # The lock comes before the index: another writer would make both wrong.
-        with writing(directory):
+        with report_write_errors(directory):
             self._lock = RunLock(directory)
         # From here on the lock is ours, so every failure has to give it back.
         try:
-            with writing(directory):
+            with report_write_errors(directory):
                 index = Index.load(directory)
-                self._episodes = progress(index)
+                self._episodes = read_progress(index)
                 # A tail without a line break is of a writer that died: it is logged and skipped, never repaired.
-                for tail in index.tails(directory):
+                for tail in index.list_tails(directory):
                     logger.warning("%s: events/%s:%d: %s", directory, tail.segment, tail.line, tail.reason)
                 # A kill between head and first event leaves a run that has not begun, which is started and not resumed.
                 begun = index.connection.execute("SELECT 1 FROM events WHERE type = 'run_started'").fetchone()
                 self._log = Appender(directory)
             self._index = self._keep(index)
-            self._append(RunResumed(versions=versions()) if begun or not manifest else RunStarted(manifest=manifest))
+            self._append(
+                RunResumed(versions=collect_versions()) if begun or not manifest else RunStarted(manifest=manifest)
+            )
         except BaseException:
             self._lock.release()
             raise
@@ -189,21 +191,21 @@ class RunWriter:
             self._episodes[id] = replace(known, steps=next_step, running=True)
             return next_step
 
-    def text(self, hash: str, text: str) -> None:
+    def store_text(self, hash: str, text: str) -> None:
         """Store a text under its SHA-256; once per writer, further calls with the same hash cost nothing."""
         with self._mutex:
             if hash not in self._texts:
                 self._append(TextRecorded(hash=hash, text=text))
                 self._texts.add(hash)
 
-    def picture(self, picture: bytes) -> str:
+    def store_picture(self, picture: bytes) -> str:
         """Store a picture (PNG, WebP or JPEG) in the background; returns at once the hash by which steps name it."""
         return self._blobs.put(picture)
 
     def step(self, id: str, step: Step) -> None:
         """Record a step: when this returns, no death of this process loses it."""
         with self._mutex:
-            known = self._running(id)
+            known = self._get_running(id)
             if step.index != known.steps:
                 raise ValueError(f"episode {id}: step {step.index} follows {known.steps} recorded steps")
             self._append(StepRecorded(trajectory=id, attempt=known.attempt, step=step))
@@ -223,7 +225,7 @@ class RunWriter:
         if (outcome is None) == (error is None):
             raise ValueError(f"episode {id} ends with an outcome or with an error, not with both or neither")
         with self._mutex:
-            known = self._running(id)
+            known = self._get_running(id)
             self._append(
                 EpisodeFinished(
                     trajectory=id,
@@ -238,12 +240,12 @@ class RunWriter:
             state = "failed" if outcome is None else "finished"
             self._episodes[id] = replace(known, state=state, running=False)
             # Synced at each end: after a power cut, finished episodes are there.
-            with writing(self.directory):
+            with report_write_errors(self.directory):
                 self._log.sync()
         # A picture that could not be written is reported here, behind the event that needs it.
         self._blobs.check()
 
-    def spent(self, spent: Usage) -> None:
+    def record_spent(self, spent: Usage) -> None:
         """Record what this process spent."""
         with self._mutex:
             self._append(SpentRecorded(spent=spent))
@@ -286,7 +288,7 @@ class RunWriter:
         finally:
             self.close()
 
-    def _running(self, id: str) -> RunProgress:
+    def _get_running(self, id: str) -> RunProgress:
         known = self._episodes.get(id)
         if known is None or not known.running:
             raise ValueError(f"episode {id} is not running; begin or resume it first")
@@ -298,7 +300,7 @@ class RunWriter:
         record = Record.of(event, seq=self._seq, writer=self._log.writer)
         # Secrets are hidden before the line exists, so none is ever on the disk.
         record, line = without_secrets(record, self._secrets)
-        with writing(self.directory):
+        with report_write_errors(self.directory):
             place = self._log.append(line)
         self._seq += 1
         # The index can be rebuilt, so its failure costs the index and not the run.
@@ -320,13 +322,13 @@ class RunWriter:
     def _drop_index(self, error: Exception) -> None:
         logger.warning("%s: the index cannot be kept (%s); it will be built from the log", self.directory, error)
         self._index = None
-        with writing(self.directory):
+        with report_write_errors(self.directory):
             indexing.remove(self.directory)
 
     def _close_files(self) -> None:
         self._open = False
         try:
-            with writing(self.directory):
+            with report_write_errors(self.directory):
                 self._log.close()
             if self._index is not None:
                 try:
@@ -348,11 +350,11 @@ class Recorder(Protocol):
         """An interrupted episode goes on at `step`; what stands before it was recorded earlier and replayed."""
         ...
 
-    def text(self, key: str, text: str) -> None:
+    def store_text(self, key: str, text: str) -> None:
         """A prompt prefix, by its SHA-256; the same one may come often."""
         ...
 
-    def picture(self, png: bytes) -> str:
+    def store_picture(self, png: bytes) -> str:
         """A screen; returns the SHA-256 it is stored under, at once, and encodes later."""
         ...
 
@@ -370,8 +372,8 @@ class RunRecorder:
 
     def __init__(self, writer: RunWriter) -> None:
         self._writer = writer
-        self.text = writer.text
-        self.picture = writer.picture
+        self.store_text = writer.store_text
+        self.store_picture = writer.store_picture
         self.step = writer.step
 
     def begin(self, trajectory: Trajectory) -> None:
@@ -411,10 +413,10 @@ class Silent:
     def resume(self, trajectory: str, step: int) -> None:
         """Keep nothing."""
 
-    def text(self, key: str, text: str) -> None:
+    def store_text(self, key: str, text: str) -> None:
         """Keep nothing."""
 
-    def picture(self, png: bytes) -> str:
+    def store_picture(self, png: bytes) -> str:
         """Keep nothing; the picture is still named by its content."""
         return hashlib.sha256(png).hexdigest()
 
@@ -443,7 +445,7 @@ class RunStore(RunDir):
             StoreFailure: the file system refuses.
         """
         store = cls(path)
-        with store.new():
+        with store.claim():
             (path / log.FOLDER).mkdir(exist_ok=True)
             (path / blobs.FOLDER).mkdir(exist_ok=True)
             write_manifest(path, manifest)
@@ -458,10 +460,10 @@ class RunStore(RunDir):
         """
         return cls(path, manifest=find_manifest(path))
 
-    def writer(self) -> RunWriter:
+    def open_writer(self) -> RunWriter:
         """The run's only writer; takes a stopped or dead run up again. Raises as `RunWriter` does."""
         return RunWriter(self.path)
 
-    def reader(self) -> RunReader:
+    def open_reader(self) -> RunReader:
         """The run as it is now. Raises as `RunReader` does."""
         return RunReader(self.path, manifest=self.manifest)

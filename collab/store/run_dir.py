@@ -47,8 +47,8 @@ from collab.errors import (
     UsageError,
 )
 from collab.store import blobs, log
-from collab.store.manifest import now
-from collab.utils.files import NotPlain, check_plain, open_descriptor, read_plain, write_json, writing
+from collab.store.manifest import format_now
+from collab.utils.files import NotPlain, check_plain, open_descriptor, read_plain, report_write_errors, write_json
 
 LOCK = "lock"
 GRANTED = "granted"
@@ -59,7 +59,7 @@ _ATTEMPTS, _PAUSE_S = 5, 0.02
 _KINDS: tuple[type[RunError], ...] = (EnvironmentFailure, ModelFailure, TrainingFailure, StoreFailure, RunError)
 """Failures, the general one last."""
 _ALONE = "then collab runs resume "
-"""What comes before the directory of a run that cannot be written, at the end of the message; see `writing`."""
+"""What the message of a run that cannot be written ends with, before its directory; see `report_write_errors`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class RunLock:
             raise UsageError(f"{directory}: is being written by {who}; {what}")
         # Truncated, not replaced: another process may hold the old file open and would lock a file without a name.
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": now()}).encode(), 0)
+        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": format_now()}).encode(), 0)
 
     def release(self) -> None:
         """Give it back; may be called twice."""
@@ -113,7 +113,7 @@ class RunLock:
         self.release()
 
 
-def owner(directory: Path) -> Owner | None:
+def find_owner(directory: Path) -> Owner | None:
     """Return the process that writes a directory now, or None. Changes nothing."""
     try:
         descriptor = open_descriptor(directory / LOCK, os.O_RDONLY)
@@ -258,7 +258,7 @@ class RunDir:
             raise UsageError(f"{self.path}: something is there already; give another --out")
 
     @contextlib.contextmanager
-    def new(self) -> Iterator[None]:
+    def claim(self) -> Iterator[None]:
         """Make the directory; the block writes its head. Of two processes that make it, one enters the block.
 
         Raises:
@@ -268,12 +268,12 @@ class RunDir:
         self.check_free()
         again = f"start the {self.NOUN} again"
         # Remembered, so that after a refusal only a directory of our own is removed.
-        with writing(self.path, again):
+        with report_write_errors(self.path, again):
             is_new = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
         with self.lock(again):
             self.check_free()  # again: another process may have been faster
-            with writing(self.path, again):
+            with report_write_errors(self.path, again):
                 try:
                     # Half-written heads of a kill are ours: `is_free` has allowed nothing else by that name.
                     for path in self.path.glob(f".{self.HEAD}.*"):
@@ -288,7 +288,7 @@ class RunDir:
 
     def begin(self, head: object, *, folders: Sequence[str] = ()) -> None:
         """Make the directory with its head (a mapping or a dataclass) and empty folders; raises as `new`."""
-        with self.new():
+        with self.claim():
             for name in folders:
                 (self.path / name).mkdir(exist_ok=True)
             # The head comes last: a directory with a head is complete.
@@ -314,7 +314,7 @@ class RunDir:
             RunFormatError: the head of another part is lost, and with it what lies in the directory.
         """
         # A log holds a copy of its run's head, so such a directory is restored, not removed.
-        if not self.path.is_dir() or self.file.exists() or log.segments(self.path):
+        if not self.path.is_dir() or self.file.exists() or log.list_segments(self.path):
             return
         # Files deeper down are work that was paid for: without its head nothing here may decide to delete it.
         if any(part.is_file() for part in self.path.rglob("*") if part.parent != self.path):
@@ -344,13 +344,13 @@ class RunDir:
 
     def write(self, head: object) -> None:
         """Replace the head by a mapping or a dataclass; StoreFailure when it cannot be written."""
-        with writing(self.file, self.resume):
+        with report_write_errors(self.file, self.resume):
             self._write(head)
 
     def _write(self, head: object) -> None:
         write_json(self.file, {**to_jsonable_python(head), "format": self.FORMAT})
 
-    def limits(
+    def read_limits(
         self, *, budget: Budget | None = None, device: str | None = None, report_to: Sequence[str] | None = None
     ) -> RunLimits:
         """Return what a process that resumes may use; each None stands for what the head says.
@@ -380,11 +380,11 @@ class RunDir:
             RunFormatError: the lock is no plain file.
             StoreFailure: the directory cannot be written.
         """
-        with writing(self.path, next_move or self.resume):
+        with report_write_errors(self.path, next_move or self.resume):
             return RunLock(self.path, f"wait for it or stop it, then: {self.resume}")
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def lock_parts(self) -> Iterator[None]:
         """Lock work of many parts; what fails in a part says how to resume all of it.
 
         Raises:

@@ -30,7 +30,7 @@ from collab.types import Action, Point, Target
 
 
 @lru_cache(maxsize=1024)
-def layers(agents: tuple[str, ...], edges: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
+def compute_layers(agents: tuple[str, ...], edges: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
     """The layer of every agent, from 0: those whose speakers all stand in layers before.
 
     What was recorded is taken as it is: agents on a cycle, and those behind one, have no layer.
@@ -99,11 +99,11 @@ def insert(connection: sqlite3.Connection, record: Record, place: Place) -> str 
         case StepRecorded() | EpisodeResumed() | EpisodeFinished():
             return _continue(connection, record.event, place, record.time)
         case TextRecorded(hash=hash):
-            connection.execute("INSERT OR IGNORE INTO texts VALUES (?, ?, ?, ?)", (clean(hash), *_at(place)))
+            connection.execute("INSERT OR IGNORE INTO texts VALUES (?, ?, ?, ?)", (clean(hash), *_list_place(place)))
         case EpisodeStarted():
             _start(connection, record.event, place, record.time)
         case _:
-            row = (*_at(place), _plain(record.type), _plain(record.time))
+            row = (*_list_place(place), _clean_text(record.type), _clean_text(record.time))
             connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
     return None
 
@@ -151,13 +151,13 @@ def _start(connection: sqlite3.Connection, event: EpisodeStarted, place: Place, 
         "state": "unfinished",
         "epoch": event.epoch,
         "episode": event.episode,
-        "task": _plain(task.name),
-        "goal": _plain(task.goal),
+        "task": _clean_text(task.name),
+        "goal": _clean_text(task.goal),
         "seed": str(task.seed),
-        "difficulty": _plain(task.difficulty),
-        "apps": _plain(", ".join(task.apps)),
+        "difficulty": _clean_text(task.difficulty),
+        "apps": _clean_text(", ".join(task.apps)),
         "max_steps": str(task.max_steps),
-        "environment": _plain(event.environment),
+        "environment": _clean_text(event.environment),
         "privileged": event.privileged,
         "started": time,
         "updated": time,
@@ -175,8 +175,8 @@ def _finish(connection: sqlite3.Connection, key: int, event: EpisodeFinished, pl
         "state": "finished" if error is None else "failed",
         "success": outcome.success if outcome else None,
         "score": outcome.score if outcome else None,
-        "reason": _plain(outcome.reason) if outcome else None,
-        "error": _plain(error.type) if error else None,
+        "reason": _clean_text(outcome.reason) if outcome else None,
+        "error": _clean_text(error.type) if error else None,
         "error_message": clean(error.message) if error else None,
         "error_step": error.step if error else None,
         "steps": event.steps,
@@ -198,11 +198,11 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
     row = (
         key,
         step.index,
-        *_at(place),
-        _plain(step.observation.title),
+        *_list_place(place),
+        _clean_text(step.observation.title),
         _describe(step.executed),
-        _plain(step.history.action),
-        _plain(step.history.effect),
+        _clean_text(step.history.action),
+        _clean_text(step.history.effect),
         step.no_action,
         step.agreement,
         step.vote.entropy,
@@ -213,12 +213,12 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
         step.deliberation_s,
         step.environment_s,
         step.observation.digest[:_DIGITS],
-        _digest(step.executed),
+        _hash_action(step.executed),
     )
     cursor = connection.execute(f"INSERT OR IGNORE INTO steps VALUES ({', '.join('?' * len(row))})", row)
     if cursor.rowcount == 0:  # recorded before: the first record counts
         return
-    depths = layers(step.matrix.agents, step.matrix.edges)
+    depths = compute_layers(step.matrix.agents, step.matrix.edges)
     connection.executemany(
         f"INSERT INTO cells VALUES ({', '.join('?' * 16)})",
         [
@@ -226,7 +226,7 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
                 key,
                 step.index,
                 position,
-                _plain(cell.agent),
+                _clean_text(cell.agent),
                 cell.round,
                 depths.get(cell.agent),
                 ballots.get(cell.cell),
@@ -246,7 +246,7 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
     connection.execute("UPDATE episodes SET updated = ? WHERE key = ?", (time, key))
 
 
-def _at(place: Place) -> tuple[str, int, int]:
+def _list_place(place: Place) -> tuple[str, int, int]:
     return place.segment, place.offset, place.length
 
 
@@ -254,11 +254,11 @@ def _describe(action: Action | None) -> str | None:
     """An action in one line, for filters and lists: "click [3]", "input_text [5] text='hello'"."""
     if action is None:
         return None
-    words = [action.type, *_target(action.target), *(f"{name}={value!r}" for name, value in action.arguments)]
-    return _plain(" ".join(words))
+    words = [action.type, *_format_target(action.target), *(f"{name}={value!r}" for name, value in action.arguments)]
+    return _clean_text(" ".join(words))
 
 
-def _digest(action: Action | None) -> str | None:
+def _hash_action(action: Action | None) -> str | None:
     """Equal for equal actions, however long what they type."""
     if action is None:
         return None
@@ -266,7 +266,7 @@ def _digest(action: Action | None) -> str | None:
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
-def _target(target: Target | None) -> list[str]:
+def _format_target(target: Target | None) -> list[str]:
     if target is None:
         return []
     return [f"({target.x:g}, {target.y:g})"] if isinstance(target, Point) else [f"[{target.index}]"]
@@ -277,5 +277,5 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _plain(text: str | None) -> str | None:
+def _clean_text(text: str | None) -> str | None:
     return None if text is None else clean(text[:_LONGEST])

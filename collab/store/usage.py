@@ -78,7 +78,7 @@ class Proposals:
 
     agent: str
     model: str
-    """Weights that spoke for it, see `model_of`."""
+    """Weights that spoke for it, see `format_model`."""
     cells: int
     """Replies, one for each proposal."""
     without_action: int
@@ -103,7 +103,7 @@ class Costs:
     by_agent: Mapping[str, Cost]
     """In the order of the graph."""
     by_model: Mapping[str, Cost]
-    """By the weights that spoke, see `model_of`."""
+    """By the weights that spoke, see `format_model`."""
     proposals: tuple[Proposals, ...]
     """One per agent, in the order of `by_agent`."""
     spent: Usage | None
@@ -148,7 +148,7 @@ WHERE segment NOT IN (SELECT segment FROM events WHERE type = 'spent')
 """The same, of processes that told nothing at their end."""
 
 
-def paid(reader: RunReader) -> Usage:
+def read_usage(reader: RunReader) -> Usage:
     """What a run took, with steps that never ended and episodes that broke or were not needed in the end.
 
     That is what its processes told at their end; of one that told nothing, because it was killed or is at work, what
@@ -156,10 +156,10 @@ def paid(reader: RunReader) -> Usage:
     """
     calls, prompt, completion, usd = reader.query(_UNTOLD)[0]
     untold = Usage(calls=calls, prompt_tokens=prompt or 0, completion_tokens=completion or 0, cost_usd=usd or 0.0)
-    return sum(reader.spent(), untold)
+    return sum(reader.list_spent(), untold)
 
 
-def costs_of(reader: RunReader) -> Costs:
+def sum_costs(reader: RunReader) -> Costs:
     """Add up what a run has recorded so far.
 
     Raises:
@@ -184,26 +184,26 @@ def costs_of(reader: RunReader) -> Costs:
         by_round[round] = by_round.get(round, Cost()) + cost
         by_layer[layer] = by_layer.get(layer, Cost()) + cost
         by_agent[agent] = by_agent.get(agent, Cost()) + cost
-        model = model_of(reader.manifest, agent)
+        model = format_model(reader.manifest, agent)
         by_model[model] = by_model.get(model, Cost()) + cost
     # What processes have counted themselves includes calls whose step was never finished.
-    told = reader.spent()
+    told = reader.list_spent()
     return Costs(
         whole=whole,
         steps=reader.query("SELECT count(*) FROM steps")[0][0],
         by_round=dict(sorted(by_round.items())),
         # Cells without a layer stand last.
         by_layer=dict(sorted(by_layer.items(), key=lambda item: (item[0] is None, item[0] or 0))),
-        by_agent={agent: by_agent[agent] for agent in _in_order(reader.manifest, by_agent)},
+        by_agent={agent: by_agent[agent] for agent in _sort_agents(reader.manifest, by_agent)},
         by_model=by_model,
-        proposals=_proposals(reader, _in_order(reader.manifest, by_agent)),
+        proposals=_count_proposals(reader, _sort_agents(reader.manifest, by_agent)),
         spent=sum(told, Usage()) if told else None,
         processes=reader.query("SELECT count(*) FROM events WHERE type IN ('run_started', 'run_resumed')")[0][0],
         told=len(told),
     )
 
 
-def model_of(manifest: Manifest, agent: str) -> str:
+def format_model(manifest: Manifest, agent: str) -> str:
     """The weights that speak for an agent of a run: "BASE", "BASE with ADAPTER", and "version N" of trained ones."""
     model = manifest.models.get(agent)
     policy = model.get("policy") if isinstance(model, Mapping) else None
@@ -214,19 +214,19 @@ def model_of(manifest: Manifest, agent: str) -> str:
     return f"{policy['base']}{over}{f', version {version}' if version else ''}"
 
 
-def _in_order(manifest: Manifest, agents: Iterable[str]) -> list[str]:
+def _sort_agents(manifest: Manifest, agents: Iterable[str]) -> list[str]:
     """Agents as the run's head names them, then all others."""
     places = {slot: place for place, slot in enumerate(manifest.models)}
     return sorted(agents, key=lambda agent: (places.get(agent, len(places)), agent))
 
 
-def _proposals(reader: RunReader, agents: Iterable[str]) -> tuple[Proposals, ...]:
+def _count_proposals(reader: RunReader, agents: Iterable[str]) -> tuple[Proposals, ...]:
     counts = {agent: numbers for agent, *numbers in reader.query(_PROPOSED)}
     first = dict(reader.query(_FIRST))
     return tuple(
         Proposals(
             agent=agent,
-            model=model_of(reader.manifest, agent),
+            model=format_model(reader.manifest, agent),
             cells=counts[agent][0],
             without_action=counts[agent][1],
             won=counts[agent][2],

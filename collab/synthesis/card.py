@@ -32,12 +32,12 @@ from collab.data.splits import Overlap, Split, list_kept_by, refuse_overlap
 from collab.errors import UsageError
 from collab.library import Library
 from collab.rewards.query import hash_text
-from collab.rollout.build import splits_in
+from collab.rollout.build import load_splits
 from collab.seeds import derive
 from collab.synthesis.config import SynthConfig, Unit
 from collab.synthesis.journal import Done, Head, Record, Said, UnansweredQuestion
 from collab.types import Usage
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 Group: TypeAlias = tuple[str, str, str, str]
 """Level, kind, app and action type; empty where there is none."""
@@ -79,7 +79,7 @@ def select(rows: Iterable[Example], *, seed: int, cap: int | None = None) -> Sel
     if not first:
         raise UsageError("no row was made; ask for more screens, more tasks or other levels")
     # Drawn within each group, so that a cap changes no other group.
-    kept = set(first) if cap is None else _within(first, seed, cap)
+    kept = set(first) if cap is None else _cap_rows(first, seed, cap)
     dropped = Counter({"already there": made - len(first)})
     if cap is not None:
         dropped[f"more than {cap} of a kind, app and action type"] = len(first) - len(kept)
@@ -87,7 +87,7 @@ def select(rows: Iterable[Example], *, seed: int, cap: int | None = None) -> Sel
     return Selection(rows=tuple(row for name, row in first.items() if name in kept), dropped=+dropped)
 
 
-def _within(rows: Mapping[str, Example], seed: int, cap: int) -> set[str]:
+def _cap_rows(rows: Mapping[str, Example], seed: int, cap: int) -> set[str]:
     """Ids of the rows that stay: of each group those that the seed ranks first."""
     groups: defaultdict[Group, list[str]] = defaultdict(list)
     for name, row in rows.items():
@@ -149,7 +149,7 @@ class Made:
     """Replies of the teacher's model by the calls that they answer."""
     spent: Usage
 
-    def rows(self, order: Sequence[Unit]) -> Iterable[Example]:
+    def iterate_rows(self, order: Sequence[Unit]) -> Iterable[Example]:
         """All rows, in the order of the plan: whoever made them, and whenever."""
         return (row for unit in order if unit.id in self.units for row in self.units[unit.id].rows)
 
@@ -191,12 +191,12 @@ def report(made: Made, selection: Selection) -> SynthesisReport:
     return SynthesisReport(
         rows=len(rows),
         by_level={level: levels[level] for level in LEVELS if levels[level]},
-        by_kind=_sorted(Counter(f"{level} / {kind}" for level, kind, _, _ in groups)),
-        by_app=_sorted(Counter(app for _, _, app, _ in groups)),
-        by_action=_sorted(Counter(action for _, _, _, action in groups)),
+        by_kind=_sort_counts(Counter(f"{level} / {kind}" for level, kind, _, _ in groups)),
+        by_app=_sort_counts(Counter(app for _, _, app, _ in groups)),
+        by_action=_sort_counts(Counter(action for _, _, _, action in groups)),
         made=sum(len(record.rows) for record in done),
         dropped=dict(selection.dropped),
-        refused={level: _sorted(refused[level]) for level in LEVELS if refused.get(level)},
+        refused={level: _sort_counts(refused[level]) for level in LEVELS if refused.get(level)},
         units=len(made.units) + len(made.broken),
         broken=dict(made.broken),
         screens=sum(record.screens for record in done),
@@ -204,16 +204,16 @@ def report(made: Made, selection: Selection) -> SynthesisReport:
     )
 
 
-def most_refused(records: Iterable[Done], shown: int = 3) -> str:
+def format_most_refused(records: Iterable[Done], shown: int = 3) -> str:
     """The most frequent causes of refusals in words; empty when nothing was refused."""
     causes = Counter[str]()
     for record in records:
         for counts in record.refused.values():
             causes.update(counts)
-    return ", ".join(f"{cause} ({count})" for cause, count in list(_sorted(causes).items())[:shown])
+    return ", ".join(f"{cause} ({count})" for cause, count in list(_sort_counts(causes).items())[:shown])
 
 
-def _sorted(counts: Counter[str]) -> dict[str, int]:
+def _sort_counts(counts: Counter[str]) -> dict[str, int]:
     """Most first, equal ones by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -230,26 +230,26 @@ def write_card(head: Head, config: SynthConfig, report: SynthesisReport, checked
     counts = ", ".join(f"{count} {level}" for level, count in report.by_level.items())
     # In the order in which a reader judges a data set: origin, content, losses, limits.
     parts = [
-        f"# {head.environment}: {amount(report.rows, 'row')} ({counts})",
+        f"# {head.environment}: {format_amount(report.rows, 'row')} ({counts})",
         "Agentic fine-tuning data that an environment and a teacher made by themselves (CollabUIAgents, Appendix B).",
         "## Where it comes from",
-        _table(("", ""), _origin(head, config, report, checked)),
+        _format_table(("", ""), _list_origin(head, config, report, checked)),
         "## What is in it",
-        *(_counted(title, counts) for title, counts in _contents(report)),
+        *(_format_counts(title, counts) for title, counts in _list_contents(report)),
         "## What was left out",
-        _table(("level", "cause", "times"), _losses(report)),
+        _format_table(("level", "cause", "times"), _list_losses(report)),
         "## Limits",
-        _limits(config),
+        _describe_limits(config),
         "## How to make it again",
-        f"```console\n$ {command(config)}\n```",
-        _again(config),
+        f"```console\n$ {build_command(config)}\n```",
+        _describe_repeatability(config),
         "## Licence",
-        _licence(head, config),
+        _describe_licence(head, config),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def command(config: SynthConfig) -> str:
+def build_command(config: SynthConfig) -> str:
     """The command that makes the same set anew."""
     words = ["collab", "synth", "--env", config.environment_name, "--backend", config.environment.backend]
     words += ["--levels", ",".join(config.levels), "--teacher", config.teacher_name, "--prompt", config.prompt_name]
@@ -259,7 +259,9 @@ def command(config: SynthConfig) -> str:
     return shlex.join([*words, "--out", "DIR"])
 
 
-def _origin(head: Head, config: SynthConfig, report: SynthesisReport, checked: Iterable[str]) -> list[tuple[str, str]]:
+def _list_origin(
+    head: Head, config: SynthConfig, report: SynthesisReport, checked: Iterable[str]
+) -> list[tuple[str, str]]:
     # Everything that decides which rows there are: with these lines the set can be made again.
     split, without = config.split, len(config.unsolved)
     rows = [
@@ -268,8 +270,8 @@ def _origin(head: Head, config: SynthConfig, report: SynthesisReport, checked: I
         ("checked against", ", ".join(checked) or "nothing is kept"),
         ("tasks", str(len(config.tasks)) + (f"; {without} without a known solution are left out" if without else "")),
         ("run seed", str(config.seed)),
-        ("teacher", _teacher(head, config)),
-        ("policy's prompt", f"{config.prompt_name}, {_hashes(config.prompt)}"),
+        ("teacher", _describe_teacher(head, config)),
+        ("policy's prompt", f"{config.prompt_name}, {_format_hashes(config.prompt)}"),
         ("screens taught", str(report.screens)),
         ("collab", head.versions.get("collab", "unknown")),
     ]
@@ -280,17 +282,17 @@ def _origin(head: Head, config: SynthConfig, report: SynthesisReport, checked: I
         # Calls without an answer may have cost something: mentioned, not estimated.
         cost += f", and what {spent.lost} calls cost that were sent and never answered" if spent.lost else ""
         rows += [
-            ("teacher's prompts", _hashes(config.teacher_prompts)),
+            ("teacher's prompts", _format_hashes(config.teacher_prompts)),
             ("teacher's sampling", f"temperature {config.sampling.temperature}, at most {config.sampling.max_tokens}"),
             (
                 "spent",
-                f"{amount(spent.calls, 'call')}, {spent.prompt_tokens + spent.completion_tokens} tokens{cost}",
+                f"{format_amount(spent.calls, 'call')}, {spent.prompt_tokens + spent.completion_tokens} tokens{cost}",
             ),
         ]
     return rows
 
 
-def _teacher(head: Head, config: SynthConfig) -> str:
+def _describe_teacher(head: Head, config: SynthConfig) -> str:
     if config.teacher is None:
         return "oracle: the environment's own state and solutions, no language model"
     policy = head.model["policy"]
@@ -298,11 +300,11 @@ def _teacher(head: Head, config: SynthConfig) -> str:
     return f"{config.teacher_name}: the model {policy['base']}{adapter}"
 
 
-def _hashes(texts: Mapping[str, str]) -> str:
+def _format_hashes(texts: Mapping[str, str]) -> str:
     return ", ".join(f"{name} `{hash_text(text)[:12]}`" for name, text in sorted(texts.items()))
 
 
-def _contents(report: SynthesisReport) -> list[tuple[str, Mapping[str, int]]]:
+def _list_contents(report: SynthesisReport) -> list[tuple[str, Mapping[str, int]]]:
     return [
         ("level", report.by_level),
         ("level / kind", report.by_kind),
@@ -311,7 +313,7 @@ def _contents(report: SynthesisReport) -> list[tuple[str, Mapping[str, int]]]:
     ]
 
 
-def _losses(report: SynthesisReport) -> list[tuple[str, str, str]]:
+def _list_losses(report: SynthesisReport) -> list[tuple[str, str, str]]:
     refused = [
         (level, cause, str(count)) for level, causes in report.refused.items() for cause, count in causes.items()
     ]
@@ -319,7 +321,7 @@ def _losses(report: SynthesisReport) -> list[tuple[str, str, str]]:
     return [*refused, *dropped] or [("all", "nothing", "0")]
 
 
-def _limits(config: SynthConfig) -> str:
+def _describe_limits(config: SynthConfig) -> str:
     if config.teacher is None:
         return (
             "Answers are exact, and as plain as the rules that write them: they hold no more than the screen and the "
@@ -332,13 +334,13 @@ def _limits(config: SynthConfig) -> str:
     )
 
 
-def _again(config: SynthConfig) -> str:
+def _describe_repeatability(config: SynthConfig) -> str:
     if config.teacher is None:
         return "The same version of the environment gives the same rows, whatever is interrupted or done at once."
     return "The same screens are met again; what the model says about them is as repeatable as its server."
 
 
-def _licence(head: Head, config: SynthConfig) -> str:
+def _describe_licence(head: Head, config: SynthConfig) -> str:
     screens = f"Screens, tasks and labels belong to {head.environment}; those of SimPhone are Apache-2.0, as is Collab."
     if config.teacher is None:
         return f"{screens} The replies were made by Collab itself: Apache-2.0."
@@ -346,11 +348,11 @@ def _licence(head: Head, config: SynthConfig) -> str:
     return f"{screens} The replies were written by {model}: its maker's terms say what they may be used for."
 
 
-def _counted(title: str, counts: Mapping[str, int]) -> str:
-    return _table((title, "rows"), [(name, str(count)) for name, count in counts.items()])
+def _format_counts(title: str, counts: Mapping[str, int]) -> str:
+    return _format_table((title, "rows"), [(name, str(count)) for name, count in counts.items()])
 
 
-def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def _format_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [columns, tuple("---" for _ in columns), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |" for line in lines)
 
@@ -359,7 +361,7 @@ async def check_rows(rows: Sequence[Example], library: Library, *, allow_overlap
     """Compare rows with what is kept for evaluation in the environments that they come from.
 
     Args:
-        library: where environments are looked up by the names that rows tell; see `undefined` for those it lacks.
+        library: where environments are looked up by the names that rows tell; see `list_undefined` for those it lacks.
         allow_overlap: say what was found and go on, instead of refusing.
 
     Returns:
@@ -370,23 +372,23 @@ async def check_rows(rows: Sequence[Example], library: Library, *, allow_overlap
         UsageError: an environment of that name is defined here and cannot be built.
     """
     overlaps = []
-    for name in sorted(_environments(rows) & set(library.names("envs"))):
-        splits = await splits_in(name, load_environment(library, name))
-        mine = (row.instance for row in rows if _environment(row) == name)
+    for name in sorted(_list_environments(rows) & set(library.list_names("envs"))):
+        splits = await load_splits(name, load_environment(library, name))
+        mine = (row.instance for row in rows if _get_environment(row) == name)
         found = refuse_overlap(mine, list_kept_by(splits.values()), allow_overlap=allow_overlap)
         overlaps += [found] if found.offenders else []
     return overlaps
 
 
-def undefined(rows: Sequence[Example], library: Library) -> list[str]:
+def list_undefined(rows: Sequence[Example], library: Library) -> list[str]:
     """Environments of rows that are not defined here, and so have no splits to compare with."""
-    return sorted(_environments(rows) - set(library.names("envs")))
+    return sorted(_list_environments(rows) - set(library.list_names("envs")))
 
 
-def _environments(rows: Sequence[Example]) -> set[str]:
-    return {_environment(row) for row in rows}
+def _list_environments(rows: Sequence[Example]) -> set[str]:
+    return {_get_environment(row) for row in rows}
 
 
-def _environment(row: Example) -> str:
+def _get_environment(row: Example) -> str:
     """The name in a label such as "androidworld[simphone]"."""
     return row.provenance.environment.partition("[")[0]

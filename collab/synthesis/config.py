@@ -34,10 +34,10 @@ from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
 from collab.prompts.render import read_templates
-from collab.rollout.build import build_environment, order_tasks, splits_in, task_names
+from collab.rollout.build import build_environment, load_splits, order_tasks, resolve_task_names
 from collab.seeds import Seeds, derive
 from collab.synthesis.llm_prompts import FOLDER, read_teacher_prompts
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 ORACLE = "oracle"
 """Name of the teacher that asks the environment."""
@@ -140,17 +140,17 @@ class Unit:
         return f"{self.kind}/{self.number}"
 
 
-def units_of(config: SynthConfig) -> list[Unit]:
+def list_units(config: SynthConfig) -> list[Unit]:
     """All units in the order in which their rows are kept: walks first, then episodes."""
-    return [*_walks(config), *_episodes(config)]
+    return [*_plan_walks(config), *_plan_episodes(config)]
 
 
-def instances_of(units: list[Unit]) -> list[TrainingInstance]:
+def list_training_instances(units: list[Unit]) -> list[TrainingInstance]:
     """What the check against the evaluation splits looks at before anything is made."""
     return [TrainingInstance(task=unit.task, seed=unit.instance, source=unit.id) for unit in units]
 
 
-def _walks(config: SynthConfig) -> list[Unit]:
+def _plan_walks(config: SynthConfig) -> list[Unit]:
     seeds, tasks = Seeds(config.seed), config.tasks
     walks = []
     # Walks are long enough to leave the start, and teach only some of their screens.
@@ -172,7 +172,7 @@ def _walks(config: SynthConfig) -> list[Unit]:
     return walks
 
 
-def _episodes(config: SynthConfig) -> list[Unit]:
+def _plan_episodes(config: SynthConfig) -> list[Unit]:
     seeds, tasks = Seeds(config.seed), config.tasks
     return [
         Unit(
@@ -243,14 +243,14 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
     asked_of_oracle = wish.teacher == ORACLE
     # Definitions go in whole: files may change between start and resume.
     data = {
-        "environment_name": _short(wish.env),
+        "environment_name": _shorten_name(wish.env),
         "environment": environment,
-        "levels": _levels(wish.levels),
-        "teacher_name": _short(wish.teacher),
+        "levels": _select_levels(wish.levels),
+        "teacher_name": _shorten_name(wish.teacher),
         "teacher": None if asked_of_oracle else library.load("agents", wish.teacher, AgentDefinition).model_dump(),
-        "teacher_prompts": {} if asked_of_oracle else read_teacher_prompts(library.path("prompts", FOLDER)),
+        "teacher_prompts": {} if asked_of_oracle else read_teacher_prompts(library.find_path("prompts", FOLDER)),
         "prompt_name": wish.prompt,
-        "prompt": read_templates(library.path("prompts", wish.prompt)),
+        "prompt": read_templates(library.find_path("prompts", wish.prompt)),
         "tasks": list(wish.tasks) or environment.own_tasks,
         "asked_tasks": list(wish.tasks),
         "settings": list(wish.settings),
@@ -265,7 +265,7 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
     config = override(asked, wish.settings)
     _check_settings(asked, config)
     # Tasks are resolved last, by the suite that the settings ask for.
-    return await _resolved(config, every_task_once=wish.episodes is None)
+    return await _resolve_tasks(config, every_task_once=wish.episodes is None)
 
 
 def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:
@@ -289,24 +289,24 @@ def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:
         )
 
 
-def _levels(asked: Sequence[str]) -> list[str]:
+def _select_levels(asked: Sequence[str]) -> list[str]:
     unknown = [level for level in asked if level not in LEVELS]
     if unknown:
         raise UnknownName.of("level", unknown[0], LEVELS)
     return [level for level in LEVELS if level in asked]
 
 
-async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfig:
+async def _resolve_tasks(config: SynthConfig, *, every_task_once: bool) -> SynthConfig:
     """With tasks written out, within the training split, and able to be taught by this teacher."""
     # Place and amounts are checked apart, as the tasks stand between them.
     _check_place(config)
-    suite = suite_of(config)
+    suite = build_synthesis_suite(config)
     try:
         wanted = config.tasks
-        tasks = task_names(suite, wanted, config.environment_name, config.environment)
+        tasks = resolve_task_names(suite, wanted, config.environment_name, config.environment)
         config = config.model_copy(update={"tasks": tasks})
-        splits = await splits_in(config.environment_name, config.environment)
-        config = _teachable(restrict_run(config, find_split(splits, TRAIN)), suite)
+        splits = await load_splits(config.environment_name, config.environment)
+        config = _select_teachable(restrict_run(config, find_split(splits, TRAIN)), suite)
         # Ordered by the seed, so that fewer episodes are a beginning of more.
         config = config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
     finally:
@@ -315,7 +315,7 @@ async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfi
         config = config.model_copy(update={"episodes": len(config.tasks)})
     _check_amounts(config)
     # Checked on the very instances that will be met, with the plan that makes them.
-    check_plan(splits[TRAIN], splits.values(), instances_of(units_of(config)))
+    check_plan(splits[TRAIN], splits.values(), list_training_instances(list_units(config)))
     return config
 
 
@@ -334,7 +334,7 @@ def _check_amounts(config: SynthConfig) -> None:
         raise ConfigError(f"only episodes teach {' and '.join(config.levels)}, and none is asked for: --episodes N")
 
 
-def _teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
+def _select_teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
     """With the tasks that the teacher can teach: of the environment's own choice the others are left out.
 
     Raises:
@@ -353,18 +353,18 @@ def _teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
     # Named tasks without a solution are a mistake; of the environment's own choice they are left out.
     if without and (config.asked_tasks or not solved):
         raise UsageError(
-            f"{len(without)} of {amount(len(tasks), 'task')} of {where} have no known solution "
+            f"{len(without)} of {format_amount(len(tasks), 'task')} of {where} have no known solution "
             f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose with --tasks tag:oracle, "
             "or give --teacher an agents file"
         )
     return config.model_copy(update={"tasks": solved, "unsolved": without})
 
 
-def suite_of(config: SynthConfig) -> Suite:
+def build_synthesis_suite(config: SynthConfig) -> Suite:
     """The environments of a synthesis; see `collab.rollout.build.build` for the errors."""
     return build_environment(config.environment_name, config.environment)
 
 
-def _short(name: str) -> str:
+def _shorten_name(name: str) -> str:
     path = Path(name)
     return path.stem if path.suffix in (".yaml", ".yml") else name

@@ -29,7 +29,7 @@ from collab.prompts.render import LAYOUT, PromptContext, PromptMessage, SharedPr
 from collab.rewards.perturb import DecisionPoint, draw_mistakes
 from collab.rewards.query import format_reason, reply
 from collab.synthesis.renaming import as_told, as_told_beside
-from collab.synthesis.screens import spot_of
+from collab.synthesis.screens import build_decision_point
 from collab.synthesis.teacher import Scene
 from collab.types import Action, CellRef, HistoryEntry, Observation, Prompt
 
@@ -80,16 +80,16 @@ class Reader:
     """Room for a reply and for each message heard."""
     count_tokens: Callable[[str], int] = estimate_tokens
 
-    def alone(self) -> Seat:
+    def seat_alone(self) -> Seat:
         """The seat of a single agent, who hears nobody."""
         return Seat(dag=SINGLE, rounds=1, cell=CellRef(SINGLE.slots[0], 0))
 
-    def seat(self, rng: random.Random) -> Seat:
+    def draw_seat(self, rng: random.Random) -> Seat:
         """A random cell of a team over a random graph."""
         dag = sample(self.edges, self.slots, rng.getrandbits(32))
         return Seat(dag=dag, rounds=self.rounds, cell=CellRef(rng.choice(self.slots), rng.randrange(self.rounds)))
 
-    def decision(self, context: PromptContext, seat: Seat, heard: Mapping[CellRef, PromptMessage]) -> Prompt:
+    def build_decision(self, context: PromptContext, seat: Seat, heard: Mapping[CellRef, PromptMessage]) -> Prompt:
         """The prompt of one cell: what should be done next?
 
         Args:
@@ -98,12 +98,12 @@ class Reader:
         Raises:
             ModelFailure: not even the task alone fits into the context.
         """
-        shared = self.shared(context, seat)
+        shared = self.build_shared(context, seat)
         said: Sequence[PromptMessage] = [heard[cell] for cell in seat.hears]
-        segments = self.template.segments(seat.cell.agent, seat.cell.round, seat.rounds, said)
+        segments = self.template.render_segments(seat.cell.agent, seat.cell.round, seat.rounds, said)
         return Prompt(system=shared.system, shared=shared.text, segments=segments, layout=LAYOUT)
 
-    def shared(self, context: PromptContext, seat: Seat) -> SharedPrompt:
+    def build_shared(self, context: PromptContext, seat: Seat) -> SharedPrompt:
         """What all cells of the seat's conversation read before any message.
 
         Raises:
@@ -113,9 +113,9 @@ class Reader:
         limit = compute_prefix_limit(self.context_tokens, messages=most, max_tokens=self.max_tokens)
         return fit_shared(self.template, context, history=self.history, limit=limit, count=self.count_tokens)
 
-    def question(self, observation: Observation, question: str) -> Prompt:
+    def build_question(self, observation: Observation, question: str) -> Prompt:
         """A question about a screen: no goal, no rules of acting, no messages."""
-        return self.template.question(observation, question)
+        return self.template.build_question(observation, question)
 
 
 QUALITIES = (0.1, 0.35, 0.6, 0.85)
@@ -136,63 +136,65 @@ class Talk:
     reader: Reader
     share: float = 0.5
 
-    def decision(self, scene: Scene, right: Action, rng: random.Random) -> Prompt:
+    def build_decision(self, scene: Scene, right: Action, rng: random.Random) -> Prompt:
         """The prompt of a decision on a scene, from a seat drawn at random.
 
         Raises:
             ModelFailure: not even the task alone fits into the reader's context.
         """
-        seat, context = self._seat(rng), _context(scene, scene.task.goal, scene.history)
-        told = self.reader.shared(context, seat).text if seat.hears else ""
-        return self.reader.decision(context, seat, _said(seat, right, scene, told, rng))
+        seat, context = self._draw_seat(rng), _build_context(scene, scene.task.goal, scene.history)
+        told = self.reader.build_shared(context, seat).text if seat.hears else ""
+        return self.reader.build_decision(context, seat, _write_messages(seat, right, scene, told, rng))
 
-    def first_word(self, scene: Scene, goal: str, history: tuple[HistoryEntry, ...], rng: random.Random) -> Prompt:
+    def build_first_decision(
+        self, scene: Scene, goal: str, history: tuple[HistoryEntry, ...], rng: random.Random
+    ) -> Prompt:
         """The prompt of a decision with another goal and history, from a seat that has heard nothing yet.
 
         Raises:
             ModelFailure: not even the task alone fits into the reader's context.
         """
-        return self.reader.decision(_context(scene, goal, history), self._quiet(rng), {})
+        return self.reader.build_decision(_build_context(scene, goal, history), self._draw_quiet_seat(rng), {})
 
-    def _seat(self, rng: random.Random) -> Seat:
+    def _draw_seat(self, rng: random.Random) -> Seat:
         if rng.random() >= self.share:
-            return self._quiet(rng)
-        seat = self.reader.seat(rng)
+            return self._draw_quiet_seat(rng)
+        seat = self.reader.draw_seat(rng)
         talking = [cell for cell in seat.dag.list_cells(seat.rounds) if seat.dag.list_dependencies(cell)]
         if not talking:
-            return self._quiet(rng)
+            return self._draw_quiet_seat(rng)
         return Seat(dag=seat.dag, rounds=seat.rounds, cell=rng.choice(talking))
 
-    def _quiet(self, rng: random.Random) -> Seat:
+    def _draw_quiet_seat(self, rng: random.Random) -> Seat:
         if rng.random() < 0.5:
-            return self.reader.alone()
-        seat = self.reader.seat(rng)
+            return self.reader.seat_alone()
+        seat = self.reader.draw_seat(rng)
         return Seat(dag=seat.dag, rounds=seat.rounds, cell=CellRef(rng.choice(seat.dag.layers[0]), 0))
 
 
-def _context(scene: Scene, goal: str, history: tuple[HistoryEntry, ...]) -> PromptContext:
+def _build_context(scene: Scene, goal: str, history: tuple[HistoryEntry, ...]) -> PromptContext:
     return PromptContext(goal=goal, space=scene.suite.space, observation=scene.observation, history=history)
 
 
-def _said(seat: Seat, right: Action, scene: Scene, told: str, rng: random.Random) -> dict[CellRef, Message]:
+def _write_messages(seat: Seat, right: Action, scene: Scene, told: str, rng: random.Random) -> dict[CellRef, Message]:
     """What each cell that the seat hears has said; `told` is what all of them read."""
-    quality, spot = rng.choice(QUALITIES), spot_of(scene)
+    quality, spot = rng.choice(QUALITIES), build_decision_point(scene)
     return {
-        cell: Message(agent=cell.agent, round=cell.round, text=_word(right, spot, told, quality, rng))
+        cell: Message(agent=cell.agent, round=cell.round, text=_write_message(right, spot, told, quality, rng))
         for cell in seat.hears
     }
 
 
-def _word(right: Action, spot: DecisionPoint, told: str, quality: float, rng: random.Random) -> str:
+def _write_message(right: Action, spot: DecisionPoint, told: str, quality: float, rng: random.Random) -> str:
     """One peer's reply, spelled as the right one is: by all that is told, so that capitals tell nobody who is right."""
     if rng.random() < BROKEN:
-        return _broken(as_told(right, told), spot, rng)
+        return _write_broken(as_told(right, told), spot, rng)
     drawn = None if rng.random() < quality else next(draw_mistakes(right, spot, rng), None)
     said = as_told(right, told) if drawn is None else as_told_beside(drawn.action, right, told)
     return reply(said, spot.observation, spot.space)
 
 
-def _broken(right: Action, spot: DecisionPoint, rng: random.Random) -> str:
+def _write_broken(right: Action, spot: DecisionPoint, rng: random.Random) -> str:
     """A reply without an action: cut off, left out, or nothing that exists."""
     why = format_reason(right, spot.observation, spot.space)
     whole = write_reply(why, right, spot.space)

@@ -16,11 +16,11 @@ from collab.data.example import LEVELS
 from collab.envs.base import Environment, HasOracle, Suite
 from collab.rollout.collector import Progress as Calls
 from collab.seeds import derive, generator
-from collab.synthesis.config import SynthConfig, Unit, units_of
-from collab.synthesis.run import opened
+from collab.synthesis.config import SynthConfig, Unit, list_units
+from collab.synthesis.run import open_workshop
 from collab.synthesis.units import Ledger, SynthesisProgress, Workshop, make
 from collab.synthesis.wording import ELEMENT, SCREEN
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 SAMPLED = 6
 """Walks and episodes that are looked at."""
@@ -52,25 +52,25 @@ async def estimate(config: SynthConfig) -> SynthesisEstimate:
         EnvironmentFailure: the environment broke.
     """
     ledger = Ledger(SynthesisProgress(calls=Calls(planned=0)))
-    units = units_of(config)
+    units = list_units(config)
     rng = generator(derive(config.seed, "plan"))
     # A drawn sample of units: all would take as long as the synthesis itself.
-    walks = _some([unit for unit in units if unit.kind == "walk"], rng)
-    episodes = _some([unit for unit in units if unit.kind == "episode"], rng)
-    async with opened(config, ledger, ask=False) as workplace:
+    walks = _sample_units([unit for unit in units if unit.kind == "walk"], rng)
+    episodes = _sample_units([unit for unit in units if unit.kind == "episode"], rng)
+    async with open_workshop(config, ledger, ask=False) as workplace:
         shop = workplace.workshop
         environment = await shop.suite.open()
         try:
             # The oracle is tried really, as it costs nothing; a model's calls are only counted.
             if config.teacher is None:
-                return await _tried(config, shop, environment, walks, episodes)
-            steps, basis = await _steps(shop.suite, environment, episodes)
-            return _counted(config, steps, basis)
+                return await _try_units(config, shop, environment, walks, episodes)
+            steps, basis = await _estimate_steps(shop.suite, environment, episodes)
+            return _count_calls(config, steps, basis)
         finally:
             await environment.close()
 
 
-async def _tried(
+async def _try_units(
     config: SynthConfig, shop: Workshop, environment: Environment, walks: Sequence[Unit], episodes: Sequence[Unit]
 ) -> SynthesisEstimate:
     """Make a few units and extrapolate."""
@@ -83,11 +83,11 @@ async def _tried(
             rows[level] += round(count / size * of_all)
         if sample and sample[0].kind == "episode":
             steps = sum(one.screens for one in done) / size
-    basis = f"extrapolated from {amount(len(walks), 'walk')} and {amount(len(episodes), 'episode')}"
+    basis = f"extrapolated from {format_amount(len(walks), 'walk')} and {format_amount(len(episodes), 'episode')}"
     return _estimate(config, steps=steps, calls={}, rows=rows, basis=basis)
 
 
-async def _steps(suite: Suite, environment: Environment, episodes: Sequence[Unit]) -> tuple[float, str]:
+async def _estimate_steps(suite: Suite, environment: Environment, episodes: Sequence[Unit]) -> tuple[float, str]:
     """Steps per episode: of known solutions, or half of the budget where none is known."""
     lengths: list[float] = []
     solved = 0
@@ -104,7 +104,7 @@ async def _steps(suite: Suite, environment: Environment, episodes: Sequence[Unit
     return (sum(lengths) / len(lengths) if lengths else 0.0), basis
 
 
-def _counted(config: SynthConfig, steps: float, basis: str) -> SynthesisEstimate:
+def _count_calls(config: SynthConfig, steps: float, basis: str) -> SynthesisEstimate:
     """Calls and rows of a model, from what is asked per screen."""
     # Upper bounds: every screen taught, every step rewarded, nothing in vain.
     taken = round(config.episodes * steps)
@@ -130,7 +130,7 @@ def _estimate(
     config: SynthConfig, *, steps: float, calls: Mapping[str, int], rows: Mapping[str, int], basis: str
 ) -> SynthesisEstimate:
     return SynthesisEstimate(
-        walks=sum(unit.kind == "walk" for unit in units_of(config)),
+        walks=sum(unit.kind == "walk" for unit in list_units(config)),
         screens=config.screens,
         episodes=config.episodes,
         steps=steps,
@@ -140,6 +140,6 @@ def _estimate(
     )
 
 
-def _some(units: Sequence[Unit], rng: random.Random) -> list[Unit]:
+def _sample_units(units: Sequence[Unit], rng: random.Random) -> list[Unit]:
     """A few of them, drawn: at regular distances they might all be of one task."""
     return rng.sample(units, min(SAMPLED, len(units)))

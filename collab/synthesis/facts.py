@@ -29,54 +29,54 @@ class Hands:
 
     def tap(self, index: int) -> Action | None:
         """Touch an element."""
-        return self._first(("click", self._at(index)))
+        return self._make_first(("click", self._locate(index)))
 
     def hold(self, index: int) -> Action | None:
         """Touch it for a second."""
-        return self._first(("long_press", self._at(index)))
+        return self._make_first(("long_press", self._locate(index)))
 
     def type(self, index: int, text: str, *, instead: bool = False) -> Action | None:
         """Type into a field; `instead` replaces what it holds."""
         clear = {"clear_text": True} if instead else {}
-        mobile = ("input_text", {**self._at(index), "text": text, **clear})
-        return self._first(mobile, ("type_string", {**self._at(index), "content": text}))
+        mobile = ("input_text", {**self._locate(index), "text": text, **clear})
+        return self._make_first(mobile, ("type_string", {**self._locate(index), "content": text}))
 
     def select(self, index: int, option: str) -> Action | None:
         """Choose an option of a list without opening it."""
-        return self._first(("select", {**self._at(index), "option": option}))
+        return self._make_first(("select", {**self._locate(index), "option": option}))
 
     def swipe(self, index: int, direction: str) -> Action | None:
         """Move the finger on an element."""
-        return self._first(("swipe", {**self._at(index), "direction": direction}))
+        return self._make_first(("swipe", {**self._locate(index), "direction": direction}))
 
     def scroll(self, direction: str) -> Action | None:
         """Show what lies in that direction."""
-        return self._first(("scroll", {"direction": direction}), ("scroll_page", {"direction": direction}))
+        return self._make_first(("scroll", {"direction": direction}), ("scroll_page", {"direction": direction}))
 
     def open(self, app: str) -> Action | None:
         """Start an app by its name."""
-        return self._first(("open_app", {"app_name": app}))
+        return self._make_first(("open_app", {"app_name": app}))
 
-    def back(self) -> Action | None:
+    def go_back(self) -> Action | None:
         """Return to where one came from."""
-        return self._first(("navigate_back", {}), ("go", {"direction": "backward"}))
+        return self._make_first(("navigate_back", {}), ("go", {"direction": "backward"}))
 
-    def home(self) -> Action | None:
+    def go_home(self) -> Action | None:
         """Leave for the home screen."""
-        return self._first(("navigate_home", {}))
+        return self._make_first(("navigate_home", {}))
 
-    def done(self) -> Action | None:
+    def declare_done(self) -> Action | None:
         """Declare the task complete."""
-        return self._first(("status", {"goal_status": "complete"}), ("finish", {}))
+        return self._make_first(("status", {"goal_status": "complete"}), ("finish", {}))
 
     def answer(self, text: str) -> Action | None:
         """Answer a question."""
-        return self._first(("answer", {"text": text}), ("finish", {"answer": text}))
+        return self._make_first(("answer", {"text": text}), ("finish", {"answer": text}))
 
-    def _at(self, index: int) -> dict[str, Any]:
+    def _locate(self, index: int) -> dict[str, Any]:
         return {self.space.index_field: index}
 
-    def _first(self, *forms: tuple[str, dict[str, Any]]) -> Action | None:
+    def _make_first(self, *forms: tuple[str, dict[str, Any]]) -> Action | None:
         known = self.space.types
         return next((self.space.make(name, **fields) for name, fields in forms if name in known), None)
 
@@ -128,7 +128,7 @@ _NAMED = 6
 """How many elements of one kind are told by name."""
 
 
-def typed_into(element: Element) -> bool:
+def is_typed_into(element: Element) -> bool:
     """Whether text can be typed into it."""
     return element.role in FIELDS or "editable" in element.flags
 
@@ -143,7 +143,7 @@ def label(element: Element) -> str:
     return f'"{flatten(element.label)}"' if element.label else "it"
 
 
-def listed(names: Sequence[str], most: int = _NAMED) -> str:
+def join_names(names: Sequence[str], most: int = _NAMED) -> str:
     """Names in a row: "A", "A and B", "A, B and 3 more"."""
     shown = list(dict.fromkeys(names))
     if len(shown) > most:
@@ -151,31 +151,31 @@ def listed(names: Sequence[str], most: int = _NAMED) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
 
 
-def offers(observation: Observation) -> list[str]:
+def list_offers(observation: Observation) -> list[str]:
     """What can be done on the screen: "fill in First name and Last name", "tap Save"."""
     found = []
     for roles, verb in _OFFERS:
         names = [flatten(one.label) for one in observation.elements if one.role in roles and one.label]
         if names:
-            found.append(f"{verb} {listed(names)}")
+            found.append(f"{verb} {join_names(names)}")
     return found
 
 
-def purpose(observation: Observation) -> str:
+def describe_purpose(observation: Observation) -> str:
     """What the screen is for."""
     app, _, part = (piece.strip() for piece in observation.title.partition(":"))
     what = f'It is the screen "{part}" of {app}' if part else f"It is the first screen of {app}"
-    can = offers(observation)
+    can = list_offers(observation)
     return f"{what}. It is there to {'; '.join(can[:2])}." if can else f"{what}. It is there to be read."
 
 
-def aim(observation: Observation) -> str:
+def describe_aim(observation: Observation) -> str:
     """What the user is meant to do."""
-    can = "; ".join(offers(observation))
-    return _sentence(can) if can else "Nothing can be done here but to read."
+    can = "; ".join(list_offers(observation))
+    return _write_sentence(can) if can else "Nothing can be done here but to read."
 
 
-def summary(observation: Observation) -> str:
+def summarize_screen(observation: Observation) -> str:
     """What the screen shows, kind by kind."""
     count = len(observation.elements)
     parts = [f'"{flatten(observation.title)}" shows {count} element{"" if count == 1 else "s"}.']
@@ -183,55 +183,57 @@ def summary(observation: Observation) -> str:
         parts.append(f'A message says "{flatten(observation.notice)}".')
     for role in dict.fromkeys(element.role for element in observation.elements):
         alike = [element for element in observation.elements if element.role == role]
-        parts.append(f"{_counted(len(alike), role)}: {listed([_brief(element) for element in alike])}.")
+        parts.append(
+            f"{_format_count(len(alike), role)}: {join_names([_describe_briefly(element) for element in alike])}."
+        )
     return " ".join(parts)
 
 
-def _counted(count: int, role: str) -> str:
+def _format_count(count: int, role: str) -> str:
     """As in 1 icon, 2 icons, 3 switches."""
     ending = "" if count == 1 else "es" if role.endswith(("ch", "x")) else "s"
     return f"{count} {role}{ending}"
 
 
-def _brief(element: Element) -> str:
+def _describe_briefly(element: Element) -> str:
     name = flatten(element.label) or "without a label"
     if element.role in TOGGLES:
         return f"{name} ({'on' if is_on(element) else 'off'})"
-    if typed_into(element):
+    if is_typed_into(element):
         return f'{name} ("{flatten(element.value)}")' if element.value else f"{name} (empty)"
     return f"{name} ({flatten(element.value)})" if element.value else name
 
 
-def information(element: Element) -> str:
+def describe_information(element: Element) -> str:
     """What an element tells: its text, its content, its state."""
-    said = [_content(element)]
+    said = [_describe_content(element)]
     said += [f"It is {flag}." for flag in ("selected", "focused", "disabled") if flag in element.flags]
     return " ".join(said)
 
 
-def _content(element: Element) -> str:
+def _describe_content(element: Element) -> str:
     if element.role in TOGGLES:
         return f"{label(element)} is {'on' if is_on(element) else 'off'}."
-    if typed_into(element):
+    if is_typed_into(element):
         return f'{label(element)} holds "{flatten(element.value)}".' if element.value else f"{label(element)} is empty."
     if element.value:
         return f'{label(element)}: "{flatten(element.value)}".'
     return f"It says {label(element)}." if element.label else "It says nothing."
 
 
-def function(element: Element) -> str:
+def describe_function(element: Element) -> str:
     """What an element is there for, as its role tells."""
-    if typed_into(element):
+    if is_typed_into(element):
         return f"It is the field {label(element)}, to type into." if element.label else "It is a field to type into."
     return _ROLES.get(element.role, "It is a {role}: {label}.").format(role=element.role, label=label(element))
 
 
-def own_action(element: Element, hands: Hands) -> Action | None:
+def find_own_action(element: Element, hands: Hands) -> Action | None:
     """The action that goes with an element, by its role; None where it is there to be read.
 
     "…" stands for whatever text belongs into a field, or which option is chosen.
     """
-    if typed_into(element):
+    if is_typed_into(element):
         return hands.type(element.index, "…")
     if element.role == "drop-down":
         return hands.select(element.index, "…") or hands.tap(element.index)
@@ -240,34 +242,36 @@ def own_action(element: Element, hands: Hands) -> Action | None:
     return None if element.role in SILENT else hands.tap(element.index)
 
 
-def change(before: Observation, after: Observation, effect: str) -> str:
+def describe_change(before: Observation, after: Observation, effect: str) -> str:
     """What an action did, in words: its effect, and the new screen or what the old one shows differently.
 
     An element that only moved to another place is not different.
     """
-    told = _sentence(effect)
+    told = _write_sentence(effect)
     if after.title != before.title:
         return told if after.title in effect else f'{told} The screen is "{flatten(after.title)}".'
-    old = Counter(map(_shown, before.elements))
-    new = [format_element(element) for element in after.elements if not _known(element, old)]
+    old = Counter(map(_build_key, before.elements))
+    new = [format_element(element) for element in after.elements if not _is_known(element, old)]
     if not new:
         return told
     return (
-        f"{told[:-1]} and now shows {listed(new, 3)}." if effect in _VAGUE else f"{told} Now there is {listed(new, 3)}."
+        f"{told[:-1]} and now shows {join_names(new, 3)}."
+        if effect in _VAGUE
+        else f"{told} Now there is {join_names(new, 3)}."
     )
 
 
-def _shown(element: Element) -> tuple[str, ...]:
+def _build_key(element: Element) -> tuple[str, ...]:
     return element.role, element.label, element.value or "", *element.flags
 
 
-def _known(element: Element, old: Counter[tuple[str, ...]]) -> bool:
+def _is_known(element: Element, old: Counter[tuple[str, ...]]) -> bool:
     """Whether such an element was there before; each of several equal ones counts once."""
-    there = old[_shown(element)] > 0
-    old[_shown(element)] -= there
+    there = old[_build_key(element)] > 0
+    old[_build_key(element)] -= there
     return there
 
 
-def _sentence(text: str) -> str:
+def _write_sentence(text: str) -> str:
     """With a capital and an end."""
     return f"{text[:1].upper()}{text[1:]}{'' if text[-1:] in '.?!' else '.'}"

@@ -5,8 +5,8 @@
     answer    a question that the screen answers
 
 An element is named by its label, with its role where several share the label; one that cannot be told from another is
-left out. `proposals` says what could be asked, in the wordings of `phrases`; whether it makes a difference is for a
-trial to say.
+left out. `propose_instructions` lists what could be asked, worded by `wording`; a trial shows whether it makes a
+difference.
 
 Two instructions in one sentence, asked at the start, halfway and at the end.
 
@@ -30,12 +30,12 @@ from typing import Literal, TypeAlias
 from collab.envs.base import Forkable
 from collab.envs.text import flatten, format_element
 from collab.rewards.query import format_reason
-from collab.rollout.episode import told
+from collab.rollout.episode import build_history_entry
 from collab.synthesis import facts
 from collab.synthesis.facts import Hands
-from collab.synthesis.screens import app_names, changes, tried
+from collab.synthesis.screens import has_effect, list_app_names, try_action
 from collab.synthesis.teacher import Scene
-from collab.synthesis.wording import PHRASES, ask, called, drawn_text
+from collab.synthesis.wording import PHRASES, ask, draw_text, name_as_user
 from collab.types import Action, Element, HistoryEntry, StepResult
 
 Sort: TypeAlias = Literal["do", "complete", "answer"]
@@ -54,25 +54,29 @@ class Instruction:
     """What was done before."""
 
 
-def proposals(scene: Scene, rng: random.Random) -> dict[Sort, list[Instruction]]:
+def propose_instructions(scene: Scene, rng: random.Random) -> dict[Sort, list[Instruction]]:
     """All that could be asked on a scene, in random order: what is rare on screens tends to come first."""
     maker = _Maker(scene, rng)
     found: dict[Sort, list[Instruction]] = {"do": [], "complete": [], "answer": []}
-    for instruction in (*maker.about_elements(), *maker.about_the_screen(), *maker.just_done()):
+    for instruction in (
+        *maker.yield_element_instructions(),
+        *maker.yield_screen_instructions(),
+        *maker.yield_completed(),
+    ):
         found[instruction.sort].append(instruction)
-    return {sort: _shuffled(instructions, rng) for sort, instructions in found.items()}
+    return {sort: _shuffle_weighted(instructions, rng) for sort, instructions in found.items()}
 
 
-def _shuffled(instructions: list[Instruction], rng: random.Random) -> list[Instruction]:
+def _shuffle_weighted(instructions: list[Instruction], rng: random.Random) -> list[Instruction]:
     """A weighted order without replacement (Efraimidis and Spirakis, 2006): each next one in proportion to its weight.
 
     Every screen can be left, scrolled and exchanged for an app in the same few ways, while few have a field.
     """
-    keyed = [(rng.random() ** (1 / _weight(one.action)), place) for place, one in enumerate(instructions)]
+    keyed = [(rng.random() ** (1 / _weigh_action(one.action)), place) for place, one in enumerate(instructions)]
     return [instructions[place] for _, place in sorted(keyed, reverse=True)]
 
 
-def _weight(action: Action) -> float:
+def _weigh_action(action: Action) -> float:
     if action.target is None:
         return 0.4
     return 1.0 if action.type == "click" else 3.0
@@ -88,47 +92,47 @@ class _Maker:
         self._labels = Counter(flatten(element.label).casefold() for element in elements)
         self._pairs = Counter((element.role, flatten(element.label).casefold()) for element in elements)
 
-    def about_elements(self) -> Iterator[Instruction]:
+    def yield_element_instructions(self) -> Iterator[Instruction]:
         """With every element that has a name of its own."""
         for element in self._scene.observation.elements:
-            it = self._named(element)
+            it = self._name_element(element)
             if it is not None and "disabled" not in element.flags:
-                yield from self._about(element, it)
+                yield from self._ask_about(element, it)
 
-    def about_the_screen(self) -> Iterator[Instruction]:
+    def yield_screen_instructions(self) -> Iterator[Instruction]:
         """With all of it: back, home, scroll, open an app."""
         hands = self._hands
         # What holds on every screen, whatever it shows.
         for wanted, action in (
-            ("back", hands.back()),
-            ("home", hands.home()),
+            ("back", hands.go_back()),
+            ("home", hands.go_home()),
             ("scroll down", hands.scroll("down")),
             ("scroll up", hands.scroll("up")),
         ):
             yield from self._do(wanted, action)
-        for name in self._other_apps():
+        for name in self._draw_other_apps():
             yield from self._do("start", hands.open(name), it=self._rng.choice((name, name.title())))
-        shown = self._shown()
+        shown = self._name_screen()
         # Also one that is fulfilled already: a policy must learn to say that it is done.
         if shown is not None:
-            yield from self._over("is open", hands.done(), it=shown)
+            yield from self._ask_completed("is open", hands.declare_done(), it=shown)
 
-    def just_done(self) -> Iterator[Instruction]:
+    def yield_completed(self) -> Iterator[Instruction]:
         """What the last action did: it need not be done again."""
-        done = self._hands.done()
+        done = self._hands.declare_done()
         if done is not None and self._last and self._last[0].effect not in _NOTHING:
-            goal = _plain(self._last[0].action)
+            goal = _write_goal(self._last[0].action)
             yield Instruction(sort="complete", goal=goal, action=done, history=self._last)
 
-    def _other_apps(self) -> list[str]:
+    def _draw_other_apps(self) -> list[str]:
         """Two apps to start: not this one, and none that could be mistaken for an element of the screen."""
         elements = self._scene.observation.elements
         taken = {flatten(element.label).casefold() for element in elements if element.role != "app"}
         taken.add(self._scene.app.casefold())
-        apps = [name for name in app_names(self._scene.suite) if name.casefold() not in taken]
+        apps = [name for name in list_app_names(self._scene.suite) if name.casefold() not in taken]
         return self._rng.sample(apps, min(2, len(apps)))
 
-    def _shown(self) -> str | None:
+    def _name_screen(self) -> str | None:
         """How somebody calls the screen; None where one of its elements is called so, too."""
         title = flatten(self._scene.observation.title)
         app, _, part = (piece.strip() for piece in title.partition(":"))
@@ -138,13 +142,13 @@ class _Maker:
             return None
         return self._rng.choice((title, f'"{part}" in {app}', f"{part} in {app}")) if part else app
 
-    def _about(self, element: Element, it: str) -> Iterator[Instruction]:
+    def _ask_about(self, element: Element, it: str) -> Iterator[Instruction]:
         hands, index = self._hands, element.index
         # What an element is for decides which instructions make sense.
-        if facts.typed_into(element):
-            yield from self._typing(element, it)
+        if facts.is_typed_into(element):
+            yield from self._ask_typing(element, it)
         elif element.role in facts.TOGGLES:
-            yield from self._toggling(element, it)
+            yield from self._ask_toggling(element, it)
         elif element.role == "slider":
             yield from self._do("more", hands.swipe(index, "right"), it=it)
             yield from self._do("less", hands.swipe(index, "left"), it=it)
@@ -154,37 +158,39 @@ class _Maker:
                 yield from self._do("hold", hands.hold(index), it=it)
         # A list takes a tap to open and a choice: both are taught.
         if element.role == "drop-down":
-            yield from self._setting(element, it)
+            yield from self._ask_setting(element, it)
         if element.value:
-            holds = facts.typed_into(element) or element.role in facts.SET
+            holds = facts.is_typed_into(element) or element.role in facts.SET
             yield from self._answer("value" if holds else "note", element, it, flatten(element.value))
 
-    def _typing(self, element: Element, it: str) -> Iterator[Instruction]:
-        text = drawn_text(self._rng)
+    def _ask_typing(self, element: Element, it: str) -> Iterator[Instruction]:
+        text = draw_text(self._rng)
         replacing = bool(element.value)
         action = self._hands.type(element.index, text, instead=replacing)
         yield from self._do("replace" if replacing else "type", action, it=it, text=text)
         if element.value:
             because = format_element(element)
-            yield from self._over("replace", self._hands.done(), it=it, text=flatten(element.value), because=because)
+            yield from self._ask_completed(
+                "replace", self._hands.declare_done(), it=it, text=flatten(element.value), because=because
+            )
 
-    def _toggling(self, element: Element, it: str) -> Iterator[Instruction]:
+    def _ask_toggling(self, element: Element, it: str) -> Iterator[Instruction]:
         # Each instruction comes with its opposite, which is fulfilled already: both are answered differently.
         on, tap, because = facts.is_on(element), self._hands.tap(element.index), format_element(element)
         if element.role == "radio":
             if not on:
                 yield from self._do("choose", tap, it=it)
             else:
-                yield from self._over("choose", self._hands.done(), it=it, because=because)
+                yield from self._ask_completed("choose", self._hands.declare_done(), it=it, because=because)
             return
         # Two wordings, drawn, so that neither stands for the element.
         ways = (("turn on", "turn off"), ("tick", "untick"))
         wanted, unwanted = self._rng.choice(ways if element.role == "checkbox" else ways[:1])
         yield from self._do(unwanted if on else wanted, tap, it=it)
-        yield from self._over(wanted if on else unwanted, self._hands.done(), it=it, because=because)
+        yield from self._ask_completed(wanted if on else unwanted, self._hands.declare_done(), it=it, because=because)
         yield from self._answer("is on", element, it, "on" if on else "off")
 
-    def _setting(self, element: Element, it: str) -> Iterator[Instruction]:
+    def _ask_setting(self, element: Element, it: str) -> Iterator[Instruction]:
         """The options of a list, which stand below it."""
         below = self._scene.observation.elements[element.index + 1 :]
         for option in takewhile(lambda one: one.role == "option", below):
@@ -194,7 +200,7 @@ class _Maker:
                 yield from self._do("set", action, it=it, text=name)
         if element.value:
             because, text = format_element(element), flatten(element.value)
-            yield from self._over("set", self._hands.done(), it=it, text=text, because=because)
+            yield from self._ask_completed("set", self._hands.declare_done(), it=it, text=text, because=because)
 
     def _do(self, wanted: str, action: Action | None, **names: str) -> Iterator[Instruction]:
         """Something to do, with or without what was done before: neither words nor history give the answer away.
@@ -204,37 +210,37 @@ class _Maker:
         if action is None:
             return
         words = self._scene.suite.space.describe(action, self._scene.observation)
-        history = () if self._last and self._last[0].action == words else self._before()
+        history = () if self._last and self._last[0].action == words else self._draw_history()
         plain = wanted != "replace" and self._rng.random() < _PLAIN
-        goal = _plain(words) if plain else ask(wanted, self._rng, **names)
+        goal = _write_goal(words) if plain else ask(wanted, self._rng, **names)
         yield Instruction(sort="do", goal=goal, action=action, history=history)
 
-    def _over(
+    def _ask_completed(
         self, wanted: str, action: Action | None, because: str | None = None, **names: str
     ) -> Iterator[Instruction]:
         if action is not None:
-            goal, history = ask(wanted, self._rng, **names), self._before()
+            goal, history = ask(wanted, self._rng, **names), self._draw_history()
             yield Instruction(sort="complete", goal=goal, action=action, because=because, history=history)
 
     def _answer(self, wanted: str, element: Element, it: str, text: str) -> Iterator[Instruction]:
         action = self._hands.answer(text)
         if action is not None:
-            goal, history = ask(wanted, self._rng, it=it), self._before()
+            goal, history = ask(wanted, self._rng, it=it), self._draw_history()
             yield Instruction(sort="answer", goal=goal, action=action, because=format_element(element), history=history)
 
-    def _before(self) -> tuple[HistoryEntry, ...]:
+    def _draw_history(self) -> tuple[HistoryEntry, ...]:
         """What the prompt tells of what was done: half of the time the last action, else nothing."""
         return self._last if self._rng.random() < 0.5 else ()
 
-    def _named(self, element: Element) -> str | None:
+    def _name_element(self, element: Element) -> str | None:
         """How an instruction names an element; None when it could be another one."""
         name = flatten(element.label)
         if not name or self._pairs[element.role, name.casefold()] > 1:
             return None
-        return called(element, self._rng, alone=self._labels[name.casefold()] == 1)
+        return name_as_user(element, self._rng, alone=self._labels[name.casefold()] == 1)
 
 
-def _plain(words: str) -> str:
+def _write_goal(words: str) -> str:
     """An action in words as an instruction."""
     return f"{words[:1].upper()}{words[1:]}."
 
@@ -257,7 +263,7 @@ class Moment:
     instruction: Instruction
 
 
-async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tuple[Moment, ...]:
+async def build_two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tuple[Moment, ...]:
     """Return the three moments of an instruction and one that can follow it.
 
     Args:
@@ -269,7 +275,7 @@ async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tup
     Raises:
         EnvironmentFailure: the environment broke.
     """
-    done = Hands(scene.suite.space).done()
+    done = Hands(scene.suite.space).declare_done()
     # Without a fork, trying the first step would change the screen that rows are made of.
     if not isinstance(scene.environment, Forkable) or done is None:
         return ()
@@ -280,15 +286,15 @@ async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tup
         # An episode that ends with the first step has no second one.
         if result.done:
             return ()
-        halfway = replace(_after(replace(scene, history=()), first.action, result), environment=fork)
-        found = await _follows(halfway, rng)
+        halfway = replace(_advance_scene(replace(scene, history=()), first.action, result), environment=fork)
+        found = await _find_following(halfway, rng)
     finally:
         await fork.close()
     if found is None:
         return ()
     second, result = found
-    goal = joined(first.goal, second.goal, rng)
-    end = _after(halfway, second.action, result)
+    goal = join_wordings(first.goal, second.goal, rng)
+    end = _advance_scene(halfway, second.action, result)
     # Three moments of one goal: the first step, the second, and saying that it is done.
     return tuple(
         Moment(
@@ -303,7 +309,7 @@ async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tup
     )
 
 
-def joined(first: str, second: str, rng: random.Random) -> str:
+def join_wordings(first: str, second: str, rng: random.Random) -> str:
     """Two wordings as one: "Tap OK and go back."."""
     verb = second.split()[0]
     if verb not in _VERBS or _NAME_FIRST.match(second) or rng.random() < 0.25:
@@ -312,20 +318,20 @@ def joined(first: str, second: str, rng: random.Random) -> str:
     return f"{first.removesuffix('.').removesuffix(', please')}{joint}{verb.lower()}{second[len(verb) :]}"
 
 
-async def _follows(scene: Scene, rng: random.Random) -> tuple[Instruction, StepResult] | None:
+async def _find_following(scene: Scene, rng: random.Random) -> tuple[Instruction, StepResult] | None:
     """An instruction for the screen that makes a difference there, and does not end the episode."""
-    for second in proposals(scene, rng)["do"][:_TRIES]:
+    for second in propose_instructions(scene, rng)["do"][:_TRIES]:
         second = replace(second, action=scene.suite.space.canonical(second.action, scene.observation))
-        result = await tried(scene, second.action)
-        if result is not None and changes(scene, result) and not result.done:
+        result = await try_action(scene, second.action)
+        if result is not None and has_effect(scene, result) and not result.done:
             return second, result
     return None
 
 
-def _after(scene: Scene, action: Action, result: StepResult) -> Scene:
+def _advance_scene(scene: Scene, action: Action, result: StepResult) -> Scene:
     """The screen that an action led to; its environment is still that of the scene."""
     space, before = scene.suite.space, scene.observation
-    entry: HistoryEntry = told(space, before, action, format_reason(action, before, space), result)
+    entry: HistoryEntry = build_history_entry(space, before, action, format_reason(action, before, space), result)
     return replace(
         scene,
         step=scene.step + 1,

@@ -23,11 +23,11 @@ from pydantic import TypeAdapter
 from collab.data.example import Example
 from collab.errors import RunFormatError, StoreFailure
 from collab.store import log
-from collab.store.manifest import now, versions
+from collab.store.manifest import collect_versions, format_now
 from collab.store.run_dir import RunDir
 from collab.types import Usage
-from collab.utils.files import writing
-from collab.utils.redact import hide_values, known_secrets
+from collab.utils.files import report_write_errors
+from collab.utils.redact import hide_values, list_secrets
 
 FILE = "synth.json"
 
@@ -68,8 +68,8 @@ class Head:
     environment_version: str
     model: Mapping[str, Any] = field(default_factory=dict)
     """The teacher's policy and capabilities; empty for the oracle."""
-    versions: Mapping[str, str] = field(default_factory=versions)
-    created: str = field(default_factory=now)
+    versions: Mapping[str, str] = field(default_factory=collect_versions)
+    created: str = field(default_factory=format_now)
     finished: str | None = None
     """When tables and card were written; None while units are left or broken."""
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ def read_records(directory: Path) -> Iterator[Record]:
         RunFormatError: a whole line is not what was written.
     """
     known: dict[str, str] = {}
-    for segment in log.segments(directory):
+    for segment in log.list_segments(directory):
         for line in log.scan(directory, segment):
             try:
                 yield _record(json.loads(line.content), known)
@@ -148,10 +148,10 @@ class Journal:
         self.directory = directory
         folder = SynthesisDir(directory)
         self._next_move = folder.resume
-        self._secrets = known_secrets()
+        self._secrets = list_secrets()
         self._lock = folder.lock()
         try:
-            with writing(directory, self._next_move):
+            with report_write_errors(directory, self._next_move):
                 self._log = log.Appender(directory)
         except StoreFailure:
             self._lock.release()
@@ -161,13 +161,13 @@ class Journal:
         """Append one record: when this returns, no death of this process loses it."""
         content = _RECORDS[type(record)].dump_python(record, mode="json")
         text = json.dumps(hide_values(content, self._secrets), ensure_ascii=True, separators=(",", ":"))
-        with writing(self.directory, self._next_move):
+        with report_write_errors(self.directory, self._next_move):
             self._log.append(text.encode() + b"\n")
 
     def close(self) -> None:
         """Bring everything to the disk and let others write."""
         try:
-            with writing(self.directory, self._next_move):
+            with report_write_errors(self.directory, self._next_move):
                 self._log.close()
         finally:
             self._lock.release()

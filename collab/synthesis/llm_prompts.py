@@ -78,43 +78,45 @@ class TeacherPrompts:
             "system", world=_WORLDS.get(space.name, space.name), actions=space.listing()
         )
 
-    def screen(self, screen: str, questions: Sequence[str]) -> Prompt:
+    def build_screen(self, screen: str, questions: Sequence[str]) -> Prompt:
         """Questions about one screen, numbered from 1."""
         numbered = [{"number": number, "text": text} for number, text in enumerate(questions, start=1)]
-        return self._prompt("screen", screen=screen, questions=numbered)
+        return self._render_prompt("screen", screen=screen, questions=numbered)
 
-    def instructions(self, screen: str, count: int) -> Prompt:
+    def build_instructions(self, screen: str, count: int) -> Prompt:
         """A request for so many one-step instructions."""
-        complete, answer = endings(self._space)
-        return self._prompt("instructions", screen=screen, count=count, complete=complete, answer=answer)
+        complete, answer = format_endings(self._space)
+        return self._render_prompt("instructions", screen=screen, count=count, complete=complete, answer=answer)
 
     def act(self, state: str) -> Prompt:
         """The next step; `state` is the task, what was done and the screen."""
-        return self._prompt("act", state=state)
+        return self._render_prompt("act", state=state)
 
-    def clumsy(self, state: str, right: str) -> Prompt:
+    def build_clumsy(self, state: str, right: str) -> Prompt:
         """A step that somebody clumsy would take instead of the right one, which is told in words."""
-        return self._prompt("clumsy", state=state, right=right)
+        return self._render_prompt("clumsy", state=state, right=right)
 
-    def critic(self, state: str, proposals: Sequence[tuple[str, str]]) -> Prompt:
+    def build_critic(self, state: str, proposals: Sequence[tuple[str, str]]) -> Prompt:
         """Scores of proposed steps, (action in words, reason) each, numbered from 1."""
         listed = [{"id": place, "action": action, "reason": why} for place, (action, why) in enumerate(proposals, 1)]
-        return self._prompt("critic", state=state, proposals=listed)
+        return self._render_prompt("critic", state=state, proposals=listed)
 
-    def _prompt(self, name: str, **values: object) -> Prompt:
-        text = self._templates.render(name, form=action_form(self._space), **values)
+    def _render_prompt(self, name: str, **values: object) -> Prompt:
+        text = self._templates.render(name, form=format_action_form(self._space), **values)
         return Prompt(system=self._system, shared=text, segments=())
 
 
-def action_form(space: ActionSpace) -> str:
+def format_action_form(space: ActionSpace) -> str:
     """What stands for an action in the form of a reply: an object, or a call as a JSON text."""
     return '{"action_type": "…"}' if space.syntax == "json" else f'"{space.types[0]}(…)"'
 
 
-def endings(space: ActionSpace) -> tuple[str, str]:
+def format_endings(space: ActionSpace) -> tuple[str, str]:
     """How a space says that a task is done, and how it answers a question; empty where it has no such action."""
     hands = Hands(space)
-    done, answer = (None if action is None else space.format(action) for action in (hands.done(), hands.answer("…")))
+    done, answer = (
+        None if action is None else space.format(action) for action in (hands.declare_done(), hands.answer("…"))
+    )
     return done or "", answer or ""
 
 
@@ -146,20 +148,20 @@ def is_foreign(reply: str, goal: str, screen: str = "") -> bool:
     """
     plain = _QUOTED.sub(" ", reply)
     letters = [letter for letter in plain if letter.isalpha()]
-    known = scripts(goal or "a") | scripts(screen)
-    foreign = sum(_script(letter) not in known for letter in letters)
+    known = find_scripts(goal or "a") | find_scripts(screen)
+    foreign = sum(_find_script(letter) not in known for letter in letters)
     if foreign > FOREIGN_SHARE * len(letters):
         return True
-    spoken = language_of(plain)
-    return spoken is not None and spoken != (language_of(goal) or "english")
+    spoken = detect_language(plain)
+    return spoken is not None and spoken != (detect_language(goal) or "english")
 
 
-def scripts(text: str) -> set[str]:
+def find_scripts(text: str) -> set[str]:
     """Scripts of its letters, as the first word of a Unicode name: "LATIN", "CJK" and the like."""
-    return {_script(letter) for letter in set(text) if letter.isalpha()}
+    return {_find_script(letter) for letter in set(text) if letter.isalpha()}
 
 
-def language_of(text: str) -> str | None:
+def detect_language(text: str) -> str | None:
     """The language whose function words it is full of; None when no language of the list stands out."""
     words = Counter(word.casefold() for word in _WORD.findall(text))
     hits = {language: sum(words[word] for word in known) for language, known in _LISTS.items()}
@@ -168,7 +170,7 @@ def language_of(text: str) -> str | None:
 
 
 @lru_cache(maxsize=1 << 14)
-def _script(letter: str) -> str:
+def _find_script(letter: str) -> str:
     return unicodedata.name(letter, "UNKNOWN").split(" ")[0].split("-")[0]
 
 
@@ -213,7 +215,7 @@ def is_shown(action: Action, observation: Observation, prompt: Prompt) -> bool:
     return not isinstance(target, ElementTarget) or format_element(observation.elements[target.index]) in prompt.shared
 
 
-def unfounded(instruction: str, action: Action, space: ActionSpace, observation: Observation) -> str | None:
+def explain_unfounded(instruction: str, action: Action, space: ActionSpace, observation: Observation) -> str | None:
     """Why an instruction and its step do not belong together; None when nothing speaks against them.
 
     What is typed, opened or answered must stand in the instruction or on the screen; an instruction names no numbers.

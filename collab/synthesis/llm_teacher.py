@@ -62,7 +62,7 @@ from collab.rewards.query import (
     hash_text,
     read_items,
 )
-from collab.rollout.episode import told
+from collab.rollout.episode import build_history_entry
 from collab.seeds import derive, generator
 from collab.synthesis.conversation import Reader
 from collab.synthesis.llm_prompts import (
@@ -70,15 +70,15 @@ from collab.synthesis.llm_prompts import (
     NOT_SHOWN,
     Decided,
     TeacherPrompts,
+    explain_unfounded,
     is_answer,
     is_completion,
     is_foreign,
     is_shown,
     read_action,
-    unfounded,
 )
 from collab.synthesis.teacher import Lesson, Scene
-from collab.synthesis.wording import ElementKind, ScreenKind, about_element, about_screen
+from collab.synthesis.wording import ElementKind, ScreenKind, ask_about_element, ask_about_screen
 from collab.types import Action, CellRef, CellReward, HistoryEntry, Prompt, Sampling, Task
 
 PATIENCE = 3
@@ -135,8 +135,8 @@ async def play(suite: Suite, environment: Environment, task: Task, *, seed: int,
             success = result.outcome is not None and result.outcome.success
             return Played(steps=tuple(steps), success=success, refused=refused)
         # The history is worded as in a rollout, so that rows look like what a policy will read.
-        entry = told(suite.space, scene.observation, executed, decided.reason if decided else "", result)
-        scene = _next(scene, entry, executed, seed=seed)
+        entry = build_history_entry(suite.space, scene.observation, executed, decided.reason if decided else "", result)
+        scene = _advance_scene(scene, entry, executed, seed=seed)
         scene = replace(scene, observation=after)
 
 
@@ -158,8 +158,8 @@ async def replay(
             return  # whatever follows the last step, nothing is taught there
         result = await environment.step(step.executed)
         reason = step.decided.reason if step.decided else ""
-        entry = told(suite.space, scene.observation, step.executed, reason, result)
-        scene = replace(_next(scene, entry, step.executed, seed=seed), observation=result.observation)
+        entry = build_history_entry(suite.space, scene.observation, step.executed, reason, result)
+        scene = replace(_advance_scene(scene, entry, step.executed, seed=seed), observation=result.observation)
 
 
 async def _begin(suite: Suite, environment: Environment, task: Task, seed: int) -> Scene:
@@ -178,7 +178,7 @@ async def _begin(suite: Suite, environment: Environment, task: Task, seed: int) 
     )
 
 
-def _next(scene: Scene, entry: HistoryEntry, executed: Action | None, *, seed: int) -> Scene:
+def _advance_scene(scene: Scene, entry: HistoryEntry, executed: Action | None, *, seed: int) -> Scene:
     step = scene.step + 1
     history = (*scene.history, entry)
     return replace(scene, step=step, history=history, last=executed, seed=derive(seed, "scene", step))
@@ -239,7 +239,7 @@ class Desk:
     reader: Reader
     """The policy that rows are made for."""
 
-    def decision(self, scene: Scene, goal: str | None = None) -> Prompt | None:
+    def build_decision(self, scene: Scene, goal: str | None = None) -> Prompt | None:
         """What the policy would read on a scene, hearing nobody.
 
         Args:
@@ -255,7 +255,7 @@ class Desk:
             history=scene.history if goal is None else (),
         )
         with contextlib.suppress(ModelFailure):
-            return self.reader.decision(context, self.reader.alone(), {})
+            return self.reader.build_decision(context, self.reader.seat_alone(), {})
         return None
 
 
@@ -264,7 +264,7 @@ _CELL = CellRef("teacher", 0)
 
 async def propose(desk: Desk, scene: Scene) -> Decided | Counter[str]:
     """The next step of a task, or why there is none; ModelFailure when the model cannot be reached."""
-    state = desk.decision(scene)
+    state = desk.build_decision(scene)
     if state is None:
         return Counter({TOO_LONG: 1})
     return await _decide(desk, scene, _act(desk, state), "act")
@@ -285,39 +285,39 @@ async def prefer(desk: Desk, scene: Scene, proposed: Decided) -> Lesson:
 
 async def score(desk: Desk, scene: Scene, proposed: Decided) -> CellReward:
     """The critic's word on a proposal; a score that is absent, out of range or unreadable stays missing."""
-    state = desk.decision(scene)
+    state = desk.build_decision(scene)
     if state is None:
-        return _missing(TOO_LONG)
+        return _build_missing(TOO_LONG)
     words = scene.suite.space.describe(proposed.action, scene.observation)
-    prompt = desk.prompts.critic(state.shared.strip(), [(words, proposed.reason)])
+    prompt = desk.prompts.build_critic(state.shared.strip(), [(words, proposed.reason)])
     found = read_items(await desk.caller.ask(prompt, scene.seed, "critic"), ScoreItem)
     scores = [item for item in found.good if item.id == 1]
     if len({item.score for item in scores}) != 1:
-        return _missing("two scores for one action" if scores else next(iter(found.refused), "no score"))
+        return _build_missing("two scores for one action" if scores else next(iter(found.refused), "no score"))
     return CellReward(cell=_CELL, score=scores[0].score, reason=scores[0].reason)
 
 
 async def mislead(desk: Desk, scene: Scene, right: Decided) -> Decided | Counter[str]:
     """A bad reply under the same input, or why there is none."""
-    state = desk.decision(scene)
+    state = desk.build_decision(scene)
     # A prompt that does not fit a policy teaches what it can never read.
     if state is None:
         return Counter({TOO_LONG: 1})
     words = scene.suite.space.describe(right.action, scene.observation)
-    wrong = await _decide(desk, scene, desk.prompts.clumsy(state.shared.strip(), words), "clumsy")
+    wrong = await _decide(desk, scene, desk.prompts.build_clumsy(state.shared.strip(), words), "clumsy")
     if not isinstance(wrong, Decided):
         return wrong
     # "Bad" must differ from "good" by its action, and by what it leads to.
     if wrong.action == right.action:
         return Counter({"the same action as the good one": 1})
-    if await _same_state(scene, wrong.action, right.action):
+    if await _is_same_state(scene, wrong.action, right.action):
         return Counter({"leads to the same state as the good one": 1})
     return wrong
 
 
 def step_row(desk: Desk, scene: Scene, level: Level, good: Decided, bad: Decided | None = None) -> Lesson:
     """The row of one step as a policy would be asked for it; of a preference with both sides."""
-    prompt = desk.decision(scene)
+    prompt = desk.build_decision(scene)
     if prompt is None:
         return Lesson(refused=Counter({TOO_LONG: 1}))
     # Both sides must act on what the prompt shows: cut prompts may lack the element.
@@ -330,7 +330,7 @@ def step_row(desk: Desk, scene: Scene, level: Level, good: Decided, bad: Decided
         reply=good.reply,
         rejected=None if bad is None else bad.reply,
         action_type=good.action.type,
-        provenance=scene.provenance(desk.name, hash_prompt(_act(desk, prompt))),
+        provenance=scene.build_provenance(desk.name, hash_prompt(_act(desk, prompt))),
     )
     return Lesson(rows=(row,))
 
@@ -347,11 +347,11 @@ async def _decide(desk: Desk, scene: Scene, prompt: Prompt, role: str) -> Decide
     return decided if isinstance(decided, Decided) else Counter({decided: 1})
 
 
-def _missing(why: str) -> CellReward:
+def _build_missing(why: str) -> CellReward:
     return CellReward(cell=_CELL, score=None, missing=why)
 
 
-async def _same_state(scene: Scene, one: Action, other: Action) -> bool:
+async def _is_same_state(scene: Scene, one: Action, other: Action) -> bool:
     """Whether two actions cannot be told apart by what they lead to; False where the environment cannot fork."""
     world = scene.environment
     return isinstance(world, Forkable) and await reach(world, one) == await reach(world, other)
@@ -366,15 +366,17 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
     Args:
         count: instructions that are asked for.
     """
-    prompt = desk.prompts.instructions(scene.observation.text, count)
+    prompt = desk.prompts.build_instructions(scene.observation.text, count)
     found = read_items(await desk.caller.ask(prompt, scene.seed, "instructions"), InstructionItem)
     refused, asked, taken = Counter(found.refused), hash_prompt(prompt), _Taken()
     rows: list[Example] = []
     # Item by item: one bad instruction must not cost the others.
     for item in found.good:
-        decided = _checked(item, scene, taken)
+        decided = _check_item(item, scene, taken)
         row = (
-            _instruction_row(desk, scene, item.instruction, decided, asked) if isinstance(decided, Decided) else decided
+            _build_instruction_row(desk, scene, item.instruction, decided, asked)
+            if isinstance(decided, Decided)
+            else decided
         )
         if isinstance(row, Example):
             rows.append(row)
@@ -391,7 +393,7 @@ class _Taken:
     completions: int = 0
     answers: int = 0
 
-    def refuses(self, instruction: str, action: Action, space: ActionSpace) -> str | None:
+    def explain_refusal(self, instruction: str, action: Action, space: ActionSpace) -> str | None:
         """Why another one is too much; None when it is taken in."""
         folded = instruction.casefold()
         completes, answers = is_completion(action, space), is_answer(action)
@@ -408,19 +410,19 @@ class _Taken:
         return None
 
 
-def _checked(item: InstructionItem, scene: Scene, taken: _Taken) -> Decided | str:
+def _check_item(item: InstructionItem, scene: Scene, taken: _Taken) -> Decided | str:
     space, observation = scene.suite.space, scene.observation
     if is_foreign(item.instruction, "", observation.text):
         return FOREIGN
     decided = read_action(item, space, observation, goal=item.instruction)
     if isinstance(decided, str):
         return decided
-    why = unfounded(item.instruction, decided.action, space, observation)
-    return why or taken.refuses(item.instruction, decided.action, space) or decided
+    why = explain_unfounded(item.instruction, decided.action, space, observation)
+    return why or taken.explain_refusal(item.instruction, decided.action, space) or decided
 
 
-def _instruction_row(desk: Desk, scene: Scene, instruction: str, decided: Decided, asked: str) -> Example | str:
-    prompt = desk.decision(scene, instruction)
+def _build_instruction_row(desk: Desk, scene: Scene, instruction: str, decided: Decided, asked: str) -> Example | str:
+    prompt = desk.build_decision(scene, instruction)
     if prompt is None:
         return TOO_LONG
     # What the prompt does not show cannot be learned from it.
@@ -432,7 +434,7 @@ def _instruction_row(desk: Desk, scene: Scene, instruction: str, decided: Decide
         prompt=prompt,
         reply=decided.reply,
         action_type=decided.action.type,
-        provenance=scene.provenance(desk.name, asked),
+        provenance=scene.build_provenance(desk.name, asked),
     )
 
 
@@ -451,23 +453,23 @@ def draw_questions(scene: Scene, elements: int) -> list[Question]:
         elements: at most so many are asked about.
     """
     rng = generator(derive(scene.seed, "questions"))
-    questions = [Question(kind, about_screen(kind, rng)) for kind in get_args(ScreenKind)]
+    questions = [Question(kind, ask_about_screen(kind, rng)) for kind in get_args(ScreenKind)]
     shown = scene.observation.elements
     for element in rng.sample(shown, min(elements, len(shown))):
-        questions += [Question(kind, about_element(kind, element, rng)) for kind in get_args(ElementKind)]
+        questions += [Question(kind, ask_about_element(kind, element, rng)) for kind in get_args(ElementKind)]
     return questions
 
 
 async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
     """One row per question that was answered once, in the language of the question."""
     questions = draw_questions(scene, elements)
-    prompt = desk.prompts.screen(scene.observation.text, [question.text for question in questions])
+    prompt = desk.prompts.build_screen(scene.observation.text, [question.text for question in questions])
     found = read_items(await desk.caller.ask(prompt, scene.seed, "screen"), AnswerItem)
     refused = Counter(found.refused)
     answers: dict[int, AnswerItem] = {}
     # Each question once: a second answer may contradict the first.
     for answer in found.good:
-        why = _refusal(answer, len(questions), answers, scene)
+        why = _explain_refusal(answer, len(questions), answers, scene)
         if why is None:
             answers[answer.question] = answer
         else:
@@ -477,11 +479,11 @@ async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
     if found.good and unanswered:
         refused["a question without an answer"] += unanswered
     asked = hash_prompt(prompt)
-    rows = [_basic_row(desk, scene, questions[number - 1], answers[number], asked) for number in sorted(answers)]
+    rows = [_build_basic_row(desk, scene, questions[number - 1], answers[number], asked) for number in sorted(answers)]
     return Lesson(rows=tuple(rows), refused=refused)
 
 
-def _refusal(answer: AnswerItem, questions: int, before: dict[int, AnswerItem], scene: Scene) -> str | None:
+def _explain_refusal(answer: AnswerItem, questions: int, before: dict[int, AnswerItem], scene: Scene) -> str | None:
     if not 1 <= answer.question <= questions:
         return "an answer to a question that was not asked"
     if answer.question in before:
@@ -489,13 +491,13 @@ def _refusal(answer: AnswerItem, questions: int, before: dict[int, AnswerItem], 
     return FOREIGN if is_foreign(answer.answer, "", scene.observation.text) else None
 
 
-def _basic_row(desk: Desk, scene: Scene, question: Question, answer: AnswerItem, asked: str) -> Example:
+def _build_basic_row(desk: Desk, scene: Scene, question: Question, answer: AnswerItem, asked: str) -> Example:
     return Example(
         level="basic",
         kind=question.kind,
-        prompt=desk.reader.question(scene.observation, question.text),
+        prompt=desk.reader.build_question(scene.observation, question.text),
         reply=answer.answer,
-        provenance=scene.provenance(desk.name, asked),
+        provenance=scene.build_provenance(desk.name, asked),
     )
 
 
@@ -525,7 +527,7 @@ class LanguageTeacher:
             return await teach_instructions(self.desk, scene, self.instructions)
         if level == "demonstration":
             return self._demonstrate(scene)
-        taken = self._taken(scene)
+        taken = self._get_taken(scene)
         proposed = taken.decided if taken and taken.decided else await propose(self.desk, scene)
         if not isinstance(proposed, Decided):
             return Lesson(refused=proposed)
@@ -557,12 +559,12 @@ class LanguageTeacher:
         finally:
             del self._played[key]
 
-    def _taken(self, scene: Scene) -> Taken | None:
+    def _get_taken(self, scene: Scene) -> Taken | None:
         played = self._played.get((scene.task.name, scene.task.seed))
         return played.steps[scene.step] if played else None
 
     def _demonstrate(self, scene: Scene) -> Lesson:
-        played, taken = self._played.get((scene.task.name, scene.task.seed)), self._taken(scene)
+        played, taken = self._played.get((scene.task.name, scene.task.seed)), self._get_taken(scene)
         if played is None or taken is None or taken.decided is None:
             return Lesson(refused=Counter({"nobody knows how the episode ends": 1}))
         if not played.success:

@@ -34,11 +34,11 @@ from collab.seeds import derive, generator
 from collab.synthesis import facts
 from collab.synthesis.conversation import Talk
 from collab.synthesis.facts import Hands
-from collab.synthesis.instructions import Instruction, Sort, proposals, two_steps
-from collab.synthesis.renaming import as_told, as_told_beside, of_apps, of_opened, other_labels, spelling
-from collab.synthesis.screens import changes, consequence, spot_of, tried
+from collab.synthesis.instructions import Instruction, Sort, build_two_steps, propose_instructions
+from collab.synthesis.renaming import as_told, as_told_beside, find_spelling, rename_apps, rename_labels, rename_opened
+from collab.synthesis.screens import build_decision_point, describe_effect, has_effect, try_action
 from collab.synthesis.teacher import Lesson, Scene
-from collab.synthesis.wording import ELEMENT, SCREEN, ElementKind, ScreenKind, about_element, about_screen
+from collab.synthesis.wording import ELEMENT, SCREEN, ElementKind, ScreenKind, ask_about_element, ask_about_screen
 from collab.types import Action, Element, ElementTarget, Prompt, StepResult
 
 UNTOLD = "it types words that the prompt does not tell"
@@ -88,9 +88,9 @@ class Book:
         if aimed and (because or format_reason(action, screen, space)) not in prompt.shared:
             raise Refusal("its element is not in the prompt")
         # The same for words to type: they have to stand in the prompt.
-        if not _typed_words(action) <= _words(prompt.shared):
+        if not _list_typed_words(action) <= _split_words(prompt.shared):
             raise Refusal(UNTOLD)
-        if self.level == "instruction" and _opens_what_is_not_named(action, prompt.shared):
+        if self.level == "instruction" and _is_unnamed_app(action, prompt.shared):
             raise Refusal("the app to open is not in the prompt")
         text = reply(as_told(action, prompt.shared), screen, space, because)
         # Written and read back: a row whose reply does not parse teaches a wrong form.
@@ -108,26 +108,26 @@ class Book:
             reply=said,
             rejected=rejected,
             action_type=action_type,
-            provenance=self.scene.provenance(self.teacher),
+            provenance=self.scene.build_provenance(self.teacher),
         )
         self.rows.append(row)
 
 
-def _typed_words(action: Action) -> frozenset[str]:
+def _list_typed_words(action: Action) -> frozenset[str]:
     """The words that an action types; of numbers, dates and codes nothing, for they may be worked out."""
     typed = action.get(_TYPED[action.type]) if action.type in _TYPED else None
-    return _words(typed) if isinstance(typed, str) else frozenset()
+    return _split_words(typed) if isinstance(typed, str) else frozenset()
 
 
-def _opens_what_is_not_named(action: Action, told: str) -> bool:
-    return action.type == "open_app" and spelling(str(action["app_name"]), told) is None
+def _is_unnamed_app(action: Action, told: str) -> bool:
+    return action.type == "open_app" and find_spelling(str(action["app_name"]), told) is None
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(word.casefold() for word in _WORD.findall(text))
 
 
-def fitting(ask: Callable[[], Prompt]) -> Prompt:
+def require_fitting(ask: Callable[[], Prompt]) -> Prompt:
     """A prompt, or the refusal to make one that does not fit into the context."""
     try:
         return ask()
@@ -135,7 +135,11 @@ def fitting(ask: Callable[[], Prompt]) -> Prompt:
         raise Refusal("the prompt does not fit into the context") from None
 
 
-_ANSWERS = {"screen-purpose": facts.purpose, "screen-aim": facts.aim, "screen-summary": facts.summary}
+_ANSWERS = {
+    "screen-purpose": facts.describe_purpose,
+    "screen-aim": facts.describe_aim,
+    "screen-summary": facts.summarize_screen,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,42 +173,42 @@ class OracleTeacher:
         """Make rows of one level; see `Teacher`. No model is asked, so no ModelFailure is raised."""
         book = Book(scene=scene, level=level, teacher=self.name, rng=generator(derive(scene.seed, level)))
         if level == "basic":
-            await self._basic(book)
+            await self._teach_basic(book)
         elif level == "instruction":
-            await self._instruction(book)
+            await self._teach_instruction(book)
         else:
             for seat in range(self.amounts.seats):
-                await self._decision(book, seat)
+                await self._teach_decision(book, seat)
         return Lesson(rows=tuple(book.rows), refused=book.refused)
 
     # ----------------------------------------------------------------------------------------------- basic
 
-    async def _basic(self, book: Book) -> None:
+    async def _teach_basic(self, book: Book) -> None:
         rng, screen = book.rng, book.scene.observation
         kinds: tuple[ScreenKind, ...] = tuple(SCREEN)
         # Drawn without repetition: the same question twice is the same row.
         for kind in rng.sample(kinds, min(self.amounts.screens, len(kinds))):
-            book.add(kind, self.talk.reader.question(screen, about_screen(kind, rng)), _ANSWERS[kind](screen))
+            book.add(kind, self.talk.reader.build_question(screen, ask_about_screen(kind, rng)), _ANSWERS[kind](screen))
         chosen = rng.sample(screen.elements, min(self.amounts.elements, len(screen.elements)))
         for element in chosen:
             asked: ElementKind = rng.choice(tuple(ELEMENT))
             try:
-                answer = await _about(book.scene, element, asked)
+                answer = await _describe_element(book.scene, element, asked)
             except Refusal as refusal:
                 # A question that has no answer here is counted, and costs nothing else.
                 book.refused[str(refusal)] += 1
                 continue
-            prompt = self.talk.reader.question(screen, about_element(asked, element, rng))
+            prompt = self.talk.reader.build_question(screen, ask_about_element(asked, element, rng))
             book.add(asked, prompt, f"{format_element(element)}\n{answer}")
 
     # ----------------------------------------------------------------------------------------- instruction
 
-    async def _instruction(self, book: Book) -> None:
+    async def _teach_instruction(self, book: Book) -> None:
         # Now and then with other names: policies must read labels and not remember them.
         if book.rng.random() < self.amounts.renamed:
-            book.shown = other_labels(book.scene, book.rng)
+            book.shown = rename_labels(book.scene, book.rng)
         first: Instruction | None = None
-        for sort, found in proposals(book.shown or book.scene, book.rng).items():
+        for sort, found in propose_instructions(book.shown or book.scene, book.rng).items():
             wanted = self.amounts.instructions.get(sort, 0)
             for instruction in found:
                 if wanted == 0:
@@ -217,26 +221,26 @@ class OracleTeacher:
                     book.refused[str(refusal)] += 1
         # Two steps only where one of them works, and never with renamed labels: the real screen follows.
         if first is not None and book.shown is None and book.rng.random() < self.amounts.two_steps:
-            await self._two_steps(book, first)
+            await self._teach_two_steps(book, first)
 
     async def _step(self, book: Book, instruction: Instruction) -> None:
         """Write down one instruction, if following it makes a difference."""
         scene = book.scene
         action = scene.suite.space.canonical(instruction.action, scene.observation)
         if instruction.sort == "do":
-            result = await tried(scene, action)
-            if result is not None and not changes(scene, result):
+            result = await try_action(scene, action)
+            if result is not None and not has_effect(scene, result):
                 raise Refusal("the instruction changes nothing")
             if result is not None and _opens_nothing(instruction, action, scene, result):
                 raise Refusal("what is to be opened does not open")
         kind = "one-step" if instruction.sort == "do" else f"one-step-{instruction.sort}"
         self._ask(book, kind, replace(instruction, action=action))
 
-    async def _two_steps(self, book: Book, first: Instruction) -> None:
+    async def _teach_two_steps(self, book: Book, first: Instruction) -> None:
         """Write down an instruction of two steps, asked at each of its moments."""
         scene = book.scene
         first = replace(first, action=scene.suite.space.canonical(first.action, scene.observation))
-        for moment in await two_steps(scene, first, book.rng):
+        for moment in await build_two_steps(scene, first, book.rng):
             try:
                 self._ask(replace(book, scene=moment.scene), "two-step", moment.instruction)
             except Refusal as refusal:
@@ -246,28 +250,28 @@ class OracleTeacher:
         """Write down an instruction; of those to open an app, `Amounts.renamed` give the app another name."""
         shown, goal, action = book.shown or book.scene, instruction.goal, instruction.action
         if action.type == "open_app" and book.rng.random() < self.amounts.renamed:
-            renaming = of_opened(action, book.rng)
-            shown = renaming.scene(replace(shown, history=instruction.history))
+            renaming = rename_opened(action, book.rng)
+            shown = renaming.rename_scene(replace(shown, history=instruction.history))
             instruction = replace(instruction, history=shown.history)
-            goal, action = renaming.asked(goal), renaming.action(action)
-        prompt = fitting(lambda: self.talk.first_word(shown, goal, instruction.history, book.rng))
+            goal, action = renaming.rename_goal(goal), renaming.rename_action(action)
+        prompt = require_fitting(lambda: self.talk.build_first_decision(shown, goal, instruction.history, book.rng))
         replace(book, shown=shown).decide(kind, prompt, action, because=instruction.because)
 
     # ------------------------------------------------------------------------- demonstration and preference
 
-    async def _decision(self, book: Book, seat: int) -> None:
+    async def _teach_decision(self, book: Book, seat: int) -> None:
         scene = book.scene
         rng = generator(derive(scene.seed, "decision", seat))  # the same prompt on both levels
         try:
-            right = _next(scene)
-            renaming = of_apps(scene, scene.task.goal, rng) if rng.random() < self.amounts.renamed else None
-            shown = scene if renaming is None else renaming.scene(scene)
-            said = right if renaming is None else renaming.action(right)
-            prompt = fitting(lambda: self.talk.decision(shown, said, rng))
+            right = _find_next_action(scene)
+            renaming = rename_apps(scene, scene.task.goal, rng) if rng.random() < self.amounts.renamed else None
+            shown = scene if renaming is None else renaming.rename_scene(scene)
+            said = right if renaming is None else renaming.rename_action(right)
+            prompt = require_fitting(lambda: self.talk.build_decision(shown, said, rng))
             rejected = None
             if book.level == "preference":
-                wrong = await self._worse(scene, right, rng)
-                wrong = wrong if renaming is None else renaming.action(wrong)
+                wrong = await self._find_worse(scene, right, rng)
+                wrong = wrong if renaming is None else renaming.rename_action(wrong)
                 wrong = as_told_beside(wrong, said, prompt.shared)
                 rejected = reply(wrong, shown.observation, scene.suite.space)
             kind = "process" if rejected else "recovery" if scene.met == "mistake" else "solution"
@@ -275,34 +279,36 @@ class OracleTeacher:
         except Refusal as refusal:
             book.refused[str(refusal)] += 1
 
-    async def _worse(self, scene: Scene, right: Action, rng: random.Random) -> Action:
+    async def _find_worse(self, scene: Scene, right: Action, rng: random.Random) -> Action:
         """An action that is worse than the right one, as far as the environment can tell."""
         environment = scene.environment
         able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
         critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
-        found = await draw_worse(environment, right, spot_of(scene), rng, critic=critic)
+        found = await draw_worse(environment, right, build_decision_point(scene), rng, critic=critic)
         if found is None:
             raise Refusal("no worse action was found")
         return found.action
 
 
-async def _about(scene: Scene, element: Element, kind: ElementKind) -> str:
+async def _describe_element(scene: Scene, element: Element, kind: ElementKind) -> str:
     """The answer to a question about an element, without the element's line."""
     if kind == "element-information":
-        return facts.information(element)
+        return facts.describe_information(element)
     # What a tap does is tried on a fork, and not guessed from the role.
     hands = Hands(scene.suite.space)
     tap = hands.tap(element.index)
-    tapped = None if tap is None else await tried(scene, tap)
-    effect = "" if tap is None or tapped is None else consequence(scene, tap, tapped)
-    dead = tapped is not None and not changes(scene, tapped)
+    tapped = None if tap is None else await try_action(scene, tap)
+    effect = "" if tap is None or tapped is None else describe_effect(scene, tap, tapped)
+    dead = tapped is not None and not has_effect(scene, tapped)
     if kind == "element-effect":
         if not effect:
             raise Refusal("what a tap does cannot be tried here")
         return effect
     if kind == "element-function":
-        return f"{facts.function(element)} When tapped: {effect}" if effect else facts.function(element)
-    own = facts.own_action(element, hands)
+        return (
+            f"{facts.describe_function(element)} When tapped: {effect}" if effect else facts.describe_function(element)
+        )
+    own = facts.find_own_action(element, hands)
     # An action that changes nothing is no answer to "what can be done".
     action = None if dead and own == tap else own
     return "None: it does nothing." if action is None else scene.suite.space.format(action)
@@ -316,7 +322,7 @@ def _opens_nothing(instruction: Instruction, action: Action, scene: Scene, resul
     return entry.role == "list item" and flatten(entry.label) not in result.observation.title
 
 
-def _next(scene: Scene) -> Action:
+def _find_next_action(scene: Scene) -> Action:
     """The solution's next action, canonical on the scene."""
     if not isinstance(scene.environment, HasOracle):
         raise Refusal("the environment knows no solutions")

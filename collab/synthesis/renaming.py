@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from collab.envs.text import flatten, format_element
-from collab.synthesis.screens import app_names
+from collab.synthesis.screens import list_app_names
 from collab.synthesis.teacher import Scene
-from collab.synthesis.wording import drawn_name
+from collab.synthesis.wording import draw_name
 from collab.types import Action, Observation, Scalar
 
 _LONGEST = 40
@@ -38,7 +38,7 @@ class Renaming:
     _old: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_old", _spelled(self.names))
+        object.__setattr__(self, "_old", _compile_names(self.names))
 
     def text(self, said: str) -> str:
         """A text with new names.
@@ -46,69 +46,69 @@ class Renaming:
         A name of one word counts where it begins with a capital or is all that is said or stands in quotation marks:
         "tasks" may be an app or something to do.
         """
-        return self._old.sub(lambda found: self._new(found) if _is_name(found) else found[0], said)
+        return self._old.sub(lambda found: self._get_new(found) if _is_name(found) else found[0], said)
 
-    def asked(self, goal: str) -> str:
+    def rename_goal(self, goal: str) -> str:
         """A goal that is known to ask for what has a new name, however it spells it."""
-        return self._old.sub(self._new, goal)
+        return self._old.sub(self._get_new, goal)
 
-    def action(self, action: Action) -> Action:
+    def rename_action(self, action: Action) -> Action:
         """An action with new names in what it says. What it opens is an app, and written as actions write it."""
         if action.type == "open_app":
-            return replace(action, arguments=(("app_name", self.asked(str(action["app_name"])).casefold()),))
-        return replace(action, arguments=tuple((name, self._value(value)) for name, value in action.arguments))
+            return replace(action, arguments=(("app_name", self.rename_goal(str(action["app_name"])).casefold()),))
+        return replace(action, arguments=tuple((name, self._rename_value(value)) for name, value in action.arguments))
 
-    def scene(self, scene: Scene) -> Scene:
+    def rename_scene(self, scene: Scene) -> Scene:
         """The scene as a prompt tells it."""
         history = tuple(
             replace(one, action=self.text(one.action), reason=self.text(one.reason), effect=self.text(one.effect))
             for one in scene.history
         )
         task = replace(scene.task, goal=self.text(scene.task.goal))
-        return replace(scene, task=task, history=history, observation=_screen(scene.observation, self.text))
+        return replace(scene, task=task, history=history, observation=_rename_screen(scene.observation, self.text))
 
-    def _value(self, value: Scalar) -> Scalar:
+    def _rename_value(self, value: Scalar) -> Scalar:
         return self.text(value) if isinstance(value, str) else value
 
-    def _new(self, found: re.Match[str]) -> str:
+    def _get_new(self, found: re.Match[str]) -> str:
         new = self.names[found[0].casefold()]
         return new if found[0][0].isupper() else new.casefold()
 
 
-def of_apps(scene: Scene, goal: str, rng: random.Random) -> Renaming | None:
+def rename_apps(scene: Scene, goal: str, rng: random.Random) -> Renaming | None:
     """Another name for each app that a goal names; None where it names none."""
-    known = {_bare(name) for name in (*app_names(scene.suite), scene.app) if name}
-    named = [name for name in sorted(known) if _LETTER.search(name) and _names(goal, name)]
-    return Renaming({name: drawn_name(rng) for name in named}) if named else None
+    known = {_strip_app(name) for name in (*list_app_names(scene.suite), scene.app) if name}
+    named = [name for name in sorted(known) if _LETTER.search(name) and _has_name(goal, name)]
+    return Renaming({name: draw_name(rng) for name in named}) if named else None
 
 
-def of_opened(action: Action, rng: random.Random) -> Renaming:
+def rename_opened(action: Action, rng: random.Random) -> Renaming:
     """Another name for the app that an action opens."""
-    return Renaming({_bare(str(action["app_name"])): drawn_name(rng)})
+    return Renaming({_strip_app(str(action["app_name"])): draw_name(rng)})
 
 
-def other_labels(scene: Scene, rng: random.Random) -> Scene:
+def rename_labels(scene: Scene, rng: random.Random) -> Scene:
     """The scene with other names for all that its screen shows, except apps and long texts; nothing done before."""
-    kept = {name.casefold() for name in app_names(scene.suite)} | {scene.app.casefold()}
+    kept = {name.casefold() for name in list_app_names(scene.suite)} | {scene.app.casefold()}
     labels = dict.fromkeys(flatten(element.label) for element in scene.observation.elements)
     names = {
-        label: drawn_name(rng)
+        label: draw_name(rng)
         for label in labels
         if _LETTER.search(label) and len(label) <= _LONGEST and label.casefold() not in kept
     }
-    screen = _screen(scene.observation, lambda text: names.get(text, text))
+    screen = _rename_screen(scene.observation, lambda text: names.get(text, text))
     return replace(scene, history=(), last=None, observation=screen)
 
 
-def spelling(app: str, told: str) -> str | None:
+def find_spelling(app: str, told: str) -> str | None:
     """An app's name as a prompt first spells it; None where the prompt does not name it."""
-    found = re.search(_edges(app), told, re.IGNORECASE)
+    found = re.search(_build_pattern(app), told, re.IGNORECASE)
     return None if found is None else found[0]
 
 
 def as_told(action: Action, told: str) -> Action:
     """An action that opens an app, with the app's name spelled as the prompt first does: copied, not rewritten."""
-    name = spelling(str(action["app_name"]), told) if action.type == "open_app" else None
+    name = find_spelling(str(action["app_name"]), told) if action.type == "open_app" else None
     return action if name is None else replace(action, arguments=(("app_name", name),))
 
 
@@ -124,7 +124,7 @@ def as_told_beside(action: Action, other: Action, told: str) -> Action:
     return replace(action, arguments=(("app_name", str(action["app_name"]).title()),)) if capital else action
 
 
-def _screen(observation: Observation, renamed: Callable[[str], str]) -> Observation:
+def _rename_screen(observation: Observation, renamed: Callable[[str], str]) -> Observation:
     """A screen whose title, labels and values have other names."""
     # Labels, values and title together: a screen with half of its names changed contradicts itself.
     elements = tuple(
@@ -143,14 +143,14 @@ def _screen(observation: Observation, renamed: Callable[[str], str]) -> Observat
     return replace(observation, title=title, elements=elements, text=text)
 
 
-def _bare(app: str) -> str:
+def _strip_app(app: str) -> str:
     """An app's name as old names are written, without the word that goals say with it or not."""
     return app.casefold().removesuffix(" app")
 
 
-def _names(goal: str, name: str) -> bool:
+def _has_name(goal: str, name: str) -> bool:
     """Whether a goal calls an app by its name."""
-    return any(map(_is_name, re.finditer(_edges(name), goal, re.IGNORECASE)))
+    return any(map(_is_name, re.finditer(_build_pattern(name), goal, re.IGNORECASE)))
 
 
 def _is_name(found: re.Match[str]) -> bool:
@@ -160,11 +160,11 @@ def _is_name(found: re.Match[str]) -> bool:
     return alone or found[0][0].isupper() or " " in found[0]
 
 
-def _spelled(names: Iterable[str]) -> re.Pattern[str]:
+def _compile_names(names: Iterable[str]) -> re.Pattern[str]:
     """Any of the names, the longest that fits."""
     longest_first = sorted(names, key=lambda name: (-len(name), name))
-    return re.compile("|".join(map(_edges, longest_first)), re.IGNORECASE)
+    return re.compile("|".join(map(_build_pattern, longest_first)), re.IGNORECASE)
 
 
-def _edges(name: str) -> str:
+def _build_pattern(name: str) -> str:
     return rf"(?<!\w){re.escape(name)}(?!\w)"

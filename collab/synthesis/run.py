@@ -19,18 +19,18 @@ from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
 from collab.models.base import AskedAlike, Capabilities, Model, count_lost_calls, tell_lost
 from collab.prompts.render import Template
-from collab.rollout.build import build, splits_in
+from collab.rollout.build import build, load_splits
 from collab.rollout.collector import Progress as Calls
 from collab.store import log
 from collab.synthesis.card import SynthesisReport, gather
-from collab.synthesis.config import ORACLE, SynthConfig, Unit, suite_of, units_of
+from collab.synthesis.config import ORACLE, SynthConfig, Unit, build_synthesis_suite, list_units
 from collab.synthesis.conversation import Reader, Talk
 from collab.synthesis.journal import Head, Journal, SynthesisDir, UnansweredQuestion, read_records
 from collab.synthesis.llm_prompts import TeacherPrompts
 from collab.synthesis.llm_teacher import Caller, Desk, LanguageTeacher
 from collab.synthesis.oracle_teacher import Amounts, OracleTeacher
 from collab.synthesis.teacher import Teacher
-from collab.synthesis.units import Ledger, SynthesisProgress, Workshop, finish, finished, work
+from collab.synthesis.units import Ledger, SynthesisProgress, Workshop, finish, read_report, work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Opened:
 
 
 @contextlib.asynccontextmanager
-async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> AsyncIterator[Opened]:
+async def open_workshop(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> AsyncIterator[Opened]:
     """What units are made with; given back in the end.
 
     Args:
@@ -64,8 +64,8 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
         history=config.history,
         max_tokens=config.max_tokens,
     )
-    splits = await splits_in(config.environment_name, config.environment)
-    suite = suite_of(config)
+    splits = await load_splits(config.environment_name, config.environment)
+    suite = build_synthesis_suite(config)
     model: Model | None = None
     try:
         with boundary(EnvironmentFailure, f"opening {suite.label}"):
@@ -78,9 +78,9 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
         )
         about: dict[str, Any] = {}
         if config.teacher is not None:
-            model = _model(config, config.teacher)
-            about = _about(config, model, await model.probe()) if ask else {}
-            teacher = _language_teacher(config, model, reader, suite, ledger)
+            model = _build_model(config, config.teacher)
+            about = _describe_model(config, model, await model.probe()) if ask else {}
+            teacher = _build_language_teacher(config, model, reader, suite, ledger)
         shop = Workshop(suite=suite, teacher=teacher, kept=list_kept_by(splits.values()))
         yield Opened(workshop=shop, splits=splits, model=about, teacher=model)
     finally:
@@ -90,7 +90,7 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
         await suite.close()
 
 
-def _model(config: SynthConfig, definition: AgentDefinition) -> Model:
+def _build_model(config: SynthConfig, definition: AgentDefinition) -> Model:
     model: Model = build("models", definition, f"agents/{config.teacher_name}")
     if isinstance(model, AskedAlike):
         model.sampling = config.sampling.of(0, 1, "sampling")
@@ -101,7 +101,7 @@ def _model(config: SynthConfig, definition: AgentDefinition) -> Model:
     return model
 
 
-def _language_teacher(
+def _build_language_teacher(
     config: SynthConfig, model: Model, reader: Reader, suite: Suite, ledger: Ledger
 ) -> LanguageTeacher:
     caller = Caller(
@@ -115,7 +115,7 @@ def _language_teacher(
     return LanguageTeacher(desk=desk, elements=config.elements, instructions=config.instructions)
 
 
-def _about(config: SynthConfig, model: Model, able: Capabilities) -> dict[str, Any]:
+def _describe_model(config: SynthConfig, model: Model, able: Capabilities) -> dict[str, Any]:
     """What the manifest says of the teacher's model; refuses a limit on something that nobody counts."""
     who = f"agents/{config.teacher_name}"
     if config.budget.usd is not None and not able.knows_price:
@@ -157,8 +157,8 @@ async def start(
     _check_budget(config)
     # Looked at before the environment opens, which takes long.
     SynthesisDir(out).check_free()
-    ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(units_of(config)))))
-    async with opened(config, ledger) as workplace:
+    ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(list_units(config)))))
+    async with open_workshop(config, ledger) as workplace:
         suite = workplace.workshop.suite
         # The head holds what the rows depend on, so that a resume can compare it.
         head = Head(
@@ -195,14 +195,14 @@ async def resume(
     changes: Mapping[str, Any] = {"budget": budget, "concurrency": concurrency}
     config = config.model_copy(update={name: value for name, value in changes.items() if value is not None})
     _check_budget(config)
-    over = finished(path, head)
+    over = read_report(path, head)
     # A finished set asks nothing any more.
     if over is not None:
         calls = Calls(planned=over.units, done=over.units, before=over.units)
         progress = SynthesisProgress(calls=calls, rows=Counter(over.by_level))
         return SynthResult(path=path, label=head.environment, report=over, progress=progress, stopped=None)
-    ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(units_of(config)))))
-    async with opened(config, ledger) as workplace:
+    ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(list_units(config)))))
+    async with open_workshop(config, ledger) as workplace:
         _check_unchanged(path, head, config, workplace)
         return await _make(config, head, workplace, path, ledger, watch, stop)
 
@@ -233,10 +233,10 @@ async def _make(
     watch: Watch,
     stop: asyncio.Event | None,
 ) -> SynthResult:
-    units, progress = units_of(config), ledger.progress
+    units, progress = list_units(config), ledger.progress
     with Journal(path) as journal:
         # What the journal holds is not made again.
-        left = _left(path, units, ledger, journal)
+        left = _list_left(path, units, ledger, journal)
         watch(progress)
         before = count_lost_calls(workplace.teacher)
         try:
@@ -250,10 +250,10 @@ async def _make(
     return SynthResult(path=path, label=head.environment, report=report, progress=progress, stopped=stopped)
 
 
-def _left(path: Path, units: Sequence[Unit], ledger: Ledger, journal: Journal) -> list[Unit]:
+def _list_left(path: Path, units: Sequence[Unit], ledger: Ledger, journal: Journal) -> list[Unit]:
     """The units that are not made yet; the others are counted in, and what was said is remembered."""
     made, progress = gather(read_records(path)), ledger.progress
     ledger.open(journal, made.said)
-    progress.rows.update(row.level for row in made.rows(units))
+    progress.rows.update(row.level for row in made.iterate_rows(units))
     progress.calls.done = progress.calls.before = sum(unit.id in made.units for unit in units)
     return [unit for unit in units if unit.id not in made.units]

@@ -23,7 +23,7 @@ from collab.envs.random_actions import draw_action
 from collab.rewards.oracle import OracleCritic
 from collab.rewards.perturb import DecisionPoint, draw_mistakes, list_task_words
 from collab.rewards.query import format_said_reason, reply
-from collab.rollout.episode import told
+from collab.rollout.episode import build_history_entry
 from collab.seeds import derive, generator
 from collab.synthesis import facts
 from collab.synthesis.teacher import Met, Scene
@@ -58,7 +58,7 @@ class _Walk:
             task = replace(task, goal=environment.goal())
         return cls(suite=suite, environment=environment, task=task, observation=observation, seed=seed, way=way)
 
-    def scene(self, met: Met) -> Scene:
+    def build_scene(self, met: Met) -> Scene:
         step = len(self.history)
         return Scene(
             suite=self.suite,
@@ -73,7 +73,7 @@ class _Walk:
             seed=derive(self.seed, f"{self.way} scene", self.task.name, self.task.seed, step),
         )
 
-    def rng(self) -> random.Random:
+    def build_rng(self) -> random.Random:
         """What decides this step of the walk."""
         return generator(derive(self.seed, self.way, self.task.name, self.task.seed, len(self.history)))
 
@@ -83,7 +83,7 @@ class _Walk:
         action = space.canonical(action, before)
         result = await self.environment.step(action)
         why = format_said_reason(reply(action, before, space), before, space)
-        self.history.append(told(space, before, action, why, result))
+        self.history.append(build_history_entry(space, before, action, why, result))
         self.last, self.observation = action, result.observation
         return result
 
@@ -107,13 +107,13 @@ async def explore(
     """
     roomy = replace(task, max_steps=max(task.max_steps, steps + 2))
     walk = await _Walk.begin(suite, environment, roomy, seed, "exploration")
-    explorer = _Explorer(space=suite.space, apps=app_names(suite))
-    yield walk.scene("exploration")
+    explorer = _Explorer(space=suite.space, apps=list_app_names(suite))
+    yield walk.build_scene("exploration")
     for _ in range(steps):
-        result = await walk.take(explorer.draw(walk.observation, walk.rng()))
+        result = await walk.take(explorer.draw(walk.observation, walk.build_rng()))
         if result.done:
             return
-        yield walk.scene("exploration")
+        yield walk.build_scene("exploration")
 
 
 async def follow(
@@ -139,19 +139,19 @@ async def follow(
     wrong = 0
     while remaining := environment.oracle():
         # Screens after a mistake are marked: they teach how to recover.
-        yield walk.scene("mistake" if wrong else "rollout")
-        rng, action = walk.rng(), None
+        yield walk.build_scene("mistake" if wrong else "rollout")
+        rng, action = walk.build_rng(), None
         if wrong < _MOST_MISTAKES and rng.random() < mistakes:
-            action = await _mistake(walk, remaining[0], rng)
+            action = await _draw_mistake(walk, remaining[0], rng)
         wrong = wrong + 1 if action is not None else 0
         result = await walk.take(action or remaining[0])
         if result.done:
             return
 
 
-async def _mistake(walk: _Walk, right: Action, rng: random.Random) -> Action | None:
+async def _draw_mistake(walk: _Walk, right: Action, rng: random.Random) -> Action | None:
     """A mistake that can be made good again; None when none was found."""
-    spot = spot_of(walk.scene("rollout"))
+    spot = build_decision_point(walk.build_scene("rollout"))
     environment = walk.environment
     able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
     critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ async def _mistake(walk: _Walk, right: Action, rng: random.Random) -> Action | N
     return None
 
 
-def spot_of(scene: Scene) -> DecisionPoint:
+def build_decision_point(scene: Scene) -> DecisionPoint:
     """What the sampling adversary looks at in a scene."""
     words = list_task_words(scene.task.goal)
     return DecisionPoint(observation=scene.observation, space=scene.suite.space, last=scene.last, words=words)
@@ -185,12 +185,12 @@ class _Explorer:
         if dice < 0.15 and self.apps and "open_app" in self.space.types:
             return self.space.make("open_app", app_name=rng.choice(self.apps))
         if dice < 0.8 and observation.elements:
-            element = self._target(observation, rng)
+            element = self._choose_target(observation, rng)
             self.tapped.add((observation.title, element.key, element.label))
             return self.space.make("click", **{self.space.index_field: element.index})
         return draw_action(self.space, observation, rng, ending=False)
 
-    def _target(self, observation: Observation, rng: random.Random) -> Element:
+    def _choose_target(self, observation: Observation, rng: random.Random) -> Element:
         """One that promises something new; any where nothing does."""
         fresh = [
             element
@@ -200,12 +200,12 @@ class _Explorer:
         return rng.choice(fresh or observation.elements)
 
 
-def app_names(suite: Suite) -> tuple[str, ...]:
+def list_app_names(suite: Suite) -> tuple[str, ...]:
     """Names of the apps that the suite's tasks touch, sorted."""
     return tuple(sorted({app for info in suite.tasks() for app in info.apps}))
 
 
-async def tried(scene: Scene, action: Action) -> StepResult | None:
+async def try_action(scene: Scene, action: Action) -> StepResult | None:
     """What the action would lead to; None where the environment cannot fork.
 
     Raises:
@@ -220,12 +220,14 @@ async def tried(scene: Scene, action: Action) -> StepResult | None:
         await fork.close()
 
 
-def changes(scene: Scene, result: StepResult) -> bool:
+def has_effect(scene: Scene, result: StepResult) -> bool:
     """Whether it made any difference that can be seen; that the budget ran out is none."""
     return result.terminated or result.observation.digest != scene.observation.digest
 
 
-def consequence(scene: Scene, action: Action, result: StepResult) -> str:
+def describe_effect(scene: Scene, action: Action, result: StepResult) -> str:
     """What the action did, in words; of an episode that it ended nothing is left to be seen."""
-    effect = told(scene.suite.space, scene.observation, action, "", result).effect
-    return facts.change(scene.observation, scene.observation if result.terminated else result.observation, effect)
+    effect = build_history_entry(scene.suite.space, scene.observation, action, "", result).effect
+    return facts.describe_change(
+        scene.observation, scene.observation if result.terminated else result.observation, effect
+    )

@@ -57,7 +57,7 @@ class Scene:
         """The app or page that the screen belongs to: its title up to the first colon."""
         return self.observation.title.partition(":")[0].strip()
 
-    def provenance(self, teacher: str, teacher_prompt: str | None = None) -> Provenance:
+    def build_provenance(self, teacher: str, teacher_prompt: str | None = None) -> Provenance:
         """Where rows of this scene come from."""
         return Provenance(
             environment=self.suite.label,

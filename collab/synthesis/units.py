@@ -37,15 +37,24 @@ from collab.errors import EnvironmentFailure, ModelFailure, RunError, boundary
 from collab.models.base import Reply
 from collab.rollout.collector import OwnEnvironment
 from collab.rollout.collector import Progress as Calls
-from collab.store.manifest import now
-from collab.synthesis.card import Made, SynthesisReport, gather, most_refused, refuse_leaks, report, select, write_card
+from collab.store.manifest import format_now
+from collab.synthesis.card import (
+    Made,
+    SynthesisReport,
+    format_most_refused,
+    gather,
+    refuse_leaks,
+    report,
+    select,
+    write_card,
+)
 from collab.synthesis.config import WALK_STEPS, SynthConfig, Unit
 from collab.synthesis.journal import Done, Head, Journal, Said, SynthesisDir, read_records
 from collab.synthesis.screens import explore, follow
 from collab.synthesis.teacher import SUITED, Lesson, Scene, Teacher
 from collab.types import Task
 from collab.utils.concurrency import PATIENCE, WorkerPool
-from collab.utils.files import write_atomic, writing
+from collab.utils.files import report_write_errors, write_atomic
 from collab.utils.redact import redact
 
 KEPT_WORD = "a word that is kept for evaluation"
@@ -84,13 +93,13 @@ async def make(unit: Unit, environment: Environment, config: SynthConfig, worksh
     rows: list[Example] = []
     refused: dict[str, Counter[str]] = {}
     screens = 0
-    async with _closing(_met(unit, environment, config, workshop)) as met:
+    async with _close_at_end(_meet_scenes(unit, environment, config, workshop)) as met:
         async for item in met:
             if isinstance(item, Lesson):
-                refused.setdefault(_played_for(config), Counter()).update(item.refused)
+                refused.setdefault(_choose_level(config), Counter()).update(item.refused)
                 continue
             screens += 1
-            for level in _levels(item, config, workshop.teacher):
+            for level in _list_levels(item, config, workshop.teacher):
                 lesson = await workshop.teacher.teach(item, level)
                 kept, words = _without_kept_words(lesson, item, workshop.kept)
                 rows += kept
@@ -101,7 +110,7 @@ async def make(unit: Unit, environment: Environment, config: SynthConfig, worksh
     return Done(unit=unit.id, rows=tuple(rows), refused=refused, screens=screens)
 
 
-async def _met(
+async def _meet_scenes(
     unit: Unit, environment: Environment, config: SynthConfig, workshop: Workshop
 ) -> AsyncIterator[Scene | Lesson]:
     """The scenes of a unit that are taught, and what was refused on the way to them."""
@@ -109,26 +118,26 @@ async def _met(
     task = suite.instance(unit.task, unit.instance)
     if unit.kind == "walk":
         task = replace(task, max_steps=WALK_STEPS + 1)  # so that the task's own budget ends no walk
-        async with _closing(explore(suite, environment, task, seed=unit.seed, steps=WALK_STEPS)) as scenes:
+        async with _close_at_end(explore(suite, environment, task, seed=unit.seed, steps=WALK_STEPS)) as scenes:
             async for scene in scenes:
                 if scene.step in unit.scenes:
                     yield scene
     elif isinstance(teacher, Player):
-        async with _closing(teacher.follow(suite, environment, task, seed=unit.seed)) as played:
+        async with _close_at_end(teacher.follow(suite, environment, task, seed=unit.seed)) as played:
             async for item in played:
                 yield item
     else:
-        async with _closing(follow(suite, environment, task, seed=unit.seed, mistakes=config.mistakes)) as scenes:
+        async with _close_at_end(follow(suite, environment, task, seed=unit.seed, mistakes=config.mistakes)) as scenes:
             async for scene in scenes:
                 yield scene
 
 
-def _played_for(config: SynthConfig) -> Level:
+def _choose_level(config: SynthConfig) -> Level:
     """The level under which refusals on the way through an episode are counted."""
     return "demonstration" if "demonstration" in config.levels else config.levels[-1]
 
 
-def _levels(scene: Scene, config: SynthConfig, teacher: Teacher) -> list[Level]:
+def _list_levels(scene: Scene, config: SynthConfig, teacher: Teacher) -> list[Level]:
     """What is taught on a scene, in the order of the curriculum."""
     return [level for level in LEVELS if level in config.levels and level in SUITED[scene.met] & teacher.levels]
 
@@ -145,7 +154,7 @@ def _without_kept_words(lesson: Lesson, scene: Scene, kept: Sequence[HeldOutInst
 
 
 @contextlib.asynccontextmanager
-async def _closing(items: AsyncIterator[ItemT]) -> AsyncIterator[AsyncIterator[ItemT]]:
+async def _close_at_end(items: AsyncIterator[ItemT]) -> AsyncIterator[AsyncIterator[ItemT]]:
     """Close a generator that is not read to its end at once, and not when it is collected."""
     try:
         yield items
@@ -228,7 +237,7 @@ async def work(
     calls = ledger.progress.calls
     pool = WorkerPool(
         units,
-        exceeded=lambda: calls.exceeded(config.budget),
+        exceeded=lambda: calls.explain_exceeded(config.budget),
         stop=stop,
         failing="units in a row broke",
         has_clock=config.budget.minutes is not None,
@@ -289,7 +298,7 @@ class _Work:
         # Units without a row, though questions were answered, are a sign of a teacher that does not fit.
         self._fruitless = [] if done.rows or done.broken or not done.refused else [*self._fruitless, done]
         if self.config.teacher is not None and len(self._fruitless) >= PATIENCE:
-            causes = most_refused(self._fruitless)
+            causes = format_most_refused(self._fruitless)
             self.pool.halt(f"nothing of {PATIENCE} units in a row could be used; refused most often: {causes}")
 
 
@@ -315,37 +324,37 @@ def finish(
     made = gather(read_records(directory))
     _check_something(directory, made)
     # Selected over all units by seed, so that the order of making does not matter.
-    selection = select(made.rows(units), seed=config.seed, cap=config.at_most)
+    selection = select(made.iterate_rows(units), seed=config.seed, cap=config.at_most)
     refuse_leaks(selection.rows, splits.values())
     found = report(made, selection)
     files = _write_tables(directory, config, selection.rows)
     folder = SynthesisDir(directory)
-    with writing(directory, folder.resume):
+    with report_write_errors(directory, folder.resume):
         # With a broken unit the set is not finished, and has no card yet.
         if found.broken:
             (directory / CARD).unlink(missing_ok=True)
         else:
             card = write_card(head, config, found, [name for name, split in splits.items() if not split.trains])
             write_atomic(directory / CARD, card.encode("utf-8", "replace"))
-            files[CARD] = {"sha256": _sha256(directory / CARD)}
+            files[CARD] = {"sha256": _hash_file(directory / CARD)}
     # The head comes last: a date in it means that all files are there.
-    over = None if found.broken else now()
+    over = None if found.broken else format_now()
     folder.write(replace(head, finished=over, files=files, report=asdict(found)))
     return found
 
 
-def finished(directory: Path, head: Head) -> SynthesisReport | None:
+def read_report(directory: Path, head: Head) -> SynthesisReport | None:
     """The report of a synthesis that is over; None while units are left or broken, or a file is not as it was."""
     if head.finished is None or head.report.get("broken"):
         return None
     for name, told in head.files.items():
         path = directory / name
-        if not path.is_file() or _sha256(path) != told["sha256"]:
+        if not path.is_file() or _hash_file(path) != told["sha256"]:
             return None
     return _REPORT.validate_python(head.report)
 
 
-def missing(directory: Path) -> str | None:
+def describe_missing(directory: Path) -> str | None:
     """What a set of rows still lacks, in one line; None where it is whole, or `collab synth` did not make it.
 
     Raises:
@@ -368,7 +377,7 @@ def _check_something(directory: Path, made: Made) -> None:
     if made.broken:
         last, again = list(made.broken.values())[-1], SynthesisDir(directory).resume
         raise RunError(f"no row was made: {len(made.broken)} units broke, the last: {last}; resume with: {again}")
-    causes = most_refused(made.units.values())
+    causes = format_most_refused(made.units.values())
     if causes:
         raise RunError(f"{directory}: no row was made; refused most often: {causes}; try another teacher")
 
@@ -387,10 +396,10 @@ def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Example])
         with ExampleWriter(path) as out:
             for row in own:
                 out.add(row)
-        files[path.name] = {"sha256": _sha256(path), "rows": len(own)}
+        files[path.name] = {"sha256": _hash_file(path), "rows": len(own)}
     return files
 
 
-def _sha256(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -149,18 +149,18 @@ _BARE = re.compile(r"[^\W_][\w#+@' -]{0,23}")
 """Labels that can stand in a sentence without quotation marks."""
 
 
-def wordings(wanted: str, role: str = "") -> tuple[str, ...]:
+def list_wordings(wanted: str, role: str = "") -> tuple[str, ...]:
     """All ways to ask for something; of an element whose role is given, with those that belong to the role."""
     return PHRASES[wanted] + (TAPS.get(role, ()) if wanted == "tap" else ())
 
 
 def ask(wanted: str, rng: random.Random, *, role: str = "", **names: str) -> str:
     """One wording, filled in."""
-    said = rng.choice(wordings(wanted, role)).format(**names)
+    said = rng.choice(list_wordings(wanted, role)).format(**names)
     return f"T{said[1:]}" if said.startswith("the ") else said
 
 
-def called(element: Element, rng: random.Random, *, alone: bool) -> str:
+def name_as_user(element: Element, rng: random.Random, *, alone: bool) -> str:
     """An element as somebody calls it: "OK", OK, the "OK" button, the button "OK".
 
     Args:
@@ -202,23 +202,23 @@ _JOINTS = (" ", " ", "-", " #", ": ", "/", "_")
 _ENDINGS = (".txt", ".md", ".pdf", ".jpg", ".csv")
 
 
-def drawn_text(rng: random.Random) -> str:
+def draw_text(rng: random.Random) -> str:
     """One text of a kind drawn at random."""
     return rng.choice(_KINDS)(rng)
 
 
-def drawn_name(rng: random.Random) -> str:
+def draw_name(rng: random.Random) -> str:
     """A name that nothing is called by: of words that do not exist, of some that do, a code."""
     dice = rng.random()
     if dice < 0.5:
-        return " ".join(_word(rng).capitalize() for _ in range(rng.choice((1, 1, 2))))
+        return " ".join(_draw_word(rng).capitalize() for _ in range(rng.choice((1, 1, 2))))
     if dice < 0.8:
         return " ".join(word.capitalize() for word in rng.sample((*_THINGS, *_HOW), rng.choice((1, 2, 2, 3))))
-    rest = (_number, _code, _word)[rng.randrange(3)](rng)
+    rest = (_number, _draw_code, _draw_word)[rng.randrange(3)](rng)
     return f"{rng.choice(_THINGS).capitalize()}{rng.choice(_JOINTS)}{rest}"
 
 
-def _word(rng: random.Random) -> str:
+def _draw_word(rng: random.Random) -> str:
     """Syllables that may mean something in some language, and are drawn for their sound alone."""
     syllables = [f"{rng.choice(_ONSETS)}{rng.choice(_VOWELS)}" for _ in range(rng.randrange(2, 5))]
     return f"{''.join(syllables)}{rng.choice(_CODAS)}"
@@ -228,7 +228,7 @@ def _name(rng: random.Random) -> str:
     return f"{rng.choice(_FIRST)} {rng.choice(_LAST)}" if rng.random() < 0.6 else rng.choice((*_FIRST, *_LAST))
 
 
-def _phone(rng: random.Random) -> str:
+def _draw_phone(rng: random.Random) -> str:
     return f"+1{rng.randrange(10**9, 10**10)}"
 
 
@@ -237,29 +237,38 @@ def _number(rng: random.Random) -> str:
     return f"{whole}.{rng.randrange(100):02d}" if rng.random() < 0.3 else str(whole)
 
 
-def _file(rng: random.Random) -> str:
+def _draw_file(rng: random.Random) -> str:
     return f"{rng.choice(_HOW)}_{rng.choice(_THINGS)}_{rng.randrange(100)}{rng.choice((*_ENDINGS, ''))}"
 
 
-def _date(rng: random.Random) -> str:
+def _draw_date(rng: random.Random) -> str:
     return f"2023-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}"
 
 
-def _code(rng: random.Random) -> str:
+def _draw_code(rng: random.Random) -> str:
     return "".join(f"{rng.choice('BCDFGHKLMNPRSTVXZ')}{rng.randrange(10)}" for _ in range(rng.randrange(2, 5)))
 
 
-def _sentence(rng: random.Random) -> str:
+def _draw_sentence(rng: random.Random) -> str:
     thing = f"the {rng.choice(_HOW)} {rng.choice(_THINGS)}"
     text = f"{rng.choice(_VERBS)} {thing} {rng.choice(_WHEN)}"
     return f"{text[0].upper()}{text[1:]}." if rng.random() < 0.5 else text
 
 
-def _thing(rng: random.Random) -> str:
+def _draw_thing(rng: random.Random) -> str:
     return rng.choice((*_THINGS, *_HOW)) if rng.random() < 0.5 else f"{rng.choice(_HOW)} {rng.choice(_THINGS)}"
 
 
-_KINDS: tuple[Callable[[random.Random], str], ...] = (_name, _phone, _number, _file, _date, _code, _sentence, _thing)
+_KINDS: tuple[Callable[[random.Random], str], ...] = (
+    _name,
+    _draw_phone,
+    _number,
+    _draw_file,
+    _draw_date,
+    _draw_code,
+    _draw_sentence,
+    _draw_thing,
+)
 
 
 ScreenKind: TypeAlias = Literal["screen-purpose", "screen-aim", "screen-summary"]
@@ -320,17 +329,17 @@ ELEMENT: MappingProxyType[ElementKind, tuple[str, ...]] = MappingProxyType(
 """Kind → its phrasings; {element} is filled in."""
 
 
-def about_screen(kind: ScreenKind, rng: random.Random) -> str:
+def ask_about_screen(kind: ScreenKind, rng: random.Random) -> str:
     """One phrasing of a question about a screen."""
     return rng.choice(SCREEN[kind])
 
 
-def about_element(kind: ElementKind, element: Element, rng: random.Random) -> str:
+def ask_about_element(kind: ElementKind, element: Element, rng: random.Random) -> str:
     """One phrasing of a question about an element."""
-    return rng.choice(ELEMENT[kind]).format(element=named(element))
+    return rng.choice(ELEMENT[kind]).format(element=format_element_name(element))
 
 
-def named(element: Element) -> str:
+def format_element_name(element: Element) -> str:
     """An element as a question names it: role, label and index, without value and flags."""
     label = flatten(element.label)
     return f'{element.role} "{label}" [{element.index}]' if label else f"{element.role} [{element.index}]"

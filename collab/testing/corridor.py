@@ -93,7 +93,7 @@ class CorridorSuite:
             environment=self.name,
             name=name,
             seed=seed,
-            goal=_goal(name, [room["want"] for room in rooms]),
+            goal=_format_goal(name, [room["want"] for room in rooms]),
             params={"rooms": rooms},
             max_steps=info.max_steps,
             difficulty=info.difficulty,
@@ -144,7 +144,7 @@ class CorridorEnvironment:
         """Execute an action; UsageError before `reset` and after the end."""
         state = self._running()
         # Trouble is asked for by tests: a step that hangs or fails.
-        await self._trouble(state)
+        await self._make_trouble(state)
         canonical = MOBILE.canonical(action, _observe(state)) if action is not None else None
         state, effect = _act(state, canonical)
         state = replace(state, steps=state.steps + 1)
@@ -175,7 +175,7 @@ class CorridorEnvironment:
             return ()
         ahead = (replace(state, room=room) for room in range(state.room, len(state.rooms)))
         said = (MOBILE.make("status", goal_status="complete"),) if self._suite.declared else ()
-        return (*(_solution(one) for one in ahead), *said)
+        return (*(_find_solution(one) for one in ahead), *said)
 
     async def close(self) -> None:
         """Count out; may be called twice."""
@@ -187,7 +187,7 @@ class CorridorEnvironment:
             raise UsageError("fake environment: step outside an episode; call reset first")
         return self._state
 
-    async def _trouble(self, state: _State) -> None:
+    async def _make_trouble(self, state: _State) -> None:
         suite = self._suite
         if suite.troubled is not None and state.task.name not in suite.troubled:
             return
@@ -207,7 +207,7 @@ def _draw_room(name: str, rng: random.Random) -> dict[str, Any]:
     return {"want": rng.choice(buttons), "buttons": buttons}
 
 
-def _goal(name: str, wants: Sequence[str]) -> str:
+def _format_goal(name: str, wants: Sequence[str]) -> str:
     ending = "and then say that the task is complete."
     if name == "TypeWord":
         return f'Type "{wants[0]}" into the field {ending}'
@@ -241,7 +241,7 @@ def _observe(state: _State) -> Observation:
     return Observation(space=MOBILE.name, title=title, elements=elements, text=describe_screen(title, elements))
 
 
-def _solution(state: _State) -> Action:
+def _find_solution(state: _State) -> Action:
     room = state.rooms[state.room]
     if not room["buttons"]:
         return MOBILE.make("input_text", index=1, text=room["want"])
@@ -259,7 +259,7 @@ def _act(state: _State, action: Action | None) -> tuple[_State, str]:
     # Going back is allowed, so that errors can be made good.
     if action.type == "navigate_back" and state.room:
         return replace(state, room=state.room - 1), "back in the room before"
-    offer = _offer(state, action)
+    offer = _find_offer(state, action)
     if offer is None:
         return state, "nothing changed"
     if offer == state.rooms[state.room]["want"]:
@@ -268,7 +268,7 @@ def _act(state: _State, action: Action | None) -> tuple[_State, str]:
     return replace(state, room=0), "wrong: back at the start"
 
 
-def _offer(state: _State, action: Action) -> str | None:
+def _find_offer(state: _State, action: Action) -> str | None:
     """The label that an action presses or the word that it types; None when it does neither."""
     elements = _observe(state).elements
     touched = None

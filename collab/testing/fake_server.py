@@ -46,14 +46,14 @@ _FITTING = (
 """What is said to keep to a pattern: the first that does."""
 
 
-def refusal(body: Mapping[str, Any], supports: Collection[str]) -> str | None:
+def explain_refusal(body: Mapping[str, Any], supports: Collection[str]) -> str | None:
     """Why a server that can do so much and no more refuses a request; None when it does not."""
-    wanted = {name for name, field in FIELDS.items() if field in body} | ({"images"} if _pictures(body) else set())
+    wanted = {name for name, field in FIELDS.items() if field in body} | ({"images"} if _has_pictures(body) else set())
     refused = sorted(wanted - set(supports))
     return f"unsupported: {', '.join(refused)}" if refused else None
 
 
-def completion(
+def build_completion(
     body: Mapping[str, Any], supports: Collection[str], cached: int | None = None, text: str | None = None
 ) -> dict[str, Any]:
     """Return the answer to a chat.
@@ -66,7 +66,7 @@ def completion(
     def gives(name: str) -> bool:
         return name in supports and bool(body.get(FIELDS[name]))
 
-    text, logprob = said(body) if text is None else text, PLAIN
+    text, logprob = write_reply(body) if text is None else text, PLAIN
     if gives("response_format"):
         text = '{"ok": true}'
     if gives("patterns"):
@@ -83,33 +83,33 @@ def completion(
         choice["logprobs"] = {"content": [{"token": word, "logprob": value} for word, value in words]}
     if gives("token_ids"):
         choice["token_ids"] = tokens
-    seen = len(json.dumps(body["messages"])) if "images" in supports else sum(map(len, _texts(body)))
-    usage = _usage(seen if cached is None else len(prompt_tokens(body)), len(tokens))
+    seen = len(json.dumps(body["messages"])) if "images" in supports else sum(map(len, _list_texts(body)))
+    usage = _build_usage(seen if cached is None else len(encode_prompt(body)), len(tokens))
     if cached is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": cached}
     answer = {"id": "fake", "object": "chat.completion", "created": 0, "choices": [choice], "usage": usage}
-    return answer | ({"prompt_token_ids": list(prompt_tokens(body))} if gives("token_ids") else {})
+    return answer | ({"prompt_token_ids": list(encode_prompt(body))} if gives("token_ids") else {})
 
 
-def scoring(body: Mapping[str, Any]) -> dict[str, Any]:
+def build_scoring(body: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a text completion that asks for the log-probabilities of its prompt."""
     ids: list[int] = body["prompt"]
     given = [None, *({str(token): {"logprob": PLAIN, "rank": 1}} for token in ids[1:])]
     choice = {"index": 0, "text": "", "finish_reason": "length", "prompt_logprobs": given}
-    return {"id": "fake", "object": "text_completion", "choices": [choice], "usage": _usage(len(ids), 1)}
+    return {"id": "fake", "object": "text_completion", "choices": [choice], "usage": _build_usage(len(ids), 1)}
 
 
-def prompt_tokens(body: Mapping[str, Any]) -> bytes:
+def encode_prompt(body: Mapping[str, Any]) -> bytes:
     """A chat as the model reads it, one token per byte; also what a prefix cache looks up."""
     return json.dumps([body.get("model"), body["messages"]]).encode()
 
 
-def shared_blocks(prompt: bytes, known: Sequence[bytes]) -> int:
+def count_shared_blocks(prompt: bytes, known: Sequence[bytes]) -> int:
     """Tokens in whole blocks that a prompt has in common with the beginning of a known one."""
-    return max((_common(prompt, other) // BLOCK * BLOCK for other in known), default=0)
+    return max((_count_common(prompt, other) // BLOCK * BLOCK for other in known), default=0)
 
 
-def said(body: Mapping[str, Any]) -> str:
+def write_reply(body: Mapping[str, Any]) -> str:
     """The text of the last turn; an adapter says it under its name, so that its replies can be told apart."""
     content = body["messages"][-1]["content"]
     text = content if isinstance(content, str) else str(content[-1]["text"])
@@ -117,23 +117,23 @@ def said(body: Mapping[str, Any]) -> str:
     return f"{speaker}: {text}" if re.search(r"-v\d+-", speaker) else text
 
 
-def _texts(body: Mapping[str, Any]) -> list[str]:
+def _list_texts(body: Mapping[str, Any]) -> list[str]:
     """What a model reads that sees no pictures: the text of every turn."""
     contents = [message["content"] for message in body["messages"]]
     parts = [content if isinstance(content, list) else [{"text": content}] for content in contents]
     return [str(part["text"]) for one in parts for part in one if "text" in part]
 
 
-def _common(one: bytes, other: bytes) -> int:
+def _count_common(one: bytes, other: bytes) -> int:
     shorter = min(len(one), len(other))
     return next((place for place in range(shorter) if one[place] != other[place]), shorter)
 
 
-def _pictures(body: Mapping[str, Any]) -> bool:
+def _has_pictures(body: Mapping[str, Any]) -> bool:
     return any(isinstance(message["content"], list) for message in body["messages"])
 
 
-def _usage(prompt: int, reply: int) -> dict[str, Any]:
+def _build_usage(prompt: int, reply: int) -> dict[str, Any]:
     return {"prompt_tokens": prompt, "completion_tokens": reply, "total_tokens": prompt + reply}
 
 
@@ -255,7 +255,7 @@ class FakeServer:
                 self.refusals += 1
                 fault = Fault(status=429, message="too many at once")
         try:
-            fault = fault or self._refusal(body)
+            fault = fault or self._find_refusal(body)
             if fault is not None and fault.broken == "hang":
                 # A server that hangs, until the test ends its life.
                 life.ended.wait()
@@ -265,7 +265,7 @@ class FakeServer:
             if fault is not None and (fault.status is not None or fault.raw is not None):
                 return fault, {}
             text = self._says(body) if self._says else None
-            answer = completion(body, self._supports, self._look_up(body), text)
+            answer = build_completion(body, self._supports, self._look_up(body), text)
             return fault, self._shapes(answer) if self._shapes else answer
         finally:
             # Counted until the answer is made, or `most_at_once` would miss overlapping calls.
@@ -275,25 +275,25 @@ class FakeServer:
     def score(self, body: dict[str, Any]) -> tuple[int, str]:
         """Status and text of an answer to a text completion."""
         if "scores" not in self._supports:
-            return 404, _error(_MISSING)
-        return 200, json.dumps(scoring(body))
+            return 404, _format_error(_MISSING)
+        return 200, json.dumps(build_scoring(body))
 
     def command(self, verb: str, body: dict[str, Any]) -> tuple[int, str]:
         """Status and text of an answer to a request to load or unload an adapter; as vLLM words them."""
         if "adapters" not in self._supports:
-            return 404, _error(_MISSING)
+            return 404, _format_error(_MISSING)
         name = body["lora_name"]
         with self._lock:
             self.commands.append((verb, name))
             if verb == "unload":
-                return (200, "Success") if self.adapters.pop(name, None) else (404, _error("cannot be found"))
+                return (200, "Success") if self.adapters.pop(name, None) else (404, _format_error("cannot be found"))
             if name in self.adapters:
-                return 400, _error(f"The lora adapter '{name}' has already been loaded.")
+                return 400, _format_error(f"The lora adapter '{name}' has already been loaded.")
             rank = _rank(body["lora_path"])
             if rank is None:
-                return 404, _error(f"Loading lora {name} failed: No adapter found for {body['lora_path']}")
+                return 404, _format_error(f"Loading lora {name} failed: No adapter found for {body['lora_path']}")
             if rank > self._largest_rank:
-                return 500, _error(f"LoRA rank {rank} is greater than max_lora_rank {self._largest_rank}.")
+                return 500, _format_error(f"LoRA rank {rank} is greater than max_lora_rank {self._largest_rank}.")
             self.adapters[name] = body["lora_path"]
         return 200, "Success"
 
@@ -310,25 +310,25 @@ class FakeServer:
             counts = {"queries": self._queries, "hits": self._hits}
             lines = [f'vllm:prefix_cache_{name}_total{{engine="0"}} {count}.0\n' for name, count in counts.items()]
             return 200, "# TYPE vllm:prefix_cache_queries_total counter\n" + "".join(lines)
-        return (200, "") if path == "/health" else (404, _error(_MISSING))
+        return (200, "") if path == "/health" else (404, _format_error(_MISSING))
 
-    def _refusal(self, body: dict[str, Any]) -> Fault | None:
+    def _find_refusal(self, body: dict[str, Any]) -> Fault | None:
         refused = self._refuses(body) if self._refuses else None
         if refused is not None:
             return refused
         known = {"fake", "fake-adapter", *self.adapters}
         if "adapters" in self._supports and body["model"] not in known:
             return Fault(status=404, message=f"The model `{body['model']}` does not exist.")
-        problem = None if self._ignores else refusal(body, self._supports)
+        problem = None if self._ignores else explain_refusal(body, self._supports)
         return None if problem is None else Fault(status=400, message=problem)
 
     def _look_up(self, body: dict[str, Any]) -> int | None:
         """Count one prompt in the prefix cache; None when there is none."""
         if "metrics" not in self._supports:
             return None
-        prompt = prompt_tokens(body)
+        prompt = encode_prompt(body)
         with self._lock:
-            found = shared_blocks(prompt, self._cached)
+            found = count_shared_blocks(prompt, self._cached)
             self._cached.append(prompt)
             self._queries += len(prompt)
             self._hits += found
@@ -341,11 +341,11 @@ class _Life:
     def __init__(self, server: FakeServer, port: int) -> None:
         self.ended = threading.Event()
         self.connections: set[socket.socket] = set()
-        self._http = ThreadingHTTPServer(("127.0.0.1", port), self._handler(server))
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), self._build_handler(server))
         self._http.daemon_threads = True
         self.port = self._http.server_port
 
-    def _handler(self, server: FakeServer) -> type[_Handler]:
+    def _build_handler(self, server: FakeServer) -> type[_Handler]:
         return type("Handler", (_Handler,), {"fake": server, "life": self})
 
     def begin(self) -> None:
@@ -371,7 +371,7 @@ def _rank(folder: str) -> int | None:
         return None
 
 
-def _error(message: str) -> str:
+def _format_error(message: str) -> str:
     return json.dumps({"error": {"message": message}})
 
 
@@ -419,7 +419,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.raw is not None:
             self._send(fault.status or 200, fault.raw, fault.headers)
         elif fault.status is not None:
-            self._send(fault.status, _error(fault.message), fault.headers)
+            self._send(fault.status, _format_error(fault.message), fault.headers)
         elif fault.broken == "truncate":
             text = json.dumps(answer)
             self._send(200, text[: len(text) // 2])

@@ -1,6 +1,6 @@
 """Processes that train and are killed: a training is lived through in one process after the other.
 
-    trace = whole_life(config, out / "whole", log)
+    trace = train_undisturbed(config, out / "whole", log)
     for point in draw(trace, kills=7, seed=0):
         died = live(config, out / "killed", log, point)
 
@@ -43,15 +43,15 @@ from typing import NoReturn
 
 from collab.errors import TrainingFailure, UsageError
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import algorithm_named, load_config, read_training
+from collab.loop.interfaces import load_algorithm, load_config, read_training
 from collab.loop.loop import resume, start
-from collab.loop.phases import each_trajectory, measured_episodes
-from collab.loop.record import TrainingDir, measured_hash, played_hash, read_record
+from collab.loop.phases import iterate_trajectories, load_measured
+from collab.loop.record import TrainingDir, hash_measured, hash_played, read_record
 from collab.loop.state import TrainingProgress
 from collab.seeds import derive, generator
-from collab.testing.toy_team import found_school, small_training, write_library
+from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
 from collab.trainers.prepare import check_installed
-from collab.utils.files import writing
+from collab.utils.files import report_write_errors
 
 _ROOT = Path(__file__).parents[1]
 
@@ -63,7 +63,7 @@ _BEGINS = {
     "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples": "optimizer",
     "learn.written.Written._save_checkpoint": "checkpoint",
     "learn.result.write_result": "checkpoint",
-    "loop.finetuning._trained": TRAINING,
+    "loop.finetuning._read_trained": TRAINING,
 }
 """Functions of the part `TRAINING` → what begins with them, until the next begins: steps, writing, and neither."""
 
@@ -89,7 +89,7 @@ class Trace:
     _told: str = ""
     _now: tuple[int, str] = (0, "")
 
-    def seen(self, progress: TrainingProgress | None, function: str) -> KillPoint:
+    def count_call(self, progress: TrainingProgress | None, function: str) -> KillPoint:
         """Count a call; returns which one it is."""
         if progress is not None and progress.part != self._told:
             self._told = progress.part
@@ -103,7 +103,7 @@ class Trace:
     def has_come_to(self, point: KillPoint, call: KillPoint) -> bool:
         """Whether a call that was seen is that of a point, or the first one behind its part."""
         now, part = (call.epoch, call.part), (point.epoch, point.part)
-        return call == point if now == part else part in self.parts and _whole(now) != _whole(part)
+        return call == point if now == part else part in self.parts and _find_told_part(now) != _find_told_part(part)
 
 
 def draw(trace: Trace, *, kills: int, seed: int) -> list[KillPoint]:
@@ -113,7 +113,7 @@ def draw(trace: Trace, *, kills: int, seed: int) -> list[KillPoint]:
     one. As many as there are parts where more are asked for.
     """
     rng = generator(derive(seed, "kills"))
-    chosen = _parts(trace, kills, rng)
+    chosen = _choose_parts(trace, kills, rng)
     points = []
     for epoch, part in (one for one in trace.parts if one in chosen):
         calls = trace.parts[epoch, part]
@@ -122,7 +122,7 @@ def draw(trace: Trace, *, kills: int, seed: int) -> list[KillPoint]:
     return points
 
 
-def _parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int, str]]:
+def _choose_parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int, str]]:
     left = [part for part in trace.parts if part[1]]
     # One of each kind of part first, so that few kills still cover all of them.
     kinds = sorted({part for _, part in left} - LAST)
@@ -135,16 +135,16 @@ def _parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int, str]]
             drawn = rng.choice(fitting)
             chosen.add(drawn)
             # At most one kill per part: a second one there would find nothing new.
-            left = [one for one in left if _whole(one) != _whole(drawn)]
+            left = [one for one in left if _find_told_part(one) != _find_told_part(drawn)]
     return chosen
 
 
-def _whole(part: tuple[int, str]) -> tuple[int, str]:
+def _find_told_part(part: tuple[int, str]) -> tuple[int, str]:
     """The part as the loop tells it."""
     return (part[0], TRAINING) if part[1] in _BEGINS.values() else part
 
 
-def whole_life(config: TrainingConfig, out: Path, log: Path, *, threads: int) -> Trace:
+def train_undisturbed(config: TrainingConfig, out: Path, log: Path, *, threads: int) -> Trace:
     """Train in a process of its own that nobody disturbs.
 
     Args:
@@ -157,10 +157,10 @@ def whole_life(config: TrainingConfig, out: Path, log: Path, *, threads: int) ->
 
     def life() -> None:
         trace = Trace()
-        _train(config, out, trace.seen, threads)
+        _train(config, out, trace.count_call, threads)
         told.write_text(json.dumps([[*part, calls] for part, calls in trace.parts.items()]), encoding="utf-8")
 
-    in_full(life, log)
+    run_to_end(life, log)
     parts = json.loads(told.read_text(encoding="utf-8"))
     return Trace({(epoch, part): Counter(calls) for epoch, part, calls in parts})
 
@@ -188,7 +188,7 @@ def live(config: TrainingConfig, out: Path, log: Path, point: KillPoint | None, 
         trace, dying = Trace(), threading.Lock()
 
         def seen(progress: TrainingProgress | None, function: str) -> None:
-            call = trace.seen(progress, function)
+            call = trace.count_call(progress, function)
             if point is not None and trace.has_come_to(point, call):
                 dying.acquire()  # for good: another thread, come there meanwhile, writes nothing over it
                 told.write_text(json.dumps(asdict(call)), encoding="utf-8")
@@ -196,21 +196,21 @@ def live(config: TrainingConfig, out: Path, log: Path, point: KillPoint | None, 
 
         _train(config, out, seen, threads)
 
-    code = _born(life, log)
+    code = _run_forked(life, log)
     if code == 0:
         return None
     if code != -signal.SIGKILL or not told.exists():
-        raise _failed(log)
+        raise _build_failure(log)
     return KillPoint(**json.loads(told.read_text(encoding="utf-8")))
 
 
-def in_full(life: Callable[[], None], log: Path) -> None:
+def run_to_end(life: Callable[[], None], log: Path) -> None:
     """Run something in a process of its own; TrainingFailure when it does not come to its end."""
-    if _born(life, log) != 0:
-        raise _failed(log)
+    if _run_forked(life, log) != 0:
+        raise _build_failure(log)
 
 
-def _born(life: Callable[[], None], log: Path) -> int:
+def _run_forked(life: Callable[[], None], log: Path) -> int:
     """Run something in a forked process; returns its exit code, -N when signal N ended it.
 
     Args:
@@ -269,7 +269,7 @@ def _train(
     else:
         # A resume must find the number of threads by itself.
         torch.set_num_threads(threads)
-        options = algorithm_named(config.algorithm).toy_options
+        options = load_algorithm(config.algorithm).toy_options
         result = asyncio.run(start(config, out, options=options, device="cpu", watch=watch))
     sys.settrace(None)
     if result.stopped is not None:
@@ -301,7 +301,7 @@ def _name(code: CodeType) -> str | None:
     return ".".join([*path.relative_to(_ROOT).with_suffix("").parts, code.co_qualname])
 
 
-def _failed(log: Path) -> TrainingFailure:
+def _build_failure(log: Path) -> TrainingFailure:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
     return TrainingFailure(f"the training failed: {lines[-1].strip()}; all of it stands in {log}")
 
@@ -392,7 +392,7 @@ def verify(
     """
     check_installed()
     # Small steps, so that there are many places to be killed at.
-    recipe = algorithm_named(algorithm).method.RECIPE
+    recipe = load_algorithm(algorithm).method.RECIPE
     steps = [f"{recipe}.{one}" for one in (*STEPS, *(SPLIT if threads > 1 else ()))]
     wanted = (f"epochs={epochs}", *steps, *(("episodes=4",) if threads > 1 else ()), *settings)
     # Settings are checked before a directory is made.
@@ -401,11 +401,11 @@ def verify(
     # Everything heavy is loaded before forking, so that each life starts at once.
     _load()
     log = out / "log.txt"
-    config = _found(algorithm, out, log, wanted, tell)
+    config = _teach_team(algorithm, out, log, wanted, tell)
     tell(f"training undisturbed: epochs={config.method.epochs}, threads={threads}")
     # One training undisturbed, which also shows which calls there are to be killed at.
     whole, killed = TrainingDir(out / "undisturbed"), TrainingDir(out / "killed")
-    trace = whole_life(config, whole.path, log, threads=threads)
+    trace = train_undisturbed(config, whole.path, log, threads=threads)
     # Drawn from the calls that were really made, so that every point can be reached.
     points = draw(trace, kills=kills, seed=seed)
     tell(f"training again, killed {len(points)} times")
@@ -419,20 +419,22 @@ def verify(
         planned=tuple(point for point, place in zip(points, died, strict=True) if place is not None),
         missed=tuple(point for point, place in zip(points, died, strict=True) if place is None),
         # Part by part, so that a difference names the phase.
-        parts=tuple(compared(whole, killed)),
+        parts=tuple(compare_trainings(whole, killed)),
     )
 
 
 def _check(algorithm: str, settings: Sequence[str]) -> None:
     """ConfigError where the training could not be put together, before anything is made."""
     with tempfile.TemporaryDirectory() as place:
-        asyncio.run(small_training(write_library(Path(place), Path(place) / "none"), *settings, algorithm=algorithm))
+        asyncio.run(
+            configure_toy_training(write_library(Path(place), Path(place) / "none"), *settings, algorithm=algorithm)
+        )
 
 
 def _make(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: something is there already; name a new directory")
-    with writing(out, "verify again"):
+    with report_write_errors(out, "verify again"):
         out.mkdir(parents=True, exist_ok=True)
 
 
@@ -447,42 +449,42 @@ def _load() -> None:
     torch.set_num_threads(1)
 
 
-def _found(
+def _teach_team(
     algorithm: str, out: Path, log: Path, settings: Sequence[str], tell: Callable[[str], None]
 ) -> TrainingConfig:
     """The team, taught in a process of its own."""
     told = out / "config.json"
 
     def found() -> None:
-        config = asyncio.run(small_training(found_school(out), *settings, algorithm=algorithm))
+        config = asyncio.run(configure_toy_training(create_toy_team(out), *settings, algorithm=algorithm))
         told.write_text(config.model_dump_json(), encoding="utf-8")
 
     tell("teaching a tiny checkpoint")
-    in_full(found, log)
+    run_to_end(found, log)
     return load_config(json.loads(told.read_text(encoding="utf-8")), str(told))
 
 
-def compared(whole: TrainingDir, killed: TrainingDir) -> Iterator[Compared]:
+def compare_trainings(whole: TrainingDir, killed: TrainingDir) -> Iterator[Compared]:
     """Two trainings that are over, part by part; what only one of them has differs.
 
     Raises:
         RunFormatError: one of them cannot be read.
     """
-    hashes = [dict(_hashes(folder)) for folder in (whole, killed)]
+    hashes = [dict(_iterate_hashes(folder)) for folder in (whole, killed)]
     for key in dict.fromkeys([*hashes[0], *hashes[1]]):
         one, other = (found.get(key, "missing") for found in hashes)
         yield Compared(epoch=key[0], part=key[1], undisturbed=one, killed=other)
 
 
-def _hashes(folder: TrainingDir) -> Iterator[tuple[tuple[int | None, str], str]]:
+def _iterate_hashes(folder: TrainingDir) -> Iterator[tuple[tuple[int | None, str], str]]:
     """(epoch, part) → hash, in the order of time."""
     head, config = read_training(folder)
     for number in range(head["summary"]["epochs"] + 1):
-        epoch = folder.epoch(number)
+        epoch = folder.get_epoch(number)
         if number:
-            yield (number, "rollout"), played_hash(each_trajectory(epoch.rollout, config.method.steps))
+            yield (number, "rollout"), hash_played(iterate_trajectories(epoch.rollout, config.method.steps))
             for part, digest in read_record(epoch.record).hashes.items():
                 if part not in ("rollout", "evaluation"):  # these are hashed anew, from what lies there
                     yield (number, part), digest
-        yield (number, "evaluation"), measured_hash(measured_episodes(config, epoch.evaluation))
+        yield (number, "evaluation"), hash_measured(load_measured(config, epoch.evaluation))
     yield (None, "run"), head["summary"]["hash"]

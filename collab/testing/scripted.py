@@ -7,7 +7,7 @@ It fails and dawdles on demand, so that what stands around a model can be tested
 
 What a good teacher says in the corridor of `collab.testing.corridor`: for tests, of this project and of its users.
 
-    with FakeServer(says=corridor_teacher) as server: ...
+    with FakeServer(says=answer_as_teacher) as server: ...
 
 It reads nothing but the prompts of `prompts/teacher`, as a model would, and is a pure function of them. It is no
 language model, and nothing measured with it is a result.
@@ -87,7 +87,7 @@ class ScriptedModel:
         if position in self._fail:
             self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise ModelFailure(f"{self.policy.base}: call {position} was told to fail")
-        text = self._text(request, position)
+        text = self._choose_text(request, position)
         reply = Reply(
             text=text,
             prompt_tokens=estimate_prompt(request.prompt),
@@ -100,7 +100,7 @@ class ScriptedModel:
         )
         return reply
 
-    def _text(self, request: Request, position: int) -> str:
+    def _choose_text(self, request: Request, position: int) -> str:
         if self._rule is not None:
             return self._rule(request.prompt, request.seed)
         return self._replies[position % len(self._replies)]
@@ -124,31 +124,31 @@ _ROOM = re.compile(r"Screen: Room (\d+) of \d+")
 _COMPLETE = {"action_type": "status", "goal_status": "complete"}
 
 
-def corridor_teacher(body: Mapping[str, Any]) -> str:
+def answer_as_teacher(body: Mapping[str, Any]) -> str:
     """The reply to one chat; the last turn is said back where none of the teacher's prompts is recognised."""
     # Recognised by a phrase of each prompt, as a real model would have to.
     asked = str(body["messages"][-1]["content"])
     if "Questions about this screen:" in asked:
-        return _dumped({"answers": _answers(asked)})
+        return _dump_json({"answers": _build_answers(asked)})
     if '{"instructions": [' in asked:
-        return _dumped({"instructions": _instructions(asked)})
+        return _dump_json({"instructions": _build_instructions(asked)})
     if '{"scores": [' in asked:
-        return _dumped({"scores": [{"id": 1, "reason": "It is the step that the task needs now.", "score": 0.9}]})
+        return _dump_json({"scores": [{"id": 1, "reason": "It is the step that the task needs now.", "score": 0.9}]})
     if "very clumsy" in asked:
-        return _dumped({"reason": "I would rather leave.", "action": {"action_type": "navigate_home"}})
+        return _dump_json({"reason": "I would rather leave.", "action": {"action_type": "navigate_home"}})
     if "Which single step" in asked:
-        return _dumped(_step(asked))
+        return _dump_json(_step(asked))
     return asked
 
 
-def _answers(asked: str) -> list[dict[str, Any]]:
+def _build_answers(asked: str) -> list[dict[str, Any]]:
     screen, _, questions = asked.partition("Questions about this screen:")
     title = screen.splitlines()[0].removeprefix("Screen: ")
     told = f'This is "{title}", and it is a part of the corridor.'
     return [{"question": int(number), "answer": told} for number in _QUESTION.findall(questions)]
 
 
-def _instructions(asked: str) -> list[dict[str, Any]]:
+def _build_instructions(asked: str) -> list[dict[str, Any]]:
     taps = [
         {
             "instruction": f"Press {label}.",
@@ -175,5 +175,5 @@ def _step(asked: str) -> dict[str, Any]:
     return {"reason": f"The task wants {wanted} here.", "action": {"action_type": "click", "index": int(index)}}
 
 
-def _dumped(value: object) -> str:
+def _dump_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -88,7 +88,7 @@ def make_tiny_checkpoint(
     directory = Path(directory)
     # A tokenizer of bytes: every text can be expressed, and nothing is downloaded.
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=_byte_level_bpe(vocabulary),
+        tokenizer_object=_build_byte_tokenizer(vocabulary),
         eos_token=TURN_END,
         pad_token=END_OF_TEXT,
         model_max_length=context,
@@ -125,7 +125,7 @@ def make_tiny_checkpoint(
     return directory
 
 
-def _byte_level_bpe(vocabulary: int) -> Any:
+def _build_byte_tokenizer(vocabulary: int) -> Any:
     """A tokenizer over bytes, so that every text has tokens and comes back unchanged."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -1,6 +1,6 @@
 """A tiny team to try a training on: a random checkpoint, taught in seconds to press this or that button of a corridor.
 
-    config = await small_training(found_school(out), "epochs=1")
+    config = await configure_toy_training(create_toy_team(out), "epochs=1")
 
 It errs often and is right often, so a critic has something to reward and an epoch has pairs.
 """
@@ -17,7 +17,7 @@ from collab.data.example import Example, Provenance
 from collab.library import Library, find_builtin_root
 from collab.loop.config import TrainingConfig
 from collab.loop.configure import configure
-from collab.loop.interfaces import algorithm_named, load_method
+from collab.loop.interfaces import load_algorithm, load_method
 from collab.prompts.parse import write_reply
 from collab.prompts.render import PromptContext, Template, read_templates
 from collab.synthesis.conversation import Reader
@@ -59,7 +59,7 @@ _LESSONS = (
 )
 
 
-def found_school(folder: Path) -> Library:
+def create_toy_team(folder: Path) -> Library:
     """Make definitions and a taught checkpoint in a directory."""
     tiny = make_tiny_checkpoint(folder / "tiny", hidden=32, layers=2, context=4096)
     return write_library(folder / "library", teach(tiny, folder).resolve())
@@ -74,11 +74,11 @@ def write_library(folder: Path, checkpoint: Path) -> Library:
     return Library(own=folder)
 
 
-async def small_training(
+async def configure_toy_training(
     library: Library, *settings: str, algorithm: str = "collabuiagents", agents: str = "scholar", **choices: Any
 ) -> TrainingConfig:
     """Return a training of seconds by an algorithm's own preset and its `toy` settings; arguments as of `configure`."""
-    known = algorithm_named(algorithm)
+    known = load_algorithm(algorithm)
     asked = {"env": "corridor", "graph": "pair", "agents": agents, "algorithm": algorithm, **choices}
     small = [*SMALL, *(f"{known.method.RECIPE}.{one}" for one in SMALL_RECIPE)]
     method = override(load_method(known), [*small, *(one for one in known.toy if not one.startswith(RUN))])
@@ -88,16 +88,16 @@ async def small_training(
 
 def teach(base: Path, out: Path) -> Path:
     """Fine-tune a checkpoint on the lessons, into `out`/sft; returns the new one."""
-    recipe = override(load_preset("pocket").recipe("sft"), _LESSONS)
+    recipe = override(load_preset("pocket").get_recipe("sft"), _LESSONS)
     prepared = prepare(
-        FinetuneTask(stage="sft", base=str(base), preset="pocket", recipe=recipe), asyncio.run(lessons())
+        FinetuneTask(stage="sft", base=str(base), preset="pocket", recipe=recipe), asyncio.run(build_lessons())
     )
     begun = begin(prepared, out / "sft")
     train(prepared, begun, device="cpu")
     return begun.final
 
 
-async def lessons() -> list[Example]:
+async def build_lessons() -> list[Example]:
     """Screens of the corridor with a button to press, any of the four: a taught policy errs three times of four."""
     suite = CorridorSuite()
     reader = Reader(
@@ -109,18 +109,20 @@ async def lessons() -> list[Example]:
         environment = await suite.open()
         task = suite.instance("PressButton", seed)
         screen = await environment.reset(task)
-        prompt = reader.decision(
-            PromptContext(goal=task.goal, space=suite.space, observation=screen), reader.alone(), {}
+        prompt = reader.build_decision(
+            PromptContext(goal=task.goal, space=suite.space, observation=screen), reader.seat_alone(), {}
         )
         for index in range(1, 5):
             reply = write_reply("Press it.", suite.space.make("click", index=index), suite.space)
             rows.append(
-                Example(level="instruction", kind="one-step", prompt=prompt, reply=reply, provenance=_nowhere(seed))
+                Example(
+                    level="instruction", kind="one-step", prompt=prompt, reply=reply, provenance=_build_provenance(seed)
+                )
             )
     return rows
 
 
-def _nowhere(seed: int) -> Provenance:
+def _build_provenance(seed: int) -> Provenance:
     return Provenance(
         environment="fake[corridor]",
         environment_version="1",

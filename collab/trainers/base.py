@@ -32,13 +32,13 @@ from collab.models.tokenizer import take_first_line
 from collab.seeds import derive
 from collab.trainers.callbacks import PairMeans, check_weights
 from collab.trainers.checkpoint import load_tokenizer, load_weights, take_up
-from collab.trainers.distributed import bound_caches, check_split, computing, shard_as_said
-from collab.trainers.dpo import PASSES, ByPairs, SharedPrefixDPOTrainer, innermost
-from collab.trainers.optim import MuonAdamW, check_scales, final_gain, keep_direction, set_apart
+from collab.trainers.distributed import bound_caches, check_split, get_autocast, shard_as_said
+from collab.trainers.dpo import PASSES, ByPairs, SharedPrefixDPOTrainer, unwrap_model
+from collab.trainers.optim import MuonAdamW, check_scales, find_final_gain, keep_direction, set_apart
 from collab.trainers.prefix_sharing import score_labels_only, temper
 from collab.trainers.pretrain import read
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
-from collab.trainers.run_dir import FinetuneDir, saving
+from collab.trainers.run_dir import FinetuneDir, report_save_errors
 from collab.trainers.trajectory_dpo import TrajectoryDPOTrainer, collate_trajectories
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Written:
             # The trainer beside which this class is mixed in has it; a checker sees this class alone.
             optimizer = super().create_optimizer(model)  # type: ignore[misc]
             if self.recipe.final_norm_learning_rate is not None:
-                gain = final_gain(trained)
+                gain = find_final_gain(trained)
                 check_scales(trained, gain)
                 set_apart(gain, optimizer, self.recipe.final_norm_learning_rate)
                 keep_direction(gain, optimizer)
@@ -87,7 +87,7 @@ class Written:
         The last step is saved, too, so that no result is written of weights that are lost (`Diverged`).
         """
         check_weights(self.state.global_step, self.model, self.accelerator)
-        with saving(self.folder.path, self.folder.resume):
+        with report_save_errors(self.folder.path, self.folder.resume):
             Trainer._save_checkpoint(self, model, trial)  # not TRL's, which adds a model card
             self.accelerator.wait_for_everyone()
             if self.is_world_process_zero():
@@ -154,7 +154,7 @@ class WrittenTrajectoryDpo(WholeSteps, TrajectoryDPOTrainer):
     """Whole trajectories in a written order."""
 
 
-def trainer_of(
+def build_trainer(
     prepared: Prepared, folder: FinetuneDir, device: str, report_to: Sequence[str], **changes: Any
 ) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
     """Return the trainer of a run, its weights loaded.
@@ -171,7 +171,7 @@ def trainer_of(
     task, recipe = prepared.task, prepared.task.recipe
     check_split(recipe)
     options = {
-        **settings(recipe),
+        **build_arguments(recipe),
         "output_dir": str(folder.partial),
         "gradient_accumulation_steps": (prepared.parts or 1) // prepared.world or 1,
         "per_device_train_batch_size": recipe.rows_at_once or recipe.batch_rows,
@@ -186,13 +186,13 @@ def trainer_of(
         **changes,
     }
     bound_caches()
-    with _tensorboard(folder):
-        trainer = _made(prepared, options)
+    with _set_tensorboard(folder):
+        trainer = _create_trainer(prepared, options)
     take_up(trainer.model, prepared.adapter, prepared.reference_adapter)
     return trainer
 
 
-def _made(
+def _create_trainer(
     prepared: Prepared, options: Mapping[str, Any]
 ) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
     recipe, base = prepared.task.recipe, prepared.base
@@ -200,17 +200,17 @@ def _made(
     temper(model, recipe.temperature)
     items: Sequence[Any] = prepared.encoded.items
     if not isinstance(recipe, DpoRecipe):
-        return sft_trainer(model, tokenizer, items, recipe, options)
+        return build_sft_trainer(model, tokenizer, items, recipe, options)
     with_base = recipe.lora is None or prepared.reference is not None  # else it is the base, its adapter off
     reference = load_weights(prepared.reference or base, recipe.weights) if with_base else None
     if reference is not None:
         temper(reference, recipe.temperature)
     if prepared.trajectories is not None:
-        return trajectory_trainer(model, reference, tokenizer, prepared, recipe, options)
-    return dpo_trainer(model, reference, tokenizer, items, recipe, options)
+        return build_trajectory_trainer(model, reference, tokenizer, prepared, recipe, options)
+    return build_dpo_trainer(model, reference, tokenizer, items, recipe, options)
 
 
-def sft_trainer(
+def build_sft_trainer(
     model: Any, tokenizer: Any, examples: Sequence[EncodedExample], recipe: Recipe, options: Mapping[str, Any]
 ) -> WrittenSft:
     """A trainer of scored sequences.
@@ -218,7 +218,7 @@ def sft_trainer(
     Args:
         model: a causal LM.
         tokenizer: the transformers tokenizer that is saved with it.
-        options: fields of TRL's config; see `settings`.
+        options: fields of TRL's config; see `build_arguments`.
     """
     # Prompts are scored only where their loss has a weight.
     weight = recipe.prompt_weight if isinstance(recipe, SftRecipe) else 0.0
@@ -227,20 +227,20 @@ def sft_trainer(
     trainer = WrittenSft(
         model=model,
         args=config,
-        data_collator=collate_examples(examples, _padding(tokenizer), prompts=weight > 0),
+        data_collator=collate_examples(examples, _get_padding(tokenizer), prompts=weight > 0),
         train_dataset=make_position_dataset(examples),
         processing_class=tokenizer,
-        peft_config=adapter_of(model, recipe),
+        peft_config=build_adapter_config(model, recipe),
     )
     trainer.prompt_weight = weight
-    score_labels_only(innermost(trainer.model), computing(trainer))
+    score_labels_only(unwrap_model(trainer.model), get_autocast(trainer))
     trainer.recipe = recipe
     # TRL prints every log line; progress is the watcher's.
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def dpo_trainer(
+def build_dpo_trainer(
     model: Any,
     reference: Any,
     tokenizer: Any,
@@ -254,41 +254,41 @@ def dpo_trainer(
         model: a causal LM.
         reference: a frozen one; None with LoRA where it is the base with the adapter off.
     """
-    config = _dpo_config(recipe, options)
+    config = _build_dpo_config(recipe, options)
     kind = WrittenSharedDpo if recipe.sharing == "prefix" else WrittenDpo
     trainer = kind(
         model=model,
         ref_model=reference,
         args=config,
-        data_collator=collate_pairs(pairs, _padding(tokenizer)),
+        data_collator=collate_pairs(pairs, _get_padding(tokenizer)),
         train_dataset=make_position_dataset(pairs),
         processing_class=tokenizer,
-        peft_config=adapter_of(model, recipe),
+        peft_config=build_adapter_config(model, recipe),
     )
     if recipe.sharing == "none":
-        score_labels_only(innermost(trainer.model), computing(trainer))
+        score_labels_only(unwrap_model(trainer.model), get_autocast(trainer))
     if recipe.sharing == "none" and trainer.ref_model is not None:
         # TRL has prepared the reference already, so mixed precision must be asked for again.
-        score_labels_only(innermost(trainer.ref_model), trainer.accelerator.autocast)
+        score_labels_only(unwrap_model(trainer.ref_model), trainer.accelerator.autocast)
     trainer.recipe = recipe
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def trajectory_trainer(
+def build_trajectory_trainer(
     model: Any, reference: Any, tokenizer: Any, prepared: Prepared, recipe: DpoRecipe, options: Mapping[str, Any]
 ) -> WrittenTrajectoryDpo:
-    """A trainer of preferences between whole trajectories; arguments as `dpo_trainer`."""
+    """A trainer of preferences between whole trajectories; arguments as `build_dpo_trainer`."""
     items: Sequence[Any] = prepared.encoded.items
     trainer = WrittenTrajectoryDpo(
         model=model,
         ref_model=reference,
-        args=_dpo_config(recipe, options),
+        args=_build_dpo_config(recipe, options),
         train_dataset=make_position_dataset(items),
         processing_class=tokenizer,
-        peft_config=adapter_of(model, recipe),
+        peft_config=build_adapter_config(model, recipe),
     )
-    trainer.collate = collate_trajectories(items, prepared.trajectories or (), _padding(tokenizer))
+    trainer.collate = collate_trajectories(items, prepared.trajectories or (), _get_padding(tokenizer))
     # After the trainer is made: TRL has then given the models their heads.
     trainer.score_as(recipe.sharing == "prefix", recipe.anchor)
     trainer.recipe = recipe
@@ -296,7 +296,7 @@ def trajectory_trainer(
     return trainer
 
 
-def _dpo_config(recipe: DpoRecipe, options: Mapping[str, Any]) -> DPOConfig:
+def _build_dpo_config(recipe: DpoRecipe, options: Mapping[str, Any]) -> DPOConfig:
     losses = ["sigmoid", "sft"] if recipe.anchor else ["sigmoid"]
     weights = [1.0, recipe.anchor][: len(losses)]
     config = DPOConfig(
@@ -306,7 +306,7 @@ def _dpo_config(recipe: DpoRecipe, options: Mapping[str, Any]) -> DPOConfig:
     return config
 
 
-def settings(recipe: Recipe) -> dict[str, Any]:
+def build_arguments(recipe: Recipe) -> dict[str, Any]:
     """A recipe as fields of transformers' training arguments; nothing is left to their defaults that matters."""
     return {
         "learning_rate": recipe.learning_rate,
@@ -337,7 +337,7 @@ def _as_said(config: Any) -> None:
 
 
 @contextlib.contextmanager
-def _tensorboard(folder: FinetuneDir) -> Iterator[None]:
+def _set_tensorboard(folder: FinetuneDir) -> Iterator[None]:
     """A trainer that is made here writes its events into the run, unless the environment names another place."""
     name = "TENSORBOARD_LOGGING_DIR"
     if name in os.environ:
@@ -350,13 +350,13 @@ def _tensorboard(folder: FinetuneDir) -> Iterator[None]:
         del os.environ[name]
 
 
-def _padding(tokenizer: Any) -> int:
+def _get_padding(tokenizer: Any) -> int:
     """Id that fills rows up; never scored and never seen by what is."""
     padding = tokenizer.pad_token_id
     return int(tokenizer.eos_token_id if padding is None else padding)
 
 
-def adapter_of(model: Any, recipe: Recipe) -> Any:
+def build_adapter_config(model: Any, recipe: Recipe) -> Any:
     """PEFT's configuration of the recipe's adapter; None for full weights.
 
     Raises:

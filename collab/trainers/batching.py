@@ -16,7 +16,7 @@ The idea is not new: dpo-prefix-sharing (arXiv 2410.20305) packs a prompt with b
 inside the kernel, Prefix Grouper (2506.05433) shares a prompt among a group of samples, Tree Training (2511.00413) and
 AReaL-DTA (2602.00482) train on tries of trajectories. Here are all pairs of a multi-agent state, with equality tested.
 
-`by_state` is the order where prefixes are shared: all pairs of a state in one forward pass, where they fit.
+`order_by_state` is the order where prefixes are shared: all pairs of a state in one forward pass, where they fit.
 
     batch = Batch(rows=32, tokens=None, window=50, parts=1)
     steps = by_state(groups, states, work, {"preference": 1}, batch=batch, most=8, seed=0)
@@ -25,7 +25,7 @@ A pass over a level is shuffled by states, cut into windows, each window sorted 
 cut into steps, and the steps of a window are shuffled. A step has as many forward passes as its states need, so that
 none is torn apart to make their number come out; of several processes each has as many, of about equal work.
 
-`curriculum` is the order elsewhere: every optimizer step's rows, written down before the first is trained.
+`order_curriculum` is the order elsewhere: every optimizer step's rows, written down before the first is trained.
 
     steps = curriculum(lengths, groups, passes, batch=Batch(rows=64, tokens=None, window=50, parts=4), seed=0)
 
@@ -85,7 +85,7 @@ class Packing:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def row(self, number: int) -> Ids:
+    def get_row(self, number: int) -> Ids:
         """Return the tokens of a row again."""
         return self.ids[self.places[number]]
 
@@ -126,8 +126,8 @@ def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
     while left:
         group, offset, parent = left.pop()
         # The longest run of tokens that all rows of this group have in common.
-        stop = _common(tokens, group, offset)
-        branches = _branches(tokens, group, stop)
+        stop = _find_common(tokens, group, offset)
+        branches = _group_branches(tokens, group, stop)
         # A short shared run costs more as a node of its own than computed again in each branch.
         if stop - offset >= (shortest if len(branches) > 1 else 1):
             start, node = starts[-1], len(parents)
@@ -145,12 +145,12 @@ def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
     return Packing(
         ids=np.concatenate(pieces),
         positions=np.concatenate(positions),
-        nodes=tuple(_nodes(starts, parents)),
+        nodes=tuple(_iterate_nodes(starts, parents)),
         places=tuple(np.concatenate(parts) for parts in places),
     )
 
 
-def scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Scored:
+def find_scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Scored:
     """Return which tokens are scored.
 
     Args:
@@ -171,12 +171,12 @@ def scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Scored:
     return Scored(predictors=found[:, 0], wanted=found[:, 1], which=which.reshape(-1), cells=np.concatenate(cells))
 
 
-def packed_tokens(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> int:
+def count_packed_tokens(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> int:
     """Return the tokens computed when rows are packed; with `shortest` 1 the number of their different beginnings."""
     return len(pack(rows, shortest=shortest))
 
 
-def token_ratio(prompt: int, reply: int, pairs: int) -> float:
+def compute_token_ratio(prompt: int, reply: int, pairs: int) -> float:
     """Return how many times fewer tokens are computed: 2K(P + C) / (P + 2KC).
 
     Args:
@@ -187,7 +187,7 @@ def token_ratio(prompt: int, reply: int, pairs: int) -> float:
     return 2 * pairs * (prompt + reply) / (prompt + 2 * pairs * reply)
 
 
-def _common(tokens: Sequence[Ids], group: Sequence[int], offset: int) -> int:
+def _find_common(tokens: Sequence[Ids], group: Sequence[int], offset: int) -> int:
     """Return the position up to which the rows of a group are equal; they are up to `offset`."""
     first = tokens[group[0]]
     # Compared with the first row alone: what all share is at most what it shares with each.
@@ -200,7 +200,7 @@ def _common(tokens: Sequence[Ids], group: Sequence[int], offset: int) -> int:
     return stop
 
 
-def _branches(tokens: Sequence[Ids], group: Sequence[int], at: int) -> list[tuple[bool, list[int]]]:
+def _group_branches(tokens: Sequence[Ids], group: Sequence[int], at: int) -> list[tuple[bool, list[int]]]:
     """Return the rows of a group by what follows there; first, whether nothing does."""
     found: dict[int | None, list[int]] = {}
     for row in group:
@@ -208,7 +208,7 @@ def _branches(tokens: Sequence[Ids], group: Sequence[int], at: int) -> list[tupl
     return [(token is None, rows) for token, rows in found.items()]
 
 
-def _nodes(starts: Sequence[int], parents: Sequence[int]) -> Iterator[Node]:
+def _iterate_nodes(starts: Sequence[int], parents: Sequence[int]) -> Iterator[Node]:
     ends = list(starts[1:])
     # From the last to the first: children come after their parents, so their ends are known.
     for node in range(len(parents) - 1, -1, -1):
@@ -247,7 +247,7 @@ class BatchStep:
         return tuple(row for part in self.parts for row in part)
 
 
-def curriculum(
+def order_curriculum(
     lengths: Sequence[int],
     groups: Mapping[str, Sequence[int]],
     passes: Mapping[str, float],
@@ -269,13 +269,13 @@ def curriculum(
     steps: list[BatchStep] = []
     # A generator per level and pass: another level does not change this one's order.
     for name, times in passes.items():
-        for number, chunk in enumerate(_shuffled_passes(groups[name], times, seed, name)):
+        for number, chunk in enumerate(_shuffle_passes(groups[name], times, seed, name)):
             rng = generator(derive(seed, "steps", name, number))
-            steps += _row_steps(name, chunk, lengths, batch, rng)
+            steps += _build_row_steps(name, chunk, lengths, batch, rng)
     return steps
 
 
-def mixed(
+def order_mixed(
     lengths: Sequence[int],
     groups: Mapping[str, Sequence[int]],
     passes: Mapping[str, float],
@@ -284,9 +284,9 @@ def mixed(
     batch: Batch,
     seed: int,
 ) -> list[BatchStep]:
-    """Return the steps, all levels in every epoch, each with its share of its passes; arguments as `curriculum`."""
+    """Return the steps, all levels in every epoch, each with its share of passes; arguments as `order_curriculum`."""
     streams = {
-        name: [row for chunk in _shuffled_passes(groups[name], times, seed, name) for row in chunk]
+        name: [row for chunk in _shuffle_passes(groups[name], times, seed, name) for row in chunk]
         for name, times in passes.items()
     }
     steps: list[BatchStep] = []
@@ -295,21 +295,21 @@ def mixed(
         rng = generator(derive(seed, "steps", "mixed", epoch))
         chunk = [row for stream in streams.values() for row in _share(stream, epoch, epochs)]
         rng.shuffle(chunk)
-        steps += _row_steps("mixed", chunk, lengths, batch, rng)
+        steps += _build_row_steps("mixed", chunk, lengths, batch, rng)
     return steps
 
 
-def of_process(steps: Sequence[BatchStep], rank: int, world: int) -> list[tuple[tuple[int, ...], ...]]:
+def select_process(steps: Sequence[BatchStep], rank: int, world: int) -> list[tuple[tuple[int, ...], ...]]:
     """Return the forward passes of one process, step by step: every process has as many, each computed by one."""
     return [step.parts[rank::world] for step in steps]
 
 
-def padded(lengths: Sequence[int], part: Sequence[int]) -> int:
+def count_padded(lengths: Sequence[int], part: Sequence[int]) -> int:
     """Return the tokens that a forward pass computes, padding included."""
     return len(part) * max(lengths[row] for row in part)
 
 
-def _shuffled_passes(rows: Sequence[int], times: float, seed: int, name: str) -> Iterator[list[int]]:
+def _shuffle_passes(rows: Sequence[int], times: float, seed: int, name: str) -> Iterator[list[int]]:
     """Yield shuffled passes over the rows; the last one is cut short where `times` is no whole number."""
     # `times` may be a fraction: the last pass is cut short after its shuffle, so no row is preferred.
     left = round(times * len(rows))
@@ -327,7 +327,7 @@ def _share(stream: Sequence[int], epoch: int, epochs: int) -> Sequence[int]:
     return stream[round(epoch * len(stream) / epochs) : round((epoch + 1) * len(stream) / epochs)]
 
 
-def _row_steps(
+def _build_row_steps(
     name: str, chunk: Sequence[int], lengths: Sequence[int], batch: Batch, rng: random.Random
 ) -> list[BatchStep]:
     """Return the steps of one pass, rows of a window sorted by length."""
@@ -347,7 +347,9 @@ def _row_steps(
     for start, stop in pairwise(bounds):
         # Of similar length, so little is padded …
         window = sorted(chunk[start:stop], key=lengths.__getitem__)
-        made = [BatchStep(group=name, parts=_parts(rows, batch.parts)) for rows in _cut_rows(window, lengths, batch)]
+        made = [
+            BatchStep(group=name, parts=_split_parts(rows, batch.parts)) for rows in _cut_rows(window, lengths, batch)
+        ]
         # … and shuffled again, so that training does not run from short to long.
         rng.shuffle(made)
         steps += made
@@ -370,7 +372,7 @@ def _cut_rows(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> li
     return cut
 
 
-def _parts(rows: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
+def _split_parts(rows: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
     """Return neighbours in length together, in sizes that differ by at most one."""
     bounds = [part * len(rows) // parts for part in range(parts + 1)]
     return tuple(tuple(rows[start:stop]) for start, stop in pairwise(bounds))
@@ -382,7 +384,7 @@ Work: TypeAlias = Callable[[Unit], int]
 """Tokens that a forward pass over some rows computes, what they share counted once."""
 
 
-def by_state(
+def order_by_state(
     groups: Mapping[str, Sequence[int]],
     states: Sequence[Hashable],
     work: Work,
@@ -412,7 +414,7 @@ def by_state(
     # Many cuts ask for the same units; packing them once is enough.
     known = cache(work)
     for name, times in passes.items():
-        units = _units(groups[name], states, min(most, batch.rows))
+        units = _group_units(groups[name], states, min(most, batch.rows))
         if sum(map(len, units)) < batch.parts:
             raise ConfigError(
                 f"{name}: {len(groups[name])} rows are too few for {batch.parts} processes; use more data or fewer "
@@ -422,29 +424,29 @@ def by_state(
             # Units are shuffled: a state's rows stay together.
             chunk = list(units)
             generator(derive(seed, "pass", name, number)).shuffle(chunk)
-            steps += _unit_steps(name, chunk, known, batch, most, generator(derive(seed, "steps", name, number)))
+            steps += _build_unit_steps(name, chunk, known, batch, most, generator(derive(seed, "steps", name, number)))
     return steps
 
 
-def _units(rows: Sequence[int], states: Sequence[Hashable], most: int) -> list[Unit]:
+def _group_units(rows: Sequence[int], states: Sequence[Hashable], most: int) -> list[Unit]:
     """Return rows of a state together, too many in pieces; in the order in which they are met."""
     found: dict[Hashable, list[int]] = {}
     for row in rows:
         found.setdefault(states[row], []).append(row)
-    return [piece for those in found.values() for piece in _pieces(tuple(those), math.ceil(len(those) / most))]
+    return [piece for those in found.values() for piece in _split_unit(tuple(those), math.ceil(len(those) / most))]
 
 
-def _pieces(unit: Unit, count: int) -> list[Unit]:
+def _split_unit(unit: Unit, count: int) -> list[Unit]:
     """Return neighbours together, in sizes that differ by at most one."""
     return [unit[part * len(unit) // count : (part + 1) * len(unit) // count] for part in range(count)]
 
 
-def _unit_steps(
+def _build_unit_steps(
     name: str, chunk: Sequence[Unit], work: Work, batch: Batch, most: int, rng: random.Random
 ) -> list[BatchStep]:
     """Return the steps of one pass over a level."""
     steps: list[BatchStep] = []
-    for window in _windows(chunk, max(batch.window * batch.rows, batch.parts), batch.parts):
+    for window in _split_windows(chunk, max(batch.window * batch.rows, batch.parts), batch.parts):
         # By work and not by length: what states share is counted once.
         cut = _cut_units(sorted(window, key=work), work, batch)
         made = [BatchStep(group=name, parts=_forward_passes(units, work, most, batch.parts)) for units in cut]
@@ -453,36 +455,36 @@ def _unit_steps(
     return steps
 
 
-def _windows(chunk: Sequence[Unit], width: int, least: int) -> list[list[Unit]]:
+def _split_windows(chunk: Sequence[Unit], width: int, least: int) -> list[list[Unit]]:
     """Return units in windows of at most so many rows; a rest of fewer than `least` joins the window before it."""
     windows: list[list[Unit]] = [[]]
     for unit in chunk:
-        if windows[-1] and _rows(windows[-1]) + len(unit) > width:
+        if windows[-1] and _count_rows(windows[-1]) + len(unit) > width:
             windows.append([])
         windows[-1].append(unit)
-    return _joined(windows, least)
+    return _join_last(windows, least)
 
 
 def _cut_units(window: Sequence[Unit], work: Work, batch: Batch) -> list[list[Unit]]:
     """Return units as steps within the limits, a rest that is too little for all processes with the step before it."""
     cut: list[list[Unit]] = [[]]
     for unit in window:
-        full = _rows(cut[-1]) + len(unit) > batch.rows
+        full = _count_rows(cut[-1]) + len(unit) > batch.rows
         heavy = batch.tokens is not None and sum(map(work, cut[-1])) + work(unit) > batch.tokens
-        if (full or heavy) and _rows(cut[-1]) >= batch.parts:
+        if (full or heavy) and _count_rows(cut[-1]) >= batch.parts:
             cut.append([])
         cut[-1].append(unit)
-    return _joined(cut, batch.parts)
+    return _join_last(cut, batch.parts)
 
 
-def _joined(lists: list[list[Unit]], least: int) -> list[list[Unit]]:
-    if len(lists) > 1 and _rows(lists[-1]) < least:
+def _join_last(lists: list[list[Unit]], least: int) -> list[list[Unit]]:
+    if len(lists) > 1 and _count_rows(lists[-1]) < least:
         rest = lists.pop()
         lists[-1] += rest
     return lists
 
 
-def _rows(units: Sequence[Unit]) -> int:
+def _count_rows(units: Sequence[Unit]) -> int:
     return sum(map(len, units))
 
 
@@ -491,29 +493,29 @@ def _forward_passes(units: Sequence[Unit], work: Work, most: int, processes: int
 
     They are a multiple of the processes; where there are fewer units than that, the largest ones are halved.
     """
-    rows = _rows(units)
+    rows = _count_rows(units)
     # As few passes as hold the units whole; more only where they do not fit.
     for count in range(processes * math.ceil(rows / (most * processes)), rows + 1, processes):
-        found = _divided(_at_least(units, count), work, most, count)
+        found = _divide_units(_split_largest(units, count), work, most, count)
         if found is not None:
             return found
     # Units may be too unequal for `most`: then it is given up, for a state is rather torn than the step refused.
     count = rows // processes * processes
-    found = _divided(_at_least(units, count), work, rows, count)
+    found = _divide_units(_split_largest(units, count), work, rows, count)
     assert found is not None, "with room for all rows in each, every unit finds a place"
     return found
 
 
-def _at_least(units: Sequence[Unit], count: int) -> list[Unit]:
+def _split_largest(units: Sequence[Unit], count: int) -> list[Unit]:
     """Return the same rows in at least so many units."""
     pieces = list(units)
     while len(pieces) < count:
         largest = max(range(len(pieces)), key=lambda place: len(pieces[place]))
-        pieces[largest : largest + 1] = _pieces(pieces[largest], 2)
+        pieces[largest : largest + 1] = _split_unit(pieces[largest], 2)
     return pieces
 
 
-def _divided(units: Sequence[Unit], work: Work, most: int, count: int) -> tuple[Unit, ...] | None:
+def _divide_units(units: Sequence[Unit], work: Work, most: int, count: int) -> tuple[Unit, ...] | None:
     """Return units in so many forward passes, each put where the least work is; None where one finds no room."""
     parts: list[list[int]] = [[] for _ in range(count)]
     rows, loads = [0] * count, [0] * count
@@ -535,32 +537,32 @@ def _divided(units: Sequence[Unit], work: Work, most: int, count: int) -> tuple[
 RecipeT = TypeVar("RecipeT", bound=Recipe)
 
 
-def steps_of(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int) -> list[BatchStep]:
+def build_steps(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int) -> list[BatchStep]:
     """Return the order of a training.
 
     Raises:
         ConfigError: a level has too few rows for all processes.
     """
     # With sharing, states decide the order; without, lengths do.
-    if shares(recipe):
-        return _by_state(recipe, encoded, seed, processes)
+    if is_prefix_shared(recipe):
+        return _order_by_state(recipe, encoded, seed, processes)
     groups, lengths = encoded.groups, [len(item) for item in encoded.items]
     batch = Batch(
-        rows=recipe.batch_rows, tokens=recipe.batch_tokens, window=recipe.window, parts=passes_of(recipe, processes)
+        rows=recipe.batch_rows, tokens=recipe.batch_tokens, window=recipe.window, parts=count_passes(recipe, processes)
     )
     if not isinstance(recipe, SftRecipe):
         passes: Mapping[str, float] = {name: float(recipe.epochs) for name in groups}
-        return curriculum(lengths, groups, passes, batch=batch, seed=seed)
+        return order_curriculum(lengths, groups, passes, batch=batch, seed=seed)
     # A level's weight is how often it is seen, not a factor in the loss.
     passes = {
         level: recipe.epochs * recipe.weights_by_level.get(level, 1.0) for level in recipe.levels if level in groups
     }
     if recipe.order == "mixed":
-        return mixed(lengths, groups, passes, epochs=recipe.epochs, batch=batch, seed=seed)
-    return curriculum(lengths, groups, passes, batch=batch, seed=seed)
+        return order_mixed(lengths, groups, passes, epochs=recipe.epochs, batch=batch, seed=seed)
+    return order_curriculum(lengths, groups, passes, batch=batch, seed=seed)
 
 
-def fitted(recipe: RecipeT, rows: int, processes: int) -> tuple[RecipeT, int]:
+def fit_recipe(recipe: RecipeT, rows: int, processes: int) -> tuple[RecipeT, int]:
     """Return recipe and processes for so many rows of one level, one at least: few make one smaller step.
 
     Args:
@@ -575,34 +577,34 @@ def fitted(recipe: RecipeT, rows: int, processes: int) -> tuple[RecipeT, int]:
     return recipe.model_copy(update={"batch_rows": min(recipe.batch_rows, most)}), processes
 
 
-def shares(recipe: Recipe) -> bool:
+def is_prefix_shared(recipe: Recipe) -> bool:
     """Whether pairs of a forward pass are computed once in what they share."""
     return isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix"
 
 
-def shared_tokens(items: Sequence[Any]) -> int:
+def count_shared_tokens(items: Sequence[Any]) -> int:
     """Return the tokens of pairs that are computed together, what they share counted once."""
-    return packed_tokens([side for item in items for side in item.sides])
+    return count_packed_tokens([side for item in items for side in item.sides])
 
 
-def passes_of(recipe: Recipe, processes: int) -> int:
+def count_passes(recipe: Recipe, processes: int) -> int:
     """Return the forward passes of each step that shares nothing, a multiple of the number of processes."""
-    return math.ceil(recipe.batch_rows / (_at_once(recipe, processes) * processes)) * processes
+    return math.ceil(recipe.batch_rows / (_count_rows_at_once(recipe, processes) * processes)) * processes
 
 
-def _by_state(recipe: Recipe, encoded: Encoded[EncodedPair], seed: int, processes: int) -> list[BatchStep]:
+def _order_by_state(recipe: Recipe, encoded: Encoded[EncodedPair], seed: int, processes: int) -> list[BatchStep]:
     items = encoded.items
-    return by_state(
+    return order_by_state(
         encoded.groups,
         [item.state for item in items],
-        lambda unit: shared_tokens([items[row] for row in unit]),
+        lambda unit: count_shared_tokens([items[row] for row in unit]),
         dict.fromkeys(encoded.groups, recipe.epochs),
         batch=Batch(rows=recipe.batch_rows, tokens=recipe.batch_tokens, window=recipe.window, parts=processes),
-        most=_at_once(recipe, processes),
+        most=_count_rows_at_once(recipe, processes),
         seed=seed,
     )
 
 
-def _at_once(recipe: Recipe, processes: int) -> int:
+def _count_rows_at_once(recipe: Recipe, processes: int) -> int:
     """Return the most rows of a forward pass."""
     return recipe.rows_at_once or math.ceil(recipe.batch_rows / processes)

@@ -50,12 +50,14 @@ class PairMeans:
 
     def compute_loss(self: Any, model: Any, inputs: Mapping[str, Any], *rest: Any, **named: Any) -> Any:
         """The loss as it is; what the policy and the reference said of each row is noted."""
-        with _listening(self.model, self.ref_model) as heard:
+        with _record_logps(self.model, self.ref_model) as heard:
             # The trainer beside which this class is mixed in has it; a checker sees this class alone.
             loss = super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
         if self.model.training:
             policy, reference = heard
-            sums = self.accelerator.reduce(pair_sums(policy, reference, differing(inputs), self.beta), "sum").double()
+            sums = self.accelerator.reduce(
+                pair_sums(policy, reference, find_differing(inputs), self.beta), "sum"
+            ).double()
             self._noted = sums if self._noted is None else self._noted + sums
         return loss
 
@@ -68,7 +70,7 @@ class PairMeans:
         super().log(logs, *rest, **named)  # type: ignore[misc]
 
 
-def differing(batch: Mapping[str, Tensor]) -> Tensor:
+def find_differing(batch: Mapping[str, Tensor]) -> Tensor:
     """Which rows of a batch of preferences have two replies that differ, (rows,); a batch holds chosen, then rejected.
 
     Args:
@@ -99,7 +101,7 @@ def pair_sums(policy: Tensor, reference: Tensor, pairs: Tensor, beta: float) -> 
 
 
 @contextlib.contextmanager
-def _listening(model: Any, reference: Any) -> Iterator[Sequence[Tensor]]:
+def _record_logps(model: Any, reference: Any) -> Iterator[Sequence[Tensor]]:
     """Log p of each reply, (2 * rows,), by the policy, then by the reference: a model of its own or the policy's."""
     heard: list[Tensor] = []
 
@@ -169,7 +171,7 @@ class FinetuneProgress:
         return line if self.alarm is None else f"{line}\nalarm: {self.alarm}"
 
 
-def displacement(now: Mapping[str, float], beta: float) -> str | None:
+def detect_displacement(now: Mapping[str, float], beta: float) -> str | None:
     """The alarm of preference training: the chosen replies become less likely while the margin grows.
 
     DPO's loss knows the margin alone, log-ratio of chosen less that of rejected. It falls, too, when both become
@@ -264,11 +266,11 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         # Values are of the steps since the last line, of which there may be several.
         seconds = time.perf_counter() - self._began
         group = self._steps[step - 1].group
-        values = self._values(logs, range(self._logged, step))
+        values = self._list_values(logs, range(self._logged, step))
         self._logged = step
         line = {"step": step, "group": group, "tokens": self._total[step], "seconds": round(seconds, 3), **values}
         # log p of chosen replies that falls while margins grow: a known failure of DPO, of which the user is warned.
-        alarm = None if self._beta is None else displacement(line, self._beta)
+        alarm = None if self._beta is None else detect_displacement(line, self._beta)
         if alarm is not None:
             line["alarm"] = alarm
         self._folder.add_metrics(line)
@@ -289,7 +291,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
             )
         )
 
-    def _values(self, logs: Mapping[str, Any], steps: range) -> dict[str, Any]:
+    def _list_values(self, logs: Mapping[str, Any], steps: range) -> dict[str, Any]:
         """Metrics by our names; those of pairs, and how many pairs these steps have, only where they have one."""
         if self._compared is None:
             return {ours: logs[name] for name, ours in _OURS.items() if name in logs}
@@ -318,7 +320,7 @@ def check_weights(step: int, model: Any, accelerator: Any) -> None:
         Diverged: one of them is no number, or infinite, in any process.
     """
     lost = any(weight.requires_grad and not _is_finite(weight.detach()) for weight in model.parameters())
-    if any_process(accelerator)(lost):
+    if build_gather(accelerator)(lost):
         raise Diverged(f"step {step}: some weights are no numbers", LOWER)
 
 
@@ -328,7 +330,7 @@ def _is_finite(weight: Any) -> bool:
     return own.numel() == 0 or bool(torch.isfinite(torch.stack(own.aminmax())).all())
 
 
-def any_process(accelerator: Any) -> Callable[[bool], bool]:
+def build_gather(accelerator: Any) -> Callable[[bool], bool]:
     """Says of all processes whether one of them says so; costs nothing when there is one."""
     if accelerator.num_processes == 1:
         return lambda said: said
@@ -339,7 +341,7 @@ def any_process(accelerator: Any) -> Callable[[bool], bool]:
     return gather
 
 
-def over_pairs(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool = False) -> float | None:
+def average_over_pairs(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool = False) -> float | None:
     """A metric of pairs, such as `margin` or `logp_chosen`, lines by the number of pairs that they are about.
 
     Args:
@@ -349,11 +351,11 @@ def over_pairs(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool = F
     Returns:
         None where nothing was compared.
     """
-    told = [(line[name], line.get("compared", 1)) for line in _quarter(lines, name, first=first)]
+    told = [(line[name], line.get("compared", 1)) for line in _select_quarter(lines, name, first=first)]
     return sum(value * pairs for value, pairs in told) / sum(pairs for _, pairs in told) if told else None
 
 
-def chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None:
+def compute_chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None:
     """How much likelier the chosen side of a pair became: its mean log-ratio to the reference.
 
     The log p of a batch tells more of its replies than of training; what is compared with the reference does not.
@@ -365,11 +367,11 @@ def chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None
     Returns:
         Nats; None where nothing was compared with a reference.
     """
-    reward = over_pairs(lines, "reward_chosen")
+    reward = average_over_pairs(lines, "reward_chosen")
     return None if reward is None else reward / beta
 
 
-def _quarter(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool) -> Sequence[Mapping[str, Any]]:
+def _select_quarter(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool) -> Sequence[Mapping[str, Any]]:
     told = [line for line in lines if line.get(name) is not None]
     size = max(1, len(told) // 4)
     return told[:size] if first else told[-size:]

@@ -115,7 +115,7 @@ def open_source(path: str, base: str | None = None) -> WeightSource:
         raise ConfigError(f"{path}: an adapter without {WEIGHTS[0]}; other formats can hold code and are not loaded")
     check_layout(folder)
     # What the user names goes before the card, the card before PEFT's own file, which may hold a foreign path.
-    named = base or (card.get("base") or {}).get("path") or _adapter_config(folder).get("base_model_name_or_path")
+    named = base or (card.get("base") or {}).get("path") or _read_adapter_config(folder).get("base_model_name_or_path")
     if not named:
         raise ConfigError(f"{path}: the adapter does not name its base; name it: --base DIR")
     return WeightSource(path=folder, base=str(named), card=card)
@@ -138,7 +138,7 @@ def load(source: WeightSource, *, merge: bool, dtype: Precision | None) -> Weigh
         if dtype is not None:
             raise UsageError(f"--dtype {dtype}: {source.path} is an adapter and is copied as it is; add --merge")
         return Weights(model=None, homes=(source.path,))
-    base = _base_directory(source)
+    base = _find_base_directory(source)
     return Weights(model=_sum(source, base, dtype), homes=(base, source.path))
 
 
@@ -167,13 +167,13 @@ def write(source: WeightSource, weights: Weights, target: Path) -> None:
     if (target / CONFIG).is_file():
         _name_base(source, target / CONFIG)
     else:
-        _complete(target)
+        _check_complete(target)
     # The layout is noted only for what was trained on it.
     if any((folder / FILE).is_file() for folder in weights.homes):
         write_layout(target)
 
 
-def reads(source: WeightSource) -> int | None:
+def find_context_length(source: WeightSource) -> int | None:
     """The longest sequence, in tokens, that a checkpoint or an adapter's base reads; None where nothing says."""
     path = Path(resolve_checkpoint(source.base or str(source.path))) / "config.json"
     try:
@@ -194,12 +194,12 @@ def _sum(source: WeightSource, base: Path, dtype: Precision | None) -> Any:
     model = _load(str(base), "auto")
     kept = model.dtype
     adapters = Adapters(model.float(), str(base))
-    with quiet():
+    with silence_libraries():
         adapters.add("merged", str(source.path))
         return adapters.merge("merged").to(kept if dtype is None else getattr(torch, dtype))
 
 
-def _base_directory(source: WeightSource) -> Path:
+def _find_base_directory(source: WeightSource) -> Path:
     folder = Path(resolve_checkpoint(str(source.base)))
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{source.path}: its base {source.base} is no directory here; name it: --base DIR")
@@ -221,7 +221,7 @@ def _copy(folder: Path, target: Path, patterns: Iterable[str]) -> None:
             shutil.copyfile(file, target / file.name)
 
 
-def _complete(target: Path) -> None:
+def _check_complete(target: Path) -> None:
     """Check that a whole checkpoint has a chat template and tokenizer, and name the tokens that end its replies."""
     from collab.models.tokenizer import ChatTokenizer
     from collab.models.weights import check_vocabulary, get_text_config, read_config
@@ -252,13 +252,13 @@ def _with_ends(known: int | list[int] | None, chat: ChatTokenizer) -> int | list
 def _name_base(source: WeightSource, path: Path) -> None:
     """Let an adapter name its base so that it is found from anywhere, where the base is a directory here."""
     folder = Path(resolve_checkpoint(str(source.base)))
-    config = _adapter_config(path.parent)
+    config = _read_adapter_config(path.parent)
     if folder.is_dir() and config.get("base_model_name_or_path") != str(folder.resolve()):
         text = json.dumps({**config, "base_model_name_or_path": str(folder.resolve())}, indent=2, sort_keys=True)
         path.write_text(text + "\n", encoding="utf-8")
 
 
-def _adapter_config(folder: Path) -> dict[str, Any]:
+def _read_adapter_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -338,7 +338,7 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def silence_libraries() -> Iterator[None]:
     """Without progress bars and warnings of transformers, and without what it and TRL say to each other."""
     with silence_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -366,7 +366,7 @@ def _check_forward(model: Any, named: str) -> None:
     """Refuse a model whose forward pass fails, or in which a token sees those that follow it."""
     import torch
 
-    from collab.models.checkpoint import tolerance_of
+    from collab.models.checkpoint import get_tolerance
 
     ids = torch.arange(24)[None] * (len(model.get_input_embeddings().weight) - 1) // 23  # the first token to the last
     refused = f"{named}: models of type {model.config.model_type} cannot be trained here"
@@ -379,7 +379,7 @@ def _check_forward(model: Any, named: str) -> None:
     except Exception as error:  # each family has its own ways of failing
         raise ConfigError(f"{refused}: its forward pass fails ({take_first_line(error)[:200]})") from error
     apart = float((whole - part).abs().max())
-    if apart > tolerance_of(model.dtype):
+    if apart > get_tolerance(model.dtype):
         raise ConfigError(f"{refused}: its tokens see those that follow them (log-probabilities differ by {apart:.2g})")
 
 
@@ -435,7 +435,7 @@ def check_modules(adapter: Adapter, model: Any, fresh: Any) -> None:
 
     Args:
         model: of the base's shape; its weights are not looked at, and it is of no use afterwards.
-        fresh: PEFT's configuration of the recipe's adapter (`collab.trainers.base.adapter_of`).
+        fresh: PEFT's configuration of the recipe's adapter (`collab.trainers.base.build_adapter_config`).
 
     Raises:
         ConfigError: some module of one is none of the other's, or the file cannot be read.
@@ -443,10 +443,10 @@ def check_modules(adapter: Adapter, model: Any, fresh: Any) -> None:
     from peft import get_peft_model
 
     names = [name for name, _ in get_peft_model(model, fresh).named_parameters()]
-    wanted = {_module(name) for name in names if ".lora_" in name}
-    given = _modules(Path(adapter.path) / WEIGHTS[0])
+    wanted = {_get_module(name) for name in names if ".lora_" in name}
+    given = _list_modules(Path(adapter.path) / WEIGHTS[0])
     if given != wanted:
-        targets = sorted({_last(name) for name in given})
+        targets = sorted({_get_last_part(name) for name in given})
         raise ConfigError(
             f"adapter {adapter.path}: made for other modules than the recipe's, for example {min(given ^ wanted)}; "
             f"it has {', '.join(targets)}: set lora.targets to these"
@@ -498,7 +498,7 @@ def _fill(model: Any, adapter: Adapter, name: str) -> None:
         raise ConfigError(f"adapter {adapter.path}: made for other modules than the recipe's, for example {odd}")
 
 
-def _modules(file: Path) -> set[str]:
+def _list_modules(file: Path) -> set[str]:
     """Names of the modules that an adapter's file has weights for, as the base calls them."""
     from safetensors import SafetensorError, safe_open
 
@@ -509,23 +509,23 @@ def _modules(file: Path) -> set[str]:
         raise ConfigError(f"{file}: cannot be read: {error}") from None
     odd = [name for name in names if not name.endswith((".lora_A.weight", ".lora_B.weight"))]
     if odd:
-        raise ConfigError(f"adapter {file.parent}: has {odd[0]}, {_played_only(file.parent)}")
-    return {_module(name) for name in names}
+        raise ConfigError(f"adapter {file.parent}: has {odd[0]}, {_explain_played_only(file.parent)}")
+    return {_get_module(name) for name in names}
 
 
-def _module(weight: str) -> str:
+def _get_module(weight: str) -> str:
     """The module that a weight of an adapter belongs to."""
     return weight.removeprefix("base_model.model.").rpartition(".lora_")[0]
 
 
-def _played_only(folder: Path) -> str:
+def _explain_played_only(folder: Path) -> str:
     return (
         "which is played and not trained here; begin with the sum of base and adapter: "
         f"collab export {folder} --merge --out DIR"
     )
 
 
-def _last(name: str) -> str:
+def _get_last_part(name: str) -> str:
     return name.rpartition(".")[2]
 
 
@@ -545,4 +545,4 @@ def _check_kind(folder: Path, lora: Lora) -> None:
             f"set lora.rank={was[0]} and lora.alpha={was[1]:g}"
         )
     if odd:
-        raise ConfigError(f"adapter {folder}: has {' and '.join(odd)}, {_played_only(folder)}")
+        raise ConfigError(f"adapter {folder}: has {' and '.join(odd)}, {_explain_played_only(folder)}")

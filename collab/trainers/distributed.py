@@ -57,7 +57,7 @@ def split_by(environment: Mapping[str, str] = os.environ) -> Split | None:
     return "deepspeed" if environment.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true" else None
 
 
-def obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
+def find_obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
     """Why a recipe cannot be trained so, and what to do; None where it can."""
     # DDP keeps whole copies, so every recipe fits it.
     if parallelism == "ddp":
@@ -75,10 +75,10 @@ def obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
             f"sharing: prefix makes several passes of a step, and DeepSpeed ({parallelism}) would take a step after "
             "each; use sharing=none, or fsdp"
         )
-    return None if parallelism == "fsdp" else _rounded(recipe, parallelism)
+    return None if parallelism == "fsdp" else _explain_rounding(recipe, parallelism)
 
 
-def _rounded(recipe: Recipe, parallelism: Parallelism) -> str | None:
+def _explain_rounding(recipe: Recipe, parallelism: Parallelism) -> str | None:
     """What DeepSpeed holds in another type than the recipe says; None for nothing."""
     if recipe.precision == "float32" and recipe.weights != "float32":
         return (
@@ -96,7 +96,7 @@ def check_split(recipe: Recipe, environment: Mapping[str, str] = os.environ) -> 
     """UsageError where the launcher splits the model in a way that does not go with a recipe, or with this program."""
     split = split_by(environment)
     kinds: dict[Split | None, Parallelism] = {None: "ddp", "fsdp": "fsdp", "deepspeed": "zero3"}
-    reason = obstacle(recipe, kinds[split])
+    reason = find_obstacle(recipe, kinds[split])
     if reason is not None:
         raise UsageError(reason)
     # Other formats save the weights in pieces that no other program reads.
@@ -156,13 +156,13 @@ def check_sharded(trainer: Any, environment: Mapping[str, str] = os.environ) -> 
         )
 
 
-def computing(trainer: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+def get_autocast(trainer: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """What passes of the policy are computed within: autocast, where accelerate does not add it to the model itself."""
     return trainer.accelerator.autocast if split_by() == "fsdp" else contextlib.nullcontext
 
 
 @contextlib.contextmanager
-def gathered(model: Any) -> Iterator[None]:
+def gather_weights(model: Any) -> Iterator[None]:
     """Leave a model's weights in one piece after its first pass, so that its parts can be called by themselves.
 
     Does nothing to a model that is not sharded.
@@ -183,7 +183,7 @@ def gathered(model: Any) -> Iterator[None]:
         model.set_reshard_after_forward(True)
 
 
-def whole_model(trainer: Any, prepared: Prepared) -> Any:
+def gather_model(trainer: Any, prepared: Prepared) -> Any:
     """The trained model in one piece, on the processor of the first process; None on all others. All have to ask.
 
     It is loaded anew and given the weights, so a process has the memory of two models for a while.
@@ -211,7 +211,7 @@ KEY = "threads"
 """Of a head file. Without it the number is unknown, and none is set."""
 
 
-def threads_head() -> dict[str, int]:
+def build_threads_head() -> dict[str, int]:
     """The entry of a head file for what is computed from here on."""
     import torch
 

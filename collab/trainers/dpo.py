@@ -30,15 +30,15 @@ from trl import DPOTrainer
 
 from collab.errors import ConfigError, UsageError
 from collab.seeds import derive, generator
-from collab.trainers.callbacks import differing
-from collab.trainers.distributed import gathered
-from collab.trainers.prefix_sharing import packed_batch, share
+from collab.trainers.callbacks import find_differing
+from collab.trainers.distributed import gather_weights
+from collab.trainers.prefix_sharing import pack_batch, share
 
 PASSES = "passes"
 """In a batch that is a whole step: its micro-batches."""
 
 
-def state_batches(states: Sequence[Hashable], most: int, seed: int, epoch: int = 0) -> list[tuple[int, ...]]:
+def build_state_batches(states: Sequence[Hashable], most: int, seed: int, epoch: int = 0) -> list[tuple[int, ...]]:
     """Return micro-batches of whole states, in an order drawn by seed and epoch.
 
     Args:
@@ -66,7 +66,7 @@ def state_batches(states: Sequence[Hashable], most: int, seed: int, epoch: int =
 
 
 class StateBatches:
-    """A batch sampler of whole states, in another order every epoch; arguments as `state_batches`."""
+    """A batch sampler of whole states, in another order every epoch; arguments as `build_state_batches`."""
 
     def __init__(self, states: Sequence[Hashable], most: int, seed: int) -> None:
         self._states, self._most, self._seed = states, most, seed
@@ -74,7 +74,7 @@ class StateBatches:
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the order of an epoch; the trainer calls it."""
-        self._batches = state_batches(self._states, self._most, self._seed, epoch)
+        self._batches = build_state_batches(self._states, self._most, self._seed, epoch)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         return iter(self._batches)
@@ -92,7 +92,7 @@ class PackedCollator:
     def __call__(self, features: Any) -> dict[str, Any]:
         """Return the same batch, with its packing under "packed"."""
         batch = self.theirs(features)
-        return {**batch, "packed": packed_batch(batch)}
+        return {**batch, "packed": pack_batch(batch)}
 
 
 class ByPairs:
@@ -114,7 +114,7 @@ class ByPairs:
         samples, items = super().get_batch_samples(epoch_iterator, num_batches, device)  # type: ignore[misc]
         if samples:
             # Of the whole step and over all processes: micro-batches may differ in size, and weights need the totals.
-            held = torch.stack([_held(part) for one in samples for part in one.get(PASSES, [one])]).to(device)
+            held = torch.stack([_count_held(part) for one in samples for part in one.get(PASSES, [one])]).to(device)
             held = self.accelerator.reduce(held, "sum").cpu()
             self._totals, self._rows = held.sum(0), held[:, 0].tolist()
         return samples, items
@@ -126,7 +126,7 @@ class ByPairs:
             return super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
         # The trainer divides by these two afterwards, so they are multiplied in here.
         parts = self.current_gradient_accumulation_steps * self.accelerator.num_processes
-        rows, pairs, tokens = _held(inputs).tolist()
+        rows, pairs, tokens = _count_held(inputs).tolist()
         _, all_pairs, all_tokens = (parts / max(1, one) for one in self._totals.tolist())
         weights = self.loss_weights
         # Per term: TRL's mean over a micro-batch, times its count, over the step's count, is its part of one mean.
@@ -135,7 +135,7 @@ class ByPairs:
                 weight * (tokens * all_tokens if kind == "sft" else rows * all_pairs * bool(self._totals[1]))
                 for kind, weight in zip(self.loss_types, weights, strict=True)
             ]
-            with unequal_counts(self.accelerator):
+            with gather_unequal(self.accelerator):
                 # L = 1/P Σ −log σ(β [r(y⁺) − r(y⁻)]), r(y) = log π(y|x) − log π_ref(y|x)  (CollabUIAgents, eq. 8)
                 #   + anchor/T Σ −log π(y⁺|x), over tokens                                   (ours)
                 loss = super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
@@ -213,18 +213,18 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
             return
         if self.is_deepspeed_enabled:
             raise UsageError("prefixes are not shared with DeepSpeed; use FSDP, MULTI_GPU or one GPU")
-        reason = self._obstacle()
+        reason = self._find_obstacle()
         if reason is not None:
             raise ConfigError(f"prefixes cannot be shared in this training: {reason}; use sharing: none")
         for model in filter(None, (self.model, self.ref_model)):
             # Sharded weights are put together for the probe, which computes a real pass.
-            with gathered(model):
-                share(innermost(model), self.accelerator.autocast)
+            with gather_weights(model):
+                share(unwrap_model(model), self.accelerator.autocast)
         # After the probe: if sharing is refused, TRL's collator is still in place.
         self.data_collator = PackedCollator(self.data_collator)
         self._sharing = True
 
-    def _obstacle(self) -> str | None:
+    def _find_obstacle(self) -> str | None:
         if self._is_vision_dataset:
             return "its data has pictures"
         # Shared tokens are in the pass once, but the balancing loss would need them once per row.
@@ -240,14 +240,14 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
         return None
 
 
-def innermost(model: Any) -> Any:
+def unwrap_model(model: Any) -> Any:
     """Return the causal LM itself, without wrappers of processes and adapters."""
     model = getattr(model, "module", model)
     return model.get_base_model() if hasattr(model, "peft_config") else model
 
 
 @contextlib.contextmanager
-def unequal_counts(accelerator: Any) -> Iterator[None]:
+def gather_unequal(accelerator: Any) -> Iterator[None]:
     """Gather metrics of processes with unequal numbers of pairs; TRL takes it that all have as many."""
     if accelerator.num_processes == 1:
         yield
@@ -280,8 +280,8 @@ def _merge(values: list[float], since: int, weights: Sequence[float]) -> None:
         values[since:] = [sum(value * weight for value, weight in zip(added, weights, strict=True)) / sum(weights)]
 
 
-def _held(batch: Any) -> Tensor:
+def _count_held(batch: Any) -> Tensor:
     """Return rows, pairs that differ, and tokens of chosen replies, of a micro-batch; (3,)."""
     chosen = batch["completion_mask"].chunk(2)[0]  # (rows, tokens): the chosen half comes first
     # The first token of a row is never predicted, so it is not counted.
-    return torch.tensor([len(chosen), int(differing(batch).sum()), int(chosen[:, 1:].sum())])
+    return torch.tensor([len(chosen), int(find_differing(batch).sum()), int(chosen[:, 1:].sum())])

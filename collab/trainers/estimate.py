@@ -1,6 +1,7 @@
 """What a run will take, before anything is trained: rows, tokens, steps, memory, time.
 
-Tokens and steps are counted on the very order that will be trained, so they are exact. Memory is a formula (`memory`).
+Tokens and steps are counted on the very order that will be trained, so they are exact. Memory is a formula
+(`estimate_memory`).
 Time is measured on a few real steps on this machine (`clock`), or estimated from the machine's speed at multiplying
 matrices where the run would not fit into its memory.
 
@@ -33,10 +34,10 @@ from transformers import TrainerCallback
 from collab.data.tokenize import Encoded, EncodedExample, EncodedPair, Ids
 from collab.errors import ConfigError
 from collab.models.weights import find_setting, readable
-from collab.trainers.base import trainer_of
-from collab.trainers.batching import BatchStep, of_process
-from collab.trainers.checkpoint import open_base, quiet
-from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, ordered, world
+from collab.trainers.base import build_trainer
+from collab.trainers.batching import BatchStep, select_process
+from collab.trainers.checkpoint import open_base, silence_libraries
+from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, get_world, order_examples
 from collab.trainers.recipe import DpoRecipe, Lora
 from collab.trainers.run_dir import FinetuneDir
 
@@ -103,8 +104,8 @@ def plan(prepared: Prepared, device: str) -> FinetunePlan:
     items = prepared.encoded.items
     tokens = sum(prepared.step_tokens)
     # Tokens computed and tokens read differ by padding in one direction and by sharing in the other.
-    computed = sum(prepared.computed(part) for step in prepared.steps for part in step.parts)
-    size, needed = sizes(prepared), memory(prepared)
+    computed = sum(prepared.count_computed(part) for step in prepared.steps for part in step.parts)
+    size, needed = measure_sizes(prepared), estimate_memory(prepared)
     return FinetunePlan(
         rows={name: len(rows) for name, rows in prepared.encoded.groups.items()},
         dropped=dict(prepared.encoded.dropped),
@@ -134,21 +135,21 @@ class Sizes:
     """That the optimizer keeps: two of each trained number with AdamW, one of those that Muon trains."""
 
 
-def sizes(prepared: Prepared) -> Sizes:
+def measure_sizes(prepared: Prepared) -> Sizes:
     """How many parameters there are, are trained, and are kept account of. Nothing is loaded."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    from collab.trainers.optim import parts_of
+    from collab.trainers.optim import split_parts
 
     # On the meta device: sizes need no weights.
     with readable(prepared.base.path), torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(prepared.base.config)
     parameters = trainable = sum(weight.numel() for weight in model.parameters())
     recipe = prepared.task.recipe
-    inner = sum(weight.numel() for weight in parts_of(model)[0])
+    inner = sum(weight.numel() for weight in split_parts(model)[0])
     if recipe.lora is not None:
-        trainable = inner = _added(model, recipe.lora)
+        trainable = inner = _count_adapter(model, recipe.lora)
     return Sizes(
         parameters=parameters,
         trainable=trainable,
@@ -156,7 +157,7 @@ def sizes(prepared: Prepared) -> Sizes:
     )
 
 
-def _added(model: Any, lora: Lora) -> int:
+def _count_adapter(model: Any, lora: Lora) -> int:
     """Parameters of an adapter."""
     import torch
 
@@ -168,7 +169,7 @@ def _added(model: Any, lora: Lora) -> int:
     )
 
 
-def memory(prepared: Prepared) -> MemoryEstimate:
+def estimate_memory(prepared: Prepared) -> MemoryEstimate:
     """Return what the largest forward and backward pass needs.
 
     With P parameters of b bytes, T of them trained (float32), N tokens in the pass, S scored ones, width h, width of
@@ -185,7 +186,7 @@ def memory(prepared: Prepared) -> MemoryEstimate:
     Attention keeps no scores (it computes them anew). DPO computes both sides of a pair in one pass.
     """
     recipe, config = prepared.task.recipe, prepared.base.config
-    size = sizes(prepared)
+    size = measure_sizes(prepared)
     is_dpo = isinstance(recipe, DpoRecipe)
     # A frozen reference in memory beside the policy; adapters share one base with theirs.
     reference = 2 if is_dpo and (recipe.lora is None or prepared.reference is not None) else 1
@@ -194,13 +195,13 @@ def memory(prepared: Prepared) -> MemoryEstimate:
     computed = 4 if recipe.precision == "float32" else 2
     width, depth = find_setting(config, "hidden_size") or 0, find_setting(config, "num_hidden_layers") or 1
     # Numbers that a layer keeps per token; grouped heads make keys and values narrower than the width.
-    layer = 8 * width + 2 * _key_width(config, width) + 4 * (find_setting(config, "intermediate_size") or 4 * width)
+    layer = 8 * width + 2 * _get_key_width(config, width) + 4 * (find_setting(config, "intermediate_size") or 4 * width)
     # With checkpointing one layer at a time is kept whole, of the others only what comes in.
     kept = depth * width + layer if recipe.checkpointing else depth * layer
     items, vocabulary = prepared.encoded.items, find_setting(config, "vocab_size") or prepared.base.chat.size
     # The largest pass decides, not the mean: memory has to hold it once.
     activations = max(
-        computed * kept * prepared.computed(part) + 12 * vocabulary * sum(items[row].scored for row in part)
+        computed * kept * prepared.count_computed(part) + 12 * vocabulary * sum(items[row].scored for row in part)
         for step in prepared.steps
         for part in step.parts
     )
@@ -213,7 +214,7 @@ def memory(prepared: Prepared) -> MemoryEstimate:
     )
 
 
-def _key_width(config: Any, width: int) -> int:
+def _get_key_width(config: Any, width: int) -> int:
     """Numbers that a token's keys have in one layer; the model's width where layers differ in it, or have no keys."""
     heads = find_setting(config, "num_attention_heads")
     if not isinstance(heads, int):
@@ -222,7 +223,7 @@ def _key_width(config: Any, width: int) -> int:
     return int(groups * (find_setting(config, "head_dim") or width // heads))
 
 
-def told(plan: FinetunePlan) -> str:
+def format_plan(plan: FinetunePlan) -> str:
     """Return the plan in lines for people."""
     rows = ", ".join(f"{name} {count:,}" for name, count in plan.rows.items())
     dropped = ", ".join(f"{name} {count:,}" for name, count in plan.dropped.items()) or "none"
@@ -291,25 +292,27 @@ def forecast(
             f"{min(map(len, items), default=0)} tokens; raise context as far as the model allows"
         )
     # Three preparations: the few items for time, a full step of them, and a full step of the longest.
-    few = _prepared(task, fitting, rows=len(fitting), processes=1)
-    whole = _prepared(task, _filled(fitting, task.recipe.batch_rows, None), processes=processes)
-    longest = _prepared(task, _filled(fitting, task.recipe.batch_rows, task.recipe.context), processes=processes)
+    few = _prepare_pass(task, fitting, rows=len(fitting), processes=1)
+    whole = _prepare_pass(task, _fill_items(fitting, task.recipe.batch_rows, None), processes=processes)
+    longest = _prepare_pass(
+        task, _fill_items(fitting, task.recipe.batch_rows, task.recipe.context), processes=processes
+    )
     # Measured on few items and scaled by their number, so that a plan takes seconds.
-    time = measure(few, device, memory(few).total)
-    computed = sum(few.computed(part) for step in few.steps for part in step.parts)
-    size = sizes(few)
+    time = measure(few, device, estimate_memory(few).total)
+    computed = sum(few.count_computed(part) for step in few.steps for part in step.parts)
+    size = measure_sizes(few)
     return Forecast(
         seconds_per_item=time.seconds / len(fitting),
         measured=time.measured,
         tokens_per_item=computed / len(fitting),
-        least=memory(whole),
-        most=memory(longest),
+        least=estimate_memory(whole),
+        most=estimate_memory(longest),
         parameters=size.parameters,
         trainable=size.trainable,
     )
 
 
-def _prepared(task: FinetuneTask, items: Sequence[Any], *, processes: int, rows: int | None = None) -> Prepared:
+def _prepare_pass(task: FinetuneTask, items: Sequence[Any], *, processes: int, rows: int | None = None) -> Prepared:
     """One pass over some items.
 
     Args:
@@ -318,10 +321,10 @@ def _prepared(task: FinetuneTask, items: Sequence[Any], *, processes: int, rows:
     changed = {"epochs": 1, "batch_rows": min(rows or task.recipe.batch_rows, len(items))}
     task = replace(task, recipe=task.recipe.model_copy(update=changed))
     base = open_base(task.base, task.recipe)
-    return ordered(task, base, Encoded(items=items), rows=None, processes=processes)
+    return order_examples(task, base, Encoded(items=items), rows=None, processes=processes)
 
 
-def _filled(
+def _fill_items(
     items: Sequence[EncodedPair | EncodedExample], rows: int, length: int | None
 ) -> list[EncodedPair | EncodedExample]:
     """So many items of states that have nothing in common, each like the given one.
@@ -333,22 +336,24 @@ def _filled(
     for number in range(rows):
         turn, place = divmod(number, len(items))
         item = items[place]
-        found.append(_example(item, turn, length) if isinstance(item, EncodedExample) else _pair(item, turn, length))
+        found.append(
+            _vary_example(item, turn, length) if isinstance(item, EncodedExample) else _vary_pair(item, turn, length)
+        )
     return found
 
 
-def _pair(pair: EncodedPair, turn: int, length: int | None) -> EncodedPair:
+def _vary_pair(pair: EncodedPair, turn: int, length: int | None) -> EncodedPair:
     size = len(pair.prompt) if length is None else length - max(len(pair.chosen), len(pair.rejected))
-    return replace(pair, prompt=_other(pair.prompt, turn, size), state=f"{pair.state} {turn}")
+    return replace(pair, prompt=_vary_prompt(pair.prompt, turn, size), state=f"{pair.state} {turn}")
 
 
-def _example(example: EncodedExample, turn: int, length: int | None) -> EncodedExample:
+def _vary_example(example: EncodedExample, turn: int, length: int | None) -> EncodedExample:
     size = example.scored_from if length is None else length - example.scored
     prompt, reply = np.split(example.ids, [example.scored_from])
-    return replace(example, ids=np.concatenate((_other(prompt, turn, size), reply)), scored_from=size)
+    return replace(example, ids=np.concatenate((_vary_prompt(prompt, turn, size), reply)), scored_from=size)
 
 
-def _other(prompt: Ids, turn: int, size: int) -> Ids:
+def _vary_prompt(prompt: Ids, turn: int, size: int) -> Ids:
     """A prompt of that many tokens that begins otherwise in each turn."""
     return np.resize(np.roll(prompt, turn), size).astype(np.int32)
 
@@ -378,12 +383,14 @@ def measure(prepared: Prepared, device: str, needed: int) -> Time:
     Args:
         needed: bytes; where the machine has less free memory, nothing is tried.
     """
-    work = [_computed(prepared, step) for step in prepared.steps]
+    work = [_count_computed(prepared, step) for step in prepared.steps]
     if needed > 0.8 * free_memory(device):
-        return Time(seconds=_flops_per_token(prepared) * sum(work) / (UTILISATION * _speed(device)), measured=False)
+        return Time(
+            seconds=_estimate_flops(prepared) * sum(work) / (UTILISATION * _measure_speed(device)), measured=False
+        )
     sample = _sample(prepared.steps)
     ends = _run(prepared, sample, device)
-    tried = sum(_computed(prepared, step) for step in sample[WARM_UP:])
+    tried = sum(_count_computed(prepared, step) for step in sample[WARM_UP:])
     return Time(seconds=(ends[-1] - ends[WARM_UP - 1]) / tried * sum(work), measured=True)
 
 
@@ -398,9 +405,9 @@ def free_memory(device: str) -> int:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _computed(prepared: Prepared, step: BatchStep) -> int:
+def _count_computed(prepared: Prepared, step: BatchStep) -> int:
     """Tokens that a step computes, padding included, over all processes."""
-    return sum(map(prepared.computed, step.parts))
+    return sum(map(prepared.count_computed, step.parts))
 
 
 def _sample(steps: Sequence[BatchStep]) -> list[BatchStep]:
@@ -411,24 +418,24 @@ def _sample(steps: Sequence[BatchStep]) -> list[BatchStep]:
 
 def _run(prepared: Prepared, sample: Sequence[BatchStep], device: str) -> list[float]:
     """Train these steps for nothing; when each ended."""
-    rank, processes = world()
+    rank, processes = get_world()
     watch = _Stopwatch()
-    with tempfile.TemporaryDirectory() as place, quiet():
+    with tempfile.TemporaryDirectory() as place, silence_libraries():
         folder = FinetuneDir(Path(place))
-        trainer = trainer_of(prepared, folder, device, (), save_strategy="no", logging_strategy="no")
-        trainer.steps = of_process(sample, rank, processes)
+        trainer = build_trainer(prepared, folder, device, (), save_strategy="no", logging_strategy="no")
+        trainer.steps = select_process(sample, rank, processes)
         trainer.add_callback(watch)
         trainer.train()
     return watch.times
 
 
-def _flops_per_token(prepared: Prepared) -> float:
+def _estimate_flops(prepared: Prepared) -> float:
     """Of training one token: 6 per parameter, and attention to half the mean length; a third more for checkpointing.
 
     An adapter saves the gradients of the base's weights, a third of it. DPO's reference adds a forward pass.
     """
     recipe, config = prepared.task.recipe, prepared.base.config
-    parameters = sizes(prepared).parameters
+    parameters = measure_sizes(prepared).parameters
     mean = sum(prepared.lengths) / len(prepared.lengths)
     depth, width = find_setting(config, "num_hidden_layers") or 1, find_setting(config, "hidden_size") or 0
     forward = 2 * parameters + 2 * depth * width * mean
@@ -436,7 +443,7 @@ def _flops_per_token(prepared: Prepared) -> float:
     return float(times * forward)
 
 
-def _speed(device: str) -> float:
+def _measure_speed(device: str) -> float:
     """Floating-point operations per second of a large product in bfloat16."""
     where = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     size = 8192 if where == "cuda" else 1024

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any
 from collab.data.tokenize import read_data
 from collab.errors import CollabError, Diverged, TrainingFailure, UsageError
 from collab.trainers.distributed import Parallelism
-from collab.trainers.prepare import Prepared, levels_of, prepare, task_of, world
+from collab.trainers.prepare import Prepared, get_world, list_levels, prepare, read_task
 from collab.trainers.run import LOWER, Result, check_same, train
 from collab.trainers.run_dir import FinetuneDir
-from collab.utils.files import writing
+from collab.utils.files import report_write_errors
 
 if TYPE_CHECKING:
     from collab.trainers.callbacks import FinetuneProgress
@@ -63,9 +63,9 @@ def train_as_asked(
         RunError: as `collab.trainers.run.train`.
     """
     manifest = folder.read()
-    task = task_of(manifest)
+    task = read_task(manifest)
     # Everything is made anew from the manifest, in each process, and must come out the same.
-    rows = read_data([Path(one) for one in task.data], levels_of(task), max_broken=task.max_broken).rows
+    rows = read_data([Path(one) for one in task.data], list_levels(task), max_broken=task.max_broken).rows
     prepared = prepare(task, rows)
     check_same(prepared, manifest)
     return train(
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         train_as_asked(folder, asked.device, lambda: is_alive(asked.while_alive), asked.report_to)
     except CollabError as error:
-        if world()[0] == 0 or type(error) is TrainingFailure:  # which may befall one of them alone
+        if get_world()[0] == 0 or type(error) is TrainingFailure:  # which may befall one of them alone
             why = f"{DIVERGED}{error.what}" if isinstance(error, Diverged) else f"{ERROR}{error}"
             os.write(2, f"{why}\n".encode())
         return error.exit_code
@@ -148,24 +148,24 @@ def launch(
         StoreFailure: nothing can be written.
     """
     check_processes(prepared.world, device, parallelism)
-    folder.place(prepared.manifest())
-    folder.forget_metrics_after(_resumed_at(folder))  # or what is trained again would be told as done
+    folder.place(prepared.build_manifest())
+    folder.forget_metrics_after(_find_resume_step(folder))  # or what is trained again would be told as done
     _give_back_gpus()
-    words = command(prepared.world, folder.path, device, parallelism, folder.resume, report_to)
-    started = _started(words, folder, device)
+    words = build_command(prepared.world, folder.path, device, parallelism, folder.resume, report_to)
+    started = _start_processes(words, folder, device)
     try:
-        code = _watched(started, prepared, folder, watch, stopping)
+        code = _watch_processes(started, prepared, folder, watch, stopping)
     finally:
         if started.poll() is None:
             started.terminate()
             started.wait()
         (folder.path / STOP).unlink(missing_ok=True)
     if code:
-        raise _failed(folder, code)
-    return _result(prepared, folder)
+        raise _build_failure(folder, code)
+    return _read_result(prepared, folder)
 
 
-def command(
+def build_command(
     processes: int,
     out: Path,
     device: str,
@@ -174,7 +174,7 @@ def command(
     report_to: Sequence[str] = (),
 ) -> list[str]:
     """What is run; `resume` as of `FinetuneDir`."""
-    machines = "gpus" if _gpus(device) else "cpus"
+    machines = "gpus" if _count_gpus(device) else "cpus"
     names = {"ddp": machines, "fsdp": f"fsdp-{machines}", "zero2": "zero2", "zero3": "zero3"}
     return [
         *(sys.executable, "-m", "accelerate.commands.launch"),
@@ -186,8 +186,8 @@ def command(
     ]
 
 
-def _started(words: Sequence[str], folder: FinetuneDir, device: str) -> subprocess.Popen[bytes]:
-    with writing(folder.path, folder.resume):
+def _start_processes(words: Sequence[str], folder: FinetuneDir, device: str) -> subprocess.Popen[bytes]:
+    with report_write_errors(folder.path, folder.resume):
         (folder.path / STOP).unlink(missing_ok=True)
         log = (folder.path / LOG).open("wb")
     with log:
@@ -198,7 +198,7 @@ def _started(words: Sequence[str], folder: FinetuneDir, device: str) -> subproce
         )
 
 
-def _watched(
+def _watch_processes(
     started: subprocess.Popen[bytes],
     prepared: Prepared,
     folder: FinetuneDir,
@@ -206,24 +206,24 @@ def _watched(
     stopping: Callable[[], bool],
 ) -> int:
     """Look after the processes until they end; returns their exit code."""
-    first = told = _resumed_at(folder)
+    first = told = _find_resume_step(folder)
     while True:
         code = started.poll()
         # Touched at every look, which does no harm: a process that starts late sees it, too.
         if stopping():
-            with writing(folder.path, folder.resume):
+            with report_write_errors(folder.path, folder.resume):
                 (folder.path / STOP).touch()
         lines = folder.read_metrics()
         # Only new steps: a resumed run's earlier lines are known.
         if lines and lines[-1]["step"] > told:
             told = lines[-1]["step"]
-            watch(_progress(lines[-1], prepared, first))
+            watch(_build_progress(lines[-1], prepared, first))
         if code is not None:
             return code
         time.sleep(_LOOK_S)
 
 
-def _progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> FinetuneProgress:
+def _build_progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> FinetuneProgress:
     """How far a run is, as a process of its own would tell it.
 
     Args:
@@ -247,22 +247,22 @@ def _progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> Finetu
     )
 
 
-def _result(prepared: Prepared, folder: FinetuneDir) -> Result:
+def _read_result(prepared: Prepared, folder: FinetuneDir) -> Result:
     """How a run ended, from what is there."""
     lines, steps = folder.read_metrics(), len(prepared.steps)
     loss = lines[-1]["loss"] if lines else None
     if folder.final.is_dir():
         return Result(step=steps, steps=steps, final=folder.final, loss=loss)
-    return Result(step=_resumed_at(folder), steps=steps, final=None, loss=loss)
+    return Result(step=_find_resume_step(folder), steps=steps, final=None, loss=loss)
 
 
-def _resumed_at(folder: FinetuneDir) -> int:
+def _find_resume_step(folder: FinetuneDir) -> int:
     """The step of the newest checkpoint; 0 where there is none yet."""
-    checkpoint = folder.checkpoint()
+    checkpoint = folder.find_checkpoint()
     return 0 if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
 
 
-def _failed(folder: FinetuneDir, code: int) -> TrainingFailure:
+def _build_failure(folder: FinetuneDir, code: int) -> TrainingFailure:
     """The processes' own reason, or where to look for it."""
     path = folder.path / LOG
     said = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -274,7 +274,7 @@ def _failed(folder: FinetuneDir, code: int) -> TrainingFailure:
     return TrainingFailure(f"{folder.path}: the processes that train failed: {reason} (all they said: {path})")
 
 
-def _gpus(device: str) -> int:
+def _count_gpus(device: str) -> int:
     """How many are to be used; 0 for processors."""
     import torch
 
@@ -283,7 +283,7 @@ def _gpus(device: str) -> int:
 
 def check_processes(processes: int, device: str, parallelism: Parallelism = "ddp") -> None:
     """UsageError where several processes would have to share a GPU, or DeepSpeed has none or is not installed."""
-    gpus = _gpus(device) if processes > 1 else 0
+    gpus = _count_gpus(device) if processes > 1 else 0
     if processes > 1 and parallelism.startswith("zero") and not (gpus and importlib.util.find_spec("deepspeed")):
         raise UsageError(
             f"parallelism: {parallelism} needs GPUs and DeepSpeed here (pip install deepspeed); use parallelism=fsdp"

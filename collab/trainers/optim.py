@@ -33,7 +33,7 @@ from collab.errors import ConfigError
 from collab.models.weights import read_config, readable
 
 
-def final_gain(model: nn.Module) -> nn.Parameter:
+def find_final_gain(model: nn.Module) -> nn.Parameter:
     """Return the last norm's gain: the last trained vector that is no bias and stands in no numbered layer.
 
     Raises:
@@ -72,10 +72,10 @@ def check_last_norm(model: nn.Module) -> None:
         model: on the meta device.
 
     Raises:
-        ConfigError: as `final_gain` and `check_scales`.
+        ConfigError: as `find_final_gain` and `check_scales`.
     """
     # Weights are on the meta device: the norm alone gets numbers, which is enough to see what it does.
-    gain = final_gain(model)
+    gain = find_final_gain(model)
     norm = copy.deepcopy(next(part for part in model.modules() if getattr(part, "weight", None) is gain))
     norm.to_empty(device="cpu")
     with torch.no_grad():
@@ -112,7 +112,7 @@ def keep_direction(weight: nn.Parameter, optimizer: Optimizer) -> None:
     optimizer.register_step_post_hook(project)
 
 
-def length_of_gain(directory: Path) -> float:
+def measure_gain(directory: Path) -> float:
     """Return the length of the last norm's gain in a checkpoint directory; no other weight is read.
 
     Raises:
@@ -124,7 +124,7 @@ def length_of_gain(directory: Path) -> float:
     # On the meta device, so that only one small tensor of the checkpoint is read.
     with readable(str(directory)), torch.device("meta"):
         model = AutoModelForCausalLM.from_config(read_config(directory))
-        gain = final_gain(model)
+        gain = find_final_gain(model)
         wanted = next(name for name, weight in model.named_parameters() if weight is gain)
         # Sharded checkpoints: the tensor is in one of several files.
         for file in sorted(directory.glob("*.safetensors")):
@@ -158,7 +158,7 @@ class MuonAdamW(torch.optim.Optimizer):
             ConfigError: no matrix inside the network is trained.
         """
         # Muon's orthogonal steps make sense for maps between hidden states, not for tables of tokens.
-        inner, outer, vectors = parts_of(model)
+        inner, outer, vectors = split_parts(model)
         if not inner:
             raise ConfigError(
                 "optimizer: muon is for matrices inside the network, and none of them is trained; use optimizer=adamw"
@@ -199,7 +199,7 @@ class MuonAdamW(torch.optim.Optimizer):
         self.param_groups = [group for part in self._both for group in part.param_groups]
 
 
-def parts_of(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
+def split_parts(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
     """Return trained weights: matrices inside the network, embeddings and output layer, vectors; each once."""
     # Tied output layers are embeddings too; by identity, each weight falls into one part.
     outside = {id(weight) for part in model.modules() if isinstance(part, nn.Embedding) for weight in part.parameters()}

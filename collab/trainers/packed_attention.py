@@ -16,7 +16,7 @@ The backward pass of a part takes output and log-sum-exp of the *whole* attentio
 part is the whole, it is plain attention's.
 
     processor        flash kernel of any floating type
-    GPU, 16 bits     flash kernel, tried against products once per process before it is relied on (`fused`)
+    GPU, 16 bits     flash kernel, tried against products once per process before it is relied on (`is_fused`)
     anything else    products
 
 Products are no fused kernel: they make tables of scores, each for as many queries at a time as fit into 2^24 float32
@@ -47,7 +47,7 @@ _LARGEST = 256
 """Head size up to which they go."""
 
 
-def part(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
+def compute_part(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
     """Attend plainly: (b, h, n, D) against (b, h, K, D), with the log-sum-exp (b, h, n), float32."""
     # Processors have a flash kernel for every floating type.
     if query.device.type == "cpu":
@@ -56,12 +56,12 @@ def part(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: boo
         )
         return output, lse
     # Trusted after one comparison per process: kernels differ between GPUs and versions of PyTorch.
-    if fused(query.device, query.dtype, query.shape[-1]):
-        return on_gpu(query, key, value, scale, causal=causal)
-    return by_products(query, key, value, scale, causal=causal)
+    if is_fused(query.device, query.dtype, query.shape[-1]):
+        return compute_on_gpu(query, key, value, scale, causal=causal)
+    return compute_by_products(query, key, value, scale, causal=causal)
 
 
-def part_backward(
+def compute_part_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float, *, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return a part's gradients of its query, key and value; `output` and `lse` are those of the whole."""
@@ -69,13 +69,13 @@ def part_backward(
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
         by_query, by_key, by_value = kernel(grad, query, key, value, output, lse, 0.0, causal, scale=scale)
         return by_query, by_key, by_value
-    if fused(query.device, query.dtype, query.shape[-1]):
-        return on_gpu_backward(grad, query, key, value, output, lse, scale, causal=causal)
-    return by_products_backward(grad, query, key, value, output, lse, scale, causal=causal)
+    if is_fused(query.device, query.dtype, query.shape[-1]):
+        return compute_on_gpu_backward(grad, query, key, value, output, lse, scale, causal=causal)
+    return compute_by_products_backward(grad, query, key, value, output, lse, scale, causal=causal)
 
 
 @functools.cache
-def fused(device: torch.device, dtype: torch.dtype, size: int) -> bool:
+def is_fused(device: torch.device, dtype: torch.dtype, size: int) -> bool:
     """Whether a GPU's flash kernels are used: they exist for 16 bits, and must give there what products give.
 
     Tried once per device, type and head size; where kernels that should exist fail or differ, a warning says so.
@@ -84,7 +84,7 @@ def fused(device: torch.device, dtype: torch.dtype, size: int) -> bool:
     if device.type != "cuda" or dtype not in _ROUNDING or size % 8 or size > _LARGEST:
         return False
     try:
-        error = error_of_kernels(device, dtype, size)
+        error = measure_kernel_error(device, dtype, size)
     except RuntimeError as failed:  # a GPU that is too old for them, or a PyTorch built without them
         reason = (str(failed) or type(failed).__name__).splitlines()[0]
     else:
@@ -96,18 +96,18 @@ def fused(device: torch.device, dtype: torch.dtype, size: int) -> bool:
     return False
 
 
-def on_gpu(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
-    """Compute a part by PyTorch's flash kernel for GPUs, 16 bits; shapes as `part`."""
+def compute_on_gpu(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
+    """Compute a part by PyTorch's flash kernel for GPUs, 16 bits; shapes as `compute_part`."""
     output, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
         query, key, value, 0.0, causal, False, scale=scale
     )
     return output, lse
 
 
-def on_gpu_backward(
+def compute_on_gpu_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float, *, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute its gradients; shapes as `part_backward`."""
+    """Compute its gradients; shapes as `compute_part_backward`."""
     # Where random numbers of dropout would start: not read without it, in shapes as the forward pass gives them.
     unused = [torch.empty(shape, dtype=torch.uint64, device=query.device) for shape in ((2,), ())]
     by_query, by_key, by_value = torch.ops.aten._scaled_dot_product_flash_attention_backward(
@@ -118,7 +118,7 @@ def on_gpu_backward(
     return by_query, by_key, by_value
 
 
-def error_of_kernels(device: torch.device, dtype: torch.dtype, size: int) -> float:
+def measure_kernel_error(device: torch.device, dtype: torch.dtype, size: int) -> float:
     """Return the largest relative error of a GPU's flash kernels in what each part of a whole puts out.
 
     The whole is a causal part and a full one of random numbers with heads of that size; it is compared with products in
@@ -133,7 +133,9 @@ def error_of_kernels(device: torch.device, dtype: torch.dtype, size: int) -> flo
     # A causal part and a full one: both forms that `_Attention` uses.
     parts = [(some(length), some(length), causal) for length, causal in ((96, True), (160, False))]
     # In float32 by products, whose code can be read: they are what the kernels are held against.
-    exact = [by_products(query.float(), one.float(), other.float(), scale, causal=way) for one, other, way in parts]
+    exact = [
+        compute_by_products(query.float(), one.float(), other.float(), scale, causal=way) for one, other, way in parts
+    ]
     lse = torch.logaddexp(*(sums for _, sums in exact))  # (1, 2, 96), of both parts together
     output = torch.stack([own * (sums - lse).exp()[..., None] for own, sums in exact]).sum(0).to(dtype)  # (1, 2, 96, D)
     errors = []
@@ -141,17 +143,22 @@ def error_of_kernels(device: torch.device, dtype: torch.dtype, size: int) -> flo
         given = (grad, query, key, value, output)
         # The backward kernel must accept output and log-sum-exp of the whole, not those of its own part.
         g, q, k, v, out = (one.float() for one in given)
-        found = *on_gpu(query, key, value, scale, causal=causal), *on_gpu_backward(*given, lse, scale, causal=causal)
-        wanted = *forward, *by_products_backward(g, q, k, v, out, lse, scale, causal=causal)
+        found = (
+            *compute_on_gpu(query, key, value, scale, causal=causal),
+            *compute_on_gpu_backward(*given, lse, scale, causal=causal),
+        )
+        wanted = *forward, *compute_by_products_backward(g, q, k, v, out, lse, scale, causal=causal)
         errors += [(one.float() - other).norm() / other.norm() for one, other in zip(found, wanted, strict=True)]
     return float(torch.stack(errors).nan_to_num(torch.inf).max())
 
 
-def by_products(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
+def compute_by_products(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool
+) -> tuple[Tensor, Tensor]:
     """Compute a part by plain matrix products, for any device; shapes as the kernels'."""
     outputs, sizes = [], []
-    for first, piece in _pieces(query, key):
-        scores = _scores(piece, key, scale, first if causal else None)  # (b, h, piece, K)
+    for first, piece in _split_queries(query, key):
+        scores = _compute_scores(piece, key, scale, first if causal else None)  # (b, h, piece, K)
         lse = scores.logsumexp(-1)  # (b, h, piece)
         # softmax = exp(s − lse): with the log-sum-exp at hand, no second normalisation is needed.
         outputs.append((scores - lse[..., None]).exp().to(value.dtype) @ value)
@@ -159,18 +166,18 @@ def by_products(query: Tensor, key: Tensor, value: Tensor, scale: float, *, caus
     return torch.cat(outputs, 2), torch.cat(sizes, 2)
 
 
-def by_products_backward(
+def compute_by_products_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float, *, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute its gradients; weights are computed again, from the log-sum-exp of the whole."""
     by_query = []
     # Summed in float32 over pieces: in 16 bits, small contributions would be lost.
     by_key, by_value = (torch.zeros(one.shape, dtype=torch.float32, device=one.device) for one in (key, value))
-    for first, piece in _pieces(query, key):
+    for first, piece in _split_queries(query, key):
         own = slice(first, first + piece.shape[2])
         given = grad[:, :, own]
         # (b, h, piece, K): weights of the whole, p = exp(s − lse)
-        weights = (_scores(piece, key, scale, first if causal else None) - lse[:, :, own, None]).exp()
+        weights = (_compute_scores(piece, key, scale, first if causal else None) - lse[:, :, own, None]).exp()
         # dV = pᵀ dO
         by_value += (weights.to(grad.dtype).transpose(2, 3) @ given).float()
         # dS = p ∘ (dO Vᵀ − rowsum(dO ∘ O)), with O of the whole attention, not of this part.
@@ -182,14 +189,14 @@ def by_products_backward(
     return torch.cat(by_query, 2), by_key, by_value
 
 
-def _pieces(query: Tensor, key: Tensor) -> Iterator[tuple[int, Tensor]]:
+def _split_queries(query: Tensor, key: Tensor) -> Iterator[tuple[int, Tensor]]:
     """Yield as many queries at a time as the table of scores allows, with the number of the first."""
     step = max(1, _SCORES_AT_ONCE // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
     for first in range(0, query.shape[2], step):
         yield first, query[:, :, first : first + step]
 
 
-def _scores(query: Tensor, key: Tensor, scale: float, first: int | None) -> Tensor:
+def _compute_scores(query: Tensor, key: Tensor, scale: float, first: int | None) -> Tensor:
     """Return scores, float32; later keys are left out where `first`, the first query's number, is given."""
     scores = (query @ key.transpose(2, 3)).float() * scale
     if first is None:
@@ -259,12 +266,14 @@ def plan_of(nodes: Sequence[Node]) -> AttentionPlan:
     """Return the parts of a packing with these nodes."""
     groups: list[list[Node]] = []
     # Short nodes side by side cost padding, long ones cost kernels: groups stop at twice their shortest.
-    for node in sorted(nodes, key=_length):  # of a group, none is longer than twice the shortest
-        if not groups or _length(node) > min(_SHORT, 2 * _length(groups[-1][0])):
+    for node in sorted(nodes, key=_measure_node):  # of a group, none is longer than twice the shortest
+        if not groups or _measure_node(node) > min(_SHORT, 2 * _measure_node(groups[-1][0])):
             groups.append([])
         groups[-1].append(node)
     # A node with nothing under it needs no second part.
-    return AttentionPlan(blocks=tuple(map(_block, groups)), above=tuple(node for node in nodes if node.end > node.stop))
+    return AttentionPlan(
+        blocks=tuple(map(_build_block, groups)), above=tuple(node for node in nodes if node.end > node.stop)
+    )
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float) -> Tensor:
@@ -300,13 +309,13 @@ class _Attention(torch.autograd.Function):
         # Every token first attends to its own node; nodes of similar length go through one kernel.
         for block in plan.blocks:
             # (H, nodes, longest, D), (H, nodes, longest)
-            own, sizes = _causal(block.take(query), block.take(key), block.take(value), scale)
+            own, sizes = _attend_causal(block.take(query), block.take(key), block.take(value), scale)
             output[:, block.tokens] = block.drop(own).float()
             lse[:, block.tokens] = block.drop(sizes)
         # Then to each node above it. What stands under a node follows it without a gap, so a slice names it.
         for node in plan.above:
             here, under = slice(node.start, node.stop), slice(node.stop, node.end)
-            more, sizes = _full(query[:, under], key[:, here], value[:, here], scale)  # (H, n, D), (H, n)
+            more, sizes = _attend_full(query[:, under], key[:, here], value[:, here], scale)  # (H, n, D), (H, n)
             # lse of the union is log(e^a + e^b); each part's output is weighted by its share of it.
             before, joined = lse[:, under], torch.logaddexp(lse[:, under], sizes)
             # output = output · e^(before − joined) + more · e^(sizes − joined)
@@ -331,25 +340,27 @@ class _Attention(torch.autograd.Function):
                 given = block.take(grad) * _is_token(block)  # padding repeats a token, and adds nothing
                 q, k, v, out, sizes = map(block.take, (query, key, value, output, lse))  # (heads, nodes, longest, …)
                 # Added, not set: a key is attended to by its own node and by all under it.
-                for whole, one in zip(sums, _causal_backward(given, q, k, v, out, sizes, ctx.scale), strict=True):
+                for whole, one in zip(
+                    sums, _attend_causal_backward(given, q, k, v, out, sizes, ctx.scale), strict=True
+                ):
                     whole[:, block.tokens] += block.drop(one)
             for node in ctx.plan.above:
                 here, under = slice(node.start, node.stop), slice(node.stop, node.end)
                 # In a full part, queries are under the node, keys and values in it.
                 given, q, out, sizes = (one[:, under] for one in (grad, query, output, lse))
-                parts = _full_backward(given, q, key[:, here], value[:, here], out, sizes, ctx.scale)
+                parts = _attend_full_backward(given, q, key[:, here], value[:, here], out, sizes, ctx.scale)
                 for whole, one, where in zip(sums, parts, (under, here, here), strict=True):
                     whole[:, where] += one
         return *(one.to(query.dtype) for one in sums), None, None
 
 
-def _length(node: Node) -> int:
+def _measure_node(node: Node) -> int:
     return node.stop - node.start
 
 
-def _block(nodes: Sequence[Node]) -> Block:
+def _build_block(nodes: Sequence[Node]) -> Block:
     starts, stops = (torch.tensor([getattr(node, name) for node in nodes])[:, None] for name in ("start", "stop"))
-    places = starts + torch.arange(max(map(_length, nodes)))  # (nodes, longest)
+    places = starts + torch.arange(max(map(_measure_node, nodes)))  # (nodes, longest)
     # Padding repeats the last token: a real index, whose results are dropped.
     real = places < stops
     return Block(index=places.minimum(stops - 1), cells=real.flatten().nonzero()[:, 0], tokens=places[real])
@@ -362,36 +373,38 @@ def _is_token(block: Block) -> Tensor:
     return real.view(*block.index.shape, 1)
 
 
-def _causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def _attend_causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Attend (H, B, L, D) to (G, B, L, D), up to one's own: output and log-sum-exp (H, B, L)."""
     # Kernels know no groups in a causal part, so keys are repeated for each query head: (H, B, L, D).
     each = len(query) // len(key)
-    return part(query, key.repeat_interleave(each, 0), value.repeat_interleave(each, 0), scale, causal=True)
+    return compute_part(query, key.repeat_interleave(each, 0), value.repeat_interleave(each, 0), scale, causal=True)
 
 
-def _causal_backward(
+def _attend_causal_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     each = len(query) // len(key)
     keys, values = key.repeat_interleave(each, 0), value.repeat_interleave(each, 0)
-    by_query, by_key, by_value = part_backward(grad, query, keys, values, output, lse, scale, causal=True)
+    by_query, by_key, by_value = compute_part_backward(grad, query, keys, values, output, lse, scale, causal=True)
     # Each key head served H / G query heads: its gradients add up.
     by_key, by_value = (one.float().view(len(key), each, *one.shape[1:]).sum(1) for one in (by_key, by_value))
     return by_query, by_key, by_value
 
 
-def _full(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def _attend_full(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Attend (H, n, D) to all of (G, K, D): output and log-sum-exp (H, n)."""
     # Order does not matter in a full part, so heads of a group fold into the length and keys are not repeated.
-    output, lse = part(_fold(query, key), key[None], value[None], scale, causal=False)
+    output, lse = compute_part(_fold(query, key), key[None], value[None], scale, causal=False)
     return output.reshape(query.shape), lse.reshape(query.shape[:2])
 
 
-def _full_backward(
+def _attend_full_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     given, asking, out, sizes = (_fold(one, key) for one in (grad, query, output, lse))  # (1, G, H / G · n, …)
-    by_query, by_key, by_value = part_backward(given, asking, key[None], value[None], out, sizes, scale, causal=False)
+    by_query, by_key, by_value = compute_part_backward(
+        given, asking, key[None], value[None], out, sizes, scale, causal=False
+    )
     return by_query.reshape(query.shape), by_key[0], by_value[0]
 
 

@@ -31,10 +31,10 @@ from torch.utils.checkpoint import checkpoint
 from trl.trainer.utils import FusedCausalLMOutput
 
 from collab.errors import ConfigError
-from collab.models.checkpoint import tolerance_of
+from collab.models.checkpoint import get_tolerance
 from collab.models.tokenizer import silence_transformers, take_first_line
 from collab.models.weights import find_setting
-from collab.trainers.batching import SHORTEST, pack, scored
+from collab.trainers.batching import SHORTEST, find_scored, pack
 from collab.trainers.packed_attention import IMPLEMENTATION, AttentionPlan, Passed, install, plan_of
 
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
@@ -51,7 +51,7 @@ def score_labels_only(model: Any, context: Context = contextlib.nullcontext) -> 
         context: what its passes are computed within. A model that mixed precision was prepared for before (TRL's
             reference) would lose it here, and one that is sharded never had it; autocast gives it back.
     """
-    model.forward = MethodType(_scored_forward(model.forward, is_plain(model), context), model)
+    model.forward = MethodType(_build_scored_forward(model.forward, is_plain(model), context), model)
 
 
 def temper(model: Any, temperature: float) -> None:
@@ -88,7 +88,7 @@ def is_plain(model: Any) -> bool:
     return not any(getattr(config, name, None) for name in _SCALED)
 
 
-def _scored_forward(theirs: Callable[..., Any], plain: bool, context: Context) -> Callable[..., Any]:
+def _build_scored_forward(theirs: Callable[..., Any], plain: bool, context: Context) -> Callable[..., Any]:
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, labels: Tensor | None = None, **kwargs: Any) -> Any:
         # Generation and evaluation without labels stay the model's own.
         if not fused_lm_head or labels is None:
@@ -174,7 +174,7 @@ class Packed:
         return replace(self, plan=self.plan.to(device), **moved)
 
 
-def packed_batch(batch: Mapping[str, Any], shortest: int = SHORTEST) -> Packed:
+def pack_batch(batch: Mapping[str, Any], shortest: int = SHORTEST) -> Packed:
     """Pack the rows of a batch as TRL's collator makes it.
 
     Args:
@@ -189,7 +189,7 @@ def packed_batch(batch: Mapping[str, Any], shortest: int = SHORTEST) -> Packed:
         raise ValueError("rows are not padded on the right; packed rows need a collator that pads there, as TRL's does")
     # Padding is cut off before packing: equal rows must be equal whatever the longest one is.
     packing = pack([row[:length] for row, length in zip(ids, lengths, strict=True)], shortest=shortest)
-    found = scored(packing, completion, ids.shape[1])
+    found = find_scored(packing, completion, ids.shape[1])
     return Packed(
         ids=torch.from_numpy(packing.ids)[None],  # (1, T)
         positions=torch.from_numpy(packing.positions)[None],
@@ -210,15 +210,15 @@ def share(model: Any, context: Context = contextlib.nullcontext) -> None:
         ConfigError: it cannot, or would compute something else; says why, and nothing has changed.
     """
     # The configuration first: what it rules out need not be tried.
-    reason = obstacle(model) or _probe(model, context)
+    reason = find_obstacle(model) or _probe(model, context)
     if reason is not None:
         raise ConfigError(
             f"prefixes cannot be shared while training {type(model).__name__}: {reason}; train it with sharing: none"
         )
-    model.forward = MethodType(_packed_forward(model.forward, context), model)
+    model.forward = MethodType(_build_packed_forward(model.forward, context), model)
 
 
-def _packed_forward(theirs: Callable[..., Any], context: Context) -> Callable[..., Any]:
+def _build_packed_forward(theirs: Callable[..., Any], context: Context) -> Callable[..., Any]:
     def forward(self: Any, *args: Any, packed: Packed | None = None, fused_lm_head: bool = False, **kwargs: Any) -> Any:
         # Passes that score nothing (generation) are not packed.
         if not fused_lm_head:
@@ -228,13 +228,13 @@ def _packed_forward(theirs: Callable[..., Any], context: Context) -> Callable[..
         # `context` gives back autocast where the model was wrapped before this forward pass replaced its own.
         with context():
             here = packed.to(self.device)
-            hidden = _hidden(self, here, Passed(plan=here.plan))
-            return _output(hidden[0], here, self.get_output_embeddings())
+            hidden = _compute_hidden(self, here, Passed(plan=here.plan))
+            return _compute_output(hidden[0], here, self.get_output_embeddings())
 
     return forward
 
 
-def _hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
+def _compute_hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
     """Return what the last layer puts out, (1, T, width)."""
     # A mask of four dimensions is taken as it is by transformers, and not looked at by our attention.
     unused = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=packed.ids.device)
@@ -245,7 +245,7 @@ def _hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
     return hidden
 
 
-def _output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
+def _compute_output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
     """Return log-probabilities of the rows' scored tokens and TRL's metrics, as if rows were not packed."""
     # From packed tokens to scored ones: inputs (M, width), wanted (M,), each distinct prediction once.
     inputs, wanted = hidden[packed.predictors], packed.wanted
@@ -286,7 +286,7 @@ def _score_packed(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Te
     return chosen, entropy, mean, top
 
 
-def obstacle(model: Any) -> str | None:
+def find_obstacle(model: Any) -> str | None:
     """Return why prefixes cannot be shared, as far as the configuration tells; else None."""
     # Each of these would change what is computed without an error.
     config = model.config.get_text_config()
@@ -307,7 +307,7 @@ def obstacle(model: Any) -> str | None:
 
 @silence_transformers()
 @torch.no_grad()
-def structural_obstacle(model: Any) -> str | None:
+def find_structural_obstacle(model: Any) -> str | None:
     """Return why its attention cannot be replaced, as far as a model without weights tells.
 
     Args:
@@ -315,19 +315,19 @@ def structural_obstacle(model: Any) -> str | None:
     """
     ids = torch.zeros(1, 24, dtype=torch.long)
     every = torch.ones_like(ids)
-    packed = packed_batch({"input_ids": ids, "attention_mask": every, "completion_mask": every}, shortest=1)
+    packed = pack_batch({"input_ids": ids, "attention_mask": every, "completion_mask": every}, shortest=1)
     passed = Passed(plan=packed.plan, dry=True)
     install()
     try:
         model.set_attn_implementation(IMPLEMENTATION)
-        _hidden(model.eval(), packed.to(torch.device("meta")), passed)
+        _compute_hidden(model.eval(), packed.to(torch.device("meta")), passed)
     except NotImplementedError as error:
         return None if "meta" in str(error) else str(error)  # what depends on numbers shows when it is trained
     except ValueError as error:
         return f"its attention cannot be replaced ({take_first_line(error)[:120]})"
     except (TypeError, RuntimeError, KeyError, AttributeError, IndexError):
         return None
-    return None if len(passed.layers) == _depth(model) else _OWN
+    return None if len(passed.layers) == _get_depth(model) else _OWN
 
 
 @silence_transformers()
@@ -336,7 +336,7 @@ def _probe(model: Any, context: Context) -> str | None:
     """Switch its attention and try it on rows that begin alike; where it fails, say why and switch back."""
     own, training = model.config._attn_implementation, model.training
     # (3, 24): three rows, which share 8 and 16 tokens
-    ids = torch.arange(72, device=model.device).view(3, 24) * 7 % _vocabulary(model)
+    ids = torch.arange(72, device=model.device).view(3, 24) * 7 % _count_vocabulary(model)
     ids[1:, :8], ids[2, 8:16] = ids[0, :8], ids[1, 8:16]
     model.eval()
     try:
@@ -346,7 +346,7 @@ def _probe(model: Any, context: Context) -> str | None:
             install()
             model.set_attn_implementation(IMPLEMENTATION)
             # The same numbers by both ways prove that mask, scale and positions are right.
-            reason = _differs(model, ids, expected)
+            reason = _explain_difference(model, ids, expected)
     except NotImplementedError as error:
         reason = str(error)
     except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
@@ -359,26 +359,28 @@ def _probe(model: Any, context: Context) -> str | None:
     return reason
 
 
-def _depth(model: Any) -> int | None:
+def _get_depth(model: Any) -> int | None:
     depth: int | None = find_setting(model.config.get_text_config(), "num_hidden_layers")
     return depth
 
 
-def _vocabulary(model: Any) -> int:
+def _count_vocabulary(model: Any) -> int:
     return len(model.get_input_embeddings().weight)
 
 
-def _differs(model: Any, ids: Tensor, expected: Tensor) -> str | None:
+def _explain_difference(model: Any, ids: Tensor, expected: Tensor) -> str | None:
     every = torch.ones_like(ids)
-    packed = packed_batch({"input_ids": ids, "attention_mask": every, "completion_mask": every}, shortest=1)
+    packed = pack_batch({"input_ids": ids, "attention_mask": every, "completion_mask": every}, shortest=1)
     packed = packed.to(model.device)
     passed = Passed(plan=packed.plan)
-    found = model.get_output_embeddings()(_hidden(model, packed, passed)[0]).float().log_softmax(-1)  # (T, vocabulary)
+    found = (
+        model.get_output_embeddings()(_compute_hidden(model, packed, passed)[0]).float().log_softmax(-1)
+    )  # (T, vocabulary)
     # A layer that was not asked computes attention of its own; small inputs may hide what that changes.
-    if len(passed.layers) != _depth(model):
+    if len(passed.layers) != _get_depth(model):
         return _OWN
     wanted = expected[:, :-1].gather(-1, ids[:, 1:, None]).flatten()[packed.cells]  # (S,)
     apart = float((found[packed.predictors, packed.wanted][packed.which] - wanted).abs().max())
     kind = model.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
-    return None if apart <= tolerance_of(dtype) else f"its log-probabilities would differ by {apart:.2g}"
+    return None if apart <= get_tolerance(dtype) else f"its log-probabilities would differ by {apart:.2g}"

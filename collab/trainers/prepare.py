@@ -32,8 +32,16 @@ from collab.data.tokenize import (
 from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
 from collab.library import resolve_checkpoint
 from collab.models.tokenizer import get_prompt_date, reads_date
-from collab.trainers.batching import BatchStep, fitted, padded, passes_of, shared_tokens, shares, steps_of
-from collab.trainers.checkpoint import Adapter, Base, open_adapter, open_base, quiet
+from collab.trainers.batching import (
+    BatchStep,
+    build_steps,
+    count_padded,
+    count_passes,
+    count_shared_tokens,
+    fit_recipe,
+    is_prefix_shared,
+)
+from collab.trainers.checkpoint import Adapter, Base, open_adapter, open_base, silence_libraries
 from collab.trainers.pretrain import copy_sequences
 from collab.trainers.recipe import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
 
@@ -97,9 +105,9 @@ class Prepared:
     @property
     def parts(self) -> int | None:
         """Forward passes per step, over all processes; None where each step has as many as its states need."""
-        if self.trajectories is not None or shares(self.task.recipe):
+        if self.trajectories is not None or is_prefix_shared(self.task.recipe):
             return None
-        return passes_of(self.task.recipe, self.world)
+        return count_passes(self.task.recipe, self.world)
 
     @property
     def step_tokens(self) -> list[int]:
@@ -122,15 +130,15 @@ class Prepared:
         differ = [isinstance(one, EncodedPair) and not np.array_equal(one.chosen, one.rejected) for one in items]
         return [sum(differ[row] for row in step.rows) for step in self.steps]
 
-    def computed(self, part: Sequence[int]) -> int:
+    def count_computed(self, part: Sequence[int]) -> int:
         """Tokens that a forward pass computes: padding is computed, too, and what pairs share is computed once."""
         items = [self.encoded.items[row] for row in part]
-        if shares(self.task.recipe):
-            return shared_tokens(items)
+        if is_prefix_shared(self.task.recipe):
+            return count_shared_tokens(items)
         sides = 2 if isinstance(items[0], EncodedPair) else 1
-        return sides * padded([len(item) for item in items], range(len(items)))
+        return sides * count_padded([len(item) for item in items], range(len(items)))
 
-    def manifest(self) -> dict[str, Any]:
+    def build_manifest(self) -> dict[str, Any]:
         """Return what `finetune.json` holds."""
         task = self.task
         return {
@@ -150,9 +158,9 @@ class Prepared:
             },
             "seed": task.seed,
             "steps": len(self.steps),
-            "order": _digest(self.steps),
+            "order": _hash_steps(self.steps),
             "processes": self.world,
-            "versions": versions(),
+            "versions": collect_versions(),
         }
 
 
@@ -175,12 +183,12 @@ def check_device(name: str) -> None:
         raise UnknownName.of("device", name, DEVICES)
 
 
-def world() -> tuple[int, int]:
+def get_world() -> tuple[int, int]:
     """Number of this process and how many there are, as the launcher says; (0, 1) without one."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def versions() -> dict[str, str]:
+def collect_versions() -> dict[str, str]:
     """Versions of what trains."""
     return {"collab": collab.__version__, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
@@ -193,7 +201,7 @@ def prepare(
     Args:
         rows: that the stage trains on; none for `copy`.
         processes: that will train together; None for those that the launcher has started.
-        fits: whether few rows make one smaller step by fewer processes, as `fitted` has it: of what is short enough to
+        fits: whether few rows make one smaller step by fewer processes (`fit_recipe`), counting rows short enough to
             be trained.
 
     Raises:
@@ -205,18 +213,18 @@ def prepare(
     if task.recipe.date is None and reads_date(resolve_checkpoint(task.base)):
         task = replace(task, recipe=task.recipe.model_copy(update={"date": get_prompt_date()}))
     base = open_base(task.base, task.recipe)
-    with quiet():  # a row that is too long is counted here
+    with silence_libraries():  # a row that is too long is counted here
         encoded = _encode(task, rows, base)
     if not encoded.items:
-        raise ConfigError(f"--stage {task.stage}: there is nothing to train; {_advice(task)}")
-    digest, processes = hash_examples(rows) if task.stage != "copy" else None, processes or world()[1]
+        raise ConfigError(f"--stage {task.stage}: there is nothing to train; {_format_advice(task)}")
+    digest, processes = hash_examples(rows) if task.stage != "copy" else None, processes or get_world()[1]
     if fits:
-        recipe, processes = fitted(task.recipe, len(encoded.items), processes)
+        recipe, processes = fit_recipe(task.recipe, len(encoded.items), processes)
         task = replace(task, recipe=recipe)
-    return ordered(task, base, encoded, rows=digest, processes=processes)
+    return order_examples(task, base, encoded, rows=digest, processes=processes)
 
 
-def ordered(
+def order_examples(
     task: FinetuneTask,
     base: Base,
     encoded: Encoded[EncodedExample] | Encoded[EncodedPair],
@@ -235,12 +243,12 @@ def ordered(
         ConfigError: nothing is left to train, or there is too little for all processes.
     """
     # The order is decided here, once and for all processes.
-    steps = steps_of(task.recipe, encoded, seed=task.seed, processes=processes)
+    steps = build_steps(task.recipe, encoded, seed=task.seed, processes=processes)
     if not steps:
         raise ConfigError(
             f"--stage {task.stage}: there is nothing to train; weights_by_level leaves no row of any level"
         )
-    reference = reference_of(task, base)
+    reference = open_reference(task, base)
     return Prepared(
         task=task,
         base=base,
@@ -254,7 +262,7 @@ def ordered(
     )
 
 
-def task_of(manifest: Mapping[str, Any]) -> FinetuneTask:
+def read_task(manifest: Mapping[str, Any]) -> FinetuneTask:
     """The task that a manifest holds.
 
     Raises:
@@ -283,14 +291,14 @@ def task_of(manifest: Mapping[str, Any]) -> FinetuneTask:
         ) from None
 
 
-def levels_of(task: FinetuneTask) -> tuple[Level, ...]:
+def list_levels(task: FinetuneTask) -> tuple[Level, ...]:
     """Which levels a stage trains, in order."""
     if isinstance(task.recipe, SftRecipe):
         return tuple(task.recipe.levels)
     return ("preference",) if isinstance(task.recipe, DpoRecipe) else ()
 
 
-def reference_of(task: FinetuneTask, base: Base) -> Base | None:
+def open_reference(task: FinetuneTask, base: Base) -> Base | None:
     """The checkpoint to compare with; ConfigError where it reads other tokens than the base."""
     if task.reference is None:
         return None
@@ -312,11 +320,11 @@ def _encode(task: FinetuneTask, rows: Iterable[Example], base: Base) -> Encoded[
     return encode_replies(rows, base.chat, recipe.context)
 
 
-def _advice(task: FinetuneTask) -> str:
-    levels = ", ".join(levels_of(task))
+def _format_advice(task: FinetuneTask) -> str:
+    levels = ", ".join(list_levels(task))
     return f"the data has no rows of level {levels}; make some with collab synth, or name other levels"
 
 
-def _digest(steps: Sequence[BatchStep]) -> str:
+def _hash_steps(steps: Sequence[BatchStep]) -> str:
     text = "\n".join(f"{step.group}:{step.parts}" for step in steps)
     return hashlib.sha256(text.encode()).hexdigest()

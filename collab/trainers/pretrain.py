@@ -62,7 +62,7 @@ from collab.models.checkpoint import CARD, write_layout
 from collab.models.tokenizer import silence_transformers
 from collab.seeds import derive, generator
 from collab.trainers.recipe import Architecture, CopyRecipe
-from collab.trainers.run_dir import saving
+from collab.trainers.run_dir import report_save_errors
 from collab.utils.files import sync_files, write_json
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ CHAT_TEMPLATE = (
 """Two tokens per turn, nothing else."""
 
 
-def new_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[Example], *, seed: int = 0) -> Path:
+def create_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[Example], *, seed: int = 0) -> Path:
     """Write an untrained checkpoint (safetensors) with tokenizer and chat template.
 
     Args:
@@ -105,8 +105,8 @@ def new_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[E
     from transformers import GenerationConfig, Qwen2ForCausalLM
 
     rows = list(rows)
-    tokenizer = train_tokenizer(_texts(rows), architecture)
-    config = _config(architecture, tokenizer)
+    tokenizer = train_tokenizer(_iterate_texts(rows), architecture)
+    config = _build_config(architecture, tokenizer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "weights"))
         model = Qwen2ForCausalLM(config).to(getattr(torch, architecture.dtype))
@@ -122,7 +122,7 @@ def new_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[E
     }
     partial = directory.with_name(f".{directory.name}.partial")
     try:
-        with saving(directory, "try again"), silence_transformers():
+        with report_save_errors(directory, "try again"), silence_transformers():
             shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
             model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)
@@ -184,7 +184,7 @@ def train_tokenizer(texts: Iterable[str], architecture: Architecture) -> Any:
     return made
 
 
-def _texts(rows: Iterable[Example]) -> Iterator[str]:
+def _iterate_texts(rows: Iterable[Example]) -> Iterator[str]:
     """Every text of rows; what many rows share is told once, or it would decide all merges."""
     seen: set[str] = set()
     for row in rows:
@@ -198,7 +198,7 @@ def _texts(rows: Iterable[Example]) -> Iterator[str]:
         raise ConfigError("the rows have no text; a tokenizer is learned from text")
 
 
-def _config(architecture: Architecture, tokenizer: Any) -> Any:
+def _build_config(architecture: Architecture, tokenizer: Any) -> Any:
     from transformers import Qwen2Config
 
     return Qwen2Config(
@@ -234,24 +234,24 @@ def copy_sequences(recipe: CopyRecipe, chat: ChatTokenizer, seed: int) -> list[E
     """
     tokens = [token for token in range(chat.size) if token not in chat.control]
     return [
-        _sequence(recipe, tokens, number, generator(derive(seed, "copy", number)))
+        _draw_sequence(recipe, tokens, number, generator(derive(seed, "copy", number)))
         for number in range(recipe.steps * recipe.batch_rows)
     ]
 
 
-def _sequence(recipe: CopyRecipe, tokens: list[int], number: int, rng: random.Random) -> EncodedExample:
+def _draw_sequence(recipe: CopyRecipe, tokens: list[int], number: int, rng: random.Random) -> EncodedExample:
     varied = number // recipe.batch_rows >= round(recipe.simple * recipe.steps)
     length = rng.randint(recipe.shortest, recipe.longest if varied else recipe.simple_longest)
     size = min(rng.choice(recipe.alphabets), len(tokens)) if varied else len(tokens)
     alphabet = None if size == len(tokens) else rng.sample(tokens, size)
-    repeated = [rng.choice(alphabet) if alphabet else _by_rank(tokens, rng) for _ in range(length)]
-    gap = [_by_rank(tokens, rng) for _ in range(rng.randint(0, recipe.gap) if varied else 0)]
+    repeated = [rng.choice(alphabet) if alphabet else _draw_by_rank(tokens, rng) for _ in range(length)]
+    gap = [_draw_by_rank(tokens, rng) for _ in range(rng.randint(0, recipe.gap) if varied else 0)]
     separator = [tokens[rng.randrange(min(_SEPARATORS, len(tokens)))]] if varied else []
     ids = np.array([*repeated, *gap, *separator, *repeated], np.int32)
     return EncodedExample(group=VARIED if varied else SIMPLE, ids=ids, scored_from=len(ids) - length + 1)
 
 
-def _by_rank(tokens: list[int], rng: random.Random) -> int:
+def _draw_by_rank(tokens: list[int], rng: random.Random) -> int:
     """A token, the r-th (from 0) with P ~ 1 / (r + 3): byte pairs are learned, and so numbered, by frequency."""
     return tokens[int(_FLAT * ((len(tokens) / _FLAT + 1) ** rng.random() - 1))]
 

@@ -247,7 +247,7 @@ class Preset(Definition):
     sft: SftRecipe
     dpo: DpoRecipe
 
-    def recipe(self, stage: Stage) -> Recipe:
+    def get_recipe(self, stage: Stage) -> Recipe:
         """The recipe of a stage; ConfigError when there is none."""
         recipes: dict[Stage, Recipe | None] = {"copy": self.copying, "sft": self.sft, "dpo": self.dpo}
         found = recipes[stage]
@@ -256,7 +256,7 @@ class Preset(Definition):
         return found
 
 
-def presets() -> dict[str, Path]:
+def list_builtin_presets() -> dict[str, Path]:
     """The presets that come with the package, by name."""
     return list_presets(Path(__file__).parent / "presets")
 
@@ -268,4 +268,4 @@ def load_preset(name: str) -> Preset:
         UnknownName: no preset has that name.
         ConfigError: the file cannot be read or does not fit.
     """
-    return read_preset(name, presets(), Preset)
+    return read_preset(name, list_builtin_presets(), Preset)

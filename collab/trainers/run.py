@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 from collab.errors import TrainingFailure, UsageError
 from collab.models.checkpoint import CARD, hash_weights, write_layout
 from collab.models.tokenizer import silence_transformers
-from collab.trainers.batching import of_process
-from collab.trainers.checkpoint import drop_reference, quiet
-from collab.trainers.distributed import as_begun, check_checkpoint, check_sharded, threads_head, whole_model
-from collab.trainers.prepare import Prepared, world
+from collab.trainers.batching import select_process
+from collab.trainers.checkpoint import drop_reference, silence_libraries
+from collab.trainers.distributed import as_begun, build_threads_head, check_checkpoint, check_sharded, gather_model
+from collab.trainers.prepare import Prepared, get_world
 from collab.trainers.recipe import DpoRecipe
-from collab.trainers.run_dir import FinetuneDir, saving
-from collab.utils.concurrency import doing
+from collab.trainers.run_dir import FinetuneDir, report_save_errors
+from collab.utils.concurrency import note_doing
 from collab.utils.files import sync_directory, sync_files, write_json
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def begin(prepared: Prepared, out: Path, resume: str | None = None) -> FinetuneD
         resume: as of `FinetuneDir`.
     """
     folder = FinetuneDir(out, resume)
-    if world()[0] == 0:
-        folder.begin({**prepared.manifest(), **(threads_head() if prepared.world == 1 else {})})
+    if get_world()[0] == 0:
+        folder.begin({**prepared.build_manifest(), **(build_threads_head() if prepared.world == 1 else {})})
     return folder
 
 
@@ -76,7 +76,7 @@ def check_same(prepared: Prepared, manifest: Mapping[str, Any]) -> None:
     Raises:
         UsageError: names the first thing that differs.
     """
-    now = prepared.manifest()
+    now = prepared.build_manifest()
     tokens = now["data"]["tokens"]
     # From the cause to its consequences: another base also changes tokens and order.
     for what, was, found in (
@@ -125,19 +125,19 @@ def train(
         Diverged: loss, gradient or weights are no longer numbers; no checkpoint of such weights is written.
         StoreFailure: something cannot be written.
     """
-    if world()[0] != 0:
-        with _enough_memory(folder):
+    if get_world()[0] != 0:
+        with _report_out_of_memory(folder):
             return _train(prepared, folder, watch, stopping, device, report_to)
     with folder.lock():
         if folder.final.is_dir():
             raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
         folder.clear_partial()
-        with as_begun(folder.read(), str(folder.file), tell), _enough_memory(folder):
+        with as_begun(folder.read(), str(folder.file), tell), _report_out_of_memory(folder):
             return _train(prepared, folder, watch, stopping, device, report_to)
 
 
 @contextmanager
-def _enough_memory(folder: FinetuneDir) -> Iterator[None]:
+def _report_out_of_memory(folder: FinetuneDir) -> Iterator[None]:
     """TrainingFailure where memory runs out within; it is named, for a machine and a recipe can be too small."""
     from collab.models.checkpoint import is_out_of_memory
 
@@ -160,19 +160,19 @@ def _train(
 ) -> Result:
     """Train in one of the processes, from the last checkpoint if there is one."""
     # Imported here: commands that train nothing must not wait for torch.
-    with doing("loading torch and TRL"):
-        from collab.trainers.base import trainer_of
+    with note_doing("loading torch and TRL"):
+        from collab.trainers.base import build_trainer
 
-    rank, processes = world()
+    rank, processes = get_world()
     # A checkpoint is looked at by every process, checked whole by one: hashing it takes time.
-    checkpoint = folder.checkpoint()
+    checkpoint = folder.find_checkpoint()
     if checkpoint is not None:
         check_checkpoint(checkpoint)
     if rank == 0 and checkpoint is not None:
         folder.check_whole(checkpoint)
     try:
-        with quiet():
-            trainer = trainer_of(prepared, folder, device, report_to)
+        with silence_libraries():
+            trainer = build_trainer(prepared, folder, device, report_to)
     except UsageError:
         # Refused before the first step: a fresh directory is given back, one with a checkpoint stays as it is.
         if rank == 0 and checkpoint is None:
@@ -180,14 +180,14 @@ def _train(
         raise
     check_sharded(trainer)
     # The written order decides what each process computes, not a sampler: a resume repeats it.
-    trainer.steps = of_process(prepared.steps, rank, processes)
+    trainer.steps = select_process(prepared.steps, rank, processes)
     trainer.folder, trainer.keep = folder, prepared.task.recipe.keep
-    watcher = _watcher(prepared, folder, trainer.accelerator, watch, stopping)
+    watcher = _build_watcher(prepared, folder, trainer.accelerator, watch, stopping)
     trainer.add_callback(watcher)
     # Lines behind the checkpoint are of steps that are made again; without this they would be there twice.
     if rank == 0:
         folder.forget_metrics_after(0 if checkpoint is None else int(checkpoint.name.removeprefix("step-")))
-    with quiet():
+    with silence_libraries():
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     # Stopped is no result: the last checkpoint is what a resume begins from.
     final = None if watcher.stopped else folder.final
@@ -200,14 +200,14 @@ def _train(
     return Result(step=trainer.state.global_step, steps=len(prepared.steps), final=final, loss=loss)
 
 
-def _watcher(
+def _build_watcher(
     prepared: Prepared,
     folder: FinetuneDir,
     accelerator: Any,
     watch: Callable[[Any], None],
     stopping: Callable[[], bool],
 ) -> Watcher:
-    from collab.trainers.callbacks import Watcher, any_process
+    from collab.trainers.callbacks import Watcher, build_gather
 
     recipe = prepared.task.recipe
     return Watcher(
@@ -217,8 +217,8 @@ def _watcher(
         prepared.step_pairs,
         watch=watch,
         stopping=stopping,
-        writes=world()[0] == 0,
-        gather=any_process(accelerator),
+        writes=get_world()[0] == 0,
+        gather=build_gather(accelerator),
         beta=recipe.beta if isinstance(recipe, DpoRecipe) else None,
     )
 
@@ -234,28 +234,28 @@ def write_result(trainer: Any, prepared: Prepared, folder: FinetuneDir) -> None:
     import torch
 
     recipe = prepared.task.recipe
-    model = whole_model(trainer, prepared)
+    model = gather_model(trainer, prepared)
     if not trainer.is_world_process_zero():
         return
     drop_reference(model)
     merged = recipe.lora is None or recipe.lora.merge
     if recipe.lora is not None and merged:
-        model = added(model)
+        model = merge_adapter(model)
     for weight in model.parameters():
         if merged or weight.requires_grad:  # the base of an adapter is not written
             weight.data = weight.data.to(getattr(torch, recipe.saved))
     target = folder.path / ".final"
-    with saving(folder.path, folder.resume), silence_transformers():
+    with report_save_errors(folder.path, folder.resume), silence_transformers():
         model.save_pretrained(target)
         trainer.processing_class.save_pretrained(target)
         write_layout(target)
-        write_json(target / CARD, {**prepared.manifest(), "digest": hash_weights(target)})
+        write_json(target / CARD, {**prepared.build_manifest(), "digest": hash_weights(target)})
         sync_files(target)
         target.rename(folder.final)
         sync_directory(folder.path)
 
 
-def added(model: Any) -> Any:
+def merge_adapter(model: Any) -> Any:
     """The base with its adapter added to its weights, in float32 whatever either was in: who writes it rounds once.
 
     It is changed in place; the base takes the memory of float32.

@@ -15,7 +15,7 @@ from typing import Any
 from collab.errors import CollabError, RunFormatError, StoreFailure
 from collab.models.checkpoint import hash_file
 from collab.store.run_dir import LOCK, RunDir
-from collab.utils.files import sync_directory, sync_files, write_atomic, write_json, writing
+from collab.utils.files import report_write_errors, sync_directory, sync_files, write_atomic, write_json
 
 _STATE = "trainer_state.json"
 """Trainer's own state; written last into a checkpoint."""
@@ -66,9 +66,9 @@ class FinetuneDir(RunDir):
 
     # ----------------------------------------------------------------------------------------------- checkpoints
 
-    def checkpoint(self) -> Path | None:
+    def find_checkpoint(self) -> Path | None:
         """The newest whole checkpoint; None when there is none yet."""
-        found = self._checkpoints()
+        found = self._list_checkpoints()
         return found[-1][1] if found else None
 
     def keep_checkpoint(self, step: int, keep: int) -> None:
@@ -81,7 +81,7 @@ class FinetuneDir(RunDir):
         shutil.rmtree(target, ignore_errors=True)
         written.rename(target)
         sync_directory(target.parent)
-        for _, old in self._checkpoints()[:-keep]:
+        for _, old in self._list_checkpoints()[:-keep]:
             shutil.rmtree(old, ignore_errors=True)
 
     def check_whole(self, checkpoint: Path) -> None:
@@ -104,7 +104,7 @@ class FinetuneDir(RunDir):
         for left in self.path.glob(".final*"):
             shutil.rmtree(left, ignore_errors=True)
 
-    def _checkpoints(self) -> list[tuple[int, Path]]:
+    def _list_checkpoints(self) -> list[tuple[int, Path]]:
         folders = (self.path / "checkpoints").glob("step-*")
         whole = [folder for folder in folders if (folder / _STATE).is_file()]
         return sorted((int(folder.name.removeprefix("step-")), folder) for folder in whole)
@@ -118,22 +118,22 @@ class FinetuneDir(RunDir):
             StoreFailure: it cannot be written.
         """
         if self.metrics.is_file():
-            lines = [line for line in _lines(self.metrics) if line["step"] <= step]
-            with writing(self.metrics, self.resume):
+            lines = [line for line in _read_lines(self.metrics) if line["step"] <= step]
+            with report_write_errors(self.metrics, self.resume):
                 write_atomic(self.metrics, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
         """Append one line."""
-        with writing(self.metrics, self.resume), self.metrics.open("a") as file:
+        with report_write_errors(self.metrics, self.resume), self.metrics.open("a") as file:
             file.write(json.dumps(dict(line)) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All lines so far."""
-        return list(_lines(self.metrics)) if self.metrics.is_file() else []
+        return list(_read_lines(self.metrics)) if self.metrics.is_file() else []
 
 
 @contextlib.contextmanager
-def saving(what: Path, next_move: str) -> Iterator[None]:
+def report_save_errors(what: Path, next_move: str) -> Iterator[None]:
     """One StoreFailure for all the ways in which libraries say that a file cannot be written.
 
     A full disk is an OSError to some, a RuntimeError to torch, an error of its own to safetensors, and to the
@@ -151,7 +151,7 @@ def saving(what: Path, next_move: str) -> Iterator[None]:
         ) from error
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
             line = json.loads(text)

@@ -49,10 +49,10 @@ from collab.errors import ConfigError, UsageError
 from collab.prompts.render import hash_prefix
 from collab.seeds import derive, generator
 from collab.trainers.batching import BatchStep
-from collab.trainers.checkpoint import REFERENCE, Base, open_adapter, open_base, quiet
-from collab.trainers.dpo import PASSES, innermost
-from collab.trainers.prefix_sharing import packed_batch, score_labels_only, share
-from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, reference_of, world
+from collab.trainers.checkpoint import REFERENCE, Base, open_adapter, open_base, silence_libraries
+from collab.trainers.dpo import PASSES, unwrap_model
+from collab.trainers.prefix_sharing import pack_batch, score_labels_only, share
+from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, get_world, open_reference
 from collab.trainers.recipe import Recipe
 
 
@@ -123,40 +123,40 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
         self.sharing, self.anchor = sharing, anchor
         for model in filter(None, (self.model, self.ref_model)):
             scoring = share if sharing else score_labels_only
-            scoring(innermost(model), self.accelerator.autocast)
+            scoring(unwrap_model(model), self.accelerator.autocast)
 
     def training_step(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Tensor:
         """Run one step: all log-probabilities, then the gradient, pass by pass."""
         model.train()
         # Prepared once: both passes over the replies read the same tensors.
-        passes = [self._packed(one) for one in self._prepare_inputs(inputs)[PASSES]]
+        passes = [self._pack_pass(one) for one in self._prepare_inputs(inputs)[PASSES]]
         sides, pairs, tokens = (torch.cat([one[name] for one in passes]) for name in ("sides", "pairs", "tokens"))
         # First all log-probabilities, without a gradient: M of a pair needs every reply of both episodes.
         with torch.no_grad():
-            logps = torch.cat([self._logps(model, one) for one in passes])
-            reference = self._reference(passes)
+            logps = torch.cat([self._compute_logps(model, one) for one in passes])
+            reference = self._compute_reference(passes)
         # The factors are constants from here on, so each pass can be differentiated by itself.
         found = weigh(logps, reference, sides, pairs, tokens, beta=self.beta, anchor=self.anchor)
         for one, factors in zip(passes, torch.split(found.factors, [len(one["sides"]) for one in passes]), strict=True):
             # Σ factor · log π has the gradient of the whole loss, a few replies at a time.
-            self.accelerator.backward((factors * self._logps(model, one)).sum())
+            self.accelerator.backward((factors * self._compute_logps(model, one)).sum())
         self._note(found, logps, logps - reference, sides)
         # The sum of factors and log-probabilities has the right gradient but is not the loss; this is.
         return found.loss
 
-    def _reference(self, passes: Sequence[Mapping[str, Any]]) -> Tensor:
+    def _compute_reference(self, passes: Sequence[Mapping[str, Any]]) -> Tensor:
         """Return log-probabilities of the reference: a model of its own, or the policy with another adapter or none."""
         # A reference of its own where all weights are trained; else an adapter, or none, over the same base.
         if self.ref_model is not None:
-            return torch.cat([self._logps(self.ref_model, one) for one in passes])
+            return torch.cat([self._compute_logps(self.ref_model, one) for one in passes])
         model = self.accelerator.unwrap_model(self.model)
         with use_adapter(model, REFERENCE if REFERENCE in model.peft_config else None):
-            return torch.cat([self._logps(self.model, one) for one in passes])
+            return torch.cat([self._compute_logps(self.model, one) for one in passes])
 
-    def _packed(self, one: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**one, "packed": packed_batch(one)} if self.sharing else one
+    def _pack_pass(self, one: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**one, "packed": pack_batch(one)} if self.sharing else one
 
-    def _logps(self, model: Any, one: Mapping[str, Any]) -> Tensor:
+    def _compute_logps(self, model: Any, one: Mapping[str, Any]) -> Tensor:
         """Return the log-probability of each reply of a pass, (rows,), in float32."""
         read = {name: one[name] for name in ("input_ids", "attention_mask", "packed") if name in one}
         # (rows, tokens); −100 where nothing is scored
@@ -193,13 +193,17 @@ def collate_trajectories(
     def collate(found: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
         (step,) = found
         return {
-            PASSES: [_pass([examples[row] for row in rows], [parts[row] for row in rows], padding) for rows in step]
+            PASSES: [
+                _collate_pass([examples[row] for row in rows], [parts[row] for row in rows], padding) for rows in step
+            ]
         }
 
     return collate
 
 
-def _pass(examples: Sequence[EncodedExample], parts: Sequence[TrajectoryPart], padding: int) -> dict[str, Tensor]:
+def _collate_pass(
+    examples: Sequence[EncodedExample], parts: Sequence[TrajectoryPart], padding: int
+) -> dict[str, Tensor]:
     shape = (len(examples), max(map(len, examples)))  # (rows, longest)
     ids, mask, completion = (torch.full(shape, value) for value in (padding, 0, 0))
     for place, one in enumerate(examples):
@@ -249,12 +253,12 @@ def prepare_trajectories(task: FinetuneTask, pairs: Sequence[TrajectoryRows]) ->
     """
     check_installed()
     # Margins tie a pair's replies together, so one process must see all of them.
-    if world()[1] > 1:
+    if get_world()[1] > 1:
         raise ConfigError("whole trajectories are trained by one process; start it without a launcher")
     base = open_base(task.base, task.recipe)
     # Without a limit: a reply that is too long takes its whole pair with it, which is decided below.
-    with quiet():
-        found = [_encoded(pair, base) for pair in pairs]
+    with silence_libraries():
+        found = [_encode_pair(pair, base) for pair in pairs]
     # A trajectory without one of its replies would be another trajectory.
     kept = [number for number, one in enumerate(found) if max(map(len, one)) <= task.recipe.context]
     longest = max((len(item) for one in found for item in one), default=0)
@@ -270,25 +274,25 @@ def prepare_trajectories(task: FinetuneTask, pairs: Sequence[TrajectoryRows]) ->
             dropped={GROUP: len(pairs) - len(kept)} if len(kept) < len(pairs) else {},
             longest=longest,
         ),
-        steps=trajectory_steps(chosen, task.recipe, task.seed),
+        steps=build_trajectory_steps(chosen, task.recipe, task.seed),
         # Over all pairs, also those left out, so that another context is seen as the same data.
-        rows=pairs_digest(pairs),
+        rows=hash_trajectory_pairs(pairs),
         world=1,
-        reference=reference_of(task, base),
+        reference=open_reference(task, base),
         adapter=open_adapter(task.adapter, task.recipe, task.base),
         reference_adapter=open_adapter(task.reference_adapter, task.recipe, task.base),
-        trajectories=tuple(_parts(chosen)),
+        trajectories=tuple(_list_parts(chosen)),
     )
 
 
-def trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed: int) -> list[BatchStep]:
+def build_trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed: int) -> list[BatchStep]:
     """Return the order of training; positions are those of the replies of all pairs, one pair after the other.
 
     Args:
         seed: the same seed gives the same order.
     """
     # Counted on chosen sides: then a step learns from about as much as one of pairs between replies.
-    places = list(_places(pairs))
+    places = list(_iterate_places(pairs))
     most = 2 * (recipe.rows_at_once or recipe.batch_rows)
     steps: list[BatchStep] = []
     for number in range(recipe.epochs):
@@ -307,7 +311,7 @@ def trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed: int)
     return steps
 
 
-def pairs_digest(pairs: Sequence[TrajectoryRows]) -> str:
+def hash_trajectory_pairs(pairs: Sequence[TrajectoryRows]) -> str:
     """Return the SHA-256 over what pairs teach, in their order."""
     digest = hashlib.sha256()
     for pair in pairs:
@@ -318,17 +322,17 @@ def pairs_digest(pairs: Sequence[TrajectoryRows]) -> str:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _encoded(pair: TrajectoryRows, base: Base) -> Sequence[EncodedExample]:
+def _encode_pair(pair: TrajectoryRows, base: Base) -> Sequence[EncodedExample]:
     return encode_replies(pair.rows, base.chat, _ANY).items
 
 
-def _parts(pairs: Sequence[TrajectoryRows]) -> Iterator[TrajectoryPart]:
+def _list_parts(pairs: Sequence[TrajectoryRows]) -> Iterator[TrajectoryPart]:
     for number, pair in enumerate(pairs):
         yield from (TrajectoryPart(pair=number, side=1) for _ in pair.chosen)
         yield from (TrajectoryPart(pair=number, side=-1) for _ in pair.rejected)
 
 
-def _places(pairs: Sequence[TrajectoryRows]) -> Iterator[range]:
+def _iterate_places(pairs: Sequence[TrajectoryRows]) -> Iterator[range]:
     """Yield the positions of each pair's replies."""
     start = 0
     for pair in pairs:
@@ -340,7 +344,7 @@ def _step(pairs: Sequence[TrajectoryRows], places: Sequence[range], taken: Seque
     """Return a step of these pairs, its replies in passes of at most so many, a state's together where they fit."""
     # Neighbours of one state share a prompt, so they go into one pass where they fit.
     said = [(place, row) for pair in taken for place, row in zip(places[pair], pairs[pair].rows, strict=True)]
-    states = [[place for place, _ in those] for _, those in groupby(said, key=lambda one: _state(one[1]))]
+    states = [[place for place, _ in those] for _, those in groupby(said, key=lambda one: _hash_state(one[1]))]
     passes: list[list[int]] = [[]]
     for state in states:
         # A state larger than a pass is cut; its pieces compute the prompt once each.
@@ -352,5 +356,5 @@ def _step(pairs: Sequence[TrajectoryRows], places: Sequence[range], taken: Seque
     return BatchStep(group=GROUP, parts=tuple(map(tuple, passes)))
 
 
-def _state(row: Example) -> str:
+def _hash_state(row: Example) -> str:
     return hash_prefix(row.prompt.system, row.prompt.shared)

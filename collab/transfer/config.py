@@ -21,12 +21,12 @@ from collab.evaluation.comparison import check_same_sampling
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.configure import configure as configure_training
-from collab.loop.configure import refuse_run_settings, told_apart
-from collab.loop.interfaces import algorithm_named, load_config, read_training
-from collab.loop.loop import base_digests, changed_prompt
+from collab.loop.configure import mark_run_settings, refuse_run_settings
+from collab.loop.interfaces import load_algorithm, load_config, read_training
+from collab.loop.loop import find_changed_prompt, hash_base_weights
 from collab.loop.record import TrainingDir
-from collab.loop.trained import PolicyName, agents_of, parse_policy, trained_agents
-from collab.rollout.build import resolved, with_prompts
+from collab.loop.trained import PolicyName, load_policy_agents, load_trained_agents, parse_policy
+from collab.rollout.build import resolve_run, with_prompts
 from collab.trust import check_trusted
 
 Mode: TypeAlias = Literal["direct", "continual"]
@@ -142,16 +142,16 @@ async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
     """
     # What contradicts itself is refused before any file is read.
     _check_wish(wish)
-    source = _source(wish)
+    source = _find_source(wish)
     # A trained team is trained further by its own algorithm, unless another is named.
     if wish.algorithm is None and source is not None:
         wish = replace(wish, algorithm=source.config.algorithm)
     _check_settings(wish)
     # Settings are told apart here: some are of the run, the others of the method.
-    wish = replace(wish, settings=tuple(told_apart(wish.settings, _method_of(wish))))
-    base = _base(wish, source)
+    wish = replace(wish, settings=tuple(mark_run_settings(wish.settings, _find_method(wish))))
+    base = _choose_base(wish, source)
     # Both teams in the second environment: the untrained one is what a gain is measured against.
-    transferred, untrained = [await _second(library, wish, agents) for agents in (wish.agents, base)]
+    transferred, untrained = [await _configure_second(library, wish, agents) for agents in (wish.agents, base)]
     # Equal weights on both sides give a difference of zero, whatever is played.
     if wish.mode == "direct" and wish.base is None and transferred[0].agents == untrained[0].agents:
         raise UsageError(
@@ -171,11 +171,11 @@ async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
         # Instances that were trained on, or chosen by, must not be measured.
         _check_unseen(wish, source.config, "first training", "measure on others")
     if source is not None and wish.mode == "continual":
-        training = await _training(library, wish)
+        training = await _configure_training(library, wish)
         _check_elsewhere(source, [training.run])
         _check_unseen(wish, training, "second training", "measure on others, or set held_out.seeds")
         # Forgetting is measured in the first environment, with the team before and after.
-        first = await _first(wish, source)
+        first = await _configure_first(wish, source)
     return TransferConfig(
         mode=wish.mode,
         agents=wish.agents,
@@ -192,7 +192,7 @@ async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
 # ------------------------------------------------------------------------------------------------ who plays where
 
 
-def _source(wish: TransferRequest) -> TransferSource | None:
+def _find_source(wish: TransferRequest) -> TransferSource | None:
     """The training behind a team; None of agents files.
 
     Raises:
@@ -204,14 +204,14 @@ def _source(wish: TransferRequest) -> TransferSource | None:
     folder = TrainingDir(name.run)
     head, config = read_training(folder)
     check_trusted(head["config"], str(folder.file))
-    if wish.base is None and base_digests(config) != head["base"]:
+    if wish.base is None and hash_base_weights(config) != head["base"]:
         raise RunFormatError(
             f"{name.run}: the checkpoint that it began with is not what it was; name what to compare with: --base"
         )
     return TransferSource(name=name, config=config, library=Library.for_recorded_training(config.library))
 
 
-def _base(wish: TransferRequest, source: TransferSource | None) -> str:
+def _choose_base(wish: TransferRequest, source: TransferSource | None) -> str:
     """What the team is held against, by name."""
     if wish.base is not None:
         return wish.base
@@ -222,9 +222,9 @@ def _base(wish: TransferRequest, source: TransferSource | None) -> str:
     return f"{source.name.run}@epoch0"
 
 
-async def _second(library: Library, wish: TransferRequest, agents: str) -> list[RunConfig]:
+async def _configure_second(library: Library, wish: TransferRequest, agents: str) -> list[RunConfig]:
     """Return a team's evaluations in the second environment, one per seed."""
-    filled = trained_agents(library, agents, wish.graph)
+    filled = load_trained_agents(library, agents, wish.graph)
     run = run_config(
         purpose="eval",
         library=library,
@@ -243,35 +243,35 @@ async def _second(library: Library, wish: TransferRequest, agents: str) -> list[
     if shows:
         raise UsageError(f"{agents}: {shows[0]} is a rehearsal and not a language model: nothing is a result with it")
     return [
-        with_prompts(await resolved(one, once_per_task=wish.episodes is None, split=wish.split), library)
-        for one in _seeded(run, wish.seeds)
+        with_prompts(await resolve_run(one, once_per_task=wish.episodes is None, split=wish.split), library)
+        for one in _seed_runs(run, wish.seeds)
     ]
 
 
-async def _first(wish: TransferRequest, source: TransferSource) -> list[RunConfig]:
+async def _configure_first(wish: TransferRequest, source: TransferSource) -> list[RunConfig]:
     """The team's evaluations in the first environment: as its training measured itself, on other seeds."""
     measured = source.config.held_out[0]
     name = Path(wish.agents).name
     # As the training measured itself, but on other seeds: its own chose the best epoch.
     own = {
-        "agents": agents_of(source.name, measured.graph.slots),
+        "agents": load_policy_agents(source.name, measured.graph.slots),
         "agent_names": dict.fromkeys(measured.graph.slots, name),
         "episodes": wish.episodes or 1,
         "concurrency": wish.concurrency,
     }
     split = None if measured.split is None else measured.split.name
     runs = [
-        await resolved(one, once_per_task=wish.episodes is None, split=split, redraw=True)
-        for one in _seeded(measured.model_copy(update=own), wish.seeds)
+        await resolve_run(one, once_per_task=wish.episodes is None, split=split, redraw=True)
+        for one in _seed_runs(measured.model_copy(update=own), wish.seeds)
     ]
     # Another prompt would count as forgetting.
-    changed = changed_prompt(runs[0], source.library)
+    changed = find_changed_prompt(runs[0], source.library)
     if changed is not None:
         raise UsageError(f"prompts/{changed} is not what it was when {source.name.run} was trained; restore it")
     return runs
 
 
-async def _training(library: Library, wish: TransferRequest) -> TrainingConfig:
+async def _configure_training(library: Library, wish: TransferRequest) -> TrainingConfig:
     """Training in the second environment, from the team as it is."""
     # The same function as a training's own command: a second training is an ordinary one.
     assert wish.algorithm is not None, "a team that trains on comes from a training, which names its algorithm"
@@ -292,7 +292,7 @@ async def _training(library: Library, wish: TransferRequest) -> TrainingConfig:
     )
 
 
-def _seeded(run: RunConfig, seeds: Sequence[int]) -> list[RunConfig]:
+def _seed_runs(run: RunConfig, seeds: Sequence[int]) -> list[RunConfig]:
     return [run.model_copy(update={"seed": seed}) for seed in seeds]
 
 
@@ -323,24 +323,24 @@ def _check_wish(wish: TransferRequest) -> None:
         )
 
 
-def _method_of(wish: TransferRequest) -> type[Method]:
+def _find_method(wish: TransferRequest) -> type[Method]:
     """The class of what may be set of a method; where nothing is trained, what all have in common."""
-    return Method if wish.algorithm is None else algorithm_named(wish.algorithm).method
+    return Method if wish.algorithm is None else load_algorithm(wish.algorithm).method
 
 
 def _check_settings(wish: TransferRequest) -> None:
     """What can be told once it is known which algorithm trains."""
     # An ablation that changes the graph would transfer another team.
-    known = {} if wish.algorithm is None else algorithm_named(wish.algorithm).ablations
+    known = {} if wish.algorithm is None else load_algorithm(wish.algorithm).ablations
     ablation = known.get(wish.ablation or "")
     if ablation is not None and ablation.graph is not None:
         raise UsageError(
             f"--ablation {wish.ablation}: plays another graph, and a team goes elsewhere as it was trained; train one "
             f"like that (collab train --ablation {wish.ablation}) and name it with --agents"
         )
-    refuse_run_settings(wish.settings, _ELSEWHERE, _method_of(wish))
+    refuse_run_settings(wish.settings, _ELSEWHERE, _find_method(wish))
     told = {one.partition("=")[0] for one in wish.settings}
-    method = sorted(name for name in told_apart(sorted(told), _method_of(wish)) if not name.startswith(RUN))
+    method = sorted(name for name in mark_run_settings(sorted(told), _find_method(wish)) if not name.startswith(RUN))
     # Settings of a method without a training would be ignored silently.
     if wish.mode == "direct" and method:
         instead = _ELSEWHERE.get(method[0].partition(".")[0], "leave it out, or add --mode continual")

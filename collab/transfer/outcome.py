@@ -23,7 +23,7 @@ from collab.loop.record import Success, TrainingDir
 from collab.store.manifest import FILE as RUN_FILE
 from collab.store.run_dir import RunDir
 from collab.transfer.config import Arm, Mode, Place, TransferConfig
-from collab.utils.files import read_plain, write_atomic, write_json, writing
+from collab.utils.files import read_plain, report_write_errors, write_atomic, write_json
 
 Played: TypeAlias = Mapping[Place, Mapping[Arm, Sequence[EvaluatedRun]]]
 """Where → who → the runs of that evaluation."""
@@ -96,7 +96,7 @@ class OutcomeReport:
     markdown: str
 
 
-def generalization(base: Report, team: Report) -> RunComparison:
+def compare_generalization(base: Report, team: Report) -> RunComparison:
     """Δ_generalization = SR(team) − SR(base), both in the environment that the team was not trained in first.
 
     Source: CollabUIAgents, tables 1 and 2. Deviation: over the instances that both played, with an interval.
@@ -107,7 +107,7 @@ def generalization(base: Report, team: Report) -> RunComparison:
     return compare(base, team)
 
 
-def forgetting(before: Report, after: Report) -> RunComparison:
+def compare_forgetting(before: Report, after: Report) -> RunComparison:
     """SR(before) − SR(after) in the first environment: positive where something was forgotten.
 
     Raises:
@@ -116,7 +116,7 @@ def forgetting(before: Report, after: Report) -> RunComparison:
     return compare(after, before)
 
 
-def outcome_of(
+def build_outcome(
     played: Played,
     *,
     mode: Mode,
@@ -134,44 +134,44 @@ def outcome_of(
     """
     # Tables refuse what cannot be compared, so they come before any difference.
     tables = {place: tabulate({str(arm): runs for arm, runs in arms.items()}) for place, arms in played.items()}
-    second = _reports(played["second"], tables["second"])
-    first = _reports(played["first"], tables["first"]) if "first" in played else {}
+    second = _collect_reports(played["second"], tables["second"])
+    first = _collect_reports(played["first"], tables["first"]) if "first" in played else {}
     outcome = TransferOutcome(
         mode=mode,
         agents=agents,
         base=base,
         seeds=list(seeds),
-        second=_measured(tables["second"], second),
-        first=_measured(tables["first"], first) if first else None,
+        second=_build_measured(tables["second"], second),
+        first=_build_measured(tables["first"], first) if first else None,
         # Each trained team against the untrained one, on the same instances (see the formulas of this room).
         generalization={
-            arm: Difference.of(generalization(second["base"], report))
+            arm: Difference.of(compare_generalization(second["base"], report))
             for arm, report in second.items()
             if arm != "base"
         },
         # What further training gained, and what it cost at home, exist only in mode continual.
         gained=Difference.of(compare(second["transferred"], second["continued"])) if first else None,
-        forgetting=Difference.of(forgetting(first["transferred"], first["continued"])) if first else None,
+        forgetting=Difference.of(compare_forgetting(first["transferred"], first["continued"])) if first else None,
         method=method,
         epoch=epoch,
         untrained=list(untrained),
     )
-    return OutcomeReport(outcome=outcome, markdown=_told(outcome, tables))
+    return OutcomeReport(outcome=outcome, markdown=_format_outcome(outcome, tables))
 
 
-def _reports(arms: Iterable[Arm], table: ReportTable) -> dict[Arm, Report]:
+def _collect_reports(arms: Iterable[Arm], table: ReportTable) -> dict[Arm, Report]:
     """Who → how they did; of a table with one column, and a line for each."""
     cells = [cell for line in table.lines for cell in line.cells if cell is not None]
     return {arm: cell.evaluation.report for arm, cell in zip(arms, cells, strict=True)}
 
 
-def _measured(table: ReportTable, reports: Mapping[Arm, Report]) -> Measured:
+def _build_measured(table: ReportTable, reports: Mapping[Arm, Report]) -> Measured:
     (column,) = table.columns
     success = {arm: Success.of(report) for arm, report in reports.items()}
     return Measured(environment=column.environment, split=column.split, success=success)
 
 
-def _told(outcome: TransferOutcome, tables: Mapping[Place, ReportTable]) -> str:
+def _format_outcome(outcome: TransferOutcome, tables: Mapping[Place, ReportTable]) -> str:
     how = f" Trained in the second environment by {outcome.method}." if outcome.method else ""
     # First what was measured, then what follows from it.
     lines = [f"# Transfer, {outcome.mode}", "", f"Team {outcome.agents}, base {outcome.base}.{how}", ""]
@@ -209,7 +209,7 @@ class TransferPart:
         return f"{self.place}/{self.arm}"
 
 
-def parts_before(config: TransferConfig) -> list[TransferPart]:
+def list_parts_before(config: TransferConfig) -> list[TransferPart]:
     """What is played before training goes on; for direct that is all."""
     found = [
         TransferPart(place="second", arm="base", runs=tuple(config.base)),
@@ -218,21 +218,21 @@ def parts_before(config: TransferConfig) -> list[TransferPart]:
     return (
         found
         if config.training is None
-        else [*found, TransferPart(place="first", arm="transferred", runs=_first(config))]
+        else [*found, TransferPart(place="first", arm="transferred", runs=_list_first(config))]
     )
 
 
-def parts_after(config: TransferConfig) -> list[TransferPart]:
+def list_parts_after(config: TransferConfig) -> list[TransferPart]:
     """What is played by the team that training leaves; nothing for direct."""
     if config.training is None:
         return []
     return [
         TransferPart(place="second", arm="continued", runs=tuple(config.transferred)),
-        TransferPart(place="first", arm="continued", runs=_first(config)),
+        TransferPart(place="first", arm="continued", runs=_list_first(config)),
     ]
 
 
-def _first(config: TransferConfig) -> tuple[RunConfig, ...]:
+def _list_first(config: TransferConfig) -> tuple[RunConfig, ...]:
     return tuple(config.first)
 
 
@@ -257,25 +257,25 @@ class TransferDir(RunDir):
         """Training in the second environment."""
         return TrainingDir(self.path / "training")
 
-    def part(self, part: TransferPart) -> Path:
+    def get_part(self, part: TransferPart) -> Path:
         """Directory of an evaluation."""
         return self.path / part.place / part.arm
 
-    def state(self, part: TransferPart) -> State:
+    def find_state(self, part: TransferPart) -> State:
         """How far an evaluation is; broken episodes do not keep it from being over."""
-        places = [self.part(part) / f"seed-{run.seed}" for run in part.runs]
+        places = [self.get_part(part) / f"seed-{run.seed}" for run in part.runs]
         begun = [place for place in places if (place / RUN_FILE).exists()]
         if len(begun) == len(places) and all(is_over(place) for place in begun):
             return "over"
         return "begun" if begun else "missing"
 
-    def state_of_training(self) -> State:
+    def find_training_state(self) -> State:
         """How far training is."""
         if not self.training.file.exists():
             return "missing"
         return "over" if "summary" in self.training.read() else "begun"
 
-    def told(self) -> OutcomeReport | None:
+    def read_outcome(self) -> OutcomeReport | None:
         """What came of it; None while it is not over. RunFormatError when it cannot be read."""
         if not self.result.exists():
             return None
@@ -288,6 +288,6 @@ class TransferDir(RunDir):
 
     def close(self, told: OutcomeReport) -> None:
         """Write what came of it; StoreFailure when it cannot be written."""
-        with writing(self.result, self.resume):
+        with report_write_errors(self.result, self.resume):
             write_atomic(self.table, told.markdown.encode("utf-8"))
             write_json(self.result, told.outcome.model_dump(mode="json"))

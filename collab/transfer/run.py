@@ -19,23 +19,23 @@ from collab.evaluation.comparison import is_spoilt
 from collab.evaluation.report import EvaluatedRun, read_evaluation, read_run
 from collab.library import Library, resolve_checkpoint
 from collab.loop import estimate
-from collab.loop.interfaces import algorithm_named, options_of
+from collab.loop.interfaces import complete_options, load_algorithm
 from collab.loop.loop import (
     TrainingResult,
-    changed_prompt,
+    build_first_head,
     check_limits,
     check_training,
-    computing_as_begun,
-    first_head,
+    compute_as_begun,
+    find_changed_prompt,
 )
 from collab.loop.loop import resume as resume_training
 from collab.loop.loop import start as start_training
-from collab.loop.policy import WHERE, playing, policy_after
-from collab.loop.record import records_until
+from collab.loop.policy import WHERE, assign_policy, load_policy
+from collab.loop.record import read_records
 from collab.models.checkpoint import hash_played_weights
 from collab.rollout.collector import Progress as Collecting
 from collab.rollout.run import check
-from collab.rollout.seeds import left_of, plan_series, play
+from collab.rollout.seeds import compute_remaining, plan_series, play
 from collab.store.run import RunStore
 from collab.store.run_dir import RunLimits
 from collab.trainers.prepare import check_device
@@ -45,12 +45,12 @@ from collab.transfer.outcome import (
     State,
     TransferDir,
     TransferPart,
-    outcome_of,
-    parts_after,
-    parts_before,
+    build_outcome,
+    list_parts_after,
+    list_parts_before,
 )
 from collab.utils.concurrency import REQUESTED, Stopped
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 TRAINING = "training"
 """What `TransferProgress.part` calls the training."""
@@ -97,16 +97,16 @@ class Work:
         if self.progress.part == TRAINING:
             self.progress.training = inner
 
-    def left(self) -> Budget | None:
+    def compute_left(self) -> Budget | None:
         """What may still be spent; None when a limit is used up."""
-        return left_of(self.budget, self.meter)
+        return compute_remaining(self.budget, self.meter)
 
     @property
     def ending(self) -> str | None:
         """Why nothing more may be begun; None when it may."""
         if self.stop.is_set():
             return REQUESTED
-        return self.meter.exceeded(self.budget)
+        return self.meter.explain_exceeded(self.budget)
 
     def spend(self, tokens: int, cost_usd: float) -> None:
         """Count in what this process has spent on a part."""
@@ -124,27 +124,29 @@ async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> 
         Why that stopped; None when it is over and can be compared.
     """
     work.begin(part.name)
-    folder, own = work.folder.part(part), work.config.library if part.place == "second" else work.config.first_library
+    folder, own = (
+        work.folder.get_part(part),
+        work.config.library if part.place == "second" else work.config.first_library,
+    )
     # Parts that a kill left without a head are cleared, or they would look begun.
     for config in runs:
         RunStore(folder / f"seed-{config.seed}").clear_unbegun()
-    for run in await plan_series(runs, library_of(own), folder):
+    for run in await plan_series(runs, open_library(own), folder):
         # Finished seeds are not played again.
         if run.over:
             continue
-        left = work.left()
+        left = work.compute_left()
         if work.ending is not None or left is None:
             return work.ending
-        result = await play(run, library_of(own), budget=left, watch=work.watch, stop=work.stop)
+        result = await play(run, open_library(own), budget=left, watch=work.watch, stop=work.stop)
         work.spend(result.progress.tokens, result.progress.cost_usd)
         if result.stopped is not None:
             return result.stopped
     report = read_evaluation(folder).report
     # Too many broken episodes make an arm's rate one of the machine.
     if is_spoilt(report.broken, report.planned.episodes):
-        return (
-            f"{part.name}: {report.broken} of {amount(report.planned.episodes, 'episode')} broke, too many to compare"
-        )
+        episodes = format_amount(report.planned.episodes, "episode")
+        return f"{part.name}: {report.broken} of {episodes} broke, too many to compare"
     return None
 
 
@@ -152,18 +154,18 @@ async def train(work: Work) -> str | None:
     """Train in the second environment, from wherever that stands; returns why that stopped, None when it is over."""
     work.begin(TRAINING)
     folder = work.folder.training
-    if work.folder.state_of_training() == "over":
+    if work.folder.find_training_state() == "over":
         return None
-    left = work.left()
+    left = work.compute_left()
     if work.ending is not None or left is None:
         return work.ending
     folder.clear_unbegun()
-    result = await _trained(work, left)
+    result = await _train_on(work, left)
     work.spend(result.tokens, result.cost_usd)
     return result.stopped
 
 
-async def _trained(work: Work, budget: Budget) -> TrainingResult:
+async def _train_on(work: Work, budget: Budget) -> TrainingResult:
     folder, config = work.folder.training, work.config.training
     # A training that was begun is resumed from its own head: options were checked then.
     if folder.file.exists() or config is None:
@@ -189,7 +191,7 @@ async def _trained(work: Work, budget: Budget) -> TrainingResult:
     )
 
 
-def continued(config: TransferConfig, folder: TransferDir, run: RunConfig) -> RunConfig:
+def build_continued_run(config: TransferConfig, folder: TransferDir, run: RunConfig) -> RunConfig:
     """An evaluation of the transferred team, played by the policy that training in the second environment left.
 
     Nothing but weights, their version and the team's name differs from what the transferred team played.
@@ -199,13 +201,13 @@ def continued(config: TransferConfig, folder: TransferDir, run: RunConfig) -> Ru
         UsageError: it is not over.
     """
     assert config.training is not None, "direct trains nothing"
-    policy = policy_after(folder.training, config.training, best_epoch(folder))
+    policy = load_policy(folder.training, config.training, find_best_epoch(folder))
     determinism = next(iter(run.agents.values())).options.get("determinism", "fast")
     names = dict.fromkeys(run.agents, f"{folder.training.path.name}@best")
-    return playing(run, policy, determinism).model_copy(update={"agent_names": names})
+    return assign_policy(run, policy, determinism).model_copy(update={"agent_names": names})
 
 
-def best_epoch(folder: TransferDir) -> int:
+def find_best_epoch(folder: TransferDir) -> int:
     """Epoch of the second training that was chosen; UsageError when that is not over."""
     summary = folder.training.read().get("summary")
     if summary is None or summary["best"] is None:
@@ -213,16 +215,16 @@ def best_epoch(folder: TransferDir) -> int:
     return int(summary["best"])
 
 
-def untrained(folder: TransferDir, epochs: int) -> list[str]:
+def list_untrained(folder: TransferDir, epochs: int) -> list[str]:
     """What the second training did not train, and why; of as many of its epochs as are over."""
     return [
         f"epoch {record.epoch}, {policy}: {why}"
-        for record in records_until(folder.training, epochs)
+        for record in read_records(folder.training, epochs)
         for policy, why in record.untrained.items()
     ]
 
 
-def library_of(own: str | None) -> Library:
+def open_library(own: str | None) -> Library:
     """Where definitions are looked up; None for the built-in ones alone."""
     return Library.for_recorded_training(own)
 
@@ -268,15 +270,17 @@ async def start(
     check_limits(limits, method)
     folder.check_free()
     # Options are resolved now, so that a resume passes the same ones.
-    taken = {} if config.training is None else options_of(algorithm_named(config.training.algorithm), options or {})
+    taken = (
+        {} if config.training is None else complete_options(load_algorithm(config.training.algorithm), options or {})
+    )
     for line in await _check(config, limits.budget, taken):
         tell(line)
     # Weights go into the head: a transfer compares those, and not what lies at their paths later.
     folder.begin(
         {
-            "weights": weights_of(config),
+            "weights": hash_weights_played(config),
             "options": {name: str(one.resolve()) if isinstance(one, Path) else one for name, one in taken.items()},
-            **first_head(config, method, limits),
+            **build_first_head(config, method, limits),
         }
     )
     return await _run(config, folder, limits, watch, stop)
@@ -306,17 +310,17 @@ async def resume(
     """
     folder = TransferDir(path)
     # A finished transfer only shows its result again.
-    told = folder.told()
+    told = folder.read_outcome()
     if told is not None:
         return TransferResult(path=path, told=told, stopped=None)
-    config, begun = stored_config(folder), folder.read()["weights"]
-    limits = folder.limits(budget=budget, device=device, report_to=report_to)
+    config, begun = read_stored_config(folder), folder.read()["weights"]
+    limits = folder.read_limits(budget=budget, device=device, report_to=report_to)
     check_limits(limits, None if config.training is None else config.training.method)
     # Other weights at the same path would be another team.
-    changed = [name for name, known in weights_of(config).items() if known != begun.get(name)]
+    changed = [name for name, known in hash_weights_played(config).items() if known != begun.get(name)]
     if changed:
         raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
-    with computing_as_begun(folder, tell):
+    with compute_as_begun(folder, tell):
         return await _run(config, folder, limits, watch, stop)
 
 
@@ -335,12 +339,12 @@ async def _check(config: TransferConfig, budget: Budget, options: Mapping[str, A
     return list(dict.fromkeys(found))
 
 
-def stored_config(folder: TransferDir) -> TransferConfig:
+def read_stored_config(folder: TransferDir) -> TransferConfig:
     """The configuration that a directory holds; RunFormatError or ConfigError when it cannot be read."""
     return validate_recorded(TransferConfig, folder.read()["config"], str(folder.file))
 
 
-def weights_of(config: TransferConfig) -> dict[str, str]:
+def hash_weights_played(config: TransferConfig) -> dict[str, str]:
     """Digests of the checkpoints and adapters here that the base and the team play with, by "arm/slot".
 
     Of a team on a server it is what lies here of what the server plays; see
@@ -352,7 +356,7 @@ def weights_of(config: TransferConfig) -> dict[str, str]:
     }
     # Only agents whose weights lie here can be checked.
     places = {
-        f"{arm}/{slot}": (Path(resolve_checkpoint(str(agent.options[WHERE[agent.kind]]))), _adapter_of(agent))
+        f"{arm}/{slot}": (Path(resolve_checkpoint(str(agent.options[WHERE[agent.kind]]))), _get_adapter(agent))
         for arm, agents in played.items()
         for slot, agent in agents.items()
         if agent.kind in WHERE and WHERE[agent.kind] in agent.options
@@ -361,7 +365,7 @@ def weights_of(config: TransferConfig) -> dict[str, str]:
     return {name: known[both] for name, both in places.items() if both in known}
 
 
-def _adapter_of(agent: AgentDefinition) -> str | None:
+def _get_adapter(agent: AgentDefinition) -> str | None:
     """Its directory; None where it has none, or a server has one of that name by itself."""
     adapter = agent.options.get("adapter")
     return adapter if adapter is not None and Path(adapter).is_dir() else None
@@ -372,7 +376,7 @@ async def _run(
 ) -> TransferResult:
     _check_prompts(config, folder)
     # Parts are counted before any is done, so that progress is out of a fixed number.
-    many = len(parts_before(config)) + len(parts_after(config)) + (config.training is not None)
+    many = len(list_parts_before(config)) + len(list_parts_after(config)) + (config.training is not None)
     work = Work(
         config=config,
         folder=folder,
@@ -383,17 +387,17 @@ async def _run(
         progress=TransferProgress(parts=many),
     )
     # One writer: parts of one transfer must not be played twice at once.
-    with folder.held():
+    with folder.lock_parts():
         watch(work.progress)
         try:
             # A stop is a result; finished parts stay and are not played again.
-            stopped = await _all(work)
+            stopped = await _run_all(work)
         except Stopped as why:
             stopped = str(why)
         if stopped is not None:
             return TransferResult(path=folder.path, told=None, stopped=stopped)
         # Compared only when every part is there: half a comparison would look like a whole one.
-        told = _compared(config, folder)
+        told = _compare_arms(config, folder)
         folder.close(told)
         return TransferResult(path=folder.path, told=told, stopped=None)
 
@@ -401,7 +405,7 @@ async def _run(
 def _check_prompts(config: TransferConfig, folder: TransferDir) -> None:
     """Refuse to compare teams under two prompts: runs read them from the library."""
     for run, own in ((config.transferred[0], config.library), *((one, config.first_library) for one in config.first)):
-        changed = changed_prompt(run, library_of(own))
+        changed = find_changed_prompt(run, open_library(own))
         if changed is not None:
             raise UsageError(
                 f"{folder.path}: prompts/{changed} is not what it was when the transfer began; "
@@ -409,10 +413,10 @@ def _check_prompts(config: TransferConfig, folder: TransferDir) -> None:
             )
 
 
-async def _all(work: Work) -> str | None:
+async def _run_all(work: Work) -> str | None:
     """Make every part that is missing; returns why that stopped, None when all are there."""
     # Before the training: evaluations that need none, so a refusal of the second environment comes early.
-    for part in parts_before(work.config):
+    for part in list_parts_before(work.config):
         stopped = await measure(work, part, part.runs)
         if stopped is not None:
             return stopped
@@ -422,28 +426,28 @@ async def _all(work: Work) -> str | None:
     if stopped is not None:
         return stopped
     # The continued team plays with the best epoch, which exists only now.
-    for part in parts_after(work.config):
-        stopped = await measure(work, part, [continued(work.config, work.folder, run) for run in part.runs])
+    for part in list_parts_after(work.config):
+        stopped = await measure(work, part, [build_continued_run(work.config, work.folder, run) for run in part.runs])
         if stopped is not None:
             return stopped
     return None
 
 
-def _compared(config: TransferConfig, folder: TransferDir) -> OutcomeReport:
+def _compare_arms(config: TransferConfig, folder: TransferDir) -> OutcomeReport:
     played: dict[Place, dict[Arm, list[EvaluatedRun]]] = {}
     # Read from disk, so that parts of earlier processes count as much as those of this one.
-    for part in [*parts_before(config), *parts_after(config)]:
-        runs = [read_run(folder.part(part) / f"seed-{run.seed}") for run in part.runs]
+    for part in [*list_parts_before(config), *list_parts_after(config)]:
+        runs = [read_run(folder.get_part(part) / f"seed-{run.seed}") for run in part.runs]
         played.setdefault(part.place, {})[part.arm] = runs
-    return outcome_of(
+    return build_outcome(
         played,
         mode=config.mode,
         agents=config.agents,
         base=config.base_name,
         seeds=config.seeds,
-        epoch=None if config.training is None else best_epoch(folder),
+        epoch=None if config.training is None else find_best_epoch(folder),
         method=None if config.training is None else config.training.called,
-        untrained=() if config.training is None else untrained(folder, config.training.method.epochs),
+        untrained=() if config.training is None else list_untrained(folder, config.training.method.epochs),
     )
 
 
@@ -490,16 +494,16 @@ async def plan(config: TransferConfig, folder: TransferDir | None = None, device
     """
     if folder is not None:
         # The device of the transfer, as that decides what a training takes.
-        device = folder.limits(device=device).device
+        device = folder.read_limits(device=device).device
     device = device or RunLimits().device
     check_device(device)
     training, found = config.training, None
-    state: State = "missing" if folder is None else folder.state_of_training()
+    state: State = "missing" if folder is None else folder.find_training_state()
     # Only a training that has not begun is tried: a step of it may take minutes.
     if training is not None and state == "missing":
-        found = await estimate.plan(training, library_of(config.library), device)
+        found = await estimate.plan(training, open_library(config.library), device)
     # Parts before the training, the training, parts after it: the order in which they are played.
-    lines = [_line(part, folder) for part in parts_before(config)]
+    lines = [_build_plan_line(part, folder) for part in list_parts_before(config)]
     if training is not None:
         split = training.run.split
         own = PlanLine(
@@ -513,16 +517,16 @@ async def plan(config: TransferConfig, folder: TransferDir | None = None, device
             episodes=training.method.epochs * training.run.episodes if found is None else found.episodes,
             calls_per_step=len(training.run.graph.slots) * training.run.graph.rounds,
         )
-        lines += [own, *(_line(part, folder) for part in parts_after(config))]
+        lines += [own, *(_build_plan_line(part, folder) for part in list_parts_after(config))]
     return TransferPlan(parts=tuple(lines), training=found)
 
 
-def _line(part: TransferPart, folder: TransferDir | None) -> PlanLine:
+def _build_plan_line(part: TransferPart, folder: TransferDir | None) -> PlanLine:
     run = part.runs[0]
     names = dict.fromkeys(run.agent_names.values())
     return PlanLine(
         part=part.name,
-        state="missing" if folder is None else folder.state(part),
+        state="missing" if folder is None else folder.find_state(part),
         environment=run.environment_name,
         split=None if run.split is None else run.split.name,
         team="training@best" if part.arm == "continued" else "+".join(names),

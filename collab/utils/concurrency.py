@@ -43,7 +43,7 @@ class Stopped(RunError):
     """Work was ended on request before it was done."""
 
 
-async def unless_stopped(
+async def wait_unless_stopped(
     work: Awaitable[ResultT], stop: asyncio.Event | None, doing: str, *, grace_s: float = 0.0
 ) -> ResultT:
     """Wait for some work until `stop` is set; it is cancelled then.
@@ -143,7 +143,7 @@ class WorkerPool(Generic[ItemT]):
     async def run(self, workers: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Let so many workers work until they are done or something says stop; the first error of one ends all."""
         # Waiting tasks in place of polling: a stop is seen at once, even while every worker waits for a server.
-        jobs = (together([work] * workers), self._stop.wait(), self._halt.wait(), self._watch_clock())
+        jobs = (run_together([work] * workers), self._stop.wait(), self._halt.wait(), self._watch_clock())
         working, asked, halted, clock = (asyncio.ensure_future(job) for job in jobs)
         try:
             await asyncio.wait({working, asked, halted}, return_when=asyncio.FIRST_COMPLETED)
@@ -168,7 +168,7 @@ class WorkerPool(Generic[ItemT]):
             self.may_go_on()
 
 
-async def together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once: int | None = None) -> list[ResultT]:
+async def run_together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once: int | None = None) -> list[ResultT]:
     """Return the results of jobs, in their order; the first error cancels the rest and is raised plainly.
 
     Args:
@@ -203,7 +203,7 @@ _DOING: list[Doing] = []
 
 
 @contextlib.contextmanager
-def doing(what: str) -> Iterator[None]:
+def note_doing(what: str) -> Iterator[None]:
     """Note what is being done while the block runs, so that the command line can show it."""
     one = Doing(what)
     _DOING.append(one)
@@ -213,14 +213,14 @@ def doing(what: str) -> Iterator[None]:
         _DOING.remove(one)
 
 
-def latest_doing() -> Doing | None:
+def get_latest_doing() -> Doing | None:
     """Return what was begun last and goes on; None where nothing that was noted does."""
     # Copied, because other threads add and remove meanwhile.
     known = list(_DOING)
     return known[-1] if known else None
 
 
-async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:
+async def run_in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:
     """Return what a function returns or raises. Cancelled, this returns at once and the function works on."""
     # A daemon thread of our own: those of `asyncio.to_thread` are waited for when the loop closes.
     loop = asyncio.get_running_loop()

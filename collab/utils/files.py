@@ -59,19 +59,19 @@ def open_descriptor(
     """Open a plain file as `os.open` does, with the checks of `open_plain`."""
     if within is not None:
         check_folders(path.parent, within)
-    kind = _kind(path, follow=follow)
+    kind = _read_kind(path, follow=follow)
     if kind is not None and kind != stat.S_IFREG:  # before it is opened: that alone can set a device in motion
-        raise _refusal(path, kind)
+        raise _build_refusal(path, kind)
     try:
         descriptor = os.open(path, flags | (0 if follow else os.O_NOFOLLOW) | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _refusal(path, stat.S_IFLNK) from None
+            raise _build_refusal(path, stat.S_IFLNK) from None
         raise
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:  # it was exchanged meanwhile
         os.close(descriptor)
-        raise _refusal(path, kind)
+        raise _build_refusal(path, kind)
     return descriptor
 
 
@@ -103,12 +103,12 @@ def check_folders(folder: Path, within: Path) -> None:
     """
     for part in reversed([folder, *folder.parents]):
         if part != within and part.is_relative_to(within):
-            kind = _kind(part)
+            kind = _read_kind(part)
             if kind not in (None, stat.S_IFDIR):
-                raise _refusal(part, kind)
+                raise _build_refusal(part, kind)
 
 
-def foreign_entries(folder: Path) -> list[tuple[Path, str]]:
+def list_foreign_entries(folder: Path) -> list[tuple[Path, str]]:
     """Everything in a folder, at any depth, that is neither a plain file nor a plain folder, and what it is."""
     found: list[tuple[Path, str]] = []
     folders = [folder]
@@ -118,12 +118,12 @@ def foreign_entries(folder: Path) -> list[tuple[Path, str]]:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(Path(entry.path))
                 elif not entry.is_file(follow_symlinks=False):
-                    kind = _kind(Path(entry.path))
+                    kind = _read_kind(Path(entry.path))
                     found.append((Path(entry.path), _KINDS.get(kind or 0, "no plain file")))
     return sorted(found)
 
 
-def _kind(path: Path, *, follow: bool = False) -> int | None:
+def _read_kind(path: Path, *, follow: bool = False) -> int | None:
     """What stands at a path, as `stat.S_IFMT` gives it; None where nothing does."""
     try:
         return stat.S_IFMT((path.stat() if follow else path.lstat()).st_mode)
@@ -131,7 +131,7 @@ def _kind(path: Path, *, follow: bool = False) -> int | None:
         return None
 
 
-def _refusal(path: Path, kind: int) -> OSError:
+def _build_refusal(path: Path, kind: int) -> OSError:
     what = _KINDS.get(kind, "no plain file")
     if kind == stat.S_IFDIR:
         return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -186,7 +186,9 @@ def check_plain(directory: Path, what: str = "run", leaving: Collection[str] = (
         RunFormatError: names the first link, pipe, socket or device.
     """
     try:
-        foreign = [one for one in foreign_entries(directory) if one[0].relative_to(directory).parts[0] not in leaving]
+        foreign = [
+            one for one in list_foreign_entries(directory) if one[0].relative_to(directory).parts[0] not in leaving
+        ]
     except OSError as error:
         raise RunFormatError(f"{error.filename or directory}: cannot be read: {error.strerror}") from None
     if foreign:
@@ -207,7 +209,7 @@ def sync_directory(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def writing(path: Path, next_move: str = "") -> Iterator[None]:
+def report_write_errors(path: Path, next_move: str = "") -> Iterator[None]:
     """Turn whatever the file system refuses into one StoreFailure that says how to go on.
 
     Args:

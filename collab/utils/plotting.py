@@ -56,7 +56,7 @@ def plot_style() -> Iterator[None]:
         yield
 
 
-def new_axes(title: str, note: str = "", *, width: float, height: float) -> Axes:
+def create_axes(title: str, note: str = "", *, width: float, height: float) -> Axes:
     """Return the axes of a new picture, inside `plot_style`.
 
     Args:
@@ -68,16 +68,16 @@ def new_axes(title: str, note: str = "", *, width: float, height: float) -> Axes
 
     figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
     # The label is what a reader of the SVG without the picture gets.
-    figure.set_label(printable(f"{title}: {note}" if note else title))
+    figure.set_label(make_printable(f"{title}: {note}" if note else title))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_axisbelow(True)
     # In points above the axes, so that texts keep their distance whatever the picture's size.
     above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
     if title:
         place = (0, 34 if note else 16)
-        axes.annotate(printable(title), (0, 1), place, fontsize=14, fontweight="bold", **above)
+        axes.annotate(make_printable(title), (0, 1), place, fontsize=14, fontweight="bold", **above)
     if note:
-        axes.annotate(printable(note), (0, 1), (0, 16), color=PALE, **above)
+        axes.annotate(make_printable(note), (0, 1), (0, 16), color=PALE, **above)
     return axes
 
 
@@ -89,7 +89,7 @@ def mark_style(place: int) -> dict[str, Any]:
     return {"color": colour, "marker": MARKS[place % len(MARKS)], "markersize": 7, "markerfacecolor": face}
 
 
-def printable(words: str, longest: int = 160) -> str:
+def make_printable(words: str, longest: int = 160) -> str:
     """Return a text that any format can hold: without control characters or half ones, and cut if it is too long."""
     clean = "".join(letter if letter.isprintable() else " " for letter in words)
     return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"

@@ -49,7 +49,7 @@ def redact(text: str, *secrets: str) -> str:
     was registered, what follows "Bearer" or "Basic", the user part of an address, what has the form of a key (sk-…),
     and `secrets`. Values under eight characters are left alone.
     """
-    for value in _longest_first((*known_secrets(), *(secret.strip() for secret in secrets))):
+    for value in _sort_longest_first((*list_secrets(), *(secret.strip() for secret in secrets))):
         text = text.replace(value, HIDDEN)
     return _KEY.sub(HIDDEN, _ADDRESS.sub(HIDDEN, _HEADER.sub(rf"\1\2{HIDDEN}", text)))
 
@@ -83,7 +83,7 @@ def is_secret_name(name: str) -> bool:
     return bool(_SECRET_NAME.search(joined)) and not _MARKS.match(joined)
 
 
-def misplaced_key(options: Any, place: str = "options") -> str | None:
+def find_misplaced_key(options: Any, place: str = "options") -> str | None:
     """Where a key stands among the options of a model, and what is wrong with it; None where none does.
 
     The answer holds no value, so it can be printed.
@@ -91,12 +91,12 @@ def misplaced_key(options: Any, place: str = "options") -> str | None:
     if isinstance(options, Mapping):
         for name, value in options.items():
             inner = place if _KEY.search(str(name)) else f"{place}.{name}".lstrip(".")
-            found = _misplaced(str(name), value, inner)
+            found = _find_misplaced(str(name), value, inner)
             if found is not None:
                 return found
         return None
     if isinstance(options, list | tuple):
-        return next(filter(None, (misplaced_key(one, f"{place}[{at}]") for at, one in enumerate(options))), None)
+        return next(filter(None, (find_misplaced_key(one, f"{place}[{at}]") for at, one in enumerate(options))), None)
     return f"{place} {_BELONGS}" if isinstance(options, str) and (_KEY.search(options) or _is_header(options)) else None
 
 
@@ -106,14 +106,14 @@ _BELONGS = (
 )
 
 
-def _misplaced(name: str, value: Any, place: str) -> str | None:
+def _find_misplaced(name: str, value: Any, place: str) -> str | None:
     if name == "api_key_env":
         return None if value is None or (isinstance(value, str) and _is_variable(value)) else f"{place} {_BELONGS}"
     if _KEY.search(name) or (is_secret_name(name) and value is not None and not isinstance(value, bool)):
         return f"{place} {_BELONGS}"
     if name in ("base_url", "url") and isinstance(value, str) and _has_key(value):
         return f"{place} {_BELONGS}"
-    return misplaced_key(value, place)
+    return find_misplaced_key(value, place)
 
 
 def _is_header(text: str) -> bool:
@@ -148,15 +148,15 @@ def _has_key(address: str) -> bool:
     return user or bool(_KEY.search(address)) or any(is_secret_name(one) or one in ("sig", "code") for one in names)
 
 
-def known_secrets() -> tuple[str, ...]:
+def list_secrets() -> tuple[str, ...]:
     """Registered ones and values of environment variables that name secrets, longest first: one may contain another."""
     named = [value.strip() for name, value in os.environ.items() if is_secret_name(name)]
-    return _longest_first((*named, *_registered))
+    return _sort_longest_first((*named, *_registered))
 
 
 def hide_text(text: str, secrets: Iterable[str] | None = None) -> str:
     """Replace secrets in a text; None takes those that are known now."""
-    for secret in known_secrets() if secrets is None else secrets:
+    for secret in list_secrets() if secrets is None else secrets:
         text = text.replace(secret, HIDDEN)
     return text
 
@@ -170,11 +170,11 @@ def hide_values(data: Any, secrets: Sequence[str] | None = None) -> Any:
     Args:
         secrets: longest first; None takes those that are known now.
     """
-    secrets = known_secrets() if secrets is None else secrets
-    return _hidden(data, secrets, free=False) if secrets else data
+    secrets = list_secrets() if secrets is None else secrets
+    return _hide_value(data, secrets, free=False) if secrets else data
 
 
-def holds_secret(line: bytes, secrets: Iterable[str]) -> bool:
+def has_secret(line: bytes, secrets: Iterable[str]) -> bool:
     """Whether a line of JSON may hold a secret, however it is escaped in it."""
     forms = {
         form
@@ -210,31 +210,31 @@ _FREE = frozenset({"params", "info", "drawing", "extra", "options"})
 """Fields below which names mean nothing."""
 
 
-def _hidden(value: Any, secrets: Sequence[str], *, free: bool) -> Any:
+def _hide_value(value: Any, secrets: Sequence[str], *, free: bool) -> Any:
     if isinstance(value, str):
         return hide_text(value, secrets)
     if isinstance(value, Mapping):
-        found = {key: _hidden_field(key, item, secrets, free=free) for key, item in value.items()}
+        found = {key: _hide_field(key, item, secrets, free=free) for key, item in value.items()}
         if "tokens" in found and found.get("text") != value.get("text"):
             found |= dict.fromkeys(_SPELLING.intersection(found))
         return found
     if isinstance(value, list | tuple):
-        return [_hidden(item, secrets, free=free) for item in value]
+        return [_hide_value(item, secrets, free=free) for item in value]
     return value
 
 
 _SPELLING = frozenset({"tokens", "tokenizer", "logprobs", "behaviour_logprobs"})
 
 
-def _hidden_field(key: Any, item: Any, secrets: Sequence[str], *, free: bool) -> Any:
+def _hide_field(key: Any, item: Any, secrets: Sequence[str], *, free: bool) -> Any:
     if not free:
         if key in _STRUCTURE and _is_words(item):
             return item
         if key in _OPAQUE and isinstance(item, Mapping):
             return item
         if key == "arguments" and isinstance(item, list | tuple):  # of an action: names and values
-            return [[name, _hidden(value, secrets, free=True)] for name, value in item]
-    return _hidden(item, secrets, free=free or key in _FREE)
+            return [[name, _hide_value(value, secrets, free=True)] for name, value in item]
+    return _hide_value(item, secrets, free=free or key in _FREE)
 
 
 def _is_words(item: Any) -> bool:
@@ -242,5 +242,5 @@ def _is_words(item: Any) -> bool:
     return all(map(_is_words, item)) if isinstance(item, list | tuple) else not isinstance(item, Mapping)
 
 
-def _longest_first(values: Iterable[str]) -> tuple[str, ...]:
+def _sort_longest_first(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({value for value in values if len(value) >= _SHORTEST}, key=len, reverse=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def amount(number: int, noun: str, plural: str | None = None) -> str:
+def format_amount(number: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun, both in the singular for one: 1 episode, 2 episodes.
 
     Args:
@@ -14,7 +14,7 @@ def amount(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def cause_lines(word: str, causes: Mapping[str, int]) -> list[str]:
+def format_causes(word: str, causes: Mapping[str, int]) -> list[str]:
     """Return one line with counts by cause, or none where nothing was counted."""
     told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
     return [f"{word:<8} {sum(causes.values())}: {told}"] if causes else []

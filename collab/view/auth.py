@@ -84,7 +84,7 @@ class Gate:
             return True
         return not is_local(self.host) and (_is_address(name) or name == socket.gethostname().lower())
 
-    def exchanged(self, token: str) -> str | None:
+    def exchange_token(self, token: str) -> str | None:
         """The session for a token, once; None for a wrong or a used one."""
         with self._mutex:
             if self.token is None or not secrets.compare_digest(token.encode(), self.token.encode()):
@@ -128,25 +128,27 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        await (self._refusal(scope) or self._app)(scope, receive, said)
+        await (self._find_refusal(scope) or self._app)(scope, receive, said)
 
-    def _refusal(self, scope: Scope) -> ASGIApp | None:
+    def _find_refusal(self, scope: Scope) -> ASGIApp | None:
         """The answer instead of the application's; None when it may answer."""
         headers, path = Headers(scope=scope), scope["path"]
         # An unknown host name may be another site's that resolves to this machine.
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._gate.knows_host(hosts[0]):
-            return refused(403, "this server does not go by that name")
+            return build_error_response(403, "this server does not go by that name")
         origin = headers.get("origin")
         # Pages of other sites may send requests here, and must not read the answers.
         if origin is not None and origin.lower() != f"http://{hosts[0]}".lower():
-            return refused(403, "pages of another origin may not ask")
+            return build_error_response(403, "pages of another origin may not ask")
         if path.startswith(API):
             if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-                return refused(403, "pages of another site may not ask")
+                return build_error_response(403, "pages of another site may not ask")
             # The session comes from the printed address, which only its user has.
             if not self._gate.admits(headers.get("cookie", "")):
-                return refused(401, "no session: open the address that collab view printed, or start it again")
+                return build_error_response(
+                    401, "no session: open the address that collab view printed, or start it again"
+                )
         return self._exchange(scope) if path == "/" else None
 
     def _exchange(self, scope: Scope) -> Response | None:
@@ -155,13 +157,13 @@ class Guard:
         if token is None or scope["method"] != "GET":
             return None
         answer = RedirectResponse("/", status_code=303)
-        session = self._gate.exchanged(token[0])
+        session = self._gate.exchange_token(token[0])
         if session is not None:
             answer.set_cookie(self._gate.cookie, session, path="/", httponly=True, samesite="strict")
         return answer
 
 
-def refused(status: int, why: str) -> Response:
+def build_error_response(status: int, why: str) -> Response:
     """An error as it is answered."""
     return Response(to_json({"error": why}), status_code=status, media_type="application/json")
 
@@ -196,7 +198,7 @@ def has_screen() -> bool:
 
 
 @contextlib.contextmanager
-def opened(gate: Gate, folder: Path) -> Iterator[None]:
+def open_page(gate: Gate, folder: Path) -> Iterator[None]:
     """Let a browser open what a gate guards, and wait for neither; at the end of the block its file is gone, too.
 
     Args:
@@ -209,7 +211,7 @@ def opened(gate: Gate, folder: Path) -> Iterator[None]:
         _start(gate.address)
         yield
         return
-    page = _written(gate.address, folder)
+    page = _write_page(gate.address, folder)
     try:
         _start(page.absolute().as_uri())
         threading.Thread(target=_delete_when_used, args=(gate, page), daemon=True).start()
@@ -223,7 +225,7 @@ def _start(address: str) -> None:
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
-def _written(address: str, folder: Path) -> Path:
+def _write_page(address: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     page = folder / f"open-{secrets.token_hex(8)}.html"
     descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

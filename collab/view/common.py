@@ -55,7 +55,7 @@ def find_unreadable(directory: Path, paths: Iterable[Path]) -> tuple[Path, str] 
 
 def check(directory: Path) -> None:
     """Check that head, log and index of a run lie in it; RunFormatError where one does not."""
-    found = find_unreadable(directory, _path_parts(directory))
+    found = find_unreadable(directory, _list_path_parts(directory))
     if found is not None:
         raise RunFormatError(f"{found[0]}: {found[1]}")
 
@@ -78,7 +78,7 @@ def list_unreadable(training: Path) -> list[tuple[Path, str]]:
     return [(path, why) for path in paths if (why := explain_unreadable(training, path)) is not None]
 
 
-def _path_parts(directory: Path) -> Iterator[Path]:
+def _list_path_parts(directory: Path) -> Iterator[Path]:
     yield from (directory / name for name in (manifest.FILE, index.FILE, run_dir.LOCK, log.FOLDER))
     if explain_unreadable(directory, directory / log.FOLDER) is None:
         yield from _find_odd_segments(directory / log.FOLDER)

@@ -92,7 +92,7 @@ def get_episode_row(root: ListedRun, run: OpenRun, episode: str) -> EpisodeRow:
 
 def filter_episodes(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> EpisodesView:
     """The episodes that pass, in order, and what all could be filtered by."""
-    passing = _order([one for one in rows if _passes(one, wanted)], wanted.sort, descending=wanted.descending)
+    passing = _order([one for one in rows if _is_wanted(one, wanted)], wanted.sort, descending=wanted.descending)
     # Bounded: a page asks for as many rows as it shows.
     limit = max(1, min(wanted.limit, 1000))
     return EpisodesView(
@@ -116,7 +116,7 @@ def build_episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str 
     """
     row = get_episode_row(root, run, episode)
     before, behind = (_find_neighbour(run, episode, *way) for way in (("<", "DESC"), (">", "ASC")))
-    head = run.reader.head(episode)
+    head = run.reader.read_head(episode)
     # The neighbours are those of the run's order, whatever the list was sorted by.
     steps = step_rows(run, episode, labels)
     return EpisodeView(
@@ -211,7 +211,7 @@ def _list_missing_steps(run: OpenRun, episode: str, present: Sequence[int]) -> l
     return sorted(set(range(expected)).difference(present))
 
 
-def _passes(one: EpisodeRow, wanted: EpisodeFilter) -> bool:
+def _is_wanted(one: EpisodeRow, wanted: EpisodeFilter) -> bool:
     words = wanted.q.casefold()
     # What is not asked for passes; every filter narrows.
     return (
@@ -266,7 +266,7 @@ def compare_runs(
         a, b: the run, its episodes, and their traces by (run, episode).
     """
     # By task, seed and goal: the same instance in both runs.
-    first, second = ({_episode_id(one): one for one in rows} for _, rows, _ in (a, b))
+    first, second = ({_build_episode_id(one): one for one in rows} for _, rows, _ in (a, b))
     both = [
         InstanceView(task=one.task, seed=one.seed, a=one, b=other, diverged=_find_divergence(a[2], b[2], one, other))
         for key, one in first.items()
@@ -332,7 +332,7 @@ def _read(run: OpenRun, sql: str, *values: str) -> dict[str, ActionTrace]:
     return dict(found)
 
 
-def _episode_id(one: EpisodeRow) -> EpisodeId:
+def _build_episode_id(one: EpisodeRow) -> EpisodeId:
     return one.task, one.seed, one.goal
 
 

@@ -298,8 +298,8 @@ class ReportPacker:
         rows = self._select(self._chosen, run)
         labels = self._choose_labels(run)
         overview = ask.overview(run, labels)
-        yield at, _view(ask.run(run), overview, known)
-        yield f"{at}/overview", _numbers(overview, known)
+        yield at, _build_view(ask.run(run), overview, known)
+        yield f"{at}/overview", _build_overview(overview, known)
         problems = [replace(one, reason=self._hide_place(one.reason)) for one in ask.problems(run).problems]
         yield f"{at}/problems", ProblemsView(problems=problems)
         # All rows at once: the report has no server to ask for more.
@@ -410,7 +410,7 @@ def _hide_run_place(row: RunRow) -> RunRow:
     return replace(row, path=Path(row.path).name or row.path)
 
 
-def _view(view: RunView, overview: RunOverview, known: set[str]) -> RunView:
+def _build_view(view: RunView, overview: RunOverview, known: set[str]) -> RunView:
     return replace(
         view,
         run=_hide_run_place(view.run),
@@ -420,7 +420,7 @@ def _view(view: RunView, overview: RunOverview, known: set[str]) -> RunView:
     )
 
 
-def _numbers(overview: RunOverview, known: set[str]) -> RunOverview:
+def _build_overview(overview: RunOverview, known: set[str]) -> RunOverview:
     epochs = [replace(one, runs=[part for part in one.runs if part.id in known]) for one in overview.epochs]
     return replace(overview, run=_hide_run_place(overview.run), epochs=epochs)
 

@@ -76,7 +76,7 @@ class Inspector:
         """
         events.prepare()
         screens.prepare()
-        for root in self._desk.roots.named() or self._desk.roots.find_newest():
+        for root in self._desk.roots.list_named() or self._desk.roots.find_newest():
             with contextlib.suppress(*UNREADABLE), self._desk.open_run(root.path) as run:  # who asks is told why
                 for episode, step in run.reader.query(_FIRST):
                     step_view(root, run, episode, step, None)  # loads what reads and draws it
@@ -224,14 +224,14 @@ class Inspector:
     ) -> WholeCellView:
         """The exact words of a cell."""
         with self._desk.run(id) as (_, run):
-            one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
+            one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             told = read_judged(run, run.beside.choose_labelling(labels), episode, goal, one)
             return build_whole_cell(run.reader, one, agent, round, told)
 
     def cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[WholeCellView]:
         """The exact words of all cells of a step, in conversation order."""
         with self._desk.run(id) as (_, run):
-            one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
+            one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             told = read_judged(run, run.beside.choose_labelling(labels), episode, goal, one)
             return [build_whole_cell(run.reader, one, cell.agent, cell.round, told) for cell in one.matrix]
 
@@ -243,7 +243,7 @@ class Inspector:
     def critics(self, id: str, episode: str, step: int) -> CriticsView:
         """Every labelling on a step."""
         with self._desk.run(id) as (_, run):
-            one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
+            one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             return build_critics(run, run.beside.labellings(), episode, goal, one)
 
     def picture(self, id: str, hash: str) -> bytes:
@@ -301,7 +301,7 @@ def _get_screen(run: OpenRun, episode: str, step: str) -> Observation:
         if not step.isascii() or not step.isdecimal() or len(step) > 9:
             raise UsageError(f"step {step[:80]!r}: a number from 0, or {FINAL!r}")
         return run.reader.step(episode, int(step)).observation
-    final = run.reader.head(episode).final
+    final = run.reader.read_head(episode).final
     if final is None:
         raise UnknownName(f"episode {episode[:80]!r}: has no screen after its last action")
     return final

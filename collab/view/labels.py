@@ -75,7 +75,7 @@ class StepScores:
     spent: Sums = NOTHING
     """Of its calls."""
 
-    def scored(self) -> Iterator[tuple[str, int, float]]:
+    def iterate_scored(self) -> Iterator[tuple[str, int, float]]:
         """Agent, round and score of the cells that have one."""
         for (agent, round), score in zip(self.cells, self.scores, strict=True):
             if not math.isnan(score):
@@ -111,18 +111,18 @@ class StoredLabelling:
 
     def sizes(self) -> tuple[tuple[str, int], ...]:
         """Bytes of each of its segments, as they are now."""
-        return tuple((segment, log.size(self.folder, segment)) for segment in log.segments(self.folder))
+        return tuple((segment, log.get_size(self.folder, segment)) for segment in log.list_segments(self.folder))
 
     def fits(self) -> bool:
         """Whether its segments still begin as they were read."""
-        return all(log.size(self.folder, segment) >= end for segment, (end, _) in self._read.items())
+        return all(log.get_size(self.folder, segment) >= end for segment, (end, _) in self._read.items())
 
     def refresh(self) -> bool:
         """Read what was appended since; returns whether anything was."""
         # Only what was appended is read: labels may be large, and pages ask often.
         before = (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
         try:
-            for segment in log.segments(self.folder):
+            for segment in log.list_segments(self.folder):
                 why = explain_unreadable(self.run, self.folder / log.FOLDER / segment)
                 if why is None:
                     self._take(segment)
@@ -135,7 +135,7 @@ class StoredLabelling:
             self._find_trouble(Problem(file=f"{LABELS}/{self.name}", line=None, reason=str(error)))
         return before != (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
 
-    def judgement(self, said: StepScores) -> Judgement:
+    def read_judgement(self, said: StepScores) -> Judgement:
         """The whole judgement; OSError or ValueError where it cannot be read any more."""
         assert said.place is not None
         content = from_json(log.read(self.folder, said.place))
@@ -145,7 +145,7 @@ class StoredLabelling:
         """What it says about one trajectory: read from its files now, for whoever does not wait for all of them."""
         found = StoredLabelling(self.run, self.name)
         with contextlib.suppress(OSError):  # told when all is read
-            for segment in log.segments(self.folder):
+            for segment in log.list_segments(self.folder):
                 path = self.folder / log.FOLDER / segment
                 if explain_unreadable(self.run, path) is None:
                     for offset, line in find_lines_about(path, trajectory):
@@ -175,7 +175,7 @@ class StoredLabelling:
     def _say(self, content: Any, place: Place) -> None:
         if content["type"] == "failed":
             key = (str(content["trajectory"]), int(content["step"]))
-            said = _no_spent(f"{content['error']}: {content['message']}", place)
+            said = _build_failed(f"{content['error']}: {content['message']}", place)
             # A judged step stays judged, whatever failed before or after it.
             if key not in self.said or self.said[key].failed is not None:
                 self.said[key] = said
@@ -187,7 +187,7 @@ class StoredLabelling:
         missing = tuple(why for _, _, why in words) if any(why is not None for _, _, why in words) else ()
         self.said[rewards["trajectory"], rewards["step"]] = StepScores(
             cells=self._read_line(cells),
-            scores=_scores(score for _, score, _ in words),
+            scores=_to_array(score for _, score, _ in words),
             missing=self._read_line(missing),
             place=place,
             spent=_read_spent(content["calls"]),
@@ -222,11 +222,11 @@ def take_first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _no_spent(failed: str, place: Place) -> StepScores:
+def _build_failed(failed: str, place: Place) -> StepScores:
     return StepScores(cells=(), scores=array("d"), missing=(), place=place, failed=failed)
 
 
-def _scores(scores: Iterable[float | None]) -> array[float]:
+def _to_array(scores: Iterable[float | None]) -> array[float]:
     return array("d", [math.nan if score is None else score for score in scores])
 
 
@@ -465,7 +465,9 @@ class StoredLabels:
         if said.failed is not None:
             return StepVerdict(judgement=None, failed=said.failed)
         try:
-            return StepVerdict(judgement=StoredLabelling(self._reader.directory, labels).judgement(said), failed=None)
+            return StepVerdict(
+                judgement=StoredLabelling(self._reader.directory, labels).read_judgement(said), failed=None
+            )
         except (OSError, ValueError) as error:
             return StepVerdict(judgement=None, failed=f"its judgement cannot be read: {take_first_line(error)}")
 

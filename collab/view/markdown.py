@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from collab.evaluation.metrics import FEW, FEW_TOLD
-from collab.utils.text import amount
-from collab.view.plots import REHEARSAL, Plot, rewards_of
+from collab.utils.text import format_amount
+from collab.view.plots import REHEARSAL, Plot, average_rewards
 from collab.view.schema.runs import (
     Edge,
     EpochView,
@@ -107,8 +107,8 @@ def _format_head(view: RunView, overview: RunOverview) -> Iterator[str]:
     run = overview.run
     training = run.kind == "training"
     unit = "epoch" if training else "episode"
-    done = amount(run.done, unit) if run.planned is None else f"{run.done} of {amount(run.planned, unit)}"
-    asked = f"{amount(run.steps, 'step')}, {amount(run.calls, 'call')}"
+    done = format_amount(run.done, unit) if run.planned is None else f"{run.done} of {format_amount(run.planned, unit)}"
+    asked = f"{format_amount(run.steps, 'step')}, {format_amount(run.calls, 'call')}"
     broken = f", {run.broken} broken" if run.broken else ""
     # In the order in which a reader asks: what, with whom, how far, at what cost; empty facts are left out.
     facts = {
@@ -211,7 +211,7 @@ def _format_rewards(epochs: Sequence[EpochView]) -> Iterator[str]:
 
 
 def _format_heat(epoch: EpochView, heat: HeatView, rounds: int) -> Iterator[tuple[object, ...]]:
-    means = rewards_of(epoch)
+    means = average_rewards(epoch)
     for agent, rates in zip(heat.agents, heat.rates, strict=True):
         told = [_share(rate) for rate in rates]
         critic = escape_markdown(heat.critic or DASH)
@@ -274,7 +274,7 @@ def _format_spent(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield f"Over all epochs{clock}; a dash where a part or a model does not tell."
     yield ""
     rows = [
-        (escape_markdown(name), *_sums([part for one in epochs for part in one.spent if part.part == name]))
+        (escape_markdown(name), *_sum_parts([part for one in epochs for part in one.spent if part.part == name]))
         for name in names
     ]
     yield from format_table(("part", "seconds", "calls", "prompt tokens", "completion tokens", "USD"), rows)
@@ -289,7 +289,7 @@ def _format_cost(run: RunRow) -> str:
     return "cost not known" if run.cost_usd is None else f"{run.cost_usd:.4f} USD"
 
 
-def _sums(parts: Sequence[SpendingView]) -> tuple[str, ...]:
+def _sum_parts(parts: Sequence[SpendingView]) -> tuple[str, ...]:
     def total(values: Iterable[float | None], digits: int = 0) -> str:
         known = [value for value in values if value is not None]
         return f"{sum(known):.{digits}f}" if known else DASH

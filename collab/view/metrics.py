@@ -10,7 +10,7 @@ from typing import Any
 
 from collab.loop.record import EpochDir
 from collab.loop.record import Trained as RecordedTrained
-from collab.trainers.callbacks import over_pairs
+from collab.trainers.callbacks import average_over_pairs
 from collab.view.common import explain_unreadable, shorten
 from collab.view.schema.runs import MeasureView, ProblemView, TrainedView
 
@@ -25,7 +25,7 @@ MOST = 1 << 53
 
 def list_policies_in_training(folder: EpochDir) -> list[TrainedView]:
     """Policies of which there are measures, while the epoch is not over."""
-    base = folder.training("shared")
+    base = folder.get_training_dir("shared")
     found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
     found += [(path.parent.name, path.parent) for path in sorted(base.glob("*/metrics.jsonl"))]
     return [_build_measured_policy(policy, _read_metrics(folder, path)) for policy, path in found]
@@ -50,7 +50,7 @@ def build_recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -
     """One that was trained, as its epoch's record has it."""
     return TrainedView(
         policy=shorten(policy),
-        measures=_thin(_read_metrics(folder, folder.training(policy))),
+        measures=_thin(_read_metrics(folder, folder.get_training_dir(policy))),
         steps=one.steps,
         tokens=one.tokens,
         loss=one.loss,
@@ -88,8 +88,8 @@ def _build_measured_policy(policy: str, lines: Sequence[Mapping[str, Any]]) -> T
         steps=last.get("step", 0),
         tokens=int(last.get("tokens") or 0),
         loss=last.get("loss"),
-        margin=over_pairs(lines, "margin"),
-        accuracy=over_pairs(lines, "preference_accuracy"),
+        margin=average_over_pairs(lines, "margin"),
+        accuracy=average_over_pairs(lines, "preference_accuracy"),
         untrained=None,
         alarm=shorten(str(alarm)) if (alarm := last.get("alarm")) else None,
     )

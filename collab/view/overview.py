@@ -134,7 +134,7 @@ def _build_epoch(
         played=build_rate(_list_played(reader, names)),
         measured=None,
         steps=steps,
-        rewards=None if labels is None else _cached_heat(run, words, labels, graph),
+        rewards=None if labels is None else _build_cached_heat(run, words, labels, graph),
         missing=Counter(shorten(why) for said in words for why in said.missing if why is not None),
         agreement=agreement,
         entropy=entropy,
@@ -185,7 +185,9 @@ def build_heat(
     return HeatView(agents=agents, rounds=rounds, rates=rates, critic=_shorten(critic))
 
 
-def _cached_heat(run: OpenRun, words: Sequence[StepScores], labels: str, graph: GraphView | None) -> HeatView | None:
+def _build_cached_heat(
+    run: OpenRun, words: Sequence[StepScores], labels: str, graph: GraphView | None
+) -> HeatView | None:
     known = compute_rates(words)
     rounds = range(1 + max((round for _, round in known), default=-1))
     shares = {agent: [known.get((agent, round)) for round in rounds] for agent, _ in known}

@@ -26,11 +26,11 @@ from collab.utils.plotting import (
     EMPTY,
     INK,
     PALE,
+    create_axes,
     format_number,
+    make_printable,
     mark_style,
-    new_axes,
     plot_style,
-    printable,
     to_png,
     to_svg,
 )
@@ -98,12 +98,14 @@ def draw_lines(
     """
     from matplotlib.ticker import MaxNLocator
 
-    axes = new_axes(title, note, width=_WIDE, height=_HIGH)
+    axes = create_axes(title, note, width=_WIDE, height=_HIGH)
     for place, line in enumerate(drawn):
         xs, ys = [point.x for point in line.points], [_number(point.y) for point in line.points]
         last = [number for number, y in enumerate(ys) if is_known(y)][-1:]
         look = mark_style(place)
-        axes.plot(xs, ys, label=printable(line.name, _LONGEST), linewidth=2, markevery=None if marks else last, **look)
+        axes.plot(
+            xs, ys, label=make_printable(line.name, _LONGEST), linewidth=2, markevery=None if marks else last, **look
+        )
         for point in line.points:
             if is_known(point.low) and is_known(point.high):
                 axes.vlines(point.x, point.low, point.high, color=look["color"], linewidth=1.5)
@@ -112,7 +114,7 @@ def draw_lines(
     axes.grid(axis="y")
     _scale(axes, drawn, share=share)
     # in the order of the lines' ends, from top to bottom
-    handles = sorted(axes.get_lines(), key=lambda line: -_last(line.get_ydata()))
+    handles = sorted(axes.get_lines(), key=lambda line: -_get_last(line.get_ydata()))
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     return axes.figure
 
@@ -124,7 +126,7 @@ def draw_bars(title: str, drawn: Sequence[Bar], *, most: float | None = None, no
     Args:
         most: value of the longest bar possible; None for the largest that is drawn.
     """
-    axes = new_axes(title, note, width=300, height=max(1, len(drawn)) * _ROW)
+    axes = create_axes(title, note, width=300, height=max(1, len(drawn)) * _ROW)
     rows = range(len(drawn))
     axes.barh(rows, [bar.value if is_known(bar.value) else 0.0 for bar in drawn], height=0.7, color=BAR)
     for row, bar in enumerate(drawn):
@@ -133,9 +135,9 @@ def draw_bars(title: str, drawn: Sequence[Bar], *, most: float | None = None, no
         if is_known(bar.low) and is_known(bar.high):
             axes.hlines(row, bar.low, bar.high, color=INK, linewidth=1)
         axes.annotate(
-            printable(bar.told), (end, row), (8, 0), textcoords="offset points", va="center", annotation_clip=False
+            make_printable(bar.told), (end, row), (8, 0), textcoords="offset points", va="center", annotation_clip=False
         )
-    axes.set_yticks(rows, [printable(bar.name, _LONGEST) for bar in drawn])
+    axes.set_yticks(rows, [make_printable(bar.name, _LONGEST) for bar in drawn])
     # Upside down: the first bar stands on top, as in the table.
     axes.set_ylim(max(1, len(drawn)) - 0.5, -0.5)
     longest = max((value for bar in drawn for value in (bar.high, bar.value) if is_known(value)), default=0.0)
@@ -158,7 +160,7 @@ def draw_heat(
     """
     from matplotlib.colors import LinearSegmentedColormap
 
-    axes = new_axes(title, note, width=len(columns) * _CELL[0], height=len(rows) * _CELL[1])
+    axes = create_axes(title, note, width=len(columns) * _CELL[0], height=len(rows) * _CELL[1])
     # Cells without a value have a colour of their own, and are no 0.
     colours = LinearSegmentedColormap.from_list("share", ["#EEF4F9", "#004F7C"]).with_extremes(bad=EMPTY)
     shares = [[_number(value) for value in row] for row in values]
@@ -169,7 +171,7 @@ def draw_heat(
             words, ink = (f"{100 * share:.0f}%", "white" if share > 0.55 else INK) if is_known(share) else ("–", INK)
             axes.text(column + 0.5, row + 0.5, words, color=ink, ha="center", va="center")
     axes.set_xticks([place + 0.5 for place in range(len(columns))], columns)
-    axes.set_yticks([place + 0.5 for place in range(len(rows))], [printable(row, _LONGEST) for row in rows])
+    axes.set_yticks([place + 0.5 for place in range(len(rows))], [make_printable(row, _LONGEST) for row in rows])
     axes.set_ylim(len(rows), 0)
     axes.tick_params(length=0, labelcolor=INK)
     for side in axes.spines.values():
@@ -204,7 +206,7 @@ def _number(value: float | None) -> float:
     return value if is_known(value) else math.nan
 
 
-def _last(values: object) -> float:
+def _get_last(values: object) -> float:
     known = [float(value) for value in values if is_known(float(value))]  # type: ignore[attr-defined]
     return known[-1] if known else -math.inf
 
@@ -232,21 +234,21 @@ def draw_plots(overview: RunOverview) -> tuple[Plot, ...]:
     """Draw all plots for which there are numbers, in the order of the overview."""
     note = _note(overview)
     parts = (
-        _success(overview, note),
-        _by_agent(overview.epochs, note),
-        _rewards(overview.epochs, note),
-        _votes(overview.epochs, note),
-        _counted("pairs", "Pairs by source", [one.pairs for one in overview.epochs], overview, note),
-        _counted("unpaired", "Without a pair, by cause", [one.unpaired for one in overview.epochs], overview, note),
-        _training(overview.epochs, note),
-        _staleness(overview.epochs, note),
-        _spent(overview, note),
-        _graphs(overview.epochs),
+        _plot_success(overview, note),
+        _plot_by_agent(overview.epochs, note),
+        _plot_rewards(overview.epochs, note),
+        _plot_votes(overview.epochs, note),
+        _plot_counts("pairs", "Pairs by source", [one.pairs for one in overview.epochs], overview, note),
+        _plot_counts("unpaired", "Without a pair, by cause", [one.unpaired for one in overview.epochs], overview, note),
+        _plot_training(overview.epochs, note),
+        _plot_staleness(overview.epochs, note),
+        _plot_spent(overview, note),
+        _plot_graphs(overview.epochs),
     )
     return tuple(chain.from_iterable(parts))
 
 
-def rewards_of(epoch: EpochView) -> dict[str, float | None]:
+def average_rewards(epoch: EpochView) -> dict[str, float | None]:
     """Reward rate of each judged agent: the mean over its rounds, as far as they are known; None where none is."""
     if epoch.rewards is None:
         return {}
@@ -283,13 +285,16 @@ def _note(overview: RunOverview) -> str:
     return f"{REHEARSAL}; {told}" if run.privileged else told
 
 
-def _success(overview: RunOverview, note: str) -> Iterator[Plot]:
+def _plot_success(overview: RunOverview, note: str) -> Iterator[Plot]:
     """Success over epochs, where there are several; success per task."""
     kinds: tuple[tuple[str, Callable[[EpochView], RateView | None]], ...] = (
         ("held out", lambda one: one.measured),
         ("played", lambda one: one.played),
     )
-    drawn = [PlotLine(name=name, points=tuple(_rate(one, of(one)) for one in overview.epochs)) for name, of in kinds]
+    drawn = [
+        PlotLine(name=name, points=tuple(_build_rate_point(one, of(one)) for one in overview.epochs))
+        for name, of in kinds
+    ]
     # A line without a point would be an empty entry in the legend.
     drawn = [line for line in drawn if any(point.y is not None for point in line.points)]
     if drawn and len(overview.epochs) > 1:
@@ -297,23 +302,23 @@ def _success(overview: RunOverview, note: str) -> Iterator[Plot]:
         yield Plot(name="success", title=title, figure=draw_lines(title, "epoch", drawn, share=True, note=note))
     if overview.tasks:
         title = "Success per task, with 95 % intervals"
-        rows = [_task(task) for task in overview.tasks]
+        rows = [_build_task_bar(task) for task in overview.tasks]
         yield Plot(name="success-tasks", title=title, figure=draw_bars(title, rows, most=1.0, note=note))
 
 
-def _rate(epoch: EpochView, rate: RateView | None) -> PlotPoint:
+def _build_rate_point(epoch: EpochView, rate: RateView | None) -> PlotPoint:
     if rate is None or rate.value is None:
         return PlotPoint(x=epoch.epoch, y=None)
     return PlotPoint(x=epoch.epoch, y=rate.value, low=rate.low, high=rate.high)
 
 
-def _task(task: TaskRateView) -> Bar:
+def _build_task_bar(task: TaskRateView) -> Bar:
     rate = task.success
     told = "–" if rate.value is None else f"{100 * rate.value:.0f}% ({rate.successes}/{rate.episodes})"
     return Bar(name=task.name, value=rate.value, told=told, low=rate.low, high=rate.high)
 
 
-def _rewards(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
+def _plot_rewards(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
     for one in epochs:
         if one.rewards is not None and one.rewards.agents:
             title = f"Share of rewarded cells, epoch {one.epoch}"
@@ -323,13 +328,13 @@ def _rewards(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
             yield Plot(name=f"rewards-{one.epoch}", title=title, figure=figure)
 
 
-def _by_agent(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
+def _plot_by_agent(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
     """A line per agent over epochs: the mean of its rounds."""
     agents = list(dict.fromkeys(agent for one in epochs if one.rewards is not None for agent in one.rewards.agents))
     if not agents or len(epochs) < 2:
         return
     title = "Reward rate by agent, mean over rounds"
-    means = [rewards_of(one) for one in epochs]
+    means = [average_rewards(one) for one in epochs]
     drawn = [
         PlotLine(
             name=agent,
@@ -340,7 +345,7 @@ def _by_agent(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
     yield Plot(name="rewards", title=title, figure=draw_lines(title, "epoch", drawn, share=True, note=note))
 
 
-def _staleness(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
+def _plot_staleness(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
     """What was learned from again, over epochs."""
     points = tuple(PlotPoint(x=one.epoch, y=one.older) for one in epochs)
     if len(epochs) > 1 and any(point.y is not None for point in points):
@@ -349,7 +354,7 @@ def _staleness(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
         yield Plot(name="staleness", title=title, figure=draw_lines(title, "epoch", [line], note=note))
 
 
-def _votes(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
+def _plot_votes(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
     measures: tuple[tuple[str, str, bool, Callable[[EpochView], float | None]], ...] = (
         ("agreement", "Agreement: share of cells that voted for the winner", True, lambda one: one.agreement),
         ("entropy", "Entropy of the votes, nats", False, lambda one: one.entropy),
@@ -361,7 +366,7 @@ def _votes(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
             yield Plot(name=name, title=title, figure=draw_lines(title, "epoch", [line], share=share, note=note))
 
 
-def _counted(
+def _plot_counts(
     name: str, title: str, counts: Sequence[Mapping[str, float]], overview: RunOverview, note: str
 ) -> Iterator[Plot]:
     """Numbers by cause: lines over epochs, or bars where there is one epoch."""
@@ -384,7 +389,7 @@ def _counted(
     yield Plot(name=name, title=title, figure=draw_lines(title, "epoch", drawn, note=note))
 
 
-def _training(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
+def _plot_training(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
     """Loss and margin of every policy over all steps of training, one epoch behind the other."""
     for name, title in (("loss", "Loss of training"), ("margin", "Margin: chosen less rejected, times β")):
         points: dict[str, list[PlotPoint]] = {}
@@ -404,7 +409,7 @@ def _training(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
             yield Plot(name=name, title=title, figure=figure)
 
 
-def _spent(overview: RunOverview, note: str) -> Iterator[Plot]:
+def _plot_spent(overview: RunOverview, note: str) -> Iterator[Plot]:
     def tokens(one: SpendingView) -> float | None:
         told = [count for count in (one.prompt_tokens, one.completion_tokens) if count is not None]
         return sum(told) if told else None
@@ -418,10 +423,10 @@ def _spent(overview: RunOverview, note: str) -> Iterator[Plot]:
         counts = [
             {part.part: value for part in one.spent if (value := of(part)) is not None} for one in overview.epochs
         ]
-        yield from _counted(name, title, counts, overview, note)
+        yield from _plot_counts(name, title, counts, overview, note)
 
 
-def _graphs(epochs: Sequence[EpochView]) -> Iterator[Plot]:
+def _plot_graphs(epochs: Sequence[EpochView]) -> Iterator[Plot]:
     first = next((one.epoch for one in epochs if one.graph is not None), None)
     for one in epochs:
         if one.graph is None:
@@ -431,11 +436,11 @@ def _graphs(epochs: Sequence[EpochView]) -> Iterator[Plot]:
         except GraphError:  # a spoilt record: it has no layers to be drawn in
             continue
         title = f"Who hears whom, epoch {one.epoch}"
-        changes = () if one.epoch == first else _changes(one.graph)
+        changes = () if one.epoch == first else _format_changes(one.graph)
         yield Plot(name=f"graph-{one.epoch}", title=title, figure=draw_graph(dag, title, changes))
 
 
-def _changes(graph: GraphView) -> list[str]:
+def _format_changes(graph: GraphView) -> list[str]:
     """What changed since the epoch before, an edge a line."""
     edges = [*(("+", edge) for edge in graph.added), *(("−", edge) for edge in graph.removed)]
     return [f"{mark} {speaker} → {hearer}" for mark, (speaker, hearer) in edges] or ["as in the epoch before"]

@@ -80,7 +80,7 @@ _MOST = 600_000
 def stat_run(directory: Path) -> str:
     """Says in few bytes what is on the disk and who writes it: equal texts, nothing has changed; reads no run."""
     parts = [f"{one}={_stat_file(one)}" for one in _list_growing_files(directory)]
-    owner = None if common.explain_unreadable(directory, directory / run_dir.LOCK) else run_dir.owner(directory)
+    owner = None if common.explain_unreadable(directory, directory / run_dir.LOCK) else run_dir.find_owner(directory)
     return hashlib.sha256("\n".join([*parts, str(owner)]).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -122,7 +122,7 @@ class OpenRun:
         if self._head != _stat_file(self.reader.directory / manifest.FILE):
             return False
         known = self.reader.query("SELECT name, consumed FROM segments")
-        return all(log.size(self.reader.directory, name) >= consumed for name, consumed in known)
+        return all(log.get_size(self.reader.directory, name) >= consumed for name, consumed in known)
 
     def refresh(self) -> None:
         """Take in what was written since."""
@@ -240,7 +240,7 @@ class ReaderPool:
 def _open_sound_reader(reader: RunReader, spare: Path) -> RunReader:
     """The reader; with an index made from the log where a value in the one that it found is spoilt."""
     try:
-        reader.episodes()
+        reader.list_episodes()
     except (ValueError, TypeError, sqlite3.Error):
         reader.index.close()
         reader.index = Index.load(reader.directory, trust=False, spare=spare)
@@ -250,7 +250,7 @@ def _open_sound_reader(reader: RunReader, spare: Path) -> RunReader:
 def _list_growing_files(directory: Path) -> Iterator[Path]:
     """Files that grow, or are made anew under their name, while a run is made, judged and paired."""
     yield directory / manifest.FILE
-    yield from (directory / log.FOLDER / name for name in log.segments(directory))
+    yield from (directory / log.FOLDER / name for name in log.list_segments(directory))
     yield from sorted(directory.glob(f"labels/*/{log.FOLDER}/*.jsonl"))
     yield from sorted(directory.glob("pairs/*/pairs.json*"))
 
@@ -277,7 +277,7 @@ def measure_seconds(run: Path) -> float:
 
     Episodes run at the same time, so what they took each is more. No two processes write a run at once.
     """
-    return math.fsum(_measure_span(run / log.FOLDER / name) for name in log.segments(run))
+    return math.fsum(_measure_span(run / log.FOLDER / name) for name in log.list_segments(run))
 
 
 def sum_paid(reader: RunReader) -> Sums:
@@ -287,7 +287,7 @@ def sum_paid(reader: RunReader) -> Sums:
     what was recorded.
     """
     recorded: Sums = reader.query(CALLS)[0]
-    whole = usage.paid(reader)
+    whole = usage.read_usage(reader)
     # A process tells 0 also where no call told anything.
     return (
         whole.calls,

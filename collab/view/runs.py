@@ -31,20 +31,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from collab.algorithms.collabuiagents.metrics import metrics_of
+from collab.algorithms.collabuiagents.metrics import read_metrics
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
 from collab.evaluation.metrics import Rate as Counted
 from collab.evaluation.metrics import Report, describe_sampling
 from collab.evaluation.report import report_of
-from collab.loop.interfaces import algorithm_named, load_config
-from collab.loop.record import FILE, EpochDir, EpochRecord, Success, TrainingDir, best_of, read_record
+from collab.loop.interfaces import load_algorithm, load_config
+from collab.loop.record import FILE, EpochDir, EpochRecord, Success, TrainingDir, find_best_epoch, read_record
 from collab.loop.record import FILE as TRAINING
-from collab.loop.step_budget import counted_names, report_of_counted, steps_wanted
+from collab.loop.step_budget import list_counted, read_step_budget, report_of_counted
 from collab.seeds import Seeds
 from collab.store import log
 from collab.store.manifest import FILE as RUN
 from collab.store.reader import RunReader
-from collab.store.run_dir import LOCK, owner
+from collab.store.run_dir import LOCK, find_owner
 from collab.view.common import explain_unreadable, list_unreadable, shorten
 from collab.view.labels import add_spent, sum_known, take_first_line
 from collab.view.metrics import MOST, find_metrics_problems
@@ -103,7 +103,7 @@ class RunList:
             self._known |= found
         return list(found.values())
 
-    def named(self) -> list[ListedRun]:
+    def list_named(self) -> list[ListedRun]:
         """The runs among the paths themselves."""
         return [root for root in self.top() if root.kind == "run" and root.path in self._paths]
 
@@ -153,7 +153,7 @@ def _was_run(path: Path) -> bool:
     """Whether a folder without a head has the log of a run: journals of syntheses lie in such folders, too."""
     if explain_unreadable(path, path / log.FOLDER) is not None:
         return False
-    segments = (path / log.FOLDER / name for name in log.segments(path))
+    segments = (path / log.FOLDER / name for name in log.list_segments(path))
     return any(
         explain_unreadable(path, segment) is None and _BEGINNING.search(_read_first_event(segment))
         for segment in segments
@@ -179,7 +179,7 @@ def _list_parts(training: ListedRun) -> Iterator[ListedRun]:
     epochs = training.path / "epochs"
     numbers = sorted(int(one.name) for one in epochs.iterdir() if one.name.isdecimal()) if epochs.is_dir() else []
     for number in numbers:
-        folder: EpochDir = TrainingDir(training.path).epoch(number)
+        folder: EpochDir = TrainingDir(training.path).get_epoch(number)
         if _is_part(training, folder.rollout):
             yield _build_part(training, folder.rollout, number, "rollout")
         for path in sorted(folder.evaluation.iterdir()) if folder.evaluation.is_dir() else ():
@@ -213,7 +213,7 @@ def select_learned(root: ListedRun, reader: RunReader) -> frozenset[str] | None:
     It is not known before the rollout has its steps, and where its plan cannot be read (that is among its problems).
     """
     try:
-        names = counted_names(reader, _read_planned_steps(root))
+        names = list_counted(reader, _read_planned_steps(root))
     except _UNREADABLE:
         return None
     return None if names is None else frozenset(names)
@@ -224,7 +224,7 @@ def _read_planned_steps(root: ListedRun) -> int | None:
     if root.training is None or root.role != "rollout":
         return None
     training = TrainingDir(root.path.parents[2])
-    return None if explain_unreadable(training.path, training.file) is not None else steps_wanted(root.path)
+    return None if explain_unreadable(training.path, training.file) is not None else read_step_budget(root.path)
 
 
 def report_in(root: ListedRun, reader: RunReader) -> Report:
@@ -414,7 +414,7 @@ def read_epoch_records(training: Path) -> tuple[list[EpochRecord], list[ProblemV
             if not _is_told(record.model_dump()) or str(record.epoch) != path.parent.name:
                 raise RunFormatError(f"{path}: cannot be read: a number in it is none that an epoch can have")
             if has_cell_rewards(record):
-                metrics_of(record)
+                read_metrics(record)
             records.append(record)
         except CollabError as error:
             problems.append(ProblemView(file=str(path.relative_to(training)), line=None, reason=str(error)))
@@ -426,7 +426,7 @@ def has_cell_rewards(record: EpochRecord) -> bool:
     from collab.algorithms.collabuiagents.algorithm import CollabUIAgents  # which loads what trains
 
     try:
-        return isinstance(algorithm_named(record.algorithm), CollabUIAgents)
+        return isinstance(load_algorithm(record.algorithm), CollabUIAgents)
     except CollabError:
         return False
 
@@ -484,7 +484,7 @@ def _sum_seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[ListedRun
 
 
 def _read_status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> RunStatus:
-    if explain_unreadable(path, path / LOCK) is None and owner(path) is not None:
+    if explain_unreadable(path, path / LOCK) is None and find_owner(path) is not None:
         return "running"
     if head.get("summary"):
         return "finished"
@@ -492,7 +492,7 @@ def _read_status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -
 
 
 def _build_success(records: Sequence[EpochRecord], rollouts: Sequence[RunRow]) -> RateView:
-    best = best_of(records)
+    best = find_best_epoch(records)
     found = next((build_recorded_rate(one.success) for one in records if one.epoch == best), None)
     return found or (rollouts[-1].success if rollouts else NO_RATE)
 

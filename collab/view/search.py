@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from collab.rewards.base import CriticCall, Judgement, input_digest
+from collab.rewards.base import CriticCall, Judgement, hash_input
 from collab.types import CellRef, CellReward, Step
 from collab.view import common
 from collab.view.common import shorten
@@ -134,7 +134,7 @@ def _build_worths(run: OpenRun, said: Mapping[StepId, StepScores], where: str, *
         words = said.get((episode, step))
         if words is not None:
             winners = {row[2:] for row in group}
-            cells = [(agent, round, (agent, round) in winners, score) for agent, round, score in words.scored()]
+            cells = [(agent, round, (agent, round) in winners, score) for agent, round, score in words.iterate_scored()]
             found = get_step_worth(episode, step, cells)
             if found is not None:
                 yield found
@@ -228,7 +228,7 @@ def read_judged(run: OpenRun, labels: str | None, episode: str, goal: str, step:
         return Judged(judgement=None, unjudged=UNASKED)
     if verdict.judgement is None:
         return Judged(judgement=None, unjudged=verdict.failed)
-    if verdict.judgement.case not in ("", input_digest(goal, step.observation, step.matrix)):
+    if verdict.judgement.case not in ("", hash_input(goal, step.observation, step.matrix)):
         return Judged(judgement=None, unjudged="its judgement is of an earlier play of this step")
     return Judged(judgement=verdict.judgement, unjudged=None)
 

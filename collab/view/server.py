@@ -34,7 +34,7 @@ from collab.errors import (
     describe_error,
     outside_place,
 )
-from collab.view.auth import Gate, Guard, refused
+from collab.view.auth import Gate, Guard, build_error_response
 from collab.view.common import to_json
 from collab.view.inspector import Inspector
 from collab.view.labels import take_first_line
@@ -274,31 +274,31 @@ def _add_errors(app: FastAPI) -> None:
     # The first class that fits: subclasses stand before their bases in the table.
     def failed(request: Request, error: Exception) -> Response:
         status = next(status for kind, status in _STATUS if isinstance(error, kind))
-        return refused(status, str(error)[:_LONGEST])
+        return build_error_response(status, str(error)[:_LONGEST])
 
     def unfit(request: Request, error: Exception) -> Response:
         # One problem at a time, named by the parameter and not by the model behind it.
         first = error.errors()[0] if isinstance(error, RequestValidationError | ValidationError) else {}
         where = ".".join(str(one) for one in first.get("loc", ()) if one not in ("query", "path"))
-        return refused(400, f"{where}: {first.get('msg', 'does not fit')}")
+        return build_error_response(400, f"{where}: {first.get('msg', 'does not fit')}")
 
     def unread(request: Request, error: Exception) -> Response:
         # A run that is being written may be moved or removed while it is read: gone, and no bug.
-        return refused(410, f"the run changed while it was read; ask again ({error})")
+        return build_error_response(410, f"the run changed while it was read; ask again ({error})")
 
     def large(request: Request, error: Exception) -> Response:
         # SQLite takes 64 bits; larger numbers in an address are no step's number.
-        return refused(400, "a number is too large for any run")
+        return build_error_response(400, "a number is too large for any run")
 
     def bug(request: Request, error: Exception) -> Response:
         # A part from outside that fails is named as such; everything else is a bug of ours, and is called one.
         if outside_place(error) is not None:
-            return refused(500, describe_error(error)[:_LONGEST])
-        return refused(500, f"a bug of collab: {type(error).__name__}: {take_first_line(error)}")
+            return build_error_response(500, describe_error(error)[:_LONGEST])
+        return build_error_response(500, f"a bug of collab: {type(error).__name__}: {take_first_line(error)}")
 
     def unknown(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
-        return refused(status, f"{request.method} {request.url.path[:200]}: nothing answers to that")
+        return build_error_response(status, f"{request.method} {request.url.path[:200]}: nothing answers to that")
 
     # Most specific first, the catch-all last.
     handlers: tuple[tuple[type[Exception], Callable[[Request, Exception], Response]], ...] = (

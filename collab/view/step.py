@@ -26,9 +26,9 @@ from collab.envs.text import describe_target
 from collab.errors import CollabError, EnvironmentFailure, RunFormatError, UnknownName, boundary
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
-from collab.store.blobs import blob_path, read_blob
+from collab.store.blobs import get_blob_path, read_blob
 from collab.store.reader import RunReader
-from collab.store.tables import layers
+from collab.store.tables import compute_layers
 from collab.types import (
     Action,
     Box,
@@ -163,12 +163,12 @@ def load_picture(directory: Path, hash: str) -> bytes:
         UnknownName: the run has no such picture.
         RunFormatError: the file is no WebP.
     """
-    why = explain_unreadable(directory, blob_path(directory, hash))
+    why = explain_unreadable(directory, get_blob_path(directory, hash))
     if why is not None:
-        raise RunFormatError(f"{blob_path(directory, hash)}: {why}")
+        raise RunFormatError(f"{get_blob_path(directory, hash)}: {why}")
     content = read_blob(directory, hash)
     if content[:4] != b"RIFF" or content[8:12] != b"WEBP":
-        raise RunFormatError(f"{blob_path(directory, hash)}: is no picture any more")
+        raise RunFormatError(f"{get_blob_path(directory, hash)}: is no picture any more")
     return content
 
 
@@ -246,7 +246,7 @@ def _locate_picture(
         asked = urlencode({"episode": episode, "step": FINAL if step is None else step}, errors="surrogatepass")
         return f"/api/run/{run}/drawn?{asked}", None
     try:
-        path = blob_path(directory, observation.screenshot)
+        path = get_blob_path(directory, observation.screenshot)
     except CollabError as error:
         return None, common.shorten(str(error))
     if not path.is_file():
@@ -372,7 +372,7 @@ def build_whole_cell(reader: RunReader, step: Step, agent: str, round: int, judg
 def _read_prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None, str | None]:
     """System text, shared part, and why they cannot be read."""
     try:
-        prompt = rebuild(reader.prefix(cell.prompt.prefix), cell.prompt)
+        prompt = rebuild(reader.read_prefix(cell.prompt.prefix), cell.prompt)
     except CollabError as error:
         return None, None, str(error)
     return prompt.system, prompt.shared, None
@@ -450,13 +450,13 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
         UnknownName: there is no such episode or step.
     """
     # The step and the head alone: the whole trajectory need not be read for one page.
-    one, head = run.reader.step(episode, step), run.reader.head(episode)
+    one, head = run.reader.step(episode, step), run.reader.read_head(episode)
     told = read_judged(run, labels, episode, head.task.goal, one)
     pairs = run.beside.list_pairs(episode, step)
     # Neighbours by what is recorded, as steps may be missing in a run that is being written.
     before, behind, count = _find_neighbours(run, episode, step)
     # A graph with a cycle, from a damaged run, has no depths; cells then stand without a layer.
-    depths = layers(one.matrix.agents, one.matrix.edges)
+    depths = compute_layers(one.matrix.agents, one.matrix.edges)
     effect = one.history.effect
     return StepView(
         run=root.id,
@@ -504,7 +504,7 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
 
 def list_graph_layers(agents: Sequence[str], edges: Sequence[Edge]) -> list[list[str]]:
     """Agents that can speak at the same time, first to last."""
-    depths = layers(tuple(agents), tuple((speaker, hearer) for speaker, hearer in edges))
+    depths = compute_layers(tuple(agents), tuple((speaker, hearer) for speaker, hearer in edges))
     found: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
     for agent in agents:
         if agent in depths:

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from collab.algorithms.collabuiagents.metrics import CollabMetrics, metrics_of
+from collab.algorithms.collabuiagents.metrics import CollabMetrics, read_metrics
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
-from collab.loop.record import EpochDir, EpochRecord, TrainingDir, best_of
+from collab.loop.record import EpochDir, EpochRecord, TrainingDir, find_best_epoch
 from collab.utils.files import read_json
 from collab.view import runs
 from collab.view.common import explain_unreadable, shorten
@@ -95,7 +95,7 @@ class ViewContext:
         with self.open_run(root.path) as run:
             yield root, run
 
-    def played(self, id: str) -> list[ListedRun]:
+    def list_played(self, id: str) -> list[ListedRun]:
         """The run itself; of a training, its rollouts."""
         root = self.roots.find(id)
         if root.kind == "run":
@@ -109,7 +109,7 @@ class ViewContext:
             RunFormatError: the run that was asked for cannot be read.
         """
         asked = self.roots.find(id)
-        for root in self.played(id):
+        for root in self.list_played(id):
             try:
                 with self.open_run(root.path) as run:
                     yield root, run
@@ -121,7 +121,7 @@ class ViewContext:
         """A run or training in one line, also when nothing of it can be read."""
         root = self.roots.find(id)
         try:
-            return self.fresh(root, "row", lambda: self._row(root))
+            return self.fresh(root, "row", lambda: self._build_row(root))
         except UNREADABLE as error:  # the others can be read
             return runs.build_unreadable_row(root, RunFormatError(take_first_line(error)))
 
@@ -154,7 +154,7 @@ class ViewContext:
             self._kept[root.id, what] = (state, made)
         return made
 
-    def _row(self, root: ListedRun) -> RunRow:
+    def _build_row(self, root: ListedRun) -> RunRow:
         if root.kind == "training":
             return runs.build_training_row(root, [(part, self.row(part.id)) for part in self.roots.parts(root)])
         with self.open_run(root.path) as run:
@@ -219,7 +219,7 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
         tasks=played[max(played)].tasks if played else (),
         tasks_epoch=max(played, default=None),
         epochs=add_graph_differences(epochs),
-        best=best_of(records),
+        best=find_best_epoch(records),
     )
 
 
@@ -244,7 +244,7 @@ def list_labellings(desk: ViewContext, root: ListedRun) -> list[str]:
 def _list_played(desk: ViewContext, root: ListedRun, labels: str | None) -> dict[int, _Played]:
     """By epoch, the rollouts that can be read."""
     found: dict[int, _Played] = {}
-    for part in desk.played(root.id):
+    for part in desk.list_played(root.id):
         with contextlib.suppress(RunFormatError):
             found[part.epoch] = desk.fresh(part, f"played {labels!r}", partial(_build_rollout, desk, part, labels))
     return found
@@ -274,7 +274,7 @@ def _build_epoch(
     parts: Sequence[PartRow],
     labels: str | None,
 ) -> EpochView:
-    folder = TrainingDir(root.path).epoch(number)
+    folder = TrainingDir(root.path).get_epoch(number)
     seen = None if played is None else played.epoch
     epoch = replace(
         seen or _build_empty_epoch(number),
@@ -295,7 +295,7 @@ def _build_epoch(
 def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochView:
     """What the record of an epoch says counts; what it does not say is left as it was seen."""
     critic = epoch.rewards.critic if epoch.rewards else None
-    found = metrics_of(record) if has_cell_rewards(record) else CollabMetrics()
+    found = read_metrics(record) if has_cell_rewards(record) else CollabMetrics()
     agreement = record.agreement if epoch.agreement is None else epoch.agreement
     return replace(
         epoch,

@@ -45,7 +45,7 @@ def test_it_says_what_to_do_on_a_phone() -> None:
             history=definition.history,
         )
         context = PromptContext(goal=task.goal, space=phones.space, observation=screen)
-        prompt = reader.decision(context, reader.alone(), {})
+        prompt = reader.build_decision(context, reader.seat_alone(), {})
         sampling = Sampling(temperature=0.0, max_tokens=definition.sampling.max_tokens)
         model: Model = build("models", definition, "agents/pocket")
         try:

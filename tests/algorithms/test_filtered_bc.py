@@ -19,16 +19,16 @@ from collab.config import override
 from collab.data.parquet import read_rows
 from collab.errors import ConfigError, UnknownName
 from collab.library import Library
-from collab.loop.example_store import examples_file, stored
-from collab.loop.interfaces import Rollout, algorithm_named, load_method
-from collab.loop.phases import trajectories_of
+from collab.loop.example_store import get_examples_file, read_counts
+from collab.loop.interfaces import Rollout, load_algorithm, load_method
+from collab.loop.phases import load_trajectories
 from collab.loop.policy import Policy
 from collab.loop.record import ExampleCounts, TrainingDir
-from collab.rollout.run import stored_config
+from collab.rollout.run import read_stored_config
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.testing.toy_team import found_school, small_training, write_library
+from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
 
-BC = algorithm_named("filtered-bc")
+BC = load_algorithm("filtered-bc")
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +52,17 @@ def rollout(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Rollo
         env="corridor", agents="show", graph="pair", episodes=6, seed=3, library=library.own, out=out, progress=False
     )
     asyncio.run(play)
-    played = trajectories_of(out)
+    played = load_trajectories(out)
     assert 0 < sum(bool(one.success) for one in played) < len(played)
-    return Rollout(number=1, run=stored_config(out), path=out, trajectories=played)
+    return Rollout(number=1, run=read_stored_config(out), path=out, trajectories=played)
 
 
 def imitated(library: Library, rollout: Rollout, tiny: Path, *settings: str) -> dict[str, list[str]]:
     """Episode → the replies that are learned from it."""
-    config = asyncio.run(small_training(library, *settings, algorithm="filtered-bc"))
+    config = asyncio.run(configure_toy_training(library, *settings, algorithm="filtered-bc"))
     policy = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     found: dict[str, list[str]] = {}
-    for row in ImitationLearner()._examples(config, rollout, policy).rows["shared"]:
+    for row in ImitationLearner()._build_examples(config, rollout, policy).rows["shared"]:
         assert (row.level, row.kind, row.rejected) == ("demonstration", "solved", None)
         found.setdefault(f"{row.provenance.task} {row.provenance.seed}", []).append(row.reply)
     return found
@@ -87,15 +87,15 @@ def test_its_method_learns_demonstrations_alone() -> None:
     with pytest.raises(ConfigError, match=r"sft\.levels: .*basic.* all examples are demonstrations"):
         override(method, ["sft.levels=[basic]"])
     with pytest.raises(UnknownName, match="ablation of filtered-bc"):
-        asyncio.run(small_training(Library(), algorithm="filtered-bc", ablation="no-cr"))
+        asyncio.run(configure_toy_training(Library(), algorithm="filtered-bc", ablation="no-cr"))
     with pytest.raises(UnknownName, match="did you mean filtered-bc"):
-        algorithm_named("filtered-cb")
+        load_algorithm("filtered-cb")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_is_trained_killed_resumed_shown_and_exported_by_the_commands_of_every_training(tmp_path: Path) -> None:
-    library = found_school(tmp_path / "school")
+    library = create_toy_team(tmp_path / "school")
     assert library.own is not None
     easy = FilteredBC.toy  # a team that knows little solves some of it
     settings = (*easy, "epochs=2", "held_out.episodes=2", "sft.context=2048", "sft.save_every=1")
@@ -125,9 +125,9 @@ def test_it_is_trained_killed_resumed_shown_and_exported_by_the_commands_of_ever
     assert first["algorithm"] == "filtered-bc"
     assert first["metrics"]["solved"] == first["metrics"]["imitated"] > 0
     assert list(first["hashes"]) == ["rollout", "examples", "weights", "evaluation"]
-    counts = stored(TrainingDir(out).epoch(1).examples, ExampleCounts)
+    counts = read_counts(TrainingDir(out).get_epoch(1).examples, ExampleCounts)
     assert counts is not None
-    rows = list(read_rows(examples_file(TrainingDir(out), 1, "shared", FILE)))
+    rows = list(read_rows(get_examples_file(TrainingDir(out), 1, "shared", FILE)))
     assert counts["shared"].examples == len(rows) > 0
     shown = said("runs", "show", str(out))
     assert "solved" in shown

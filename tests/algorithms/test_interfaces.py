@@ -14,10 +14,10 @@ from collab.cli.main import main
 from collab.cli.options import Algo
 from collab.errors import ConfigError
 from collab.loop import interfaces
-from collab.loop.interfaces import Algorithm, Labels, Update, algorithm_named, options_of
+from collab.loop.interfaces import Algorithm, Labels, Update, complete_options, load_algorithm
 from collab.loop.record import EpochRecord, TrainingDir
 from collab.rollout.build import BUILT_IN
-from collab.testing.toy_team import small_training, write_library
+from collab.testing.toy_team import configure_toy_training, write_library
 from collab.utils.files import write_json
 
 
@@ -25,16 +25,16 @@ from collab.utils.files import write_json
 def training(tmp_path: Path) -> TrainingDir:
     """A training that was begun, and its first epoch's record."""
     library = write_library(tmp_path / "library", tmp_path / "none")
-    config = asyncio.run(small_training(library))
+    config = asyncio.run(configure_toy_training(library))
     folder = TrainingDir(tmp_path / "run")
     folder.begin({"config": config.model_dump(mode="json"), "base": {}})
     return folder
 
 
 def record(folder: TrainingDir, **fields: object) -> None:
-    folder.epoch(1).path.mkdir(parents=True)
+    folder.get_epoch(1).path.mkdir(parents=True)
     asked = {"algorithm": "collabuiagents", "epoch": 1, "version": 1, "weights": {}, "hash": "0"}
-    write_json(folder.epoch(1).record, EpochRecord.model_validate({**asked, **fields}).model_dump(mode="json"))
+    write_json(folder.get_epoch(1).record, EpochRecord.model_validate({**asked, **fields}).model_dump(mode="json"))
 
 
 def test_metrics_that_are_none_are_one_line(training: TrainingDir, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,8 +59,8 @@ def test_an_algorithm_that_is_not_installed_is_named_with_its_file(
 
 @pytest.mark.parametrize("name", ["collabuiagents", "filtered-bc"])
 def test_what_a_toy_is_begun_with_every_algorithm_takes(name: str) -> None:
-    known = algorithm_named(name)
-    options_of(known, known.toy_options)
+    known = load_algorithm(name)
+    complete_options(known, known.toy_options)
 
 
 def test_the_help_of_a_training_names_every_built_in_algorithm() -> None:
@@ -87,13 +87,13 @@ def test_an_algorithm_without_its_parts_is_refused(monkeypatch: pytest.MonkeyPat
     class Half(Algorithm):
         name, description, presets = "half", "…", FilteredBC.presets
 
-    monkeypatch.setattr(interfaces, "class_of", lambda *asked: Half)
-    interfaces._made.cache_clear()
+    monkeypatch.setattr(interfaces, "load_class", lambda *asked: Half)
+    interfaces._create_algorithm.cache_clear()
     try:
         with pytest.raises(ConfigError, match=r"algorithm filtered-bc: .* has no method, learner; docs/algorithms.md"):
-            algorithm_named("filtered-bc")
+            load_algorithm("filtered-bc")
     finally:
-        interfaces._made.cache_clear()
+        interfaces._create_algorithm.cache_clear()
 
 
 def test_labels_cannot_take_the_names_of_the_loops_own_parts() -> None:

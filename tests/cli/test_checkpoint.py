@@ -12,7 +12,7 @@ from collab.config import load_environment
 from collab.data.example import Example, Provenance
 from collab.data.parquet import ExampleWriter
 from collab.library import Library
-from collab.rollout.build import splits_in
+from collab.rollout.build import load_splits
 from collab.synthesis.journal import Head, SynthesisDir
 from collab.types import Prompt, Segment
 
@@ -36,7 +36,9 @@ def test_nothing_is_learned_from_what_is_kept_for_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    kept = asyncio.run(splits_in("androidworld", load_environment(Library(), "androidworld")))["unseen-tasks"].tasks[0]
+    kept = asyncio.run(load_splits("androidworld", load_environment(Library(), "androidworld")))["unseen-tasks"].tasks[
+        0
+    ]
     (tmp_path / "rows, all").mkdir()
     with ExampleWriter(tmp_path / "rows, all" / "basic.parquet") as out:
         for one in (row("abroad[test]", "TaskOne"), row("androidworld[simphone]", kept)):

@@ -34,8 +34,8 @@ def shown(capsys: pytest.CaptureFixture[str], *more: str) -> str:
 
 def test_json_tells_every_sum_and_who_was_silent(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(shown(capsys, "--json"))
-    with RunStore.open(run).reader() as reader:
-        cells = [cell for one in reader.trajectories() for step in one.steps for cell in step.matrix]
+    with RunStore.open(run).open_reader() as reader:
+        cells = [cell for one in reader.iterate_trajectories() for step in one.steps for cell in step.matrix]
     assert found["calls"] == len(cells) == 12 * found["steps"] > 0
     assert found["latency_s"] == pytest.approx(sum(cell.latency_s for cell in cells))
     assert (found["prompt_tokens"], found["prefix_hit_rate"], found["queue_s"]) == (None, None, None)
@@ -50,8 +50,8 @@ def test_agents_and_models_have_rows_and_it_is_told_whose_proposals_won(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = json.loads(shown(capsys, "--json"))
-    with RunStore.open(run).reader() as reader:
-        steps = [step for one in reader.trajectories() for step in one.steps]
+    with RunStore.open(run).open_reader() as reader:
+        steps = [step for one in reader.iterate_trajectories() for step in one.steps]
     agents = ["ada", "ben", "cyd", "dee"]
     assert [(one["agent"], one["calls"]) for one in found["by_agent"]] == [(name, 3 * len(steps)) for name in agents]
     assert [(one["model"], one["calls"]) for one in found["by_model"]] == [("rehearsal", found["calls"])]
@@ -111,14 +111,14 @@ def test_a_prefix_cache_shows_while_it_plays_at_the_end_and_in_the_run(
 
 def test_calls_beyond_the_recorded_steps_are_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     counted = json.loads(shown(capsys, "--json"))["calls"]
-    with RunStore.open(run).writer() as writer:
-        writer.spent(Usage(calls=5, prompt_tokens=50, completion_tokens=6, cost_usd=0.25))
+    with RunStore.open(run).open_writer() as writer:
+        writer.record_spent(Usage(calls=5, prompt_tokens=50, completion_tokens=6, cost_usd=0.25))
     line = shown(capsys).splitlines()[-1]
     assert line == (
         f"spent    {counted + 5} calls, 50 prompt and 6 reply tokens, 0.2500 USD; "
         "5 calls are not counted above (steps never finished, summaries, episodes begun anew)"
     )
-    with RunStore.open(run).writer() as writer:
+    with RunStore.open(run).open_writer() as writer:
         writer.note("died without a word")
     assert shown(capsys).splitlines()[-1].endswith("2 of 3 processes that worked on the run told what they spent")
 

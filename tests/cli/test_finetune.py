@@ -24,7 +24,7 @@ from collab.library import Library  # noqa: E402
 from collab.loop.record import TrainingDir  # noqa: E402
 from collab.models.base import Request  # noqa: E402
 from collab.models.local import LocalModel  # noqa: E402
-from collab.rollout.build import splits_in  # noqa: E402
+from collab.rollout.build import load_splits  # noqa: E402
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint  # noqa: E402
 from collab.trainers.run_dir import FinetuneDir  # noqa: E402
 from collab.types import Prompt, Sampling, Segment  # noqa: E402
@@ -305,7 +305,7 @@ def test_a_broken_row_is_named_or_counted(finetune: Callable[..., tuple], tmp_pa
 
 
 def test_rows_that_are_kept_for_evaluation_are_refused(finetune: Callable[..., tuple], tmp_path: Path) -> None:
-    splits = asyncio.run(splits_in("androidworld", load_environment(Library(), "androidworld")))
+    splits = asyncio.run(load_splits("androidworld", load_environment(Library(), "androidworld")))
     kept = splits["unseen-tasks"].tasks[0]
     origin = replace(ORIGIN, environment="androidworld[simphone]", task=kept)
     folder = write(tmp_path / "data", [row(1), replace(row(2), provenance=origin)])
@@ -345,7 +345,7 @@ def test_a_part_of_a_training_is_left_to_it(tmp_path: Path, capsys: pytest.Captu
     training = TrainingDir(tmp_path / "team")
     training.begin({})
     for group in ("shared", "ada"):
-        part = training.epoch(1).training(group)
+        part = training.get_epoch(1).get_training_dir(group)
         FinetuneDir(part).begin({"stage": "dpo"})
         for command in (["finetune", "--resume"], ["finetune", "--plan", "--resume"], ["runs", "resume"]):
             assert main([*command, str(part)]) == 2

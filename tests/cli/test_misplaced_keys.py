@@ -100,7 +100,7 @@ def test_a_key_in_a_setting(
     "name", ["OPENAI_API_KEY", "my_key", "TEAM_2_TOKEN", "key_of_project_2024_b", "OPENROUTERACCESS2024", ""]
 )
 def test_names_of_variables_are_no_keys(name: str) -> None:
-    from collab.utils.redact import misplaced_key
+    from collab.utils.redact import find_misplaced_key
 
     replies = ["Basic navigation: open 3 menus", "Bearer of news"]
     extra = {
@@ -112,4 +112,4 @@ def test_names_of_variables_are_no_keys(name: str) -> None:
         "chat_template_kwargs": {"a": "b"},
     }
     url = "https://host.example/v1?api-version=2024-06-01"
-    assert misplaced_key({"api_key_env": name or "OPENAI_API_KEY", "base_url": url, "extra": extra}) is None
+    assert find_misplaced_key({"api_key_env": name or "OPENAI_API_KEY", "base_url": url, "extra": extra}) is None

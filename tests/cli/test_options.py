@@ -11,17 +11,17 @@ from collab.errors import UsageError
 
 
 def test_items_stand_between_commas_or_in_options_of_their_own() -> None:
-    assert options.listed("--tasks", ["a, b", "c,", ""]) == ["a", "b", "c"]
-    assert options.listed("--tasks", None) == []
+    assert options.split_names("--tasks", ["a, b", "c,", ""]) == ["a", "b", "c"]
+    assert options.split_names("--tasks", None) == []
     with pytest.raises(UsageError, match="--tasks '': nothing is named"):
-        options.listed("--tasks", [""])
+        options.split_names("--tasks", [""])
 
 
 def test_a_directory_may_hold_commas_where_it_stands_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "one, two").mkdir()
     whole = str(tmp_path / "one, two")
-    assert options.folders("--data", [whole, "~/one, two", "x,y"]) == [whole, "~/one, two", "x", "y"]
-    assert options.folders("--data", [f"{whole},x"]) == [str(tmp_path / "one"), "two", "x"]
+    assert options.split_folders("--data", [whole, "~/one, two", "x,y"]) == [whole, "~/one, two", "x", "y"]
+    assert options.split_folders("--data", [f"{whole},x"]) == [str(tmp_path / "one"), "two", "x"]
     with pytest.raises(UsageError, match="--data '': nothing is named"):
-        options.folders("--data", [""])
+        options.split_folders("--data", [""])

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from collab.cli.output import plain, table
-from collab.utils.text import amount
+from collab.cli.output import clean_line, print_table
+from collab.utils.text import format_amount
 
 COLUMNS = ["episode", "seed", "broken"]
 
 
 def shown(capsys: pytest.CaptureFixture[str], *rows: tuple[object, ...]) -> list[str]:
-    table(COLUMNS, rows)
+    print_table(COLUMNS, rows)
     return capsys.readouterr().out.splitlines()
 
 
@@ -58,8 +58,8 @@ def test_a_terminal_narrower_than_any_table_still_shows_everything(capsys, monke
 
 @pytest.mark.parametrize(("text", "expected"), [(" a ", "a"), ("a\x1b[31m\nb", "a [31m b"), ("", "")])
 def test_plain(text, expected):
-    assert plain(text) == expected
+    assert clean_line(text) == expected
 
 
 def test_one_of_a_thing_is_told_in_the_singular() -> None:
-    assert [amount(number, "episode") for number in (0, 1, 2)] == ["0 episodes", "1 episode", "2 episodes"]
+    assert [format_amount(number, "episode") for number in (0, 1, 2)] == ["0 episodes", "1 episode", "2 episodes"]

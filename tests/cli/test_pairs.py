@@ -97,7 +97,9 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made += ["--episodes", "6", "--set", "graph.rounds=1", "--set", "agents.*.options.error_base=0.5"]
     assert main(["rollout", *made, "--out", str(run), "--library", LIBRARY]) == 0
     with RunReader(run) as reader:
-        pairing = Pairing(pairs=build_trajectory_pairs(reader.trajectories(), seed=0), counts=Counter(trajectory=2))
+        pairing = Pairing(
+            pairs=build_trajectory_pairs(reader.iterate_trajectories(), seed=0), counts=Counter(trajectory=2)
+        )
     none = Counter[str]()
     paired = Paired(pairing=pairing, refused=none, failed=none, unjudged=0, untried=0, spent=Usage())
     write_pairs(run, "marl", paired, recipe=PairRecipe(), labels=None, adversary=None)

@@ -10,11 +10,11 @@ from collab.cli.main import main
 from collab.cli.options import AblationName, ContinualAblationName, Preset
 from collab.errors import MissingExtra
 from collab.library import list_presets
-from collab.loop.interfaces import algorithm_named
+from collab.loop.interfaces import load_algorithm
 from collab.testing.corridor import CorridorSuite
 from collab.testing.fake_server import FakeServer
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.testing.toy_team import found_school
+from collab.testing.toy_team import create_toy_team
 
 FILES = {
     "envs/corridor.yaml": (
@@ -87,7 +87,7 @@ def test_what_cannot_be_done_is_one_line(
 
 def test_the_help_names_all_presets_and_ablations() -> None:
     (option,) = Preset.__metadata__
-    presets = ", ".join(list_presets(algorithm_named("collabuiagents").presets))
+    presets = ", ".join(list_presets(load_algorithm("collabuiagents").presets))
     assert f"(of collabuiagents: {presets})" in option.help
     (option,) = AblationName.__metadata__
     *names, last = ABLATIONS
@@ -242,7 +242,7 @@ def test_what_a_training_learned_from_is_listed_exported_and_reported(
 ) -> None:
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     parquet = pytest.importorskip("pyarrow.parquet")
-    library = found_school(tmp_path / "school").own
+    library = create_toy_team(tmp_path / "school").own
     settings = ["epochs=1", "episodes=6", "held_out.episodes=2", "dpo.context=2048", "dpo.log_every=1"]
     settings += ["pairs={adversary: 1, contrast: 1, correction: 0.5}"]
     asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library)]

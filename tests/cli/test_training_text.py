@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collab.cli import progress as watch
-from collab.cli.text.training import below, describe, news, show_result
+from collab.cli.text.training import describe, format_below, format_news, show_result
 from collab.loop.loop import TrainingResult
 from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Summary, Trained
 from collab.loop.state import TrainingProgress
@@ -140,13 +140,13 @@ def test_time_left_is_told_once_it_is_known() -> None:
 
 def test_a_screen_and_a_log_tell_all_of_an_epoch(progress: TrainingProgress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "40")
-    shown = below(progress)
+    shown = format_below(progress)
     assert shown[-len(TOLD) - 1 :] == ["epoch 1", *TOLD]
     assert any(re.match(r" +0 +30\.0% ", line) for line in shown)
-    assert news(progress)[-len(TOLD) :] == [f"epoch 1 | {line}" for line in TOLD]
+    assert format_news(progress)[-len(TOLD) :] == [f"epoch 1 | {line}" for line in TOLD]
     assert (
-        below(TrainingProgress(algorithm="collabuiagents", epochs=3))
-        == news(TrainingProgress(algorithm="collabuiagents", epochs=3))
+        format_below(TrainingProgress(algorithm="collabuiagents", epochs=3))
+        == format_news(TrainingProgress(algorithm="collabuiagents", epochs=3))
         == []
     )
 
@@ -160,7 +160,7 @@ def test_a_low_screen_shows_fewer_epochs_and_what_was_learned(
     made = TrainingProgress(algorithm="collabuiagents", epochs=9)
     for number in range(1, 8):
         made.close(FIRST.model_copy(update={"epoch": number}))
-    shown = below(made)
+    shown = format_below(made)
     assert sum(bool(re.match(r" +\d  ", line)) for line in shown) == epochs
     visible = shown[: height - 2]
     assert any(line.startswith("trained  shared") for line in visible)
@@ -172,7 +172,7 @@ def test_a_narrow_screen_keeps_money_likelihood_and_time(
     progress: TrainingProgress, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(room))
-    table = below(progress)[1:4]
+    table = format_below(progress)[1:4]
     assert max(map(len, table)) <= room
     assert {"epoch", "success", "pairs", "loss", "p(chosen)", "USD", "time"} <= set(table[0].split())
     assert ("tokens" in table[0]) == (room > 66)
@@ -182,9 +182,9 @@ def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> 
     """In the lines of an epoch that is over; its last line is what each part took."""
     progress = TrainingProgress(algorithm="collabuiagents", epochs=3)
     progress.close(START)
-    start = below(progress)
+    start = format_below(progress)
     progress.begin(1)
-    assert below(progress) == start
+    assert format_below(progress) == start
     judged = {name: METRICS[name] for name in ("rewarded", "rewards", "missing", "unasked")}
     for found, lines in (
         ({name: getattr(FIRST, name) for name in ("played", "steps", "agreement")}, TOLD[1:3]),
@@ -193,10 +193,10 @@ def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> 
         ({name: getattr(FIRST, name) for name in ("examples", "trained", "untrained")}, TOLD[1:-1]),
     ):
         progress.tell(**found)
-        place = below(progress).index("epoch 1, so far")
-        assert below(progress)[place + 1 : place + 1 + len(lines) + 2] == [*lines, "", "epoch 0"]
+        place = format_below(progress).index("epoch 1, so far")
+        assert format_below(progress)[place + 1 : place + 1 + len(lines) + 2] == [*lines, "", "epoch 0"]
     progress.close(FIRST)
-    assert "epoch 1, so far" not in below(progress)
+    assert "epoch 1, so far" not in format_below(progress)
     progress.tell(steps=1)
     progress.begin(2)
     assert progress.so_far is None
@@ -226,7 +226,7 @@ def shown_by(progress: TrainingProgress) -> None:
         await asyncio.sleep(0.1)
         progress.close(FIRST.model_copy(update={"epoch": 2}))
 
-    watch.work(job, Path("run"), tell=describe, below=below, news=news)
+    watch.work(job, Path("run"), tell=describe, below=format_below, news=format_news)
 
 
 def test_a_log_hears_of_each_epoch_once_and_of_the_last_one_before_the_end(

@@ -10,7 +10,7 @@ import pytest
 
 from collab.cli.main import main
 from collab.cli.text import training as training_text
-from collab.cli.transfer import below, news
+from collab.cli.transfer import format_below, format_news
 from collab.config import Budget
 from collab.loop.record import EpochRecord, Success
 from collab.loop.state import TrainingProgress as Training
@@ -134,17 +134,17 @@ def test_the_epochs_of_its_training_are_shown_and_told_as_those_of_any_training(
     work = Work(config=None, folder=None, budget=Budget(), stop=asyncio.Event(), device="cpu", progress=progress)
     work.begin("second/base")
     work.watch(Collecting(planned=1))
-    assert (below(progress), news(progress)) == ([], [])
+    assert (format_below(progress), format_news(progress)) == ([], [])
     work.begin(TRAINING)
     training = Training(algorithm="collabuiagents", epochs=1)
     work.watch(training)
     training.close(MEASURED)
-    shown, told = below(progress), news(progress)
-    assert shown == training_text.below(training) != []
-    assert told == training_text.news(training) != []
+    shown, told = format_below(progress), format_news(progress)
+    assert shown == training_text.format_below(training) != []
+    assert told == training_text.format_news(training) != []
     work.begin("second/continued")
     work.watch(Collecting(planned=1))
-    assert (below(progress), news(progress)) == ([], told)
+    assert (format_below(progress), format_news(progress)) == ([], told)
 
 
 def test_epochs_are_told_by_the_command(
@@ -155,7 +155,7 @@ def test_epochs_are_told_by_the_command(
     monkeypatch.setattr(Work, "watch", lambda work, inner: setattr(work.progress, "training", training))
     out = str(tmp_path / "out")
     assert main([*asked, "--out", out, "--budget", "tokens=1"]) == 1
-    line = training_text.news(training)[0]
+    line = training_text.format_news(training)[0]
     assert line in capsys.readouterr().err.splitlines()
     assert main(["transfer", "--resume", out, "--budget", "tokens=1000000"]) == 0
     assert line in capsys.readouterr().err.splitlines()

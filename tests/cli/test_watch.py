@@ -78,12 +78,12 @@ def test_progress_tells_everything_there_is_to_know(monkeypatch):
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0"), (9999, "9999"), (12_340, "12.3k"), (4_560_000, "4.56M")])
 def test_short_numbers(number, text):
-    assert watch.short(number) == text
+    assert watch.shorten_number(number) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (7.4, "0:07"), (750, "12:30"), (3723, "1:02:03")])
 def test_durations(seconds, text):
-    assert watch.clock(seconds) == text
+    assert watch.format_clock(seconds) == text
 
 
 def test_without_a_terminal_progress_is_plain_lines(monkeypatch, capsys):

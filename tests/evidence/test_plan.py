@@ -15,10 +15,10 @@ from collab.errors import ConfigError
 from collab.evidence.plan import EvidenceUnit, Plan, read_plan
 from collab.evidence.record import read_all
 from collab.library import find_builtin_root
-from collab.loop.configure import ablated
-from collab.loop.interfaces import algorithm_named, load_method
+from collab.loop.configure import apply_ablation
+from collab.loop.interfaces import load_algorithm, load_method
 
-COLLAB = algorithm_named("collabuiagents")
+COLLAB = load_algorithm("collabuiagents")
 WORK = Path("runs/tables")
 FOLDER = find_builtin_root() / "docs" / "results"
 PLAN, QUICK = (read_plan(FOLDER / f"{name}.yaml") for name in ("plan", "quick"))
@@ -54,7 +54,7 @@ def test_methods_are_ones_that_collab_knows(plan: Plan) -> None:
         method, ablation = load_method(COLLAB, option(words, "--preset")), option(words, "--ablation")
         graph = "team"
         if ablation is not None:
-            method, graph = ablated(COLLAB, method, ablation, graph=graph)
+            method, graph = apply_ablation(COLLAB, method, ablation, graph=graph)
         method = override(method, [one for one in given(words, "--set") if not one.startswith("run.")])
         assert graph == plan.arms[unit.arm].graph
         assert method.critic == "critic-oracle"

@@ -145,7 +145,7 @@ def test_runs_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(writing.Record, "__init__", _timed(writing.Record.__init__, clock))
     for name in ("one", "two"):
         manifest = Manifest(command="eval", config={}, seed=3, planned=1)
-        with RunStore.create(tmp_path / name, manifest).writer() as writer:  # second 0
+        with RunStore.create(tmp_path / name, manifest).open_writer() as writer:  # second 0
             writer.begin_episode("Task/0", TASK, episode=0, epoch=0, environment_version="1", **FAKE)
             writer.step("Task/0", step(0, speaking=0.25, acting=0.5))
             writer.end_episode("Task/0", outcome=Outcome(success=True, score=1.0, reason=""), seconds=2.5)

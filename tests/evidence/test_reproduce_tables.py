@@ -21,7 +21,7 @@ from collab.evidence.record import UnitRecord, file_of, read_all
 from collab.library import Library
 from collab.loop.record import Trained, TrainingDir
 from collab.models.checkpoint import hash_weights
-from collab.testing.toy_team import small_training, write_library
+from collab.testing.toy_team import configure_toy_training, write_library
 
 Made = Callable[..., UnitRecord]
 TRAIN = EvidenceUnit(arm="full", seed=0, phase="train")
@@ -123,7 +123,9 @@ def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> 
     assert hash_base("over", library) == both
 
     trained = Trained.model_construct(digest="d")
-    plain, kept = (asyncio.run(small_training(library, *more)) for more in ((), ("dpo.lora={rank: 4, alpha: 8}",)))
+    plain, kept = (
+        asyncio.run(configure_toy_training(library, *more)) for more in ((), ("dpo.lora={rank: 4, alpha: 8}",))
+    )
     assert digest_after(plain, both, trained) == "d"
     assert digest_after(kept, both, trained) == f"{hash_base('scholar', library)}+d"
 
@@ -136,9 +138,9 @@ def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> 
 def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
     """A taught checkpoint in a corridor, by the commands that are really given; then nothing is left to do."""
     from collab.testing.toy_team import SMALL as SECONDS
-    from collab.testing.toy_team import found_school
+    from collab.testing.toy_team import create_toy_team
 
-    library = found_school(tmp_path / "school")
+    library = create_toy_team(tmp_path / "school")
     settings = " ".join(f"--set {shlex.quote(setting)}" for setting in (*SECONDS, "held_out.before=false"))
     there = f"--env corridor --library {library.own}"
     train = f"{there} --graph pair --split none {settings}"

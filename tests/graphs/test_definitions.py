@@ -6,7 +6,7 @@ from collab.config import GraphDefinition
 from collab.graphs.edges import build_dag
 from collab.library import Library
 
-NAMES = Library().names("graphs")
+NAMES = Library().list_names("graphs")
 
 
 def load(name: str) -> GraphDefinition:

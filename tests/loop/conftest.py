@@ -33,7 +33,7 @@ def write_library(folder: Path, checkpoint: Path) -> Library:
 
 def configure_small(library: Library, *settings: str, **choices: Any) -> TrainingConfig:
     """A small training in the corridor."""
-    return asyncio.run(toy_team.small_training(library, *settings, **choices))
+    return asyncio.run(toy_team.configure_toy_training(library, *settings, **choices))
 
 
 Changed = Callable[[Told, Callable[[Utterance], Utterance]], Told]

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from collab.algorithms.collabuiagents.algorithm import admitted
+from collab.algorithms.collabuiagents.algorithm import admit_critic
 from collab.algorithms.collabuiagents.config import ABLATIONS
-from collab.algorithms.collabuiagents.learner import rewarded_recipe
+from collab.algorithms.collabuiagents.learner import build_sft_recipe
 from collab.config import override
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.loop.config import Method
-from collab.loop.configure import ablated
-from collab.loop.interfaces import algorithm_named, load_method
+from collab.loop.configure import apply_ablation
+from collab.loop.interfaces import load_algorithm, load_method
 
-COLLAB = algorithm_named("collabuiagents")
+COLLAB = load_algorithm("collabuiagents")
 CHANGED = {
     "no-cr": {"objective", "pairs.anchors", "pairs.stop_at_first_error"},
     "rft": {"objective", "pairs.anchors"},
@@ -44,7 +44,7 @@ def flat(method: Method) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_an_ablation_changes_one_thing(name: str) -> None:
     full = load_method(COLLAB, "paper" if name in OF_THE_PAPER else "collab")
-    method, graph = ablated(COLLAB, full, name, graph="team")
+    method, graph = apply_ablation(COLLAB, full, name, graph="team")
     before, after = flat(full), flat(method)
     assert {key for key in before if before[key] != after[key]} == CHANGED[name]
     assert graph == ("single" if name == "single-agent" else "team")
@@ -56,17 +56,17 @@ def test_an_ablation_changes_one_thing(name: str) -> None:
 )
 def test_an_ablation_that_changes_nothing_is_refused(preset: str, name: str) -> None:
     with pytest.raises(ConfigError, match="changes nothing"):
-        ablated(COLLAB, load_method(COLLAB, preset), name, graph="team")
+        apply_ablation(COLLAB, load_method(COLLAB, preset), name, graph="team")
 
 
 def test_an_unknown_ablation_is_named_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="no-cr"):
-        ablated(COLLAB, load_method(COLLAB, "collab"), "no-rc", graph="team")
+        apply_ablation(COLLAB, load_method(COLLAB, "collab"), "no-rc", graph="team")
 
 
 def test_the_untrained_team_is_no_ablation_and_it_is_said_how_it_is_measured() -> None:
     with pytest.raises(UnknownName, match=r"nothing is trained .* collab eval --agents NAME .* --agents RUN@epoch0"):
-        ablated(COLLAB, load_method(COLLAB, "collab"), "untrained-team", graph="team")
+        apply_ablation(COLLAB, load_method(COLLAB, "collab"), "untrained-team", graph="team")
 
 
 def test_settings_come_behind_the_ablation_and_it_is_told(configured) -> None:
@@ -108,8 +108,8 @@ def test_trajectories_of_tasks_that_are_played_once_are_refused(configured) -> N
 def test_a_critic_that_is_not_asked_needs_no_calibration(configured, tmp_path: Path) -> None:
     asked = ("critic=critic-outcome", "min_critic_auc=0.9")
     with pytest.raises(ConfigError, match="calibrate"):
-        asyncio.run(admitted(configured(*asked), calibrations=tmp_path))
-    assert "not asked" in asyncio.run(admitted(configured(*asked, ablation="no-cr"), calibrations=tmp_path))
+        asyncio.run(admit_critic(configured(*asked), calibrations=tmp_path))
+    assert "not asked" in asyncio.run(admit_critic(configured(*asked, ablation="no-cr"), calibrations=tmp_path))
 
 
 def test_steps_say_how_many_episodes_are_planned(configured) -> None:
@@ -122,7 +122,7 @@ def test_fine_tuning_takes_over_the_recipe() -> None:
     recipe = override(
         load_method(COLLAB).dpo, ["lora={rank: 4, merge: true}", "final_norm_learning_rate=null", "batch_rows=7"]
     )
-    same = rewarded_recipe(recipe)
+    same = build_sft_recipe(recipe)
     shared = set(type(recipe).model_fields) & set(type(same).model_fields)
     assert {"learning_rate", "lora", "batch_rows", "rows_at_once", "epochs", "precision"} < shared
     assert all(getattr(recipe, name) == getattr(same, name) for name in shared)

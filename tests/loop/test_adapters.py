@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from collab.loop.export import export, find
 from collab.loop.loop import start
-from collab.loop.trained import agents_of, parse_policy
+from collab.loop.trained import load_policy_agents, parse_policy
 from collab.models.checkpoint import hash_weights
 from collab.prompts.parse import write_reply
 from collab.testing import toy_team
@@ -55,7 +55,7 @@ def test_an_adapter_is_gone_on_with_and_exported(schooled, scholar: Path, tmp_pa
     assert (played["path"], played["adapter"], played["version"]) == (str(scholar), str(finals[0].resolve()), 1)
     name = parse_policy(f"{run}@epoch2")
     assert name is not None
-    assert agents_of(name, ("ada", "ben"))["ben"].options["adapter"] == str(finals[1].resolve())
+    assert load_policy_agents(name, ("ada", "ben"))["ben"].options["adapter"] == str(finals[1].resolve())
     _check_exports(run, scholar, finals[1], tmp_path)
 
 
@@ -89,7 +89,7 @@ def test_a_server_gets_what_each_epoch_left(scholar: Path, tmp_path: Path, monke
         agents = {"kind": "openai", "options": {"model": "fake", "base_url": server.url}, "prompt": "pocket"}
         agents |= {"context_tokens": 2048, "sampling": {"temperature": 0.7, "max_tokens": 40}}
         (library.own / "agents/served.yaml").write_text(yaml.safe_dump(agents))
-        config = asyncio.run(toy_team.small_training(library, "determinism=fast", LORA, agents="served"))
+        config = asyncio.run(toy_team.configure_toy_training(library, "determinism=fast", LORA, agents="served"))
         result = asyncio.run(start(config, tmp_path / "marl", device="cpu"))
     assert [bool(record.trained) for record in result.records] == [False, True, True]
     loaded = [name for what, name in server.commands if what == "load"]

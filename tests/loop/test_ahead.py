@@ -17,21 +17,21 @@ from typing import Any
 import pytest
 
 from collab.algorithms.collabuiagents import labeller as ahead
-from collab.algorithms.collabuiagents.labeller import NAME, is_waited_for, judge, judging_ahead
-from collab.algorithms.collabuiagents.metrics import judged_hash
+from collab.algorithms.collabuiagents.labeller import NAME, is_waited_for, judge, judge_ahead
+from collab.algorithms.collabuiagents.metrics import hash_judgements
 from collab.config import Budget, RunConfig, run_config
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
-from collab.loop.phases import trajectories_of
+from collab.loop.phases import load_trajectories
 from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState
 from collab.rewards.labelling import Labelling
 from collab.rewards.labels import FOLDER, LabelSet, list_labellings, read_labels
-from collab.rollout.build import resolved, with_prompts
+from collab.rollout.build import resolve_run, with_prompts
 from collab.rollout.run import resume, start
 from collab.store.manifest import FILE
 from collab.testing.fake_server import FakeServer, Fault
-from collab.testing.kill_resume import compared
+from collab.testing.kill_resume import compare_trainings
 from collab.utils.concurrency import PATIENCE
 
 JUDGE = "kind: llm\noptions: {model: {kind: openai, options: {model: fake, base_url: URL, retries: 0}}}\n"
@@ -66,7 +66,7 @@ async def planned(library: Library, episodes: int = EPISODES, concurrency: int =
     run = run_config(
         library=library, env="corridor", graph="pair", agents="show", episodes=episodes, concurrency=concurrency
     )
-    return with_prompts(await resolved(run, once_per_task=False), library)
+    return with_prompts(await resolve_run(run, once_per_task=False), library)
 
 
 def judged(out: Path) -> int:
@@ -76,7 +76,7 @@ def judged(out: Path) -> int:
 async def live(loop: LoopState, run: RunConfig, out: Path, library: Library, *, halted: bool = False) -> None:
     """Play, or play on, until something more is judged; then end, or fail to."""
     before, stop = judged(out), asyncio.Event()
-    async with judging_ahead(loop, run, out):
+    async with judge_ahead(loop, run, out):
         job = resume(out, stop=stop) if out.exists() else start(run, library, out, stop=stop)
         playing = asyncio.create_task(job)
         async with asyncio.timeout(60):
@@ -98,7 +98,7 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
         with pytest.raises(Halted, match="enough"):
             await live(loop, run, out, library, halted=True)
         await live(loop, run, out, library)
-        played = trajectories_of(out)
+        played = load_trajectories(out)
         assert judged(out) == sum(len(one.steps) for one in played)
         meanwhile = await judge(loop, run, out, played)
         assert {key for key in meanwhile.judged} == {(one.id, step.index) for one in played for step in one.steps}
@@ -110,7 +110,7 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
         shutil.rmtree(out / FOLDER)
         return [meanwhile, await judge(loop, run, out, played)]
 
-    meanwhile, afterwards = (judged_hash(labels.judged.values()) for labels in asyncio.run(lives()))
+    meanwhile, afterwards = (hash_judgements(labels.judged.values()) for labels in asyncio.run(lives()))
     assert meanwhile == afterwards
 
 
@@ -123,14 +123,14 @@ def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
 
     async def play() -> None:
         run = await planned(library)
-        async with judging_ahead(loop, run, out):
+        async with judge_ahead(loop, run, out):
             playing = asyncio.create_task(start(run, library, out, stop=stop))
             async with asyncio.timeout(60):
-                while not ((out / FILE).exists() and trajectories_of(out) and is_tried(out)):
+                while not ((out / FILE).exists() and load_trajectories(out) and is_tried(out)):
                     await asyncio.sleep(0.02)
             stop.set()
             await playing
-        played = trajectories_of(out)
+        played = load_trajectories(out)
         assert played
         with pytest.raises(ModelFailure):
             await judge(loop, run, out, played)
@@ -162,16 +162,16 @@ def test_of_a_rollout_of_so_many_steps_only_those_are_judged(
 
     async def play() -> None:
         run = await planned(library, episodes=20, concurrency=6)
-        async with judging_ahead(loop, run, out):
+        async with judge_ahead(loop, run, out):
             assert (await start(run, library, out)).stopped is None
             async with asyncio.timeout(60):
                 while judged(out) < 8:
                     await asyncio.sleep(0.02)
 
     asyncio.run(play())
-    counted = {(one.id, step.index) for one in trajectories_of(out, 8) for step in one.steps}
+    counted = {(one.id, step.index) for one in load_trajectories(out, 8) for step in one.steps}
     assert set(read_labels(out, NAME).judged) == counted
-    assert 8 <= len(counted) < sum(len(one.steps) for one in trajectories_of(out))
+    assert 8 <= len(counted) < sum(len(one.steps) for one in load_trajectories(out))
 
 
 def test_what_fails_beside_a_failed_rollout_neither_hides_it_nor_what_was_spent(
@@ -187,7 +187,7 @@ def test_what_fails_beside_a_failed_rollout_neither_hides_it_nor_what_was_spent(
         out = tmp_path / "run"
         out.mkdir(exist_ok=True)
         (out / FILE).touch()
-        async with judging_ahead(loop, await planned(library), out):
+        async with judge_ahead(loop, await planned(library), out):
             await asyncio.sleep(0.01)
             if failure is not None:
                 raise failure
@@ -212,7 +212,7 @@ def test_environments_that_cannot_be_built_ahead_are_told_by_what_needs_them(
     async def play() -> None:
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / FILE).touch()
-        async with judging_ahead(loop, await planned(library), tmp_path / "run"):
+        async with judge_ahead(loop, await planned(library), tmp_path / "run"):
             await asyncio.sleep(0.01)
 
     tried: list[RunConfig] = []
@@ -259,9 +259,9 @@ def test_a_kill_amid_judging_ahead_changes_nothing(
     doomed.append(child := born(killed))
     assert child.wait() == -signal.SIGKILL
     doomed.clear()
-    assert len(trajectories_of(rollout)) < 20, "it still played"
+    assert len(load_trajectories(rollout)) < 20, "it still played"
     assert born(killed).wait() == 0
-    parts = list(compared(TrainingDir(whole), TrainingDir(killed)))
+    parts = list(compare_trainings(TrainingDir(whole), TrainingDir(killed)))
     assert [one.part for one in parts if not one.same] == []
     assert {"critic", "weights", "run"} <= {one.part for one in parts}
 

@@ -11,10 +11,10 @@ from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.config import override
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import list_presets
-from collab.loop.interfaces import algorithm_named, load_method
+from collab.loop.interfaces import load_algorithm, load_method
 from collab.preferences.adversary import SAMPLING
 
-COLLAB = algorithm_named("collabuiagents")
+COLLAB = load_algorithm("collabuiagents")
 PRESETS = list_presets(COLLAB.presets)
 
 

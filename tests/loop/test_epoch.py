@@ -24,23 +24,23 @@ from collab.loop.loop import resume
 from collab.loop.loop import start as train
 from collab.loop.phases import (
     evaluate,
+    find_settled,
+    load_trajectories,
+    report_rollout,
     require_measured,
     require_played,
     roll_out,
-    rollout_report,
-    settled,
-    trajectories_of,
 )
 from collab.loop.policy import Policy
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
-from collab.loop.step_budget import steps_in
-from collab.rollout.build import resolved, with_prompts
+from collab.loop.step_budget import count_steps
+from collab.rollout.build import resolve_run, with_prompts
 from collab.rollout.collector import Progress
 from collab.rollout.run import start
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
-from collab.testing.kill_resume import compared
+from collab.testing.kill_resume import compare_trainings
 from collab.types import Usage
 
 
@@ -50,7 +50,7 @@ async def breaking(library: Library, *settings: str, seed: int = 0) -> RunConfig
     broken = [f"{options}.fail_at=0", "tasks=[PressButton, TypeWord]", *(f"{options}.{one}" for one in settings)]
     asked = {"env": "corridor", "graph": "pair", "agents": "show", "episodes": 2, "seed": seed}
     run = run_config(library=library, settings=broken, **asked)
-    return with_prompts(await resolved(run, once_per_task=False), library)
+    return with_prompts(await resolve_run(run, once_per_task=False), library)
 
 
 def reported(library: Library, out: Path, *settings: str) -> Report:
@@ -60,7 +60,7 @@ def reported(library: Library, out: Path, *settings: str) -> Report:
         await start(await breaking(library, *settings), library, out)
 
     asyncio.run(play())
-    return rollout_report(out, None)
+    return report_rollout(out, None)
 
 
 def mend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,8 +70,8 @@ def mend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def episodes_of(run: Path) -> dict[str, int]:
     """Episode → its attempt."""
-    with RunStore.open(run).reader() as reader:
-        return {one.id: one.attempt for one in reader.episodes()}
+    with RunStore.open(run).open_reader() as reader:
+        return {one.id: one.attempt for one in reader.list_episodes()}
 
 
 def test_where_every_episode_broke_nothing_is_measured_or_learned(
@@ -114,7 +114,7 @@ def test_what_broke_in_a_measurement_is_played_again_and_nothing_else(
     """Of two held-out seeds each has an episode that broke and one that did not."""
     runs = [asyncio.run(breaking(library, "troubled=[TypeWord]", seed=seed)) for seed in (38, 39)]
     config, folder = configured().model_copy(update={"held_out": runs}), tmp_path / "evaluation"
-    monkeypatch.setattr(playing_epochs, "playing", lambda run, policy, determinism: run)
+    monkeypatch.setattr(playing_epochs, "assign_policy", lambda run, policy, determinism: run)
 
     def measured() -> Report:
         loop = process(config, tmp_path)
@@ -141,15 +141,15 @@ def test_what_could_not_be_played_at_all_is_played_again_and_nothing_else(
     run = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=2)
     reported(library, lost)
     kept = reported(library, some, "troubled=[TypeWord]")
-    assert settled([lost]) == settled([lost, some]) == set()
-    assert settled([some, tmp_path / "next"]) == {some}, "how many of all broke is not known yet"
+    assert find_settled([lost]) == find_settled([lost, some]) == set()
+    assert find_settled([some, tmp_path / "next"]) == {some}, "how many of all broke is not known yet"
 
     mend(monkeypatch)
     for out in (lost, some):
         asyncio.run(roll_out(loop, run, out))
-    assert len(trajectories_of(lost)) == 2
-    assert rollout_report(some, None) == kept
-    assert settled([lost]) == settled([lost, some]) == {lost}
+    assert len(load_trajectories(lost)) == 2
+    assert report_rollout(some, None) == kept
+    assert find_settled([lost]) == find_settled([lost, some]) == {lost}
 
 
 def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
@@ -160,11 +160,11 @@ def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
     monkeypatch.setattr(LoopState, "spend", lambda self, progress: seen.append(progress))
     run, out = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600), tmp_path / "run"
     for more in (8, 20):
-        before = steps_in(out) if out.exists() else 0
+        before = count_steps(out) if out.exists() else 0
         steps = before + more
         asyncio.run(roll_out(process(configured(f"steps={steps}"), tmp_path), run, out))
         assert (seen[-1].wanted_steps, seen[-1].steps_before) == (steps, before)
-        assert steps <= before + seen[-1].steps == steps_in(out)
+        assert steps <= before + seen[-1].steps == count_steps(out)
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_an_epoch_builds_environments_once_and_opens_a_run_once_for_each_that_re
     counted(RunStore, "open", "runs opened")
     counted(collab.store.manifest, "read_manifest", "heads read")
     counted(collab.store.reader, "read_manifest", "heads read")
-    counted(collab.loop.state, "first_policy", "first policies")
+    counted(collab.loop.state, "build_first_policy", "first policies")
     result = asyncio.run(train(config, tmp_path / "run", options={"anyway": True}, device="cpu"))
     assert result.stopped is None
     assert counts == {"suites": 4, "runs opened": 8, "heads read": 14, "first policies": 1}
@@ -204,7 +204,7 @@ def test_what_a_learner_wrote_beside_policies_is_recorded_and_compared(
 
     class ValueLearner(ImitationLearner):
         async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
-            assert [one.id for one in rollout.trajectories] == [one.id for one in trajectories_of(rollout.path)]
+            assert [one.id for one in rollout.trajectories] == [one.id for one in load_trajectories(rollout.path)]
             return Update(
                 trained={},
                 untrained={"shared": "the value model alone learns"},
@@ -217,7 +217,7 @@ def test_what_a_learner_wrote_beside_policies_is_recorded_and_compared(
     class Valued(FilteredBC):
         learner = ValueLearner()
 
-    monkeypatch.setattr("collab.loop.loop.algorithm_named", lambda name: Valued())
+    monkeypatch.setattr("collab.loop.loop.load_algorithm", lambda name: Valued())
     config, out = schooled("epochs=1", algorithm="filtered-bc"), tmp_path / "run"
     begun = asyncio.run(train(config, out, device="cpu"))
     again = asyncio.run(resume(out))
@@ -226,4 +226,6 @@ def test_what_a_learner_wrote_beside_policies_is_recorded_and_compared(
     assert list(record.hashes) == ["rollout", "examples", "weights", "value", "evaluation"]
     assert (record.spent["value"].calls, record.spent["value"].cost_usd) == (3, 0.25)
     assert record.metrics == {"value_loss": 0.5}
-    assert (1, "value") in [(one.epoch, one.part) for one in compared(TrainingDir(out), TrainingDir(out)) if one.same]
+    assert (1, "value") in [
+        (one.epoch, one.part) for one in compare_trainings(TrainingDir(out), TrainingDir(out)) if one.same
+    ]

@@ -19,7 +19,7 @@ from collab.config import AgentDefinition, override
 from collab.errors import ConfigError, StoreFailure, UsageError
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.export import export, find, licence_of, training_facts
+from collab.loop.export import describe_training, export, find, read_licence
 from collab.loop.record import EpochRecord, ExampleCounts, Success, TrainingDir
 from collab.models.checkpoint import hash_weights
 from collab.models.vllm import CONFIG, WEIGHTS
@@ -52,7 +52,7 @@ def write_epoch(folder: TrainingDir, config: TrainingConfig, number: int) -> Non
     weights = {}
     for group, slots in config.groups.items():
         seed = 10 * number + sorted(config.groups).index(group)
-        final = folder.epoch(number).training(group) / "final"
+        final = folder.get_epoch(number).get_training_dir(group) / "final"
         make_tiny_checkpoint(final, seed=seed, hidden=32, layers=1)
         weights |= dict.fromkeys(slots, f"./{final.relative_to(folder.path)}")
     record = EpochRecord(
@@ -64,7 +64,7 @@ def write_epoch(folder: TrainingDir, config: TrainingConfig, number: int) -> Non
         examples={group: ExampleCounts(examples=5, digest="") for group in config.groups},
         hash="",
     )
-    write_json(folder.epoch(number).record, record.model_dump(mode="json"))
+    write_json(folder.get_epoch(number).record, record.model_dump(mode="json"))
 
 
 def same_weights(one: Path, other: Path) -> bool:
@@ -81,7 +81,7 @@ def front(card: str) -> Mapping[str, Any]:
 def test_a_shared_policy_is_one_directory_that_tells_its_origin(training: Training, tmp_path: Path) -> None:
     folder = training("shared", "declared.*.temperature=[0.1,0.9]", "run.agents.*.sampling.temperature=1.5")
     done = export(find(f"{folder.path}@best"), tmp_path / "deep" / "out", merge=True, dtype=None)
-    assert same_weights(done.path, folder.epoch(1).training("shared") / "final")
+    assert same_weights(done.path, folder.get_epoch(1).get_training_dir("shared") / "final")
     assert done.digests == {".": hash_weights(done.path)}
     agent = Library().load("agents", done.agents, AgentDefinition)
     assert (agent.kind, agent.options["path"], agent.prompt) == ("local", str(done.path), "pocket")
@@ -118,7 +118,7 @@ def test_epochs_are_named_and_the_last_is_the_last_that_is_over(training: Traini
     folder = training()
     for number, (name, epoch) in enumerate({"@last": 2, "@epoch1": 1}.items()):
         done = export(find(f"{folder.path}{name}"), tmp_path / str(number), merge=False, dtype=None)
-        assert done.digests["."] == hash_weights(folder.epoch(epoch).training("shared") / "final")
+        assert done.digests["."] == hash_weights(folder.get_epoch(epoch).get_training_dir("shared") / "final")
     start = export(find(f"{folder.path}@epoch0"), tmp_path / "start", merge=False, dtype=None)
     assert start.digests["."] == hash_weights(tmp_path / "base")
     assert "| success | not measured |" in (start.path / "README.md").read_text()
@@ -131,7 +131,7 @@ def test_policies_of_their_own_are_a_directory_each(training: Training, tmp_path
     for slot, temperature in (("ada", 0.1), ("ben", 0.9)):
         agent = Library().load("agents", str(done.path / slot / "agents.yaml"), AgentDefinition)
         assert (agent.options["path"], agent.sampling.temperature) == (str(done.path / slot), temperature)
-        assert same_weights(done.path / slot, folder.epoch(1).training(slot) / "final")
+        assert same_weights(done.path / slot, folder.get_epoch(1).get_training_dir(slot) / "final")
     assert done.digests["ada"] != done.digests["ben"]
     assert "--agents ada=ada/agents.yaml,ben=ben/agents.yaml" in (done.path / "README.md").read_text()
 
@@ -149,9 +149,9 @@ def test_a_finetuning_run_is_its_result(tiny: Path, tmp_path: Path) -> None:
     write_json(run / "finetune.json", {"format": 1})
     team = TrainingDir(tmp_path / "team")
     team.begin({})
-    FinetuneDir(team.epoch(1).training("shared")).begin({"stage": "dpo"})
+    FinetuneDir(team.get_epoch(1).get_training_dir("shared")).begin({"stage": "dpo"})
     with pytest.raises(UsageError, match="not done; go on with: collab train --resume"):
-        find(str(team.epoch(1).training("shared")))
+        find(str(team.get_epoch(1).get_training_dir("shared")))
     with pytest.raises(UsageError, match="not done; go on with: collab finetune --resume"):
         find(str(run))
     make_tiny_checkpoint(run / "final", hidden=32, layers=1)
@@ -214,14 +214,14 @@ def test_an_adapters_card_starts_a_server_that_bears_its_rank(
 
 def test_a_card_tells_how_much_an_epoch_plays(configured: Callable[..., TrainingConfig], tmp_path: Path) -> None:
     for settings, told in ((["episodes=7"], "7 episodes"), (["episodes=null", "steps=50"], "50 steps")):
-        facts = training_facts(TrainingDir(tmp_path), configured(*settings), {}, 0, "shared")
+        facts = describe_training(TrainingDir(tmp_path), configured(*settings), {}, 0, "shared")
         assert facts.lines["data"].startswith(f"{told} an epoch in corridor")
 
 
 def test_a_card_tells_what_replies_were_sampled_with(configured: Callable[..., TrainingConfig], tmp_path: Path) -> None:
     for settings, told in (((), "seed 0), "), (("run.sampling_seed=1",), "seed 0 (sampled with 1)), ")):
         config = configured(*settings)
-        assert told in training_facts(TrainingDir(tmp_path), config, {}, 0, "shared").lines["data"]
+        assert told in describe_training(TrainingDir(tmp_path), config, {}, 0, "shared").lines["data"]
         assert {one.sampling_seed for one in (config.run, *config.held_out)} == {1 if settings else None}
 
 
@@ -232,7 +232,7 @@ def test_a_card_tells_rates_and_heat(configured: Callable[..., TrainingConfig], 
         "learning_rate_decay=0.5",
         "temperature_scale=1.7",
     )
-    facts = training_facts(TrainingDir(tmp_path), configured(*asked), {}, 0, "shared")
+    facts = describe_training(TrainingDir(tmp_path), configured(*asked), {}, 0, "shared")
     assert facts.lines["method"].endswith(
         "learning rate 0.004, of the last norm 0.1, times 0.5 from epoch to epoch; later rollouts as hot as the first; "
         "temperatures of rollouts times 1.7"
@@ -242,17 +242,17 @@ def test_a_card_tells_rates_and_heat(configured: Callable[..., TrainingConfig], 
 def test_a_card_tells_of_an_adapter_that_training_began_with(
     configured: Callable[..., TrainingConfig], tmp_path: Path
 ) -> None:
-    facts = training_facts(
+    facts = describe_training(
         TrainingDir(tmp_path), configured(), {"base": {"ada": "b" * 64 + "+" + "a" * 64}}, 0, "shared"
     )
     assert facts.lines["base"].endswith(f", digest `{'b' * 12}`, with an adapter over it, digest `{'a' * 12}`")
 
 
 def test_the_licence_is_what_the_base_says_of_itself(tmp_path: Path) -> None:
-    assert licence_of(str(tmp_path)) is licence_of("built-in:none") is None
+    assert read_licence(str(tmp_path)) is read_licence("built-in:none") is None
     for text, licence in (("---\nlicense: apache-2.0\n---\n", "apache-2.0"), ("# x\n", None), ("---\n[\n---\n", None)):
         (tmp_path / "README.md").write_text(text)
-        assert licence_of(str(tmp_path)) == licence
+        assert read_licence(str(tmp_path)) == licence
 
 
 def test_the_command_writes_what_the_local_engine_plays(

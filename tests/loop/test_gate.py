@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.algorithms.collabuiagents.algorithm import admitted, doubts
+from collab.algorithms.collabuiagents.algorithm import admit_critic, list_doubts
 from collab.cli.main import main
 from collab.config import Budget, override
 from collab.errors import ConfigError, RunFormatError, UsageError
@@ -21,7 +21,7 @@ from collab.rewards.calibration.metrics import Calibration, KnownStep, compute_r
 from collab.rewards.calibration.record import CalibrationDir, CalibrationRecord
 from collab.rewards.registry import CriticResources
 from collab.testing.corridor import CorridorSuite
-from collab.testing.toy_team import small_training
+from collab.testing.toy_team import configure_toy_training
 
 NEEDS_NONE = "needs no calibration: it scores against the environment's own solution"
 
@@ -67,7 +67,7 @@ def calibrate(
 
 
 def known(config: TrainingConfig, folder: Path, *, anyway: bool = False) -> str:
-    return asyncio.run(admitted(config, calibrations=folder, anyway=anyway))
+    return asyncio.run(admit_critic(config, calibrations=folder, anyway=anyway))
 
 
 def test_a_critic_that_nobody_calibrated_judges_only_if_told_so(configured, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_is_said_to_do_next_can_be_done(configured, tmp_path: Path) -> None
     """The critic is another than the one that was measured, and is one of the user's own library."""
     shutil.copytree(str(configured().library), tmp_path / "my library")
     (tmp_path / "my library/agents/judge.yaml").write_text("kind: outcome\noptions: {replay: true}\n")
-    config = asyncio.run(small_training(Library(own=tmp_path / "my library"), "critic=judge"))
+    config = asyncio.run(configure_toy_training(Library(own=tmp_path / "my library"), "critic=judge"))
     folder = calibrate(tmp_path / "my calibrations", configured("critic=critic-outcome"), 1.0)
     (folder / "2026-01-01").rename(folder / "judge")
     with pytest.raises(ConfigError) as refused:
@@ -166,7 +166,7 @@ def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:
 def test_the_oracle_judges_only_where_solutions_are_known(configured, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere each score would be missing, and each epoch played for nothing."""
     config = configured()
-    assert asyncio.run(doubts(config)) == []
+    assert asyncio.run(list_doubts(config)) == []
     monkeypatch.setattr(CorridorSuite, "capabilities", CorridorSuite.capabilities - {"oracle"})
     with pytest.raises(UsageError, match=r"critic critic-oracle: .* knows no solutions, .*--set critic=critic-llm"):
         asyncio.run(check_training(config, Budget(), {}))
@@ -186,28 +186,28 @@ def test_tasks_without_a_solution_are_told_and_refused_where_there_are_no_others
         )
 
     without("TypeWord")
-    (told,) = asyncio.run(doubts(config))
+    (told,) = asyncio.run(list_doubts(config))
     assert told.startswith("1 of 2 tasks have no known solution")
     assert told.endswith("leave them out: --tasks tag:oracle")
-    assert asyncio.run(doubts(override(configured("critic=critic-outcome"), both))) == []
+    assert asyncio.run(list_doubts(override(configured("critic=critic-outcome"), both))) == []
     without("PressButton", "TypeWord")
     with pytest.raises(UsageError, match=r"none of the 2 chosen tasks .* has a known solution.*--tasks tag:oracle"):
-        asyncio.run(doubts(config))
+        asyncio.run(list_doubts(config))
 
 
 def test_an_adversary_that_is_never_asked_is_told(configured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
     none, one = "pairs={correction: 1, contrast: 0, adversary: 0}", "pairs={correction: 0, contrast: 0, adversary: 1}"
-    (told,) = asyncio.run(doubts(configured("adversary=openai", none)))
+    (told,) = asyncio.run(list_doubts(configured("adversary=openai", none)))
     assert told.startswith("adversary openai is not asked")
-    assert asyncio.run(doubts(configured("adversary=openai", one))) == []
-    assert asyncio.run(doubts(configured("adversary=sampler", none))) == []
+    assert asyncio.run(list_doubts(configured("adversary=openai", one))) == []
+    assert asyncio.run(list_doubts(configured("adversary=sampler", none))) == []
 
 
 def test_a_team_that_plays_hotter_than_it_learns_is_told(configured) -> None:
     hot = "run.agents.*.sampling.temperature=1.5"
-    (told,) = asyncio.run(doubts(configured(hot)))
+    (told,) = asyncio.run(list_doubts(configured(hot)))
     assert "sampled at temperature 1.5 and learned from at 1, " in told
     assert told.endswith("--set dpo.temperature=1.5")
-    assert asyncio.run(doubts(configured(hot, "dpo.temperature=1.5"))) == []
-    assert asyncio.run(doubts(configured("run.agents.*.sampling.temperature=0.3"))) == []
+    assert asyncio.run(list_doubts(configured(hot, "dpo.temperature=1.5"))) == []
+    assert asyncio.run(list_doubts(configured("run.agents.*.sampling.temperature=0.3"))) == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collab.algorithms.collabuiagents.metrics import pairs_hash
-from collab.loop.record import measured_hash, named_hash, run_hash
+from collab.algorithms.collabuiagents.metrics import hash_pairs
+from collab.loop.record import hash_measured, hash_named, run_hash
 from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef
 
 
@@ -17,14 +17,14 @@ def pair(number: int) -> PreferencePair:
 def test_order_and_place_do_not_count() -> None:
     one, two = pair(1), pair(2)
     moved = replace(two, policy=PolicyRef(base="elsewhere"))
-    assert pairs_hash([one, two]) == pairs_hash([moved, one])
-    assert named_hash({"ada": "1", "ben": "2"}) == named_hash({"ben": "2", "ada": "1"})
+    assert hash_pairs([one, two]) == hash_pairs([moved, one])
+    assert hash_named({"ada": "1", "ben": "2"}) == hash_named({"ben": "2", "ada": "1"})
 
 
 def test_what_was_made_counts() -> None:
-    assert len({pairs_hash(those) for those in ([], [pair(1)], [replace(pair(1), synthetic="other")])}) == 3
-    assert named_hash({"shared": "1"}) != named_hash({"shared": "2"})
-    assert measured_hash({39: []}) != measured_hash({38: []}) != measured_hash({})
+    assert len({hash_pairs(those) for those in ([], [pair(1)], [replace(pair(1), synthetic="other")])}) == 3
+    assert hash_named({"shared": "1"}) != hash_named({"shared": "2"})
+    assert hash_measured({39: []}) != hash_measured({38: []}) != hash_measured({})
 
 
 def test_a_training_is_its_base_and_its_epochs() -> None:

@@ -14,14 +14,14 @@ from typing import TypeAlias
 import pytest
 
 from collab.algorithms.collabuiagents.labeller import NAME, judge, label_rollout, pair, pair_rollout
-from collab.algorithms.collabuiagents.metrics import judged_hash, spent_on_judging
+from collab.algorithms.collabuiagents.metrics import hash_judgements, sum_judging_usage
 from collab.config import Budget, RunConfig, run_config
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.example_store import COUNTS
 from collab.loop.interfaces import Rollout
-from collab.loop.phases import trajectories_of
-from collab.loop.record import EpochDir, TrainingDir, training_of
+from collab.loop.phases import load_trajectories
+from collab.loop.record import EpochDir, TrainingDir, find_training
 from collab.loop.state import Halted, LoopState
 from collab.preferences.adversary import AdversaryProposal, Occasion, SamplerAdversary
 from collab.preferences.rebuild import RebuildRequest, parse_sources, rebuild
@@ -30,7 +30,7 @@ from collab.rewards.base import CellScore, CriticCall, build_inputs, build_judge
 from collab.rewards.labels import FOLDER, LabelHead, LabelSet, LabelWriter, list_labellings, read_labels
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.oracle import SolutionCritic
-from collab.rollout.build import resolved, with_prompts
+from collab.rollout.build import resolve_run, with_prompts
 from collab.rollout.run import build_suite, start
 from collab.types import Trajectory, Usage
 from collab.utils.concurrency import PATIENCE
@@ -47,7 +47,7 @@ def rehearsed(library: Library, tmp_path_factory: pytest.TempPathFactory) -> tup
 
     async def play() -> RunConfig:
         planned = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=2)
-        run = with_prompts(await resolved(planned, once_per_task=False), library)
+        run = with_prompts(await resolve_run(planned, once_per_task=False), library)
         await start(run, library, out)
         return run
 
@@ -57,7 +57,7 @@ def rehearsed(library: Library, tmp_path_factory: pytest.TempPathFactory) -> tup
 @pytest.fixture
 def epoch(rehearsed: tuple[RunConfig, Path], tmp_path: Path) -> EpochDir:
     """An epoch whose rollout is over."""
-    folder = TrainingDir(tmp_path).epoch(1)
+    folder = TrainingDir(tmp_path).get_epoch(1)
     shutil.copytree(rehearsed[1], folder.rollout)
     return folder
 
@@ -76,14 +76,14 @@ def rollout(run: RunConfig, out: Path, played: Sequence[Trajectory]) -> Rollout:
 
 def told(labels: LabelSet | None) -> tuple[int, str]:
     assert labels is not None
-    return len(labels.judged), judged_hash(labels.judged.values())
+    return len(labels.judged), hash_judgements(labels.judged.values())
 
 
 def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
     rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), out = rehearsed, epoch.rollout
-    played = trajectories_of(out)
+    played = load_trajectories(out)
     paid = Usage(calls=2, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
     with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
         case = next(build_inputs(played[0], build_suite(run).space))
@@ -91,7 +91,7 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
         writer.record(
             build_judgement(case, SolutionCritic(), {cell.cell: CellScore(score=1.0) for cell in case.matrix}, [])
         )
-    spent = spent_on_judging(read_labels(out, NAME))
+    spent = sum_judging_usage(read_labels(out, NAME))
     assert (spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost_usd) == (2, 70, 9, 0.25)
 
 
@@ -99,7 +99,7 @@ def test_only_who_did_all_of_a_part_tells_its_seconds(
     configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), out = rehearsed, epoch.rollout
-    played = trajectories_of(out)
+    played = load_trajectories(out)
     first, second, third = (process(configured(), tmp_path) for _ in range(3))
     labels = asyncio.run(judge(first, run, out, played))
     asyncio.run(judge(second, run, out, played))
@@ -116,7 +116,7 @@ def test_only_who_did_all_of_a_part_tells_its_seconds(
 def test_nobody_is_asked_again_once_something_was_made_of_it(
     made: str, configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
-    (run, _), played = rehearsed, trajectories_of(epoch.rollout)
+    (run, _), played = rehearsed, load_trajectories(epoch.rollout)
     loop = process(configured(*(["objective=rft"] if made == "examples" else [])), tmp_path)
     whole = told(asyncio.run(label_rollout(loop, rollout(run, epoch.rollout, played))))
     forget_one(epoch)
@@ -138,7 +138,7 @@ def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from
     configured, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Judged and not yet paired when somebody pairs the rollout in another way, without a name or with its own."""
-    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     loop = process(configured(), tmp_path)
     labels = asyncio.run(judge(loop, run, out, played))
     other = RebuildRequest(run=out, sources=parse_sources("contrast"), kept=frozenset({NAME}))
@@ -149,13 +149,16 @@ def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from
         asyncio.run(rebuild(RebuildRequest(run=out, name=NAME, kept=frozenset({NAME})), library))
     pairs = asyncio.run(pair_rollout(loop, rollout(run, out, played), labels))
     assert pairs is not None
-    assert (pairs.head.recipe, pair_names(out)) == (loop.config.method.pairs.recipe(run.seed), [f"{NAME}-2", NAME])
+    assert (pairs.head.recipe, pair_names(out)) == (
+        loop.config.method.pairs.build_recipe(run.seed),
+        [f"{NAME}-2", NAME],
+    )
 
 
 def test_pairs_that_were_made_in_another_way_are_not_learned_from(
     configured, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
-    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     loop = process(configured(), tmp_path)
     labels = asyncio.run(judge(loop, run, out, played))
     refusal = f"{out}: its pairs 'training' were made {{}}.*; remove {out / 'pairs' / NAME}, and they are made again"
@@ -181,7 +184,7 @@ def test_an_epoch_that_nobody_could_be_asked_about_is_not_over(
     configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Fewer steps than make labelling give up, so every one of them fails."""
-    (run, _), played, mute = rehearsed, trajectories_of(epoch.rollout), tmp_path / "mute.yaml"
+    (run, _), played, mute = rehearsed, load_trajectories(epoch.rollout), tmp_path / "mute.yaml"
     assert sum(len(one.steps) for one in played) < PATIENCE
     mute.write_text(
         f"kind: llm\noptions: {{model: {{kind: scripted, options: {{replies: [x], fail_calls: {EVERY}}}}}}}\n"
@@ -195,7 +198,7 @@ def test_an_epoch_of_answers_without_scores_is_not_over(
     configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Fewer than make labelling give up; they were paid, so nobody who goes on asks again, until they are removed."""
-    (run, _), played, talks = rehearsed, trajectories_of(epoch.rollout), tmp_path / "talks.yaml"
+    (run, _), played, talks = rehearsed, load_trajectories(epoch.rollout), tmp_path / "talks.yaml"
     talks.write_text("kind: llm\noptions: {model: {kind: scripted, options: {replies: [All are fine.]}}}\n")
     config = configured(f"critic={talks}")
     first, second = process(config, tmp_path), process(config, tmp_path)
@@ -214,7 +217,7 @@ def test_an_epoch_of_steps_that_do_not_fit_into_the_critics_context_is_not_over(
     configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """No model was asked, and nobody could have been: each epoch would be played for nothing."""
-    (run, _), played, narrow = rehearsed, trajectories_of(epoch.rollout), tmp_path / "narrow.yaml"
+    (run, _), played, narrow = rehearsed, load_trajectories(epoch.rollout), tmp_path / "narrow.yaml"
     narrow.write_text("kind: llm\ncontext_tokens: 2100\noptions: {model: {kind: scripted, options: {replies: [x]}}}\n")
     loop = process(configured(f"critic={narrow}"), tmp_path)
     with pytest.raises(Halted, match=r"(\d+) of \1 steps do not fit into the critic's context; begin another training"):
@@ -225,7 +228,7 @@ def test_causes_for_which_steps_stay_unjudged_are_added_up(
     configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Too long for some, prose about others: neither is most, both together are."""
-    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     every = [case for one in played for case in build_inputs(one, build_suite(run).space)]
     third = (len(every) + 2) // 3
     assert 2 * third <= len(every) < 2 * 2 * third
@@ -253,7 +256,7 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As many were too long as were judged, and two more could not be asked about: going on is enough."""
-    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     every = [case for one in played for case in build_inputs(one, build_suite(run).space)]
     many = (len(every) - 2) // 2
     with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
@@ -276,7 +279,7 @@ def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
     configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Its key is missing; `collab` and the ablations of contrasts and corrections have no use for it."""
-    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     config = configured("pairs={adversary: 0, contrast: 1, correction: 0}", "adversary=openai")
     assert not config.method.asks_an_adversary
     loop = process(config, tmp_path)
@@ -292,7 +295,7 @@ Asked: TypeAlias = tuple[LoopState, RunConfig, Path, list[Trajectory], LabelSet]
 @pytest.fixture
 def asked(configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path) -> Asked:
     """A judged rollout whose pairs an adversary alone is asked for."""
-    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     loop = process(configured("pairs={adversary: 1, contrast: 0, correction: 0}"), tmp_path)
     labels = asyncio.run(judge(loop, run, out, played))
     return loop, run, out, played, labels
@@ -343,7 +346,7 @@ def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
     configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """It dies between the adversary's answers and the pairs that are made of them."""
-    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     clumsy = tmp_path / "clumsy.yaml"
     clumsy.write_text("kind: scripted\noptions: {replies: ['I would rather not.']}\n")
     config = configured(f"adversary={clumsy}", "pairs.contrast=0")
@@ -357,8 +360,8 @@ def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
 
 
 def test_only_the_rollout_of_a_training_belongs_to_one(epoch: EpochDir, tmp_path: Path) -> None:
-    assert training_of(epoch.rollout) is None
+    assert find_training(epoch.rollout) is None
     TrainingDir(tmp_path).file.write_text("{}")
-    assert training_of(epoch.rollout) == TrainingDir(tmp_path.resolve())
-    assert training_of(epoch.evaluation) is None
-    assert training_of(Path("/")) is None
+    assert find_training(epoch.rollout) == TrainingDir(tmp_path.resolve())
+    assert find_training(epoch.evaluation) is None
+    assert find_training(Path("/")) is None

@@ -13,7 +13,7 @@ import pytest
 from collab.errors import TrainingFailure
 from collab.loop.state import TrainingProgress
 from collab.testing import kill_resume
-from collab.testing.kill_resume import LAST, KillPoint, Trace, draw, in_full, live
+from collab.testing.kill_resume import LAST, KillPoint, Trace, draw, live, run_to_end
 
 CALLS = Counter({"store.writer.RunWriter.step": 6, "rollout.play": 1})
 EPOCH = ("rollout", "critic", "adversary", "examples", "training", "optimizer", "checkpoint", "evaluation")
@@ -64,9 +64,9 @@ def test_a_training_has_steps_and_checkpoints() -> None:
     trace, progress = Trace(), TrainingProgress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
     step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
     for function in ("read", step, "loss", save, "write", step, "loss", save, "loop.finetuning._trained"):
-        trace.seen(progress, function)
+        trace.count_call(progress, function)
     progress.part = "evaluation"
-    trace.seen(progress, save)
+    trace.count_call(progress, save)
     assert trace.parts == {
         (1, "training"): {"read": 1, "loop.finetuning._trained": 1},
         (1, "optimizer"): {step: 2, "loss": 2},
@@ -84,7 +84,7 @@ def test_a_life_with_fewer_calls_is_killed_where_the_part_is_over() -> None:
         trace, progress = Trace(), TrainingProgress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
         for number, function in enumerate(functions, start=1):
             progress.part = "evaluation" if number == len(functions) else "training"
-            if trace.has_come_to(point, trace.seen(progress, function)):
+            if trace.has_come_to(point, trace.count_call(progress, function)):
                 return number
         return None
 
@@ -143,10 +143,10 @@ def test_a_process_that_something_else_kills_is_no_kill_of_ours(
 def test_what_comes_before_a_part_begins_belongs_to_the_one_before() -> None:
     """An epoch has its number before its first part has its name."""
     trace, progress = Trace(), TrainingProgress(algorithm="collabuiagents", epochs=1)
-    trace.seen(None, "start")
+    trace.count_call(None, "start")
     for epoch, part in ((0, "evaluation"), (1, "evaluation"), (1, "rollout")):
         progress.epoch, progress.part = epoch, part
-        trace.seen(progress, "play")
+        trace.count_call(progress, "play")
     assert trace.parts == {(0, ""): {"start": 1}, (0, "evaluation"): {"play": 2}, (1, "rollout"): {"play": 1}}
 
 
@@ -154,8 +154,8 @@ def test_a_process_that_fails_leaves_its_last_line_and_the_parent_goes_on(tmp_pa
     def fails() -> None:
         raise ValueError("no such team")
 
-    in_full(lambda: None, tmp_path / "log.txt")
+    run_to_end(lambda: None, tmp_path / "log.txt")
     with pytest.raises(TrainingFailure, match=r"ValueError: no such team; .*log\.txt"):
-        in_full(fails, tmp_path / "log.txt")
+        run_to_end(fails, tmp_path / "log.txt")
     with pytest.raises(TrainingFailure):
-        in_full(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path / "log.txt")
+        run_to_end(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path / "log.txt")

@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 from collab.algorithms.collabuiagents.learner import NO_PAIR
-from collab.algorithms.collabuiagents.metrics import metrics_of
+from collab.algorithms.collabuiagents.metrics import read_metrics
 from collab.config import Budget
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.loop.config import TrainingConfig
@@ -21,7 +21,7 @@ from collab.loop.finetuning import NO_NUMBER
 from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
-from collab.loop.trained import PolicyName, agents_of
+from collab.loop.trained import PolicyName, load_policy_agents
 from collab.models.local import LocalModel
 from collab.preferences.pairs import PairSource
 from collab.trainers.run_dir import FinetuneDir
@@ -102,7 +102,7 @@ def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: TrainingResul
     assert whole.summary is not None
     assert [record.epoch for record in whole.records] == [0, 1, 2]
     for record in whole.records[1:]:
-        trained, rows, counts = record.trained["shared"], record.examples["shared"], metrics_of(record).pairs.counts
+        trained, rows, counts = record.trained["shared"], record.examples["shared"], read_metrics(record).pairs.counts
         assert rows.examples == sum(counts.get(source, 0) for source in get_args(PairSource)) > 0
         assert trained.steps > 0
         assert record.weights == dict.fromkeys(("ada", "ben"), f"./epochs/{record.epoch}/training/final")
@@ -163,7 +163,7 @@ def test_a_budget_stops_it_and_the_rest_follows(whole: TrainingResult, schooled,
 
 
 def test_a_trained_team_can_be_played(whole: TrainingResult) -> None:
-    agents = agents_of(PolicyName(run=whole.path, epoch=2), ("ada", "ben"))
+    agents = load_policy_agents(PolicyName(run=whole.path, epoch=2), ("ada", "ben"))
     model = LocalModel(**agents["ada"].options)
     assert asyncio.run(model.probe()).token_ids
     asyncio.run(model.close())
@@ -198,7 +198,7 @@ def test_an_epoch_without_a_pair_is_named_and_the_loop_goes_on(schooled, tiny: P
     assert [record.untrained for record in result.records] == [{}, {"shared": NO_PAIR}, {"shared": NO_PAIR}]
     assert result.records[2].version == 0
     assert set(result.records[2].weights.values()) == {str(tiny.resolve())}
-    assert metrics_of(result.records[1]).missing["its reply did not parse"] == 24
+    assert read_metrics(result.records[1]).missing["its reply did not parse"] == 24
     assert result.summary is not None
     assert result.summary.best == 0
 
@@ -262,7 +262,7 @@ def test_what_parts_tell_is_shown_before_their_epoch_is_over(schooled, tmp_path:
     }
     for part, names in told.items():
         assert [getattr(seen[part], name) for name in names] == [getattr(record, name) for name in names], part
-    judged, paired, whole = (metrics_of(one) for one in (seen["adversary"], seen["examples"], record))
+    judged, paired, whole = (read_metrics(one) for one in (seen["adversary"], seen["examples"], record))
     assert (judged.rewards, judged.missing, judged.unasked) == (whole.rewards, whole.missing, whole.unasked)
     assert paired.pairs == whole.pairs
     assert (seen["critic"].metrics, seen["examples"].examples) == ({}, {})
@@ -290,7 +290,7 @@ def test_a_full_disk_amid_a_checkpoint_is_one_line_and_the_rest_follows(
     assert said.startswith(f"{out}/epochs/1/training: cannot write: ")
     assert said.endswith(f"make room or fix the rights, then {TrainingDir(out).resume}")
     assert (said.count("--resume"), "\n" in said) == (1, False)
-    assert FinetuneDir(out / "epochs/1/training").checkpoint() is None
+    assert FinetuneDir(out / "epochs/1/training").find_checkpoint() is None
     assert asyncio.run(resume(out, device="cpu")).summary == whole.summary
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.algorithms.collabuiagents.algorithm import admitted
+from collab.algorithms.collabuiagents.algorithm import admit_critic
 from collab.config import Budget
 from collab.library import Library
 from collab.loop.config import TrainingConfig
@@ -61,6 +61,6 @@ def test_its_calibration_is_found_by_its_weights(config: TrainingConfig, tmp_pat
         env="corridor", critic=str(tmp_path / "scorer.yaml"), cases=2, settings=["permutations=0"]
     )
     asyncio.run(calibrate(asyncio.run(configure(library, wish)), out))
-    assert asyncio.run(admitted(config, calibrations=out)).startswith("calibrated 2")
+    assert asyncio.run(admit_critic(config, calibrations=out)).startswith("calibrated 2")
     make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1, seed=1)
-    assert asyncio.run(admitted(config, calibrations=out)) == f"no finished calibration of it in {out}"
+    assert asyncio.run(admit_critic(config, calibrations=out)) == f"no finished calibration of it in {out}"

@@ -9,14 +9,14 @@ import pytest
 
 from collab.algorithms.collabuiagents.labeller import NAME
 from collab.algorithms.collabuiagents.learner import NO_PAIR, NO_REWARD
-from collab.algorithms.collabuiagents.metrics import CollabCounts, metrics_of
+from collab.algorithms.collabuiagents.metrics import CollabCounts, read_metrics
 from collab.loop.config import TrainingConfig
-from collab.loop.example_store import stored
+from collab.loop.example_store import read_counts
 from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.preferences.store import read_pairs
-from collab.testing.kill_resume import compared
+from collab.testing.kill_resume import compare_trainings
 from collab.trainers.run_dir import FinetuneDir
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def dying(config: TrainingConfig, out: Path, monkeypatch: pytest.MonkeyPatch, *p
 
 def same(one: Path, other: Path) -> bool:
     """Whether two trainings are alike in every part."""
-    return all(part.same for part in compared(TrainingDir(one), TrainingDir(other)))
+    return all(part.same for part in compare_trainings(TrainingDir(one), TrainingDir(other)))
 
 
 def test_whole_trajectories_are_compared_without_a_critic(schooled, tmp_path: Path, monkeypatch) -> None:
@@ -68,10 +68,10 @@ def test_whole_trajectories_are_compared_without_a_critic(schooled, tmp_path: Pa
     whole = run(config, tmp_path / "whole")
     record, pairs = whole.records[1], read_pairs(tmp_path / "whole/epochs/1/rollout", NAME).pairs
     assert len(pairs) == record.examples["shared"].examples == record.trained["shared"].steps > 0
-    counts = stored(tmp_path / "whole/epochs/1/examples", CollabCounts)
+    counts = read_counts(tmp_path / "whole/epochs/1/examples", CollabCounts)
     assert counts is not None
     assert counts["shared"].replies == [(len(one.chosen), len(one.rejected)) for one in pairs]
-    told = metrics_of(record)
+    told = read_metrics(record)
     assert (told.rewards, told.missing, "critic" in record.spent) == ({}, {}, False)
     assert not (tmp_path / "whole/epochs/1/rollout/labels").exists()
     assert FinetuneDir(tmp_path / "whole/epochs/1/training").read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-4)
@@ -91,7 +91,7 @@ def test_rewarded_replies_are_learned_and_nothing_is_compared(schooled, tmp_path
     trained = record.trained["shared"]
     assert not any(trained.metrics.values())
     assert trained.steps > 0
-    told = metrics_of(record)
+    told = read_metrics(record)
     assert told.rewards
     assert told.pairs.counts == {}
     rewarded = sum(rate or 0 for rates in told.rewards.values() for rate in rates)

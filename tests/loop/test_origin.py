@@ -8,13 +8,13 @@ import pytest
 
 from collab.errors import ConfigError, RunFormatError
 from collab.loop.config import Method, Origin
-from collab.loop.configure import _origin
-from collab.loop.interfaces import algorithm_named
+from collab.loop.configure import _find_origin
+from collab.loop.interfaces import load_algorithm
 from collab.loop.record import TrainingDir
 
 
 def origin_of(agents: str, method: Method) -> Origin | None:
-    return _origin(agents, algorithm_named("collabuiagents"), method)
+    return _find_origin(agents, load_algorithm("collabuiagents"), method)
 
 
 @pytest.fixture

@@ -11,18 +11,27 @@ import pytest
 
 from collab.algorithms.collabuiagents.algorithm import (
     CollabUIAgents,
-    _trained,
-    adversary_questions,
-    cost,
+    _forecast_training,
+    compute_cost,
     count_examples,
-    critic_questions,
-    prices,
+    estimate_adversary_questions,
+    estimate_critic_questions,
+    read_prices,
 )
-from collab.algorithms.collabuiagents.learner import rewarded_recipe
+from collab.algorithms.collabuiagents.learner import build_sft_recipe
 from collab.config import AgentDefinition, PartDefinition, SamplingDefinition, run_config
 from collab.data.tokenize import EncodedExample, turn_end
 from collab.library import Library
-from collab.loop.estimate import Probe, TrainingPlan, _cost, _played, _until, format_plan, plan, planned
+from collab.loop.estimate import (
+    Probe,
+    TrainingPlan,
+    _limit_steps,
+    _play_first_steps,
+    _sum_cost,
+    build_plan,
+    format_plan,
+    plan,
+)
 from collab.loop.interfaces import NONE_ASKED, EpochPlan, LabelEstimate, Questions, Range, TriedStep
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import Policy
@@ -75,7 +84,7 @@ def made(
     config = configured(*settings, **choices)
     found = count_examples(config, STEPS[0].times(config.method.epochs), (critic, adversary), TRAINING)
     tried = Probe(calls=4, at_once=4, seconds=2.0, prompt_tokens=400, completion_tokens=40, usd=usd, estimate=found)
-    return planned(config, STEPS, tried)
+    return build_plan(config, STEPS, tried)
 
 
 def seconds(found: TrainingPlan, name: str) -> Range | None:
@@ -124,7 +133,7 @@ def test_a_plan_asks_the_curriculum_of_the_algorithm(
         assert run.episodes == 1
         return stepped
 
-    monkeypatch.setattr("collab.loop.estimate.algorithm_named", lambda name: Short())
+    monkeypatch.setattr("collab.loop.estimate.load_algorithm", lambda name: Short())
     monkeypatch.setattr("collab.loop.estimate.probe", tried)
     found = asyncio.run(plan(config, library))
     assert found.episodes == 2 * 1 + 3 * 2
@@ -155,9 +164,9 @@ def test_an_epoch_of_steps_ends_with_them_and_what_was_begun(configured) -> None
     found = made(configured, "episodes=null", "steps=8")
     assert (found.episodes, found.epoch_steps) == (2 * 8 + 3 * 2, 8)
     assert "episodes  at most 22, an epoch plays until it has 8 steps" in format_plan(found)
-    assert _until(Range(low=600, high=1800), 8, beyond=12) == Range(low=8, high=20)
-    assert _until(Range(low=2, high=6), 8, beyond=12) == Range(low=2, high=6)
-    assert _until(Range(low=2, high=6), None, beyond=12) == Range(low=2, high=6)
+    assert _limit_steps(Range(low=600, high=1800), 8, beyond=12) == Range(low=8, high=20)
+    assert _limit_steps(Range(low=2, high=6), 8, beyond=12) == Range(low=2, high=6)
+    assert _limit_steps(Range(low=2, high=6), None, beyond=12) == Range(low=2, high=6)
 
 
 def test_models_that_are_asked_cost_what_their_files_say(configured) -> None:
@@ -202,8 +211,8 @@ def test_what_a_step_costs_is_known_where_every_slot_tells() -> None:
         cells = [SimpleNamespace(cost_usd=cost) for cost in costs]
         return SimpleNamespace(matrix=SimpleNamespace(utterances=cells))
 
-    assert _cost(step(0.0, 0.25, 0.5)) == 0.75
-    assert _cost(step(0.0, None)) is None
+    assert _sum_cost(step(0.0, 0.25, 0.5)) == 0.75
+    assert _sum_cost(step(0.0, None)) is None
 
 
 def test_several_processes_may_share_the_training(configured) -> None:
@@ -215,11 +224,11 @@ def test_several_processes_may_share_the_training(configured) -> None:
 
 
 def test_prices_are_those_of_the_engine() -> None:
-    assert prices(PartDefinition(kind="local")) == (0, 0)
-    assert prices(PartDefinition(kind="openai", options={"usd_per_million_prompt": 0.5})) is None
+    assert read_prices(PartDefinition(kind="local")) == (0, 0)
+    assert read_prices(PartDefinition(kind="openai", options={"usd_per_million_prompt": 0.5})) is None
     both = {"usd_per_million_prompt": 0.5, "usd_per_million_completion": 2}
-    assert prices(PartDefinition(kind="openai", options=both)) == (0.5, 2)
-    assert cost(Range(low=2e6, high=4e6), Range(low=0, high=1e6), (0.5, 2)) == Range(low=1, high=4)
+    assert read_prices(PartDefinition(kind="openai", options=both)) == (0.5, 2)
+    assert compute_cost(Range(low=2e6, high=4e6), Range(low=0, high=1e6), (0.5, 2)) == Range(low=1, high=4)
 
 
 def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configured) -> None:
@@ -235,7 +244,7 @@ def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configure
     def asked(choice: AdversaryChoice, weight: int = 1) -> Questions | None:
         pairs = f"pairs={{adversary: {weight}, contrast: 1}}"
         config = configured(pairs).model_copy(update={"adversary": choice.as_json})
-        return asyncio.run(adversary_questions(config, prompts))
+        return asyncio.run(estimate_adversary_questions(config, prompts))
 
     found = asked(mixture)
     assert found is not None
@@ -253,11 +262,11 @@ def test_what_would_be_asked_is_counted_without_a_key(configured, monkeypatch: p
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     config = configured("critic=critic-llm", "adversary=openai", "pairs={adversary: 1}")
     case = asyncio.run(build_calibration_set(CorridorSuite(), ["PressButton"], seed=0))[0].case
-    critic = asyncio.run(critic_questions(config.judging("plan", 0), "critic-llm", case))
+    critic = asyncio.run(estimate_critic_questions(config.build_critic_choice("plan", 0), "critic-llm", case))
     assert critic is not None
     assert critic.calls == Range(low=1, high=1)
     prompts = [Prompt(system="Rules.", shared=" Screen.", segments=(Segment(text=" You are ada."),))]
-    adversary = asyncio.run(adversary_questions(config, prompts))
+    adversary = asyncio.run(estimate_adversary_questions(config, prompts))
     assert adversary is not None
     assert adversary.calls == Range(low=0, high=3)
 
@@ -285,9 +294,9 @@ def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkey
         trajectory=SimpleNamespace(steps=[step]),
         prompts=[prompt],
     )
-    assert _trained(config, tried) == TRAINING
+    assert _forecast_training(config, tried) == TRAINING
     ((task, (example,)),) = seen
-    assert (task.stage, task.recipe, task.reference) == ("sft", rewarded_recipe(config.method.dpo), None)
+    assert (task.stage, task.recipe, task.reference) == ("sft", build_sft_recipe(config.method.dpo), None)
     read, said = chat.prompt_ids(prompt).ids, chat.encode("Action: 1")
     assert example.ids.tolist() == [*read, *said, turn_end(chat)]
     assert (example.group, example.scored_from) == ("demonstration", len(read))
@@ -298,7 +307,7 @@ def test_the_step_that_is_tried_is_one_of_a_whole_episode(tmp_path: Path) -> Non
     library = Library()
     names = {"env": "androidworld", "graph": "single", "agents": "rehearsal", "tasks": ["ContactsAddContact"]}
     run = run_config(purpose="rollout", library=library, episodes=1, seed=1, **names)
-    (played,) = asyncio.run(_played(run, library, tmp_path / "run"))
+    (played,) = asyncio.run(_play_first_steps(run, library, tmp_path / "run"))
     suite = build_suite(run)
     assert len(played.steps) == 1
     assert played.task.max_steps == suite.instance(played.task.name, played.task.seed).max_steps > 1
@@ -311,7 +320,7 @@ def test_as_many_steps_are_tried_together_as_are_played(tmp_path: Path) -> None:
     library, tasks = Library(), ["ContactsAddContact", "SystemWifiTurnOn", "MarkorCreateNote"]
     names = {"env": "androidworld", "graph": "single", "agents": "rehearsal", "tasks": tasks, "concurrency": 3}
     run = run_config(purpose="rollout", library=library, episodes=3, seed=1, **names)
-    played = asyncio.run(_played(run, library, tmp_path / "run"))
+    played = asyncio.run(_play_first_steps(run, library, tmp_path / "run"))
     assert sorted(one.task.name for one in played) == sorted(tasks)
     assert {len(one.steps) for one in played} == {1}
 

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from collab.data.splits import EVALUATION_SEEDS, list_kept_instances
-from collab.loop.phases import _is_moved, draw, draw_graph, paid_for, rollout_config
-from collab.loop.policy import first_policy
+from collab.loop.phases import _is_moved, build_rollout_config, draw, draw_graph, sum_paid
+from collab.loop.policy import build_first_policy
 from collab.loop.record import TrainingDir
 from collab.rollout.build import build_suite, plan_episodes
 
@@ -27,17 +27,18 @@ def test_without_an_edge_update_the_declared_graph_stays(configured) -> None:
 
 
 def test_a_graph_is_written_before_anybody_plays_and_stays(configured, tmp_path) -> None:
-    folder = TrainingDir(tmp_path).epoch(1)
+    folder = TrainingDir(tmp_path).get_epoch(1)
     first = draw_graph(configured(), 1, folder, "")
     assert draw_graph(configured(seed=5), 1, folder, "") == first == draw(configured(), 1)
 
 
 def test_epochs_play_other_instances_and_none_that_is_kept(configured) -> None:
     config = configured()
-    policy = first_policy(config.run, config.method)
+    policy = build_first_policy(config.run, config.method)
     suite = build_suite(config.run)
     runs = [
-        asyncio.run(rollout_config(config, number, policy, draw(config, number), {}, suite)) for number in (1, 1, 2)
+        asyncio.run(build_rollout_config(config, number, policy, draw(config, number), {}, suite))
+        for number in (1, 1, 2)
     ]
     assert runs[0] == runs[1]
     assert runs[0].seed != runs[2].seed
@@ -50,10 +51,11 @@ def test_epochs_play_other_instances_and_none_that_is_kept(configured) -> None:
 def test_which_tasks_come_first_differs_by_epoch(configured) -> None:
     """An epoch may play fewer episodes than there are tasks; over many epochs each comes up."""
     config = configured(tasks=("all",), split=None)
-    policy = first_policy(config.run, config.method)
+    policy = build_first_policy(config.run, config.method)
     suite = build_suite(config.run)
     orders = [
-        asyncio.run(rollout_config(config, one, policy, draw(config, one), {}, suite)).tasks for one in range(1, 12)
+        asyncio.run(build_rollout_config(config, one, policy, draw(config, one), {}, suite)).tasks
+        for one in range(1, 12)
     ]
     assert {order[0] for order in orders} == {"PressButton", "TypeWord", "OpenDoors"}
 
@@ -71,4 +73,4 @@ def test_a_rollout_that_was_killed_before_its_head_was_there_cost_nothing(tmp_pa
     for folder in ("events", "blobs"):
         (rollout / folder).mkdir(parents=True)
     (rollout / "lock").touch()
-    assert paid_for([rollout, tmp_path / "missing"]).calls == 0
+    assert sum_paid([rollout, tmp_path / "missing"]).calls == 0

@@ -10,10 +10,10 @@ import pytest
 from collab.config import RunConfig, override
 from collab.errors import ConfigError, GraphError, RunFormatError, UnknownName, UsageError
 from collab.loop.config import TrainingConfig
-from collab.loop.loop import base_digests, resume
-from collab.loop.policy import first_policy, place_within, placed, playing
+from collab.loop.loop import hash_base_weights, resume
+from collab.loop.policy import assign_policy, build_first_policy, make_paths_absolute, place_within
 from collab.loop.record import EpochRecord, Success, TrainingDir
-from collab.loop.trained import PolicyName, agents_of, parse_policy
+from collab.loop.trained import PolicyName, load_policy_agents, parse_policy
 from collab.models.checkpoint import hash_weights
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.store.run_dir import RunLimits
@@ -70,8 +70,8 @@ def test_an_epoch_fills_all_slots_or_none(text: str) -> None:
 
 def test_a_run_is_played_by_a_policy_and_nothing_else_changes(configured) -> None:
     run = configured().run
-    policy = first_policy(run, configured().method).updated(2, {"ada": "new"})
-    team = playing(run, policy, "exact")
+    policy = build_first_policy(run, configured().method).replace_trained(2, {"ada": "new"})
+    team = assign_policy(run, policy, "exact")
     assert [(one.options["path"], one.options["version"]) for one in team.agents.values()] == [
         ("new", 2),
         (run.agents["ben"].options["path"], 2),
@@ -86,14 +86,18 @@ KEPT = "dpo.lora={rank: 4, alpha: 8}"
 def test_an_adapter_is_played_over_the_first_checkpoint(configured) -> None:
     config = configured(KEPT)
     assert config.method.keeps_adapters
-    first = first_policy(config.run, config.method)
-    policy = first.updated(2, {"ada": "adapter"}, adapters=True)
-    assert (policy.weights, policy.adapter_of(["ada"]), policy.adapter_of(["ben"])) == (first.weights, "adapter", None)
-    team = playing(config.run, policy, "exact")
+    first = build_first_policy(config.run, config.method)
+    policy = first.replace_trained(2, {"ada": "adapter"}, adapters=True)
+    assert (policy.weights, policy.get_adapter(["ada"]), policy.get_adapter(["ben"])) == (
+        first.weights,
+        "adapter",
+        None,
+    )
+    team = assign_policy(config.run, policy, "exact")
     ada, ben = (team.agents[slot].options for slot in ("ada", "ben"))
     assert (ada["path"], ada["adapter"], ada["version"]) == (first.weights["ada"], "adapter", 2)
     assert "adapter" not in ben
-    assert "adapter" not in playing(team, first, "exact").agents["ada"].options
+    assert "adapter" not in assign_policy(team, first, "exact").agents["ada"].options
 
 
 def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Path) -> None:
@@ -105,7 +109,7 @@ def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Pat
     (adapter / CONFIG).write_text("{}")
     plain = override(configured(KEPT), [f"run.agents.*.options.path={base}"])
     config = override(plain, [f"run.agents.*.options.adapter={adapter}"])
-    known, alone = base_digests(config), base_digests(plain)
+    known, alone = hash_base_weights(config), hash_base_weights(plain)
     assert known == {slot: f"{digest}+{hash_weights(adapter)}" for slot, digest in alone.items()}
     run = TrainingDir(tmp_path / "run")
     run.begin({"config": config.model_dump(mode="json"), "base": known, **RunLimits(device="cpu").head})
@@ -124,9 +128,9 @@ def test_a_training_names_its_checkpoints_from_anywhere(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     run = override(configured().run, ["agents.*.options.path=mine"])
-    assert {agent.options["path"] for agent in placed(run).agents.values()} == {str(tmp_path / "mine")}
+    assert {agent.options["path"] for agent in make_paths_absolute(run).agents.values()} == {str(tmp_path / "mine")}
     named = override(run, ["agents.*.options.path=built-in:pocket"])
-    assert placed(named) == named
+    assert make_paths_absolute(named) == named
 
 
 def served(config: TrainingConfig, model: Path | str, **options: object) -> RunConfig:
@@ -142,37 +146,39 @@ def test_a_served_checkpoint_is_trained_as_adapters(configured, tiny: Path, tmp_
     """The server has the checkpoint and is told of adapters; whatever else is trained cannot be given to it."""
     config = configured(KEPT, "determinism=fast")
     run = served(config, tiny)
-    first = first_policy(run, config.method)
+    first = build_first_policy(run, config.method)
     assert set(first.weights.values()) == {str(tiny.resolve())}
-    options = playing(run, first.updated(1, {"ada": "adapter"}, adapters=True), "fast").agents["ada"].options
+    options = (
+        assign_policy(run, first.replace_trained(1, {"ada": "adapter"}, adapters=True), "fast").agents["ada"].options
+    )
     assert (options["model"], options["adapter"], options["version"]) == (str(tiny), "adapter", 1)
     assert not {"path", "determinism"} & options.keys()
     with pytest.raises(
         UsageError, match=r"of kind openai; with dpo.lora, lora.merge=false and saved=float32 each epoch"
     ):
-        first_policy(run, configured("determinism=fast").method)
+        build_first_policy(run, configured("determinism=fast").method)
     with pytest.raises(UsageError, match="determinism: exact needs kind local"):
-        first_policy(run, configured(KEPT).method)
+        build_first_policy(run, configured(KEPT).method)
     with pytest.raises(UsageError, match="with model 'Qwen/nowhere'; what is trained has to lie here"):
-        first_policy(served(config, "Qwen/nowhere"), config.method)
+        build_first_policy(served(config, "Qwen/nowhere"), config.method)
 
 
 def test_an_adapter_to_begin_with_is_gone_on_with(configured, tiny: Path, tmp_path: Path) -> None:
     config = configured(KEPT, "determinism=fast")
     with pytest.raises(ConfigError, match=r"adapter .* is no directory with adapter_config.json here"):
-        first_policy(served(config, tiny, adapter=str(tmp_path)), config.method)
+        build_first_policy(served(config, tiny, adapter=str(tmp_path)), config.method)
     (tmp_path / "adapter_config.json").write_text("{}")
-    first = first_policy(served(config, tiny, adapter=str(tmp_path)), config.method)
+    first = build_first_policy(served(config, tiny, adapter=str(tmp_path)), config.method)
     assert set(first.adapters.values()) == {str(tmp_path.resolve())}
     local = {"path": str(tiny), "adapter": str(tmp_path)}
     agents = {slot: one.model_copy(update={"options": local}) for slot, one in config.run.agents.items()}
     with pytest.raises(ConfigError, match=r"has an adapter, which this method does not go on with"):
-        first_policy(config.run.model_copy(update={"agents": agents}), configured().method)
+        build_first_policy(config.run.model_copy(update={"agents": agents}), configured().method)
 
 
 def test_an_epoch_that_trained_nothing_leaves_the_policy(configured) -> None:
-    policy = first_policy(configured().run, configured().method)
-    assert policy.updated(3, {}) is policy
+    policy = build_first_policy(configured().run, configured().method)
+    assert policy.replace_trained(3, {}) is policy
 
 
 @pytest.fixture
@@ -184,15 +190,15 @@ def trained(configured, tmp_path: Path) -> TrainingDir:
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
     weights = {slot: "./epochs/1/training/final" for slot in config.run.graph.slots}
     record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights=weights, success=success, hash="")
-    folder.epoch(1).path.mkdir(parents=True)
-    folder.epoch(1).record.write_text(record.model_dump_json())
+    folder.get_epoch(1).path.mkdir(parents=True)
+    folder.get_epoch(1).record.write_text(record.model_dump_json())
     return folder
 
 
 def test_best_and_numbered_epochs_fill_the_slots(trained: TrainingDir) -> None:
     final = str(trained.path.resolve() / "epochs/1/training/final")
     for epoch, last in ((None, False), (None, True), (1, False)):
-        agents = agents_of(PolicyName(run=trained.path, epoch=epoch, last=last), ("ben", "ada"))
+        agents = load_policy_agents(PolicyName(run=trained.path, epoch=epoch, last=last), ("ben", "ada"))
         assert {slot: agent.options["path"] for slot, agent in agents.items()} == {"ada": final, "ben": final}
     record = EpochRecord(
         algorithm="collabuiagents",
@@ -202,31 +208,31 @@ def test_best_and_numbered_epochs_fill_the_slots(trained: TrainingDir) -> None:
         adapters={"ada": "./a"},
         hash="",
     )
-    trained.epoch(2).path.mkdir(parents=True)
-    trained.epoch(2).record.write_text(record.model_dump_json())
-    ada = agents_of(PolicyName(run=trained.path, epoch=2), ("ada", "ben"))["ada"].options
+    trained.get_epoch(2).path.mkdir(parents=True)
+    trained.get_epoch(2).record.write_text(record.model_dump_json())
+    ada = load_policy_agents(PolicyName(run=trained.path, epoch=2), ("ada", "ben"))["ada"].options
     assert (ada["path"], ada["adapter"]) == ("whole", str(trained.path.resolve() / "a"))
-    first = agents_of(PolicyName(run=trained.path, epoch=0), ("ada", "ben"))
+    first = load_policy_agents(PolicyName(run=trained.path, epoch=0), ("ada", "ben"))
     assert {agent.options["version"] for agent in first.values()} == {0}
 
 
 def test_the_last_epoch_of_a_training_in_which_none_is_over_is_refused(trained: TrainingDir) -> None:
     """It is not the untrained team, which is called @epoch0."""
-    trained.epoch(1).record.unlink()
+    trained.get_epoch(1).record.unlink()
     with pytest.raises(UsageError, match="run@last: no epoch is over yet; go on with it: collab train --resume"):
-        agents_of(PolicyName(run=trained.path, epoch=None, last=True), ("ada", "ben"))
+        load_policy_agents(PolicyName(run=trained.path, epoch=None, last=True), ("ada", "ben"))
 
 
 def test_a_graph_with_other_agents_is_refused(trained: TrainingDir) -> None:
     with pytest.raises(GraphError, match="was trained as ada, ben, the graph has ada, ben, cyd"):
-        agents_of(PolicyName(run=trained.path, epoch=1), ("ada", "ben", "cyd"))
+        load_policy_agents(PolicyName(run=trained.path, epoch=1), ("ada", "ben", "cyd"))
 
 
 def test_an_epoch_that_is_not_over_and_a_folder_that_is_none_are_named(trained: TrainingDir, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="epoch2"):
-        agents_of(PolicyName(run=trained.path, epoch=2), ("ada", "ben"))
+        load_policy_agents(PolicyName(run=trained.path, epoch=2), ("ada", "ben"))
     with pytest.raises(RunFormatError, match=r"no training\.json"):
-        agents_of(PolicyName(run=tmp_path, epoch=1), ("ada", "ben"))
+        load_policy_agents(PolicyName(run=tmp_path, epoch=1), ("ada", "ben"))
 
 
 def test_places_within_a_training_are_told_relative_to_it(tmp_path: Path) -> None:

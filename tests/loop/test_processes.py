@@ -16,7 +16,7 @@ from collab.trainers.run_dir import FinetuneDir
 
 
 def test_more_processes_than_gpus_are_refused_at_once(configured, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(launching, "_gpus", lambda device: 1)
+    monkeypatch.setattr(launching, "_count_gpus", lambda device: 1)
     with pytest.raises(UsageError, match="2 processes, but this machine has 1 GPUs"):
         asyncio.run(start(configured("processes=2"), tmp_path / "run", options={"anyway": True}))
     assert not (tmp_path / "run").exists()

@@ -18,11 +18,11 @@ from collab.algorithms.collabuiagents.learner import (
     WHOLE,
     CollabExamples,
     add_anchors,
+    build_rewarded_examples,
+    build_trajectory_examples,
     pair_rows,
     read_trajectories,
-    rewarded_rows,
     store_examples,
-    trajectory_rows,
 )
 from collab.algorithms.collabuiagents.metrics import CollabCounts
 from collab.data.parquet import read_rows
@@ -30,15 +30,15 @@ from collab.data.tokenize import read_data
 from collab.errors import RunFormatError, StoreFailure
 from collab.library import Library
 from collab.loop.config import Origin
-from collab.loop.example_store import OLDER, examples_file, stored
-from collab.loop.examples import EMPTY, OTHER_PROMPT, RETOKENISED, ExampleBuilder, RecordedRun, prompt_of
+from collab.loop.example_store import OLDER, get_examples_file, read_counts
+from collab.loop.examples import EMPTY, OTHER_PROMPT, RETOKENISED, ExampleBuilder, RecordedRun, rebuild_prompt
 from collab.loop.record import TrainingDir
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template
 from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.credit import BEHIND_ERROR
 from collab.rewards.labels import LabelHead, LabelSet
-from collab.rollout.run import stored_config
+from collab.rollout.run import read_stored_config
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
 from collab.types import CellReward, PreferencePair, ReplyRef, RewardMatrix, Utterance
@@ -58,9 +58,11 @@ def played(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Record
     out = tmp_path_factory.mktemp("rows") / "run"
     play = collab.collect(env="corridor", agents="show", graph="pair", episodes=2, library=library.own, out=out)
     asyncio.run(play)
-    reader = RunStore.open(out).reader()
+    reader = RunStore.open(out).open_reader()
     return RecordedRun(
-        run=stored_config(out), trajectories={one.id: one for one in reader.trajectories()}, prefix=reader.prefix
+        run=read_stored_config(out),
+        trajectories={one.id: one for one in reader.iterate_trajectories()},
+        prefix=reader.read_prefix,
     )
 
 
@@ -127,11 +129,11 @@ def test_a_message_that_was_not_heard_makes_another_prompt(played: RecordedRun) 
     ref, cell = next((ref, cell) for ref, cell in cells(played) if len(cell.heard) == 2)
     heard = [played.step(ref).matrix[other] for other in cell.heard]
     prefix = played.prefix(cell.prompt.prefix)
-    assert prompt_of(cell, heard, prefix, template, 2) is not None
-    assert prompt_of(cell, heard[::-1], prefix, template, 2) is None
-    assert prompt_of(cell, [replace(heard[0], text="other"), heard[1]], prefix, template, 2) is None
-    assert prompt_of(cell, heard, prefix + " ", template, 2) is None
-    assert prompt_of(cell, heard, prefix, template, 3) is None
+    assert rebuild_prompt(cell, heard, prefix, template, 2) is not None
+    assert rebuild_prompt(cell, heard[::-1], prefix, template, 2) is None
+    assert rebuild_prompt(cell, [replace(heard[0], text="other"), heard[1]], prefix, template, 2) is None
+    assert rebuild_prompt(cell, heard, prefix + " ", template, 2) is None
+    assert rebuild_prompt(cell, heard, prefix, template, 3) is None
 
 
 def test_pairs_that_become_no_row_are_counted_by_cause(played: RecordedRun, chat: ChatTokenizer, configured) -> None:
@@ -183,12 +185,12 @@ def test_older_pairs_are_mixed_in_by_share(
         counts = store_examples(found.config, folder, number, found.made)
     own = len(found.made.rows["shared"])
     assert (counts["shared"].examples, counts["shared"].older) == (own, round(own / 2))
-    assert stored(folder.epoch(2).examples, CollabCounts) == counts
+    assert read_counts(folder.get_epoch(2).examples, CollabCounts) == counts
     assert [
-        row.id for row in read_rows(examples_file(folder, 2, "shared", FILES_OF[found.config.method.objective]))
+        row.id for row in read_rows(get_examples_file(folder, 2, "shared", FILES_OF[found.config.method.objective]))
     ] == [row.id for row in found.made.rows["shared"]]
-    assert counts["shared"].digest != stored(folder.epoch(1).examples, CollabCounts)["shared"].digest
-    assert stored(folder.epoch(3).examples, CollabCounts) is None
+    assert counts["shared"].digest != read_counts(folder.get_epoch(1).examples, CollabCounts)["shared"].digest
+    assert read_counts(folder.get_epoch(3).examples, CollabCounts) is None
 
 
 def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
@@ -205,18 +207,18 @@ def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
     second = TrainingDir(tmp_path / "second")
     counts = store_examples(config, second, 1, found.made)["shared"]
     assert counts.older == len(found.made.rows["shared"])
-    rehearsed = read_rows(second.epoch(1).examples / "shared" / OLDER)
+    rehearsed = read_rows(second.get_epoch(1).examples / "shared" / OLDER)
     assert [row.id for row in rehearsed] == [row.id for row in learned.made.rows["shared"]]
     first.file.unlink()
     with pytest.raises(RunFormatError, match=f"{first.path}: the training is gone whose examples are to be mixed in"):
         store_examples(config, second, 2, found.made)
     store_examples(learned.config, second, 2, found.made)  # nothing of it is wanted
     first.file.write_text("{}")
-    rows = examples_file(first, 1, "shared", FILES_OF[learned.config.method.objective])
+    rows = get_examples_file(first, 1, "shared", FILES_OF[learned.config.method.objective])
     rows.unlink()
     with pytest.raises(RunFormatError, match=f"{rows}: the examples are gone that are to be mixed in"):
         store_examples(config, second, 1, found.made)
-    shutil.rmtree(first.epoch(1).examples)
+    shutil.rmtree(first.get_epoch(1).examples)
     with pytest.raises(RunFormatError, match=f"{rows}: the examples are gone that are to be mixed in"):
         store_examples(config, second, 1, found.made)
 
@@ -252,7 +254,7 @@ def test_rewarded_replies_are_learned_without_a_comparison(
     labels = labels_of(played, {("ada", 0): 0.9, ("ada", 1): 0.5, ("ben", 0): None, ("ben", 1): 0.6})
     everything = played.trajectories.values()
     scribe = all_rows(played, chat, configured, "objective=rft").scribe
-    made = rewarded_rows(everything, labels, SPACE, scribe)
+    made = build_rewarded_examples(everything, labels, SPACE, scribe)
     good = [cell for _, cell in cells(played) if cell.cell in (("ada", 0), ("ben", 1)) and cell.action is not None]
     assert sorted(row.prompt.suffix for row in made.rows["shared"]) == sorted(cell.prompt.suffix for cell in good)
     assert {(row.level, row.kind, row.rejected, row.provenance.teacher) for row in made.rows["shared"]} == {
@@ -260,7 +262,7 @@ def test_rewarded_replies_are_learned_without_a_comparison(
     }
     steps = sum(len(one.steps) for one in everything)
     capped = all_rows(played, chat, configured, "objective=rft", "pairs.cap=1").scribe
-    assert len(rewarded_rows(everything, labels, SPACE, capped).rows["shared"]) == steps < len(good)
+    assert len(build_rewarded_examples(everything, labels, SPACE, capped).rows["shared"]) == steps < len(good)
 
 
 def test_rewarded_replies_without_a_pair_of_their_own_are_anchors(
@@ -277,7 +279,7 @@ def test_rewarded_replies_without_a_pair_of_their_own_are_anchors(
     assert all(row.level == "preference" and row.reply == row.rejected for row in rows[len(pairs) :])
     first = {cell.prompt.suffix for _, cell in cells(played) if cell.cell == ("ada", 0)}
     assert not first & {row.prompt.suffix for row in rows[len(pairs) :]}
-    counts = made.counts("shared", older=[])
+    counts = made.count_group("shared", older=[])
     assert (counts.examples, counts.anchors) == (len(pairs), steps)
     nothing = pair_rows([], scribe)
     add_anchors(nothing, [], played.trajectories.values(), labels, SPACE, scribe)
@@ -307,7 +309,7 @@ def test_what_stands_behind_an_error_is_neither_held_on_to_nor_learned(
             played, chat, configured, *settings, f"pairs.stop_at_first_error={stop_at_first_error}"
         ).scribe
         if objective == "rft":
-            return rewarded_rows(everything, labels, SPACE, scribe)
+            return build_rewarded_examples(everything, labels, SPACE, scribe)
         found = pair_rows([pair(*cells(played)[0])], scribe)
         add_anchors(found, [], everything, labels, SPACE, scribe)
         return found
@@ -342,7 +344,7 @@ def test_the_surest_reply_is_held_on_to_and_one_that_corrects_another_cell_may_b
     scribe = all_rows(record, chat, configured, "pairs.anchors=1", "dpo.anchor=0.5").scribe
     refs = {(ref.trajectory, ref.step, *ref.cell): ref for ref, _ in cells(record)}
     correction = [
-        pair(refs[one, step, "ben", 1], record.cell(ref), source="correction", rejected=(ref,), synthetic=None)
+        pair(refs[one, step, "ben", 1], record.get_cell(ref), source="correction", rejected=(ref,), synthetic=None)
         for (one, step, *cell), ref in refs.items()
         if cell == ["ben", 0]
     ]
@@ -357,10 +359,10 @@ def test_steps_that_nobody_judged_are_counted(played: RecordedRun, chat: ChatTok
     (first, *_), everything = labels.judged, played.trajectories.values()
     known = replace(labels, judged={key: one for key, one in labels.judged.items() if key != first})
     scribe = all_rows(played, chat, configured, "objective=rft").scribe
-    assert rewarded_rows(everything, labels, SPACE, scribe).counts("shared", []).unjudged == 0
-    made = rewarded_rows(everything, known, SPACE, scribe)
-    assert made.counts("shared", []).unjudged == 1
-    assert 0 < made.counts("shared", []).examples < len(cells(played))
+    assert build_rewarded_examples(everything, labels, SPACE, scribe).count_group("shared", []).unjudged == 0
+    made = build_rewarded_examples(everything, known, SPACE, scribe)
+    assert made.count_group("shared", []).unjudged == 1
+    assert 0 < made.count_group("shared", []).examples < len(cells(played))
 
 
 def test_rows_that_say_the_same_are_counted_once_more_than_they_are_learned(
@@ -371,7 +373,7 @@ def test_rows_that_say_the_same_are_counted_once_more_than_they_are_learned(
     found.made.rows["shared"] *= 2
     for number in (1, 2):
         counts = store_examples(found.config, TrainingDir(tmp_path), number, found.made)["shared"]
-    data = read_data([TrainingDir(tmp_path).epoch(2).examples / "shared"], ["preference"])
+    data = read_data([TrainingDir(tmp_path).get_epoch(2).examples / "shared"], ["preference"])
     assert counts.older == counts.examples == len(found.made.rows["shared"])
     assert (counts.repeated, counts.examples + counts.older - counts.repeated) == (data.repeated, len(data.rows))
     assert counts.repeated >= 3 * len(data.rows) > 0
@@ -391,16 +393,18 @@ def test_whole_trajectories_keep_all_replies_of_both_sides(
         played, chat, configured, "objective=trajectory-dpo", f"policies={policies}", "tasks=1", "episodes=4"
     )
     pair = whole_pair(played)
-    made = trajectory_rows([pair, pair], found.scribe)
+    made = build_trajectory_examples([pair, pair], found.scribe)
     counts = store_examples(found.config, TrainingDir(tmp_path), 1, made)
     for group, slots in found.config.groups.items():
         good, bad = (sum(ref.cell.agent in slots for ref in side) for side in (pair.chosen, pair.rejected))
         assert (counts[group].examples, counts[group].replies) == (2, [(good, bad)] * 2)
         assert counts[group].repeated == 0
-        path = examples_file(TrainingDir(tmp_path), 1, group, FILES_OF[found.config.method.objective])
-        read = read_trajectories(path, stored(TrainingDir(tmp_path).epoch(1).examples, CollabCounts)[group].replies)
+        path = get_examples_file(TrainingDir(tmp_path), 1, group, FILES_OF[found.config.method.objective])
+        read = read_trajectories(
+            path, read_counts(TrainingDir(tmp_path).get_epoch(1).examples, CollabCounts)[group].replies
+        )
         assert [(len(one.chosen), len(one.rejected)) for one in read] == [(good, bad)] * 2
-        said = [played.cell(ref).text for ref in (*pair.chosen, *pair.rejected) if ref.cell.agent in slots]
+        said = [played.get_cell(ref).text for ref in (*pair.chosen, *pair.rejected) if ref.cell.agent in slots]
         assert [row.reply for row in read[1].rows] == said
         assert {row.kind for row in read[0].chosen} == {"solved"}
     with pytest.raises(RunFormatError, match="train anew"):
@@ -416,7 +420,7 @@ def test_a_trajectory_with_a_reply_that_is_none_takes_its_pair_with_it(
     mute = [replace(cell, text="") for cell in one.steps[0].matrix]
     step = replace(one.steps[0], matrix=replace(one.steps[0].matrix, utterances=tuple(mute)))
     changed = replace(played, trajectories={**played.trajectories, name: replace(one, steps=(step, *one.steps[1:]))})
-    made = trajectory_rows([whole_pair(played)], ExampleBuilder.of(changed, found.scribe.chats, found.config))
+    made = build_trajectory_examples([whole_pair(played)], ExampleBuilder.of(changed, found.scribe.chats, found.config))
     assert (made.rows["shared"], made.refused["shared"]) == ([], {EMPTY: 1})
 
 
@@ -428,11 +432,11 @@ def test_a_full_disk_is_told_with_what_goes_on_with_the_training(
     if blocked == "full":
         resource.setrlimit(FILES, (100, before[1]))
     else:
-        folder.epoch(1).examples.mkdir(parents=True)
-        (folder.epoch(1).examples / "shared").touch()
+        folder.get_epoch(1).examples.mkdir(parents=True)
+        (folder.get_epoch(1).examples / "shared").touch()
     try:
         with pytest.raises(StoreFailure, match=rf"make room or fix the rights, then {re.escape(folder.resume)}$"):
             store_examples(found.config, folder, 1, found.made)
     finally:
         resource.setrlimit(FILES, before)
-    assert stored(folder.epoch(1).examples, CollabCounts) is None
+    assert read_counts(folder.get_epoch(1).examples, CollabCounts) is None

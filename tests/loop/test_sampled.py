@@ -17,16 +17,16 @@ from collab.algorithms.collabuiagents.learner import FILES as FILES_OF
 from collab.algorithms.collabuiagents.learner import (
     CollabExamples,
     add_anchors,
-    examples_of,
+    build_examples,
+    build_trajectory_examples,
     pair_rows,
     read_trajectories,
     store_examples,
-    trajectory_rows,
 )
 from collab.data.tokenize import Encoded, EncodedExample, encode_pairs, encode_replies, read_data
-from collab.loop.example_store import examples_file
+from collab.loop.example_store import get_examples_file
 from collab.loop.examples import RETOKENISED, ExampleBuilder, RecordedRun
-from collab.loop.finetuning import task_of_epoch
+from collab.loop.finetuning import build_task
 from collab.loop.interfaces import Rollout
 from collab.loop.policy import Policy
 from collab.loop.record import TrainingDir
@@ -35,7 +35,7 @@ from collab.models.engine.scheduler import Engine
 from collab.models.tokenizer import ChatTokenizer
 from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.labels import LabelHead, LabelSet
-from collab.rollout.run import stored_config
+from collab.rollout.run import read_stored_config
 from collab.store.run import RunStore
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
@@ -67,9 +67,9 @@ def spoken(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamesp
         asyncio.run(
             collab.collect(env="corridor", agents="scholar", graph="pair", episodes=2, library=library.own, out=out)
         )
-    reader = RunStore.open(out).reader()
-    trajectories = {one.id: one for one in reader.trajectories()}
-    record = RecordedRun(run=stored_config(out), trajectories=trajectories, prefix=reader.prefix)
+    reader = RunStore.open(out).open_reader()
+    trajectories = {one.id: one for one in reader.iterate_trajectories()}
+    record = RecordedRun(run=read_stored_config(out), trajectories=trajectories, prefix=reader.read_prefix)
     return SimpleNamespace(record=record, read=read)
 
 
@@ -104,7 +104,7 @@ def scribe_of(record: RecordedRun, chat: ChatTokenizer, configured, *settings: s
 def through_the_disk(made: CollabExamples, scribe: ExampleBuilder, place: Path) -> Path:
     """Rows written as the loop does; the directory that it trains from."""
     store_examples(scribe.config, TrainingDir(place), 1, made)
-    return examples_file(TrainingDir(place), 1, "shared", FILES_OF[scribe.config.method.objective]).parent
+    return get_examples_file(TrainingDir(place), 1, "shared", FILES_OF[scribe.config.method.objective]).parent
 
 
 def said(cell: Utterance, chat: ChatTokenizer) -> list[int]:
@@ -189,7 +189,7 @@ def test_rewarded_replies_are_learned_as_they_were_sampled(
     scribe = scribe_of(record, chat, configured, "objective=rft", "pairs.stop_at_first_error=false")
     played = list(record.trajectories.values())
     rollout = Rollout(number=1, run=record.run, path=tmp_path, trajectories=played)
-    made = examples_of(rollout, JudgedRollout(labels=labelled(record), pairs=None), SPACE, scribe)
+    made = build_examples(rollout, JudgedRollout(labels=labelled(record), pairs=None), SPACE, scribe)
     rows = read_data([through_the_disk(made, scribe, tmp_path)], ["demonstration"]).rows
     assert learned(encode_replies(rows, chat, CONTEXT), spoken, [cell for _, cell in cells(record)], chat)
 
@@ -201,14 +201,14 @@ def test_whole_trajectories_are_learned_as_they_were_sampled(
     scribe, those = scribe_of(spoken.record, chat, configured, *settings), cells(spoken.record)
     good, bad = ([ref for ref, _ in those if ref.trajectory == one] for one in spoken.record.trajectories)
     pair = PreferencePair(id="1" * 64, source="trajectory", chosen=tuple(good), rejected=tuple(bad))
-    made = trajectory_rows([pair], scribe)
+    made = build_trajectory_examples([pair], scribe)
     assert made.retokenised["shared"] == 0
     through_the_disk(made, scribe, tmp_path)
-    path = examples_file(TrainingDir(tmp_path), 1, "shared", FILES_OF[scribe.config.method.objective])
+    path = get_examples_file(TrainingDir(tmp_path), 1, "shared", FILES_OF[scribe.config.method.objective])
     policy = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     loop = process(scribe.config, tmp_path)
     recipe = scribe.config.method.dpo.model_copy(update={"context": CONTEXT})
-    task = task_of_epoch(loop, 1, "shared", policy, recipe, "dpo")
+    task = build_task(loop, 1, "shared", policy, recipe, "dpo")
     prepared = prepare_trajectories(replace(task, reference=None), read_trajectories(path, made.replies["shared"]))
     assert learned(prepared.encoded, spoken, [cell for _, cell in those], chat)
 

@@ -12,7 +12,7 @@ import yaml
 
 from collab.cli.main import main
 from collab.errors import UsageError
-from collab.loop.loop import base_digests
+from collab.loop.loop import hash_base_weights
 from collab.loop.record import Success, TrainingDir
 from collab.testing import toy_team
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -49,14 +49,14 @@ def trained(library: Path, tmp_path: Path) -> str:
     """A training that is over and was played hot; the untrained team is the best."""
     from collab.library import Library
 
-    config = asyncio.run(toy_team.small_training(Library(own=library), HOT))
+    config = asyncio.run(toy_team.configure_toy_training(Library(own=library), HOT))
     folder = TrainingDir(tmp_path / "marl")
     folder.path.mkdir()
     folder.write(
         {
             "config": config.model_dump(mode="json"),
             "created": "2026-11-22T00:00:00.000Z",
-            "base": base_digests(config),
+            "base": hash_base_weights(config),
             "summary": {"best": 0, "epochs": 2, "stopped_early": False, "hash": ""},
         }
     )
@@ -115,7 +115,7 @@ def test_an_export_plays_as_the_agents_file_that_the_training_began_with(collab,
 def test_training_on_goes_on_as_hot_and_remembers_the_agents_file(library: Path, trained: str) -> None:
     from collab.library import Library
 
-    config = asyncio.run(toy_team.small_training(Library(own=library), agents=trained))
+    config = asyncio.run(toy_team.configure_toy_training(Library(own=library), agents=trained))
     assert config.run.agents["ada"].sampling.temperature == 1.5
     assert config.as_declared.agents["ada"].sampling.temperature == 0.7
 
@@ -133,7 +133,7 @@ def test_a_transfer_refuses_teams_that_are_sampled_differently_before_it_plays(l
 
 
 def test_a_held_out_line_names_temperatures_and_replies_without_an_action() -> None:
-    from collab.cli.text.training import epoch_lines
+    from collab.cli.text.training import format_epoch
     from collab.loop.record import EpochRecord
 
     success = Success(
@@ -142,7 +142,7 @@ def test_a_held_out_line_names_temperatures_and_replies_without_an_action() -> N
         without_action={"cut": 30},
         sampled="temperature 1.5",
     )
-    told = epoch_lines(
+    told = format_epoch(
         EpochRecord(algorithm="collabuiagents", epoch=0, version=0, weights={}, success=success, hash="")
     )
     assert told[0] == "held out 5.0% (0.0% - 20.0%), 1 of 20 episodes, at temperature 1.5"

@@ -16,11 +16,19 @@ from collab.cli.main import main
 from collab.config import run_config
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.phases import paid_for, rollout_report, trajectories_of
-from collab.loop.record import EpochRecord, TrainingDir, facts_of_play
-from collab.loop.step_budget import Ending, belonging, certain, counted_in, ended_by, has_enough, wanted
-from collab.rollout.build import resolved, with_prompts
-from collab.rollout.run import start, stored_config
+from collab.loop.phases import load_trajectories, report_rollout, sum_paid
+from collab.loop.record import EpochRecord, TrainingDir, collect_play_facts
+from collab.loop.step_budget import (
+    Ending,
+    build_counted_reader,
+    has_enough,
+    open_ending,
+    select_belonging,
+    select_certain,
+    select_wanted,
+)
+from collab.rollout.build import resolve_run, with_prompts
+from collab.rollout.run import read_stored_config, start
 from collab.store.reader import RunReader
 
 LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
@@ -30,16 +38,16 @@ LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 def test_the_shortest_beginning_with_enough_steps_belongs(lengths: list[int], steps: int, data: st.DataObject) -> None:
     order = [f"T/{number}" for number in range(len(lengths))]
     known = dict(zip(order, lengths, strict=True))
-    found = belonging(known, order, steps)
+    found = select_belonging(known, order, steps)
     assert found == tuple(order[: len(found)])
     assert sum(known[name] for name in found) >= steps or found == tuple(order)
     assert sum(known[name] for name in found[:-1]) < steps
     # what lies behind does not matter, and what is needed cannot be missing
     beyond = set(order) - set(found)
     some = {name: length for name, length in known.items() if name not in beyond or data.draw(st.booleans())}
-    assert belonging(some, order, steps) == found
+    assert select_belonging(some, order, steps) == found
     without = data.draw(st.sampled_from(found))
-    assert belonging({name: known[name] for name in known if name != without}, order, steps) is None
+    assert select_belonging({name: known[name] for name in known if name != without}, order, steps) is None
 
 
 @given(LENGTHS, st.integers(1, 40), st.data())
@@ -49,12 +57,12 @@ def test_what_is_certain_belongs_whatever_becomes_of_the_others(
     order = [f"T/{number}" for number in range(len(lengths))]
     known = dict(zip(order, lengths, strict=True))
     over = {name: length for name, length in known.items() if data.draw(st.booleans())}
-    sure = certain(over, order, steps)
+    sure = select_certain(over, order, steps)
     others = {name: data.draw(st.integers(0, 9)) for name in order}
-    found = belonging({**others, **over}, order, steps)
+    found = select_belonging({**others, **over}, order, steps)
     assert found is not None
     assert found[: len(sure)] == sure
-    assert certain(known, order, steps) == belonging(known, order, steps)
+    assert select_certain(known, order, steps) == select_belonging(known, order, steps)
 
 
 @given(LENGTHS, st.integers(1, 40), st.data())
@@ -65,22 +73,22 @@ def test_what_is_not_wanted_belongs_only_if_something_before_it_breaks(
     whole = dict(zip(order, lengths, strict=True))
     begun = order[: data.draw(st.integers(0, len(order)))]
     so_far = {name: data.draw(st.integers(0, whole[name])) for name in begun}
-    found = belonging(whole, order, steps)
+    found = select_belonging(whole, order, steps)
     assert found is not None
-    assert set(found) <= set(wanted(so_far, order, steps))
-    assert tuple(wanted(whole, order, steps)) == found
+    assert set(found) <= set(select_wanted(so_far, order, steps))
+    assert tuple(select_wanted(whole, order, steps)) == found
 
 
 def test_an_episode_waits_until_it_is_wanted() -> None:
     """The first one has the steps, if it does not break; once it has, the second is begun."""
 
     async def waits() -> list[bool]:
-        ending = Ending(stop=asyncio.Event(), wanted=frozenset(wanted({"T/0": 8}, ["T/0", "T/1"], 8)))
+        ending = Ending(stop=asyncio.Event(), wanted=frozenset(select_wanted({"T/0": 8}, ["T/0", "T/1"], 8)))
         await ending.admit("T/0")
         waiting = asyncio.ensure_future(ending.admit("T/1"))
         await asyncio.sleep(0.15)
         seen = [waiting.done()]
-        ending.wanted = frozenset(wanted({"T/0": 0}, ["T/0", "T/1"], 8))
+        ending.wanted = frozenset(select_wanted({"T/0": 0}, ["T/0", "T/1"], 8))
         async with asyncio.timeout(5):
             await waiting
         return [*seen, waiting.done()]
@@ -96,26 +104,26 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
 
     async def play() -> None:
         planned = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600)
-        run = with_prompts(await resolved(planned, once_per_task=False), library)
-        async with ended_by(out, 8, asyncio.Event()) as ending:
+        run = with_prompts(await resolve_run(planned, once_per_task=False), library)
+        async with open_ending(out, 8, asyncio.Event()) as ending:
             assert (await start(run, library, out, stop=ending.stop, admit=ending.admit)).stopped is not None
 
     asyncio.run(play())
     assert has_enough(out, 8)
-    counted, everything = trajectories_of(out, 8), trajectories_of(out)
+    counted, everything = load_trajectories(out, 8), load_trajectories(out)
     assert [one.episode for one in counted] == list(range(len(counted)))
     assert sum(len(one.steps) for one in counted[:-1]) < 8 <= sum(len(one.steps) for one in counted)
     assert len(counted) <= len(everything) < 600
     assert not has_enough(out, 10_000)
     folder = TrainingDir(tmp_path / "training")
     folder.begin({"config": configured("steps=8").model_dump(mode="json")})
-    folder.epoch(1).path.mkdir(parents=True)
-    out.rename(folder.epoch(1).rollout)
-    for run, those in ((folder.epoch(1).rollout, counted), (tmp_path / "copy", everything)):
+    folder.get_epoch(1).path.mkdir(parents=True)
+    out.rename(folder.get_epoch(1).rollout)
+    for run, those in ((folder.get_epoch(1).rollout, counted), (tmp_path / "copy", everything)):
         if not run.exists():
-            shutil.copytree(folder.epoch(1).rollout, run)
+            shutil.copytree(folder.get_epoch(1).rollout, run)
         with RunReader(run) as reader:
-            assert [one.id for one in counted_in(run)(reader)] == [one.id for one in those]
+            assert [one.id for one in build_counted_reader(run)(reader)] == [one.id for one in those]
 
 
 @pytest.mark.slow
@@ -129,12 +137,12 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     """A rollout that has its steps is whole, however many were planned; to play on would change what was judged."""
     training = TrainingDir(tmp_path / "training")
     training.begin({"config": configured("steps=8").model_dump(mode="json")})
-    out = training.epoch(1).rollout
+    out = training.get_epoch(1).rollout
 
     async def play() -> None:
         planned = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600)
-        run = with_prompts(await resolved(planned, once_per_task=False), library)
-        async with ended_by(out, 8, asyncio.Event()) as ending:
+        run = with_prompts(await resolve_run(planned, once_per_task=False), library)
+        async with open_ending(out, 8, asyncio.Event()) as ending:
             await start(run, library, out, stop=ending.stop, admit=ending.admit)
 
     def told(*arguments: str, code: int = 0, beside: bool = False) -> str:
@@ -143,7 +151,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
         return shown.err if code or beside else shown.out
 
     asyncio.run(play())
-    those = [one.id for one in trajectories_of(out, 8)]
+    those = [one.id for one in load_trajectories(out, 8)]
     found = json.loads(told("show", str(out), "--json"))
     assert ([one["id"] for one in found["episodes"]], found["status"]) == (those, "finished")
     assert found["success"]["episodes"] == len(those)
@@ -163,7 +171,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     assert f"go on with: {training.resume}\n" in shown
     (row,) = [one for one in json.loads(told("list", str(tmp_path), "--json")) if one["run"] == str(out)]
     assert (row["planned"], row["status"]) == (None, "stopped")
-    everything = len(trajectories_of(out))
+    everything = len(load_trajectories(out))
     assert f" {everything} " in told("list", str(tmp_path))
     for spoilt in ("{", "{}", '{"format": 3}', '{"format": 3, "config": []}'):
         training.file.write_text(spoilt)
@@ -179,7 +187,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     def mistaken(_: Path) -> int:
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr("collab.loop.step_budget.steps_wanted", mistaken)
+    monkeypatch.setattr("collab.loop.step_budget.read_step_budget", mistaken)
     assert "ValueError: a mistake of ours" in told("show", str(out), code=1)
 
 
@@ -193,12 +201,12 @@ def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path)
         planned = run_config(
             library=library, env="corridor", graph="pair", agents="show", episodes=200, settings=[*broken]
         )
-        run = with_prompts(await resolved(planned, once_per_task=False), library)
-        async with ended_by(out, 8, asyncio.Event()) as ending:
+        run = with_prompts(await resolve_run(planned, once_per_task=False), library)
+        async with open_ending(out, 8, asyncio.Event()) as ending:
             await start(run, library, out, stop=ending.stop, admit=ending.admit)
 
     asyncio.run(play())
-    played, report = trajectories_of(out, 8), rollout_report(out, 8)
+    played, report = load_trajectories(out, 8), report_rollout(out, 8)
     assert sum(len(one.steps) for one in played[:-1]) < 8 <= sum(len(one.steps) for one in played)
     assert report.broken > 0
     assert report.planned.episodes == len(played) + report.broken
@@ -208,21 +216,21 @@ def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path)
         version=0,
         weights={},
         hash="",
-        **facts_of_play(stored_config(out), played, report),
+        **collect_play_facts(read_stored_config(out), played, report),
     )
     assert record.played is not None
     assert (record.played.broken, record.played.episodes) == (report.broken, report.planned.episodes)
     assert record.steps == sum(len(one.steps) for one in played)
     with RunReader(out) as reader:
-        every = sum(one.calls for one in reader.spent())
+        every = sum(one.calls for one in reader.list_spent())
     learned = sum(1 for one in played for step in one.steps for cell in step.matrix)
-    assert paid_for([out]).calls == every > learned
+    assert sum_paid([out]).calls == every > learned
 
 
 def test_who_asks_ends_it_at_once(tmp_path: Path) -> None:
     async def asked() -> bool:
         event = asyncio.Event()
-        async with ended_by(tmp_path / "none", 5, event) as ending:
+        async with open_ending(tmp_path / "none", 5, event) as ending:
             event.set()
             async with asyncio.timeout(5):
                 await ending.stop.wait()
@@ -234,7 +242,7 @@ def test_who_asks_ends_it_at_once(tmp_path: Path) -> None:
 def test_without_a_budget_nothing_is_watched(tmp_path: Path) -> None:
     async def same() -> bool:
         event = asyncio.Event()
-        async with ended_by(tmp_path, None, event) as ending:
+        async with open_ending(tmp_path, None, event) as ending:
             await ending.admit("T/0")
             return ending.stop is event
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from collab.algorithms.collabuiagents.metrics import count_unasked, reward_rate, reward_rates, spent_on_judging
+from collab.algorithms.collabuiagents.metrics import count_unasked, reward_rate, reward_rates, sum_judging_usage
 from collab.errors import RunFormatError
 from collab.loop.record import (
     EpochRecord,
     Spending,
     Success,
-    best_of,
-    patience_is_over,
+    find_best_epoch,
+    is_patience_over,
     read_record,
 )
 from collab.rewards.base import CriticCall, Judgement
@@ -33,14 +33,14 @@ def record(epoch: int, successes: int | None) -> EpochRecord:
 )
 def test_the_best_is_the_earliest_of_the_highest(successes: list[int | None], best: int | None) -> None:
     records = [record(epoch, value) for epoch, value in enumerate(successes)]
-    assert best_of(records) == best
-    assert best_of(reversed(records)) == best
+    assert find_best_epoch(records) == best
+    assert find_best_epoch(reversed(records)) == best
 
 
 def test_an_evaluation_of_which_too_much_broke_makes_no_epoch_the_best() -> None:
     spoilt = record(2, 9).model_copy(update={"success": Success(successes=9, episodes=10, low=0, high=1, broken=1)})
-    assert best_of([record(1, 3), spoilt]) == 1
-    assert best_of([spoilt]) is None
+    assert find_best_epoch([record(1, 3), spoilt]) == 1
+    assert find_best_epoch([spoilt]) is None
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_an_evaluation_of_which_too_much_broke_makes_no_epoch_the_best() -> None
     [([5, 4, 4], 2, True), ([5, 4], 2, False), ([5, 4, 6], 1, False), ([5, 5], 1, True), ([5, 1, 1], None, False)],
 )
 def test_patience_counts_from_the_best_epoch(successes: list[int], patience: int | None, over: bool) -> None:
-    assert patience_is_over([record(epoch, one) for epoch, one in enumerate(successes)], patience) is over
+    assert is_patience_over([record(epoch, one) for epoch, one in enumerate(successes)], patience) is over
 
 
 def judgement(step: int, **scores: float | None) -> Judgement:
@@ -97,9 +97,9 @@ def test_answers_of_steps_that_could_not_be_judged_are_paid_for_too() -> None:
     )
     judged = [replace(judgement(0, ada0=1.0), calls=(call, call)), judgement(1, ada0=0.0)]
     labels = LabelSet(name="training", head=LabelHead(critic="c"), judged={one.key: one for one in judged}, failed={})
-    assert spent_on_judging(labels) == Usage(calls=2, prompt_tokens=20, completion_tokens=4, cost_usd=1.0)
+    assert sum_judging_usage(labels) == Usage(calls=2, prompt_tokens=20, completion_tokens=4, cost_usd=1.0)
     lost = (Usage(calls=1, prompt_tokens=7, completion_tokens=1, cost_usd=0.25),) * 2
-    paid = spent_on_judging(replace(labels, lost=lost))
+    paid = sum_judging_usage(replace(labels, lost=lost))
     assert paid == Usage(calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5)
     assert Spending.of(paid, 3.0) == Spending(seconds=3.0, calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5)
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from collab.cli.text.training import epoch_lines
+from collab.cli.text.training import format_epoch
 from collab.config import RunConfig, override
 from collab.errors import ConfigError
 from collab.loop.loop import start
-from collab.loop.phases import scale_temperatures, temperature_scales
+from collab.loop.phases import compute_temperature_scales, scale_temperatures
 from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, TrainingDir
-from collab.rollout.run import stored_config
-from collab.trainers.optim import length_of_gain
+from collab.rollout.run import read_stored_config
+from collab.trainers.optim import measure_gain
 
 GAIN = "model.norm.weight"
 
@@ -36,14 +36,14 @@ def temperatures(run: RunConfig) -> dict[str, Any]:
 
 
 def test_the_length_of_a_gain_is_that_of_its_vector(tiny: Path, tmp_path: Path) -> None:
-    assert length_of_gain(tiny) == pytest.approx(32**0.5)  # of 32 ones
-    assert length_of_gain(scaled(tiny, tmp_path / "twice", 2.0)) == pytest.approx(2 * 32**0.5)
+    assert measure_gain(tiny) == pytest.approx(32**0.5)  # of 32 ones
+    assert measure_gain(scaled(tiny, tmp_path / "twice", 2.0)) == pytest.approx(2 * 32**0.5)
 
 
 def test_a_checkpoint_without_weights_is_named(tiny: Path, tmp_path: Path) -> None:
     shutil.copy(tiny / "config.json", tmp_path)
     with pytest.raises(ConfigError, match=f"{tmp_path}: there is no {GAIN} in its safetensors"):
-        length_of_gain(tmp_path)
+        measure_gain(tmp_path)
 
 
 def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configured, tiny: Path, tmp_path: Path) -> None:
@@ -51,11 +51,11 @@ def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configured, tiny: Path,
     assert method.exploration == "match_first_epoch"
     first = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     surer = scaled(tiny, tmp_path / "surer", 1.5)
-    policy = first.updated(1, {"ben": str(surer)})
-    assert temperature_scales(method, policy, first) == {"ada": 1.0, "ben": pytest.approx(1.5)}
-    assert temperature_scales(method, first, first) == {}
-    assert temperature_scales(override(method, ["exploration=as_declared"]), policy, first) == {}
-    assert temperature_scales(override(method, ["dpo.final_norm_learning_rate=null"]), policy, first) == {}
+    policy = first.replace_trained(1, {"ben": str(surer)})
+    assert compute_temperature_scales(method, policy, first) == {"ada": 1.0, "ben": pytest.approx(1.5)}
+    assert compute_temperature_scales(method, first, first) == {}
+    assert compute_temperature_scales(override(method, ["exploration=as_declared"]), policy, first) == {}
+    assert compute_temperature_scales(override(method, ["dpo.final_norm_learning_rate=null"]), policy, first) == {}
 
 
 def test_a_heat_of_the_method_holds_from_the_first_epoch_on_and_beside_growth(
@@ -63,10 +63,13 @@ def test_a_heat_of_the_method_holds_from_the_first_epoch_on_and_beside_growth(
 ) -> None:
     method = configured("dpo.final_norm_learning_rate=0.1", "temperature_scale=1.6").method
     first = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
-    surer = first.updated(1, {"ben": str(scaled(tiny, tmp_path / "surer", 1.5))})
-    assert temperature_scales(method, first, first) == {"ada": 1.6, "ben": 1.6}
-    assert temperature_scales(method, surer, first) == {"ada": 1.6, "ben": pytest.approx(2.4)}
-    assert temperature_scales(override(method, ["exploration=as_declared"]), surer, first) == {"ada": 1.6, "ben": 1.6}
+    surer = first.replace_trained(1, {"ben": str(scaled(tiny, tmp_path / "surer", 1.5))})
+    assert compute_temperature_scales(method, first, first) == {"ada": 1.6, "ben": 1.6}
+    assert compute_temperature_scales(method, surer, first) == {"ada": 1.6, "ben": pytest.approx(2.4)}
+    assert compute_temperature_scales(override(method, ["exploration=as_declared"]), surer, first) == {
+        "ada": 1.6,
+        "ben": 1.6,
+    }
 
 
 def test_heat_multiplies_one_temperature_or_one_per_slot_and_leaves_the_greedy_greedy(configured) -> None:
@@ -87,23 +90,23 @@ def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declare
     first, second = result.records[1:]
     folder = TrainingDir(result.path)
     assert first.temperature_scale == {}
-    scale = length_of_gain(folder.path / first.weights["ada"]) / length_of_gain(
+    scale = measure_gain(folder.path / first.weights["ada"]) / measure_gain(
         Path(config.run.agents["ada"].options["path"])
     )
     assert abs(scale - 1) > 0.01
     assert second.temperature_scale == {"ada": pytest.approx(scale), "ben": pytest.approx(scale)}
-    assert temperatures(stored_config(folder.epoch(1).rollout)) == {"ada": 0.7, "ben": 0.7}
-    assert temperatures(stored_config(folder.epoch(2).rollout)) == pytest.approx(
+    assert temperatures(read_stored_config(folder.get_epoch(1).rollout)) == {"ada": 0.7, "ben": 0.7}
+    assert temperatures(read_stored_config(folder.get_epoch(2).rollout)) == pytest.approx(
         {"ada": 0.7 * scale, "ben": 0.7 * scale}
     )
-    seeds = [folder.epoch(number).evaluation / "seed-39" for number in (1, 2)]
-    assert [temperatures(stored_config(one)) for one in seeds] == [{"ada": 0.7, "ben": 0.7}] * 2
-    assert f"scale    temperatures of the rollout times {scale:.2f}" in epoch_lines(second)
+    seeds = [folder.get_epoch(number).evaluation / "seed-39" for number in (1, 2)]
+    assert [temperatures(read_stored_config(one)) for one in seeds] == [{"ada": 0.7, "ben": 0.7}] * 2
+    assert f"scale    temperatures of the rollout times {scale:.2f}" in format_epoch(second)
 
 
 def test_heat_is_told_per_agent_where_their_policies_differ() -> None:
     told = EpochRecord(
         algorithm="collabuiagents", epoch=2, version=1, weights={}, hash="", temperature_scale={"ada": 1.0, "ben": 1.5}
     )
-    assert "scale    temperatures of the rollout times ada 1.00, ben 1.50" in epoch_lines(told)
-    assert not any(line.startswith("scale") for line in epoch_lines(told.model_copy(update={"temperature_scale": {}})))
+    assert "scale    temperatures of the rollout times ada 1.00, ben 1.50" in format_epoch(told)
+    assert not any(line.startswith("scale") for line in format_epoch(told.model_copy(update={"temperature_scale": {}})))

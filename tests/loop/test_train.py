@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
-from collab.algorithms.collabuiagents.learner import NO_PAIR, CollabExamples, finetuning, store_examples
+from collab.algorithms.collabuiagents.learner import NO_PAIR, CollabExamples, build_finetuning, store_examples
 from collab.config import Budget, override
 from collab.data.example import Example
 from collab.errors import RunFormatError
@@ -21,7 +21,7 @@ from collab.loop import finetuning as training
 from collab.loop.finetuning import NO_NUMBER, clear_checkpoints, finetune
 from collab.loop.interfaces import load_method
 from collab.loop.loop import run_epoch
-from collab.loop.policy import first_policy
+from collab.loop.policy import build_first_policy
 from collab.loop.record import EpochRecord
 from collab.loop.state import Halted, LoopState
 from collab.testing import toy_team
@@ -32,7 +32,7 @@ from collab.utils.files import write_json
 @pytest.fixture(scope="module")
 def preferences() -> list[Example]:
     """Six rows of different replies."""
-    lessons = asyncio.run(toy_team.lessons())[:6]
+    lessons = asyncio.run(toy_team.build_lessons())[:6]
     return [replace(row, level="preference", rejected=f"No. {number}") for number, row in enumerate(lessons)]
 
 
@@ -41,7 +41,7 @@ def learned(loop: LoopState, rows: Sequence[Example]) -> tuple[dict[str, object]
     made = CollabExamples(rows={"shared": list(rows)}, refused={"shared": Counter()})
     store_examples(loop.config, loop.folder, 1, made)
     trained, untrained = asyncio.run(
-        finetune(loop, 1, finetuning(loop, 1, first_policy(loop.config.run, loop.config.method)))
+        finetune(loop, 1, build_finetuning(loop, 1, build_first_policy(loop.config.run, loop.config.method)))
     )
     return dict(trained), untrained
 
@@ -67,12 +67,12 @@ def test_a_policy_whose_loss_is_no_number_stays_and_is_not_trained_again(
     assert untrained["shared"].startswith(f"{NO_NUMBER} (step ")
     assert loop.progress.so_far is not None
     assert loop.progress.so_far.untrained == untrained
-    folder = FinetuneDir(loop.folder.epoch(1).training("shared"))
+    folder = FinetuneDir(loop.folder.get_epoch(1).get_training_dir("shared"))
     assert folder.read_metrics()
     assert "NaN" not in folder.metrics.read_text()
     monkeypatch.setattr(training, "_train", None)  # by nobody who goes on
     assert learned(process(config, tmp_path), preferences) == (trained, untrained)
-    clear_checkpoints(loop.folder.epoch(1), ["shared"])
+    clear_checkpoints(loop.folder.get_epoch(1), ["shared"])
     assert not (folder.path / "checkpoints").exists()
     assert folder.read_metrics()
     (folder.path / "untrained.json").write_text("{")
@@ -104,7 +104,7 @@ def test_who_stops_a_policy_amid_its_steps_is_told(
             loop.started -= 60 * minutes
 
     monkeypatch.setattr(LoopState, "inner", end)
-    steps = rf"after step \d of \d+ of {re.escape(str(loop.folder.epoch(1).training('shared')))}"
+    steps = rf"after step \d of \d+ of {re.escape(str(loop.folder.get_epoch(1).get_training_dir('shared')))}"
     with pytest.raises(Halted, match=rf"^{why}, {steps}$"):
         learned(loop, preferences)
 
@@ -117,7 +117,7 @@ def test_log_p_is_told_of_pairs_whatever_step_they_are_in(
     small = ("dpo.batch_rows=1", "dpo.rows_at_once=1", "dpo.epochs=1", "dpo.log_every=1")
     loop = process(configured(f"run.agents.*.options.path={tiny}", *small), tmp_path)
     trained: dict[str, Any] = learned(loop, rows)[0]
-    lines = FinetuneDir(loop.folder.epoch(1).training("shared")).read_metrics()
+    lines = FinetuneDir(loop.folder.get_epoch(1).get_training_dir("shared")).read_metrics()
     assert len(lines) == 4
     (pair,) = [line for line in lines if "logp_chosen" in line]
     found = trained["shared"].metrics
@@ -136,21 +136,21 @@ def test_a_step_is_as_large_as_what_fits(
     asked = (f"run.agents.*.options.path={tiny}", "dpo.batch_rows=4", "dpo.rows_at_once=1", f"dpo.sharing={sharing}")
     loop = process(configured(*asked), tmp_path)
     learned(loop, rows)
-    manifest = FinetuneDir(loop.folder.epoch(1).training("shared")).read()
+    manifest = FinetuneDir(loop.folder.get_epoch(1).get_training_dir("shared")).read()
     assert (manifest["recipe"]["batch_rows"], manifest["data"]["dropped"]) == (2, {"preference": 1})
 
 
 def test_states_of_optimizers_go_though_a_process_was_killed_before(configured, process, tmp_path: Path) -> None:
     loop = process(configured(), tmp_path)
-    epoch = loop.folder.epoch(1)
-    folder = FinetuneDir(epoch.training("shared"))
+    epoch = loop.folder.get_epoch(1)
+    folder = FinetuneDir(epoch.get_training_dir("shared"))
     (folder.path / "checkpoints" / "step-1").mkdir(parents=True)
     folder.final.mkdir()
     write_json(
         epoch.record,
         EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, hash="").model_dump(mode="json"),
     )
-    policy = first_policy(loop.config.run, loop.config.method)
+    policy = build_first_policy(loop.config.run, loop.config.method)
     assert asyncio.run(run_epoch(loop, CollabUIAgents(), 1, policy)).epoch == 1
     assert (folder.final.exists(), (folder.path / "checkpoints").exists()) == (True, False)
 
@@ -160,14 +160,14 @@ def test_rates_fall_from_epoch_to_epoch_and_nothing_else_changes() -> None:
         load_method(CollabUIAgents()),
         ["learning_rate_decay=0.5", "dpo.learning_rate=0.008", "dpo.final_norm_learning_rate=0.1"],
     )
-    found = [method.recipe_of(number) for number in (1, 2, 3)]
+    found = [method.build_recipe(number) for number in (1, 2, 3)]
     assert [recipe.learning_rate for recipe in found] == [0.008, 0.004, 0.002]
     assert [recipe.final_norm_learning_rate for recipe in found] == [0.1, 0.05, 0.025]
     assert all(
         recipe.model_copy(update={"learning_rate": 0.008, "final_norm_learning_rate": 0.1}) == method.dpo
         for recipe in found
     )
-    assert override(method, ["dpo.final_norm_learning_rate=null"]).recipe_of(3).final_norm_learning_rate is None
+    assert override(method, ["dpo.final_norm_learning_rate=null"]).build_recipe(3).final_norm_learning_rate is None
 
 
 def test_each_epoch_is_trained_at_its_own_rate(
@@ -175,8 +175,8 @@ def test_each_epoch_is_trained_at_its_own_rate(
 ) -> None:
     asked = (f"run.agents.*.options.path={tiny}", "learning_rate_decay=0.5", "dpo.learning_rate=0.004")
     loop = process(configured(*asked), tmp_path)
-    policy = first_policy(loop.config.run, loop.config.method)
+    policy = build_first_policy(loop.config.run, loop.config.method)
     made = CollabExamples(rows={"shared": preferences[:2]}, refused={"shared": Counter()})
     store_examples(loop.config, loop.folder, 2, made)
-    asyncio.run(finetune(loop, 2, finetuning(loop, 2, policy)))
-    assert FinetuneDir(loop.folder.epoch(2).training("shared")).read()["recipe"]["learning_rate"] == 0.002
+    asyncio.run(finetune(loop, 2, build_finetuning(loop, 2, policy)))
+    assert FinetuneDir(loop.folder.get_epoch(2).get_training_dir("shared")).read()["recipe"]["learning_rate"] == 0.002

@@ -19,8 +19,8 @@ from collab.cli.main import main
 from collab.loop.loop import resume, start
 from collab.loop.record import TrainingDir
 from collab.testing import kill_resume as verifying
-from collab.testing.kill_resume import Compared, KillPoint, Proof, compared
-from collab.testing.toy_team import small_training, write_library
+from collab.testing.kill_resume import Compared, KillPoint, Proof, compare_trainings
+from collab.testing.toy_team import configure_toy_training, write_library
 from collab.trainers.run_dir import FinetuneDir
 
 KEPT = "dpo.lora={rank: 4, alpha: 8, merge: false}"
@@ -58,10 +58,10 @@ def test_where_a_process_died_is_told_and_where_it_was_to(
     for name, made in {
         "_check": None,
         "_load": None,
-        "_found": SimpleNamespace(method=method),
-        "whole_life": None,
+        "_teach_team": SimpleNamespace(method=method),
+        "train_undisturbed": None,
         "draw": planned,
-        "compared": alike,
+        "compare_trainings": alike,
     }.items():
         monkeypatch.setattr(verifying, name, lambda *asked, made=made, **named: made)
     monkeypatch.setattr(verifying, "live", lambda *asked, **named: next(died))
@@ -127,7 +127,7 @@ def test_an_exact_training_goes_on_in_the_threads_that_it_began_in(
     determinism: str, found: int, lines: int, tiny: Path, tmp_path: Path
 ) -> None:
     library = write_library(tmp_path / "library", tiny)
-    config = asyncio.run(small_training(library, f"determinism={determinism}"))
+    config = asyncio.run(configure_toy_training(library, f"determinism={determinism}"))
     stop, seen, told = asyncio.Event(), list[int](), list[str]()
     stop.set()
 
@@ -191,8 +191,8 @@ def test_a_killed_training_ends_like_an_undisturbed_one_and_a_changed_one_is_fou
         (None, "run"),
     ]
     whole, killed = TrainingDir(out / "undisturbed"), TrainingDir(out / "killed")
-    path = killed.epoch(1).record
+    path = killed.get_epoch(1).record
     record = json.loads(path.read_text())
     record["hashes"]["weights"] = "0" * 64
     path.write_text(json.dumps(record))
-    assert [(one.epoch, one.part) for one in compared(whole, killed) if not one.same] == [(1, "weights")]
+    assert [(one.epoch, one.part) for one in compare_trainings(whole, killed) if not one.same] == [(1, "weights")]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collab.loop.loop import _other_versions
-from collab.trainers.prepare import versions
+from collab.loop.loop import _compare_versions
+from collab.trainers.prepare import collect_versions
 
 
 def test_other_versions_are_told() -> None:
-    now = versions()
-    told = _other_versions({"versions": {**now, "torch": "1.0"}})
+    now = collect_versions()
+    told = _compare_versions({"versions": {**now, "torch": "1.0"}})
     assert told == (
         f"begun with torch 1.0, gone on with torch {now['torch']}: what follows need not be what it would have been"
     )
-    assert _other_versions({"versions": now}) is _other_versions({}) is None
+    assert _compare_versions({"versions": now}) is _compare_versions({}) is None

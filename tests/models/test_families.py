@@ -140,7 +140,7 @@ def learn(folder: Path, out: Path) -> None:
         for one in (3, 444)
     ]
     task = FinetuneTask(
-        stage="sft", base=str(folder), preset="pocket", recipe=override(load_preset("pocket").recipe("sft"), small)
+        stage="sft", base=str(folder), preset="pocket", recipe=override(load_preset("pocket").get_recipe("sft"), small)
     )
     prepared = prepare(task, rows)
     assert all(isinstance(one, EncodedExample) for one in prepared.encoded.items)

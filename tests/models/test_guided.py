@@ -15,7 +15,7 @@ from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.render import Template, read_templates
 from collab.types import Element, Observation
 
-TEMPLATE = Template("default", read_templates(Library().path("prompts", "default")))
+TEMPLATE = Template("default", read_templates(Library().find_path("prompts", "default")))
 SPACES = pytest.mark.parametrize("space", [MOBILE, WEB], ids=lambda space: space.name)
 WORDS = ("milk", 'a "quote"', "it's", "back\\slash", "two\nlines", "naïve 😀 שלום", "{[(", "")
 
@@ -26,7 +26,7 @@ def screen(space: ActionSpace) -> Observation:
 
 
 def pattern_of(space: ActionSpace) -> str:
-    pattern = reply_pattern(TEMPLATE.system(space))
+    pattern = reply_pattern(TEMPLATE.render_system(space))
     assert pattern is not None
     return pattern
 

@@ -8,7 +8,7 @@ import pytest
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Reply, Request
 from collab.models.openai import OpenAIModel
-from collab.models.probe import _fits, make_small_picture
+from collab.models.probe import _is_fitting, make_small_picture
 from collab.testing.fake_server import FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
@@ -310,4 +310,4 @@ def test_one_model_serves_two_event_loops(server: FakeServer) -> None:
 
 @pytest.mark.parametrize(("said", "fits"), [('{"ok": true}', True), ('{"ok": 1}', False), ("[" * 100_000, False)])
 def test_a_greeting_keeps_to_the_schema_or_does_not(said: str, fits: bool) -> None:
-    assert _fits(said) is fits
+    assert _is_fitting(said) is fits

@@ -16,7 +16,7 @@ from collab.prompts.render import Template, read_templates
 from collab.testing.fake_server import MASKED, PLAIN, FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
-SYSTEM = Template("default", read_templates(Library().path("prompts", "default"))).system(MOBILE)
+SYSTEM = Template("default", read_templates(Library().find_path("prompts", "default"))).render_system(MOBILE)
 RICH = {"logprobs", "token_ids", "patterns", "scores"}
 
 
@@ -105,7 +105,7 @@ def test_nothing_is_held_or_asked_about_unless_wanted() -> None:
 
 
 def test_a_page_is_answered_in_calls() -> None:
-    system = Template("default", read_templates(Library().path("prompts", "default"))).system(WEB)
+    system = Template("default", read_templates(Library().find_path("prompts", "default"))).render_system(WEB)
     with FakeServer(RICH) as server:
         reply = ask(model_of(server, structured=True), request(system=system))
     assert reply.text.endswith("Action: finish()")

@@ -362,16 +362,16 @@ def test_an_episode_on_a_phone_that_is_looked_at(checkpoint: Path, tmp_path: Pat
     )
     [trajectory] = result.trajectories
     assert trajectory.error is None
-    reader = RunStore.open(tmp_path / "run").reader()
+    reader = RunStore.open(tmp_path / "run").open_reader()
     model = LocalModel(path=str(checkpoint))
     sight = PictureReader(model.chat)
-    for step in reader.trajectory(trajectory.id).steps:
+    for step in reader.read_trajectory(trajectory.id).steps:
         assert step.observation.screenshot is not None
-        seen = (reader.blob(step.observation.screenshot),)
+        seen = (reader.read_blob(step.observation.screenshot),)
         places = sight.places(sight.read(seen))
         assert places is not None
         for said in step.matrix:
-            prompt = rebuild(reader.prefix(said.prompt.prefix), said.prompt)
+            prompt = rebuild(reader.read_prefix(said.prompt.prefix), said.prompt)
             assert (step.observation.text in prompt.shared) == (modality == "both")
             ids = model.chat.prompt_ids(replace(prompt, images=(step.observation.screenshot,)), places)
             assert said.prompt_tokens == len(ids)

@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("COLLAB_VLLM"), reason="COLLAB_VLLM does not name a vllm program"),
 ]
 
-SYSTEM = Template("default", read_templates(Library().path("prompts", "default"))).system(MOBILE)
+SYSTEM = Template("default", read_templates(Library().find_path("prompts", "default"))).render_system(MOBILE)
 SCREEN = "Task: Turn bluetooth on.\n" + "".join(f'button "Save {number}" [{number}]\n' for number in range(40))
 
 
@@ -253,7 +253,7 @@ def test_a_training_is_played_by_the_server(tmp_path: Path) -> None:
             "dpo.learning_rate=0.002",
             "dpo.lora={rank: 4, alpha: 8}",
         )
-        config = asyncio.run(toy_team.small_training(library, *settings, agents="served"))
+        config = asyncio.run(toy_team.configure_toy_training(library, *settings, agents="served"))
         result = asyncio.run(start(config, tmp_path / "marl", device="cpu"))
         assert [bool(record.trained) for record in result.records] == [False, True, True]
         adapter = str(tmp_path / "marl/epochs/2/training/final")

@@ -48,7 +48,7 @@ WRONG = 'Reason: I would rather leave.\nAction: {"action_type": "navigate_home"}
 def occasion(case: CriticInput, cell: Utterance, directory: Path, seed: int = 1) -> Occasion:
     assert cell.action is not None
     with RunReader(directory) as reader:
-        read = rebuild(reader.prefix(cell.prompt.prefix), cell.prompt)
+        read = rebuild(reader.read_prefix(cell.prompt.prefix), cell.prompt)
     return Occasion(case=case, cell=cell, prompt=read, rewarded=frozenset({cell.action}), seed=seed)
 
 
@@ -163,7 +163,7 @@ def language(model: Model, **options: Any) -> LanguageAdversary:
 
 
 def role_for(one: Occasion) -> str:
-    return AdversaryPrompt(read_adversary_prompts(FOLDER)["clumsy"]).prompt(one).suffix
+    return AdversaryPrompt(read_adversary_prompts(FOLDER)["clumsy"]).build_prompt(one).suffix
 
 
 def over_http(
@@ -254,7 +254,7 @@ def test_a_role_that_cannot_be_used_says_where(phone, tmp_path: Path) -> None:  
     with pytest.raises(ConfigError, match=r"prompts/adversary/clumsy.jinja:2: "):
         AdversaryPrompt("Play\n{% if %}")
     with pytest.raises(ConfigError, match=r"prompts/adversary/clumsy.jinja: 'mood' is undefined"):
-        AdversaryPrompt("Play {{ mood }}").prompt(late(phone))
+        AdversaryPrompt("Play {{ mood }}").build_prompt(late(phone))
 
 
 # ----------------------------------------------------------------------------------------------------- mixture

@@ -46,7 +46,7 @@ def occasions(corridor) -> list[Occasion]:  # type: ignore[no-untyped-def]
             Occasion(
                 case=case,
                 cell=cell,
-                prompt=rebuild(reader.prefix(cell.prompt.prefix), cell.prompt),
+                prompt=rebuild(reader.read_prefix(cell.prompt.prefix), cell.prompt),
                 rewarded=frozenset({cell.action}),
                 seed=number,
             )
@@ -113,7 +113,7 @@ def test_what_else_was_rewarded_is_asked_about_anew_where_it_is_read(run, occasi
     with ProposalMemory(run) as memory:
         for adversary, known in ((alone, True), (SamplerAdversary(), False), (mixed, False)):
             remembering = RememberingAdversary(adversary, memory, options={})
-            keys = {remembering._key(asked) for asked in (one, changed)}
+            keys = {remembering._build_key(asked) for asked in (one, changed)}
             assert (len(keys) == 1) == known
 
 

@@ -78,7 +78,7 @@ def found(recorded: Any, case: CriticInput, step: JudgedStep, adversary: Adversa
     asked = list_wanted(step, Sources(), SEED)
     with RunReader(recorded[1]) as reader:
         return asyncio.run(
-            collect_negatives(case, step, asked, adversary, prefix=reader.prefix, seed=SEED, attempts=attempts)
+            collect_negatives(case, step, asked, adversary, prefix=reader.read_prefix, seed=SEED, attempts=attempts)
         )
 
 
@@ -212,7 +212,13 @@ def test_where_one_cell_fails_the_others_are_asked_to_the_end_and_counted(corrid
     with RunReader(corridor[1]) as reader, pytest.raises(ModelFailure, match="the server is gone"):
         asyncio.run(
             collect_negatives(
-                case, step, list_wanted(step, Sources(), SEED), adversary, prefix=reader.prefix, seed=SEED, paid=paid
+                case,
+                step,
+                list_wanted(step, Sources(), SEED),
+                adversary,
+                prefix=reader.read_prefix,
+                seed=SEED,
+                paid=paid,
             )
         )
     assert {occasion.cell.cell for occasion in adversary.asked} == set(others)
@@ -225,7 +231,7 @@ def test_a_cell_whose_input_fills_the_context_is_refused_and_the_others_are_aske
     model = ScriptedModel(replies=[end])
 
     def length(occasion: Occasion) -> int:
-        prompt = AdversaryPrompt(texts["clumsy"]).prompt(occasion)
+        prompt = AdversaryPrompt(texts["clumsy"]).build_prompt(occasion)
         return sum(model.count_tokens(text) for text in (prompt.system, prompt.shared, prompt.suffix))
 
     def lengths(case: CriticInput, step: JudgedStep) -> list[int]:
@@ -268,7 +274,7 @@ def test_where_nobody_is_rewarded_nothing_is_asked_or_opened(corridor) -> None: 
     with RunReader(corridor[1]) as reader:
         made = asyncio.run(
             collect_negatives(
-                replace(case, state=Closed()), step, (), Says(lambda _: None), prefix=reader.prefix, seed=SEED
+                replace(case, state=Closed()), step, (), Says(lambda _: None), prefix=reader.read_prefix, seed=SEED
             )
         )
     assert made == Negatives(negatives={})

@@ -77,7 +77,7 @@ def made(
             labels,
             recipe,
             space=suite.space,
-            prefix=reader.prefix,
+            prefix=reader.read_prefix,
             adversary=adversary or SamplerAdversary(),
             states=StateRebuilder(suite),
             **options,

@@ -71,7 +71,9 @@ MIX = Sources(adversary=1, contrast=1)
 def pairs(phone: Any, reader: RunReader, labels: LabelSet, sources: Sources = MIX) -> tuple[PreferencePair, ...]:
     suite, _, trajectories = phone
     recipe = PairRecipe(sources=sources)
-    made = pair_up(trajectories, labels, recipe, space=suite.space, prefix=reader.prefix, adversary=SamplerAdversary())
+    made = pair_up(
+        trajectories, labels, recipe, space=suite.space, prefix=reader.read_prefix, adversary=SamplerAdversary()
+    )
     return asyncio.run(made).pairing.pairs
 
 
@@ -131,7 +133,9 @@ def test_labels_that_were_made_anew_by_another_are_not_those_of_the_pairs(
                 writer.record(one)
         return read_labels(run, "spoken")
 
-    by = pair_up(phone[2], judged, recipe, space=phone[0].space, prefix=reader.prefix, adversary=SamplerAdversary())
+    by = pair_up(
+        phone[2], judged, recipe, space=phone[0].space, prefix=reader.read_prefix, adversary=SamplerAdversary()
+    )
     labels, made = written(0), asyncio.run(by)
     write_pairs(run, "spoken", made, recipe=recipe, labels=labels, adversary="sampler-1")
     write_pairs(run, "whole", made, recipe=recipe, labels=None, adversary=None)
@@ -163,4 +167,4 @@ def test_many_pairs_are_looked_up_as_each_alone(phone, reader, judged) -> None: 
     for one in (*made, made[0]):
         told = explain_pair(one, reader, judged, phone[0].space)
         assert look.explain(one) == told
-        assert look.sides(one) == (told.chosen, told.rejected)
+        assert look.find_sides(one) == (told.chosen, told.rejected)

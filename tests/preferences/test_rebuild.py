@@ -59,7 +59,7 @@ def judged_by_hand(run: Path, name: str, score: Score, steps: int | None = None)
             raise AssertionError("nobody asks")
 
     with LabelWriter(run, name, LabelHead(critic="hand-1")) as writer, RunReader(run) as reader:
-        every = [case for one in reader.trajectories() for case in build_inputs(one, CorridorSuite().space)]
+        every = [case for one in reader.iterate_trajectories() for case in build_inputs(one, CorridorSuite().space)]
         for case in every[:steps]:
             scores = {cell.cell: score(case, cell) for cell in case.matrix if cell.action is not None}
             words = {
@@ -72,7 +72,7 @@ def judged_by_hand(run: Path, name: str, score: Score, steps: int | None = None)
 def cases_of(run: Path) -> list[CriticInput]:
     """All steps of a run."""
     with RunReader(run) as reader:
-        return [case for one in reader.trajectories() for case in build_inputs(one, CorridorSuite().space)]
+        return [case for one in reader.iterate_trajectories() for case in build_inputs(one, CorridorSuite().space)]
 
 
 def executed_best(case: CriticInput, cell: Utterance) -> float:
@@ -86,7 +86,7 @@ def executed_worst(case: CriticInput, cell: Utterance) -> float:
 def test_only_episodes_that_count_are_judged_and_paired(run: Path, library: Library) -> None:
     first = cases_of(run)[0].trajectory
     result = asyncio.run(
-        rebuild(RebuildRequest(run=run), library, played=lambda reader: islice(reader.trajectories(), 1))
+        rebuild(RebuildRequest(run=run), library, played=lambda reader: islice(reader.iterate_trajectories(), 1))
     )
     assert result.stored is not None
     assert {pair.chosen[0].trajectory for pair in result.stored.pairs} == {first}

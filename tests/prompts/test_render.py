@@ -64,14 +64,14 @@ def words(text: str) -> int:
 
 def test_system_lists_every_action_of_the_space(template: Template) -> None:
     for space in (MOBILE, WEB):
-        system = template.system(space)
+        system = template.render_system(space)
         assert all(kind in system for kind in space.types)
-    assert "{" in template.system(MOBILE)
-    assert "click(id=N)" in template.system(WEB)
+    assert "{" in template.render_system(MOBILE)
+    assert "click(id=N)" in template.render_system(WEB)
 
 
 def test_shared_part_tells_task_history_and_screen(template: Template) -> None:
-    text = template.shared(context(steps=7), history=5, lines=None, screen=True)
+    text = template.render_shared(context(steps=7), history=5, lines=None, screen=True)
     assert text.startswith("Task: Turn wifi off.\n")
     assert 'tap button "B1"' not in text, "only the last five"
     assert '3. tap button "B2" -> opened 2 (because: why 2)\n' in text
@@ -81,12 +81,12 @@ def test_shared_part_tells_task_history_and_screen(template: Template) -> None:
 
 
 def test_without_history_nothing_is_said_of_it(template: Template) -> None:
-    assert "Done before" not in template.shared(context(), history=5, lines=None, screen=True)
+    assert "Done before" not in template.render_shared(context(), history=5, lines=None, screen=True)
 
 
 def test_segments_are_messages_in_order_then_the_header(template: Template) -> None:
     heard = [utterance("ada", 0, "I say\nthis", tokens=(1, 2)), utterance("ben", 1, "{% raw %}")]
-    segments = template.segments("cyd", 1, 3, heard)
+    segments = template.render_segments("cyd", 1, 3, heard)
     text = "".join(segment.text for segment in segments)
     assert text.index("[ada, round 1]") < text.index("I say\nthis") < text.index("[ben, round 2]")
     assert "{% raw %}" in text, "a message is data, never a template"
@@ -97,16 +97,16 @@ def test_segments_are_messages_in_order_then_the_header(template: Template) -> N
 
 def test_cells_that_heard_the_same_differ_in_the_header_only(template: Template) -> None:
     heard = [utterance("ada", 0, "down"), utterance("ben", 0, "up")]
-    one, two = template.segments("cyd", 0, 3, heard), template.segments("dan", 0, 3, heard)
+    one, two = template.render_segments("cyd", 0, 3, heard), template.render_segments("dan", 0, 3, heard)
     assert one[:-1] == two[:-1]
     assert one[-1] != two[-1]
-    more = template.segments("dan", 0, 3, [*heard, utterance("cyd", 0, "left")])
+    more = template.render_segments("dan", 0, 3, [*heard, utterance("cyd", 0, "left")])
     assert more[: len(one) - 1] == one[:-1], "hearing more only adds at the end"
 
 
 def test_a_stored_prompt_is_rebuilt_byte_for_byte(template: Template) -> None:
     shared = fit_shared(template, context(steps=2), history=5, limit=10_000, count=words)
-    segments = template.segments("ada", 0, 3, [utterance("ben", 0, "weiß\u2028ich")])
+    segments = template.render_segments("ada", 0, 3, [utterance("ben", 0, "weiß\u2028ich")])
     prompt = Prompt(system=shared.system, shared=shared.text, segments=segments)
     reference = PromptRef(prefix=shared.prefix, suffix=prompt.suffix, layout=prompt.layout)
     again = rebuild(build_prefix(shared.system, shared.text), reference)
@@ -125,7 +125,7 @@ def test_guard_shortens_history_first(template: Template) -> None:
 
 def test_guard_then_drops_far_elements_and_says_so(template: Template) -> None:
     scene = context(elements=200, steps=3)
-    system = words(template.system(MOBILE))
+    system = words(template.render_system(MOBILE))
     cut = fit_shared(template, scene, history=5, limit=system + 300, count=words)
     assert cut.trimmed[0] == "history:3"
     assert cut.trimmed[1].startswith("elements:")
@@ -144,7 +144,7 @@ def test_a_template_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
     for name in ("system", "shared", "message", "header", "summary", "question"):
         (tmp_path / f"{name}.jinja").write_text("{{ message }}" if name == "message" else "{{ colour }}")
     with pytest.raises(ConfigError, match=r"system\.jinja: 'colour' is undefined"):
-        Template("own", read_templates(tmp_path)).system(MOBILE)
+        Template("own", read_templates(tmp_path)).render_system(MOBILE)
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
 
 def test_a_question_ends_the_prompt_and_shares_the_screen_before_it(template: Template) -> None:
     screen = context(elements=3).observation
-    first, second = (template.question(screen, text) for text in ("What is [0]?", 'What does "{{ x }}" do?'))
+    first, second = (template.build_question(screen, text) for text in ("What is [0]?", 'What does "{{ x }}" do?'))
     assert first.system == ""
     assert first.images == ()
     assert screen.text in first.shared
@@ -170,15 +170,15 @@ def test_prompts_recorded_without_a_question_still_decide() -> None:
     texts = read_templates(find_builtin_root() / "prompts" / "default")
     del texts["question"]
     template = Template("old", texts)
-    assert template.system(MOBILE)
+    assert template.render_system(MOBILE)
     with pytest.raises(ConfigError, match=r"prompts/old: a question needs question\.jinja"):
-        template.question(context().observation, "What is this?")
+        template.build_question(context().observation, "What is this?")
 
 
 def test_a_question_that_is_not_shown_is_refused() -> None:
     texts = read_templates(find_builtin_root() / "prompts" / "default") | {"question": "{{ screen }}"}
     with pytest.raises(ConfigError, match=r"question\.jinja does not show"):
-        Template("mute", texts).question(context().observation, "What is this?")
+        Template("mute", texts).build_question(context().observation, "What is this?")
 
 
 def test_a_folder_may_hold_only_what_differs(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_case_holds_what_a_judge_may_know(corridor) -> None:  # type: ignore[n
 def test_proposals_are_distinct_and_name_their_cells(corridor) -> None:  # type: ignore[no-untyped-def]
     suite, _, (doors, _) = corridor
     for case in build_inputs(doors, suite.space):
-        proposals = case.proposals()
+        proposals = case.group_proposals()
         named = [cell for cells in proposals.values() for cell in cells]
         assert sorted(cell.cell for cell in named) == sorted(cell.cell for cell in case.matrix if cell.action)
         assert all(cell.action == action for action, cells in proposals.items() for cell in cells)

@@ -42,16 +42,16 @@ def test_what_comes_with_the_package_is_made(name: str, monkeypatch: pytest.Monk
     library = Library()
     definition = load_critic(library, name)
     made = CriticResources.of(name, definition, read_critic_texts(library, definition))
-    assert made.critic(seed=3, attempt=1).name == made.label.rpartition("-")[0] == load_critic(library, name).kind
+    assert made.build_critic(seed=3, attempt=1).name == made.label.rpartition("-")[0] == load_critic(library, name).kind
     assert (made.model is not None) == bool(made.texts) == (name == "critic-llm")
 
 
 def test_critics_of_one_bench_share_its_model() -> None:
     made = bench(options={"model": ENGINE, "per": "round"})
-    one, other = made.critic(seed=1), made.critic(seed=2)
+    one, other = made.build_critic(seed=1), made.build_critic(seed=2)
     assert isinstance(one, LanguageCritic)
     assert one is not other
-    assert isinstance(bench(kind="outcome", options={"replay": True}).critic(), OutcomeCritic)
+    assert isinstance(bench(kind="outcome", options={"replay": True}).build_critic(), OutcomeCritic)
 
 
 def test_the_digest_is_of_what_decides_scores() -> None:
@@ -70,7 +70,7 @@ def test_the_digest_is_of_what_decides_scores() -> None:
 def test_a_reward_model_is_told_by_its_weights_and_not_by_its_place(tmp_path: Path) -> None:
     def scoring(folder: Path, **changes: Any) -> str:
         made = bench(kind="model", options={"path": str(folder), **changes}, prompt="critic-model")
-        assert made.critic().name == "model"
+        assert made.build_critic().name == "model"
         return made.digest
 
     first, other = (
@@ -119,7 +119,7 @@ def test_how_a_model_is_reached_does_not_count() -> None:
 )
 def test_what_does_not_fit_is_one_line(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError) as refused:
-        bench(**changes).critic()
+        bench(**changes).build_critic()
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
 

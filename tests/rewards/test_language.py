@@ -82,7 +82,7 @@ def case(phone) -> CriticInput:  # type: ignore[no-untyped-def]
         case
         for episode in episodes
         for case in build_inputs(episode, suite.space)
-        if case.history and 1 < len(case.proposals()) < len([cell for cell in case.matrix if cell.action])
+        if case.history and 1 < len(case.group_proposals()) < len([cell for cell in case.matrix if cell.action])
     )
 
 
@@ -116,9 +116,9 @@ def test_it_reads_task_history_screen_and_every_distinct_action_once(case: Criti
     assert case.task.goal in text
     assert case.observation.text in text
     assert case.history[-1].action in text
-    told = [MOBILE.describe(action, case.observation) for action in case.proposals()]
+    told = [MOBILE.describe(action, case.observation) for action in case.group_proposals()]
     assert sorted(one["action"] for one in asked) == sorted(told)
-    latest = {MOBILE.describe(action, case.observation): cells[-1] for action, cells in case.proposals().items()}
+    latest = {MOBILE.describe(action, case.observation): cells[-1] for action, cells in case.group_proposals().items()}
     for one in asked:
         assert (one["round"], one["reason"]) == (latest[one["action"]].round + 1, latest[one["action"]].reason)
     for cell, given in zip(case.matrix, judgement.rewards.rewards, strict=True):
@@ -136,10 +136,10 @@ def test_equal_actions_share_their_score_and_a_pair_leads_to_the_words(case: Cri
     assert call.prompt_tokens
     assert call.model == "fake"
     body = server.requests[0]["messages"]
-    (prompt,) = LanguageCritic(model=Counting(), texts=TEXTS).prompts(case)
+    (prompt,) = LanguageCritic(model=Counting(), texts=TEXTS).build_prompts(case)
     assert (prompt.system, prompt.user) == (body[0]["content"], body[1]["content"])
     assert call.prompt == hash_prompt(prompt)
-    for cells in case.proposals().values():
+    for cells in case.group_proposals().values():
         assert len({judgement.of(cell.cell).score for cell in cells}) == 1
         for cell in cells:
             assert judgement.call_of(cell.cell) == call
@@ -434,7 +434,7 @@ def test_a_question_leaves_room_for_a_reply_and_a_chats_frame(case: CriticInput)
 
     def asked(context_tokens: int) -> list[Prompt]:
         critic = LanguageCritic(model=model, texts=TEXTS, sampling=sampling, history=0, context_tokens=context_tokens)
-        return critic.prompts(case)
+        return critic.build_prompts(case)
 
     (prompt,) = asked(50_000)
     least = model.count_tokens(prompt.system) + model.count_tokens(prompt.user) + 100 + frame
@@ -444,7 +444,7 @@ def test_a_question_leaves_room_for_a_reply_and_a_chats_frame(case: CriticInput)
 
 def test_a_half_character_is_not_sent(case: CriticInput) -> None:
     spoilt = replace(case, task=replace(case.task, goal="Type \ud83d and 🎈."))
-    prompt = CriticPrompts(TEXTS).prompt(spoilt, (), 0)
+    prompt = CriticPrompts(TEXTS).build_prompt(spoilt, (), 0)
     assert "Type � and 🎈." in prompt.user
 
 
@@ -468,4 +468,4 @@ def test_templates_that_do_not_fit_are_named(case: CriticInput, tmp_path) -> Non
     with pytest.raises(ConfigError, match=r"step\.jinja:1"):
         CriticPrompts({"system": "", "step": "{% if %}"})
     with pytest.raises(ConfigError, match="'colour' is undefined"):
-        CriticPrompts({"system": "", "step": "{{ colour }}"}).prompt(case, (), 0)
+        CriticPrompts({"system": "", "step": "{{ colour }}"}).build_prompt(case, (), 0)

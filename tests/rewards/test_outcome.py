@@ -96,7 +96,7 @@ def test_a_replay_gives_1_to_what_would_have_solved_a_task_that_failed(recording
     (room,) = episode.task.params["rooms"]
     right = MOBILE.make("click", index=1 + room["buttons"].index(room["want"]))
     for case in build_inputs(episode, suite.space, StateRebuilder(suite)):
-        proposals, judgement = case.proposals(), judge(case, replay=True)
+        proposals, judgement = case.group_proposals(), judge(case, replay=True)
         assert case.executed != right
         assert len(proposals.keys() - {right, case.executed}) > 0, "one was wrong and was not executed either"
         assert {action: judgement.of(cell.cell).score for action, (cell, *_) in proposals.items()} == {
@@ -110,7 +110,7 @@ def test_a_replay_agrees_with_the_record_about_what_was_executed(phone) -> None:
     found = []
     for case in build_inputs(episode, suite.space, StateRebuilder(suite)):
         disguised = replace(case, executed=None)
-        for action, (first, *_) in case.proposals().items():
+        for action, (first, *_) in case.group_proposals().items():
             if action == case.executed:
                 found.append(judge(disguised, replay=True).of(first.cell).score)
     assert found == [float(episode.success)] * len(episode.steps)

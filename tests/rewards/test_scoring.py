@@ -47,7 +47,7 @@ def case(phone) -> CriticInput:  # type: ignore[no-untyped-def]
         case
         for episode in episodes
         for case in build_inputs(episode, suite.space)
-        if case.history and 1 < len(case.proposals()) < len([cell for cell in case.matrix if cell.action])
+        if case.history and 1 < len(case.group_proposals()) < len([cell for cell in case.matrix if cell.action])
     )
 
 
@@ -56,21 +56,21 @@ def case(phone) -> CriticInput:  # type: ignore[no-untyped-def]
 
 def test_a_step_is_read_as_it_is_written_down(case: CriticInput) -> None:
     prompts = ScoringPrompts(TEXTS)
-    state = prompts.state(case, 10)
+    state = prompts.render_state(case, 10)
     assert state.system.startswith("You see a task in a phone, what was done before and the screen; ")
     first = case.history[0]
     assert state.user.startswith(f"Task: {case.task.goal}\n\nDone before:\n1. {first.action} -> {first.effect}\n")
     assert state.user.endswith(f"\n\n{case.observation.text}")
-    assert "Done before" not in prompts.state(case, 0).user
-    for action in case.proposals():
-        words, written = prompts.action(case, action).splitlines()
+    assert "Done before" not in prompts.render_state(case, 0).user
+    for action in case.group_proposals():
+        words, written = prompts.render_action(case, action).splitlines()
         assert words == case.space.describe(action, case.observation)
         assert case.space.parse(written) == action
 
 
 def test_only_the_last_steps_are_told_by_their_numbers(case: CriticInput) -> None:
     long = replace(case, history=(case.history[0],) * 12)
-    told = ScoringPrompts(TEXTS).state(long, 2).user.splitlines()
+    told = ScoringPrompts(TEXTS).render_state(long, 2).user.splitlines()
     assert [line.partition(".")[0] for line in told if " -> " in line] == ["11", "12"]
 
 
@@ -81,7 +81,7 @@ def test_templates_that_do_not_fit_are_named(case: CriticInput, tmp_path: Path) 
         ScoringPrompts({"system": "x", "state": "y"})
     for text, told in (("{{ mood }}", "'mood' is undefined"), ("  ", "says nothing of an action")):
         with pytest.raises(ConfigError, match=rf"prompts/critic-model/action\.jinja: {told}"):
-            ScoringPrompts({**TEXTS, "action": text}).action(case, next(iter(case.proposals())))
+            ScoringPrompts({**TEXTS, "action": text}).render_action(case, next(iter(case.group_proposals())))
 
 
 # ------------------------------------------------------------------------------------------------------ the score
@@ -110,18 +110,22 @@ def test_a_score_grows_with_its_logit_and_two_labels_are_their_difference(one: f
 
 def test_every_distinct_action_is_scored_once_for_all_who_proposed_it(case: CriticInput, scorer: RewardModel) -> None:
     critic = ModelCritic(scorer=scorer, texts=TEXTS)
-    judgement, proposed = asyncio.run(critic.judge(case)), case.proposals()
+    judgement, proposed = asyncio.run(critic.judge(case)), case.group_proposals()
     assert len(judgement.calls) == len(proposed)
-    for (action, cells), call, prompt in zip(proposed.items(), judgement.calls, critic.prompts(case), strict=True):
+    for (action, cells), call, prompt in zip(
+        proposed.items(), judgement.calls, critic.build_prompts(case), strict=True
+    ):
         assert call.cells == tuple(cell.cell for cell in cells)
         assert call.prompt == hash_prompt(prompt)
-        assert prompt.user.endswith(ScoringPrompts(TEXTS).action(case, action))
+        assert prompt.user.endswith(ScoringPrompts(TEXTS).render_action(case, action))
         (score,) = {judgement.of(cell.cell).score for cell in cells}
         logit = float(call.reply.removeprefix("logit "))
         assert score == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
         assert judgement.of(cells[0].cell).reason == call.reply
         assert (call.model, call.completion_tokens, call.cost_usd) == (scorer.policy.base, 0, 0.0)
-        assert call.prompt_tokens == scorer.length(ScoringPrompts(TEXTS).state(case, 10), [prompt.segments[0].text])
+        assert call.prompt_tokens == scorer.length(
+            ScoringPrompts(TEXTS).render_state(case, 10), [prompt.segments[0].text]
+        )
     assert len({judgement.of(cells[0].cell).score for cells in proposed.values()}) == len(proposed)
 
 
@@ -149,9 +153,9 @@ def test_history_gives_way_before_the_step_does_and_what_does_not_fit_is_missing
     case: CriticInput, scorer: RewardModel
 ) -> None:
     long = replace(case, history=case.history * 10)
-    bare = [scorer.length(ScoringPrompts(TEXTS).state(long, told), ["x" * 40]) for told in (0, 1)]
+    bare = [scorer.length(ScoringPrompts(TEXTS).render_state(long, told), ["x" * 40]) for told in (0, 1)]
     tight = ModelCritic(scorer=scorer, texts=TEXTS, context_tokens=bare[1] + 40)
-    assert all("Done before" in prompt.user and "\n1. " not in prompt.user for prompt in tight.prompts(long))
+    assert all("Done before" in prompt.user and "\n1. " not in prompt.user for prompt in tight.build_prompts(long))
     judgement = asyncio.run(ModelCritic(scorer=scorer, texts=TEXTS, context_tokens=100).judge(long))
     assert judgement.missing == Counter({TOO_LONG: sum(cell.action is not None for cell in case.matrix)})
     with pytest.raises(ConfigError, match="history -1"):

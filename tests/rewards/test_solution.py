@@ -69,7 +69,7 @@ def test_cells_with_one_action_share_its_score_and_reason(phone) -> None:  # typ
     for episode in episodes:
         for case in build_inputs(episode, suite.space, StateRebuilder(suite)):
             judgement = judge(case)
-            for cells in case.proposals().values():
+            for cells in case.group_proposals().values():
                 words = {(one.score, one.reason) for one in map(judgement.of, (cell.cell for cell in cells))}
                 assert len(words) == 1
                 shared += len(cells) > 1
@@ -137,7 +137,7 @@ def test_what_cannot_fork_is_rebuilt_for_each_action_and_judged_the_same(phone) 
     for case in build_inputs(episode, suite.space, StateRebuilder(suite)):
         plain = Plain(case)
         assert judge(replace(case, state=plain)) == judge(case)
-        assert plain.opened_times == len(case.proposals())
+        assert plain.opened_times == len(case.group_proposals())
 
 
 def test_an_environment_without_solutions_scores_nothing(phone) -> None:  # type: ignore[no-untyped-def]

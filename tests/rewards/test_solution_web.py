@@ -52,7 +52,7 @@ def test_recorded_pages_are_judged_in_their_states(recording, tmp_path: Path) ->
         assert (first.score, first.reason[:33]) == (BAD, "it ends the task without success:")
         seen |= {one.score for one in others}
         assert case.outcome is not None
-        for action, (cell, *_) in case.proposals().items():
+        for action, (cell, *_) in case.group_proposals().items():
             if action == case.executed:
                 assert end.of(cell.cell).score == float(case.outcome.success)
     assert {GOOD} < seen - {None}
@@ -64,7 +64,7 @@ def test_a_replay_tells_the_right_link_from_wrong_ones_where_a_wrong_one_was_cli
     assert not episode.success
     told = {
         action: (solution.of(cell.cell).score, end.of(cell.cell).score)
-        for action, (cell, *_) in case.proposals().items()
+        for action, (cell, *_) in case.group_proposals().items()
         if action != case.executed
     }
     assert {scores for action, scores in told.items() if action.type == "click"} == {(GOOD, 1.0), (BAD, 0.0)}
@@ -78,7 +78,7 @@ def test_a_page_without_a_solution_is_judged_by_the_end_alone(recording, tmp_pat
     unknown, replayed = 0, 0
     for case, solution, end in asyncio.run(judge(episodes)):
         assert case.outcome is not None
-        for action, (cell, *_) in case.proposals().items():
+        for action, (cell, *_) in case.group_proposals().items():
             word = solution.of(cell.cell)
             if action.type == "status":
                 assert (word.score, word.missing) == (BAD, None)

@@ -77,7 +77,7 @@ class Log(Silent):
     def resume(self, trajectory: str, step: int) -> None:
         self.resumed.append((trajectory, step))
 
-    def text(self, key: str, text: str) -> None:
+    def store_text(self, key: str, text: str) -> None:
         self.texts[key] = text
 
     def step(self, trajectory: str, step: Step) -> None:

@@ -54,16 +54,16 @@ def play(library: Path, out: Path, **changes: object) -> collab.RunResult:
 
 def test_a_run_is_read_back_as_it_was_played(library: Path, tmp_path: Path) -> None:
     result = play(library, tmp_path / "run")
-    reader = RunStore.open(tmp_path / "run").reader()
+    reader = RunStore.open(tmp_path / "run").open_reader()
     assert reader.status == "finished"
     assert reader.manifest.privileged
     assert reader.manifest.environment == "fake[corridor]"
-    assert {one.id for one in reader.episodes()} == {trajectory.id for trajectory in result.trajectories}
+    assert {one.id for one in reader.list_episodes()} == {trajectory.id for trajectory in result.trajectories}
     for trajectory in result.trajectories:
-        assert reader.trajectory(trajectory.id) == trajectory
+        assert reader.read_trajectory(trajectory.id) == trajectory
         for step in trajectory.steps:
             for utterance in step.matrix:
-                assert reader.prefix(utterance.prompt.prefix)
+                assert reader.read_prefix(utterance.prompt.prefix)
 
 
 def test_same_seed_same_run_whatever_the_concurrency(library: Path, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_same_instances_are_played_with_other_luck(library: Path, tmp_path: 
     assert first.edges == second.edges
     assert all(one.seed != two.seed for one, two in zip(first, second, strict=True))
     assert hash_of(tmp_path / "usual") != hash_of(tmp_path / "other") == hash_of(tmp_path / "again")
-    told = [str(RunStore.open(tmp_path / name).reader().manifest.seeds) for name in ("usual", "other")]
+    told = [str(RunStore.open(tmp_path / name).open_reader().manifest.seeds) for name in ("usual", "other")]
     assert told == ["0", "0 (sampled with 1)"]
 
 
@@ -122,8 +122,8 @@ asyncio.run(resume(Path(sys.argv[2])))
 def recorded_steps(run: Path) -> int:
     if not (run / "run.json").exists():
         return 0
-    with RunStore.open(run).reader() as reader:
-        return sum(one.steps for one in reader.episodes())
+    with RunStore.open(run).open_reader() as reader:
+        return sum(one.steps for one in reader.list_episodes())
 
 
 def kill_when(run: Path, library: Path, moment: int, script: str) -> None:
@@ -138,14 +138,16 @@ def kill_when(run: Path, library: Path, moment: int, script: str) -> None:
 
 def check_resumed(killed: Path, whole: Path, library: Path) -> None:
     """Resume a killed run: it ends like the whole one, and nothing that was recorded is asked for again."""
-    dead = RunStore.open(killed).reader()
+    dead = RunStore.open(killed).open_reader()
     assert dead.status == "dead"
-    before = {(one.id, step.index): step.matrix for one in dead.episodes() for step in dead.trajectory(one.id).steps}
+    before = {
+        (one.id, step.index): step.matrix for one in dead.list_episodes() for step in dead.read_trajectory(one.id).steps
+    }
     result = asyncio.run(resume(killed))
     assert result.stopped is None
     assert result.progress.steps > 0, "something was left to do"
     assert hash_of(killed) == hash_of(whole)
-    after = RunStore.open(killed).reader()
+    after = RunStore.open(killed).open_reader()
     assert all(after.step(id, step).matrix == matrix for (id, step), matrix in before.items())
 
 
@@ -208,8 +210,8 @@ def test_a_dead_server_burns_no_episode_and_loses_no_step(library: Path, tmp_pat
     with pytest.raises(ModelFailure, match="cannot be reached"):
         asyncio.run(resume(tmp_path / "run"))
     assert recorded_steps(tmp_path / "run") == before
-    with RunStore.open(tmp_path / "run").reader() as reader:
-        assert not any(one.error for one in reader.episodes())
+    with RunStore.open(tmp_path / "run").open_reader() as reader:
+        assert not any(one.error for one in reader.list_episodes())
 
 
 def test_what_a_server_broke_goes_on_behind_its_last_step(library: Path, tmp_path: Path) -> None:
@@ -224,8 +226,8 @@ def test_what_a_server_broke_goes_on_behind_its_last_step(library: Path, tmp_pat
     assert recorded_steps(tmp_path / "run") == 6
     result = asyncio.run(resume(tmp_path / "run"))
     assert (result.report.broken, result.progress.steps) == (0, 2)
-    with RunStore.open(tmp_path / "run").reader() as reader:
-        assert reader.trajectory("PressButton/0") == result.trajectories[0]
+    with RunStore.open(tmp_path / "run").open_reader() as reader:
+        assert reader.read_trajectory("PressButton/0") == result.trajectories[0]
         assert reader.problems == ()
 
 
@@ -304,7 +306,7 @@ def test_budget_stops_and_resume_finishes(library: Path, tmp_path: Path) -> None
     play(library, tmp_path / "whole", env="slow")
     stopped = play(library, tmp_path / "run", env="slow", budget=Budget(minutes=0.002))
     assert stopped.stopped is not None
-    assert RunStore.open(tmp_path / "run").reader().status == "stopped"
+    assert RunStore.open(tmp_path / "run").open_reader().status == "stopped"
     result = asyncio.run(resume(tmp_path / "run", budget=Budget(minutes=5)))
     assert result.stopped is None
     assert hash_of(tmp_path / "run") == hash_of(tmp_path / "whole")

@@ -11,9 +11,9 @@ from collab.config import Budget, RunConfig, run_config
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.report import read_evaluation
 from collab.library import Library
-from collab.rollout.build import resolved
+from collab.rollout.build import resolve_run
 from collab.rollout.collector import Progress
-from collab.rollout.seeds import SeedRun, left_of, plan_series, play
+from collab.rollout.seeds import SeedRun, compute_remaining, plan_series, play
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
 
@@ -48,7 +48,7 @@ def configs(library: Library, *seeds: int, episodes: int = 3, concurrency: int =
         )
         for seed in seeds
     ]
-    return [asyncio.run(resolved(config, once_per_task=False)) for config in made]
+    return [asyncio.run(resolve_run(config, once_per_task=False)) for config in made]
 
 
 def planned(made: list[RunConfig], library: Library, out: Path) -> tuple[SeedRun, ...]:
@@ -113,7 +113,7 @@ def test_a_run_that_is_being_played_is_left_alone(library: Library, tmp_path: Pa
     wanted = configs(library, 30)
     finish(planned(wanted, library, tmp_path / "out"), library)
     with (
-        RunStore.open(tmp_path / "out" / "seed-30").writer(),
+        RunStore.open(tmp_path / "out" / "seed-30").open_writer(),
         pytest.raises(UsageError, match="is being played by another process"),
     ):
         planned(wanted, library, tmp_path / "out")
@@ -135,12 +135,12 @@ def test_mistakes_are_found_before_anything_is_played(library: Library, tmp_path
 
 def test_a_budget_is_for_all_seeds_together() -> None:
     progress = Progress(planned=1, prompt_tokens=600, completion_tokens=100, cost_usd=0.5)
-    left = left_of(Budget(tokens=1000, usd=2), progress)
+    left = compute_remaining(Budget(tokens=1000, usd=2), progress)
     assert left is not None
     assert (left.tokens, left.usd, left.minutes) == (300, 1.5, None)
-    assert left_of(Budget(tokens=700), progress) is None
-    assert left_of(Budget(usd=0.25, tokens=1000), progress) is None
-    assert left_of(Budget(), progress) == Budget()
-    hours = left_of(Budget(minutes=60), progress)
+    assert compute_remaining(Budget(tokens=700), progress) is None
+    assert compute_remaining(Budget(usd=0.25, tokens=1000), progress) is None
+    assert compute_remaining(Budget(), progress) == Budget()
+    hours = compute_remaining(Budget(minutes=60), progress)
     assert hours is not None
     assert hours.minutes == pytest.approx(60, abs=0.1)

@@ -15,9 +15,9 @@ from collab.envs.base import TaskInfo
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.library import Library
 from collab.loop.configure import configure
-from collab.loop.interfaces import algorithm_named, load_method
-from collab.loop.phases import draw, rollout_config
-from collab.loop.policy import first_policy
+from collab.loop.interfaces import load_algorithm, load_method
+from collab.loop.phases import build_rollout_config, draw
+from collab.loop.policy import build_first_policy
 from collab.rollout.build import build_suite, draw_order
 from collab.rollout.run import start
 
@@ -74,7 +74,7 @@ def test_a_split_is_sampled_too(tmp_path, capsys) -> None:
 def test_what_an_epoch_draws_is_what_its_rollout_plays(tmp_path: Path) -> None:
     """Below a whole pass, epochs play other tasks, and none because of its name."""
     method = override(
-        load_method(algorithm_named("collabuiagents")),
+        load_method(load_algorithm("collabuiagents")),
         ["critic=critic-oracle", "held_out.episodes=5", "held_out.seeds=[38,39]"],
     )
     choices = {
@@ -87,10 +87,12 @@ def test_what_an_epoch_draws_is_what_its_rollout_plays(tmp_path: Path) -> None:
     config = asyncio.run(configure(Library(), **choices))
     held_out = [set(one.tasks[:5]) for one in config.held_out]
     assert held_out[0] != held_out[1]
-    policy = first_policy(config.run, config.method)
+    policy = build_first_policy(config.run, config.method)
     drawn = []
     for number in (1, 2):
-        run = asyncio.run(rollout_config(config, number, policy, draw(config, number), {}, build_suite(config.run)))
+        run = asyncio.run(
+            build_rollout_config(config, number, policy, draw(config, number), {}, build_suite(config.run))
+        )
         shows = run.agents["ada"].model_copy(update={"kind": "rehearsal", "options": {}})
         limits = run.environment.model_copy(update={"limits": Limits(max_steps=1)})
         short = run.model_copy(update={"episodes": 4, "agents": {"ada": shows}, "environment": limits})

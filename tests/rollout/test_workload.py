@@ -33,7 +33,7 @@ def play(lengths: list[int], budget: int, workers: int, startup: float, monkeypa
             if not running[number]:
                 del running[number]
                 workload.end(str(number))
-        left = workload.seconds_left()
+        left = workload.estimate_seconds_left()
         assert left is not None
         if (queue or running) and clock[0] % 10 == 0:
             told[clock[0]] = left
@@ -62,9 +62,9 @@ def test_before_any_is_over_budgets_are_taken_whole() -> None:
     workload = Workload()
     for name in "abc":
         workload.plan(name, 30)
-    assert workload.seconds_left() is None
+    assert workload.estimate_seconds_left() is None
     workload.begin("a", 10)
-    assert workload.steps_left() == pytest.approx(80)
+    assert workload.estimate_steps_left() == pytest.approx(80)
 
 
 def test_what_goes_on_counts_as_longer_than_it_is() -> None:
@@ -78,4 +78,4 @@ def test_what_goes_on_counts_as_longer_than_it_is() -> None:
     for name in "abc":
         workload.end(name)
     workload.count("d", 12)
-    assert workload.steps_left() == pytest.approx(15 + (3 + 27 / 4))
+    assert workload.estimate_steps_left() == pytest.approx(15 + (3 + 27 / 4))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from collab.trainers.prefix_sharing import packed_batch
+from collab.trainers.prefix_sharing import pack_batch
 
 HERE = {"device": "this", "threads": 1, "load": 0.5, "gemm_gflops": 100.0}
 SMALL = ["bench_dpo.py", "--repeat", "1", "--device", "cpu"]
@@ -174,7 +174,7 @@ def test_operations_by_hand(bench, tmp_path) -> None:
     ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]])
     every = torch.ones_like(ids)
     completion = torch.tensor([[0, 0, 0, 1]] * 2)
-    packed = packed_batch({"input_ids": ids, "attention_mask": every, "completion_mask": completion}, shortest=1)
+    packed = pack_batch({"input_ids": ids, "attention_mask": every, "completion_mask": completion}, shortest=1)
     weights = (32 * 32 + 32) + 2 * (32 * 16 + 16) + 32 * 32 + 3 * 32 * 64 + 2 * 32
     head = 2 * 32 * model.config.vocab_size * 2
     assert bench.operations(model, packed) == 4 * (2 * weights * 5 + 4 * 32 * (1 + 2 + 3 + 4 + 4) + head)

@@ -17,16 +17,16 @@ def test_a_made_run_is_one_that_everything_can_read(tmp_path):
     from view_run import LABELS, PAIRS, Size, make_run
 
     run = make_run(tmp_path / "big", Size(episodes=3, steps=4, played=2))
-    with RunStore.open(run).reader() as reader:
+    with RunStore.open(run).open_reader() as reader:
         assert (reader.status, reader.problems) == ("finished", ())
-        episodes = reader.episodes()
+        episodes = reader.list_episodes()
         assert [one.steps for one in episodes] == [4, 4, 4]
         assert reader.query("SELECT count(*) FROM cells") == [(3 * 4 * 12,)]
         prefixes = []
         for one in episodes:
-            for step in reader.trajectory(one.id).steps:
+            for step in reader.read_trajectory(one.id).steps:
                 cell = step.matrix.utterances[-1]
-                text = reader.prefix(cell.prompt.prefix)
+                text = reader.read_prefix(cell.prompt.prefix)
                 assert hashlib.sha256(text.encode()).hexdigest() == cell.prompt.prefix
                 assert rebuild(text, cell.prompt).system
                 assert len(cell.tokens) == len(cell.logprobs) == cell.completion_tokens

@@ -161,7 +161,7 @@ def test_settings_are_ones_that_collab_knows(script: Script, tmp_path: Path) -> 
         if call[0] == "synth":
             assert {setting.partition("=")[0] for setting in settings} <= set(SynthConfig.model_fields)
         elif call[0] == "finetune":
-            override(load_preset("pocket").recipe(option(call, "--stage")), settings)
+            override(load_preset("pocket").get_recipe(option(call, "--stage")), settings)
 
 
 def test_every_stage_is_measured_as_it_will_play_and_stands_in_the_table(script: Script, tmp_path: Path) -> None:

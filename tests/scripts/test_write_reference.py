@@ -27,7 +27,7 @@ from collab.envs.android.device_tasks import DeviceTask
 from collab.envs.web.live_tasks import LiveTask
 from collab.graphs.edges import SAMPLERS
 from collab.library import list_presets
-from collab.loop.interfaces import algorithm_named, load_method
+from collab.loop.interfaces import load_algorithm, load_method
 from collab.preferences import adversary
 from collab.prompts import render
 from collab.rewards import llm, reward_model
@@ -117,7 +117,7 @@ def test_built_in_prompts_use_no_other_variables(folder: str) -> None:
 
 SETTINGS: dict[str, type[BaseModel]] = {
     "A run": RunConfig,
-    **{f"A training by {name}": algorithm_named(name).method for name in BUILT_IN["algorithms"]},
+    **{f"A training by {name}": load_algorithm(name).method for name in BUILT_IN["algorithms"]},
     "A synthesis": SynthConfig,
     "A calibration": CalibrationConfig,
     "A new checkpoint": Architecture,
@@ -159,7 +159,7 @@ def test_every_setting_of_a_recipe_is_there_and_explained(pages: dict[str, str],
 @pytest.mark.parametrize("name", BUILT_IN["algorithms"])
 def test_whatever_a_preset_sets_can_be_looked_up(pages: dict[str, str], name: str) -> None:
     """Of each algorithm, down to the fields of its recipe."""
-    algorithm, rows = algorithm_named(name), section(pages["settings.md"], f"A training by {name}")
+    algorithm, rows = load_algorithm(name), section(pages["settings.md"], f"A training by {name}")
     for preset in list_presets(algorithm.presets):
         found = load_method(algorithm, preset).model_dump(mode="json")
         for path in {one for key, value in found.items() for one in leaves(key, value)}:

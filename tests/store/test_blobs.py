@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from collab.errors import StoreFailure, UnknownName, UsageError
-from collab.store.blobs import blob_path
+from collab.store.blobs import get_blob_path
 from collab.store.run import RunStore
 
 
@@ -24,48 +24,48 @@ def pixels(picture: bytes) -> tuple[tuple[int, int], bytes]:
 
 def test_a_picture_is_named_at_once_and_keeps_every_pixel(store: RunStore, made: SimpleNamespace) -> None:
     pictures = [made.png(color, (97, 41)) for color in ("red", "green", "navy")]
-    with store.writer() as writer:
-        names = [writer.picture(picture) for picture in pictures * 2]
+    with store.open_writer() as writer:
+        names = [writer.store_picture(picture) for picture in pictures * 2]
     assert names == [hashlib.sha256(picture).hexdigest() for picture in pictures * 2]
-    reader = store.reader()
+    reader = store.open_reader()
     for name, picture in zip(names, pictures * 2, strict=True):
-        stored = reader.blob(name)
+        stored = reader.read_blob(name)
         assert stored[8:12] == b"WEBP"
         assert pixels(stored) == pixels(picture)
     assert len([path for path in (store.path / "blobs").rglob("*") if path.is_file()]) == 3
 
 
 def test_a_later_writer_does_not_encode_again(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
-        name = writer.picture(made.png())
-    path = blob_path(store.path, name)
+    with store.open_writer() as writer:
+        name = writer.store_picture(made.png())
+    path = get_blob_path(store.path, name)
     before = path.stat().st_mtime_ns
-    with store.writer() as writer:
-        assert writer.picture(made.png()) == name
+    with store.open_writer() as writer:
+        assert writer.store_picture(made.png()) == name
     assert path.stat().st_mtime_ns == before
 
 
 def test_bytes_that_are_no_picture_are_noted_and_stop_nothing(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         for junk in (b"", b"no picture", made.png()[:60]):
             with pytest.raises(UnknownName, match="no picture"):
-                store.reader().blob(writer.picture(junk))
+                store.open_reader().read_blob(writer.store_picture(junk))
         made.play(writer, "A/0", 1)
-    notes = [record.data["text"] for record in store.reader().events() if record.type == "note"]
+    notes = [record.data["text"] for record in store.open_reader().iterate_events() if record.type == "note"]
     assert len(notes) == 3
     assert all("is unreadable" in note for note in notes)
 
 
 def test_more_pictures_than_may_wait(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
-        names = {writer.picture(made.png(f"#{number:02x}0000")) for number in range(150)}
-    assert all(store.reader().blob(name) for name in names)
+    with store.open_writer() as writer:
+        names = {writer.store_picture(made.png(f"#{number:02x}0000")) for number in range(150)}
+    assert all(store.open_reader().read_blob(name) for name in names)
 
 
 @given(st.text(max_size=80))
 def test_no_name_leads_out_of_the_run(name: str) -> None:
     with pytest.raises(UsageError, match="64 hexadecimal digits"):
-        blob_path(Path("/run"), name)
+        get_blob_path(Path("/run"), name)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_no_name_leads_out_of_the_run(name: str) -> None:
 )
 def test_nor_do_these(store: RunStore, name: str) -> None:
     with pytest.raises(UsageError, match="64 hexadecimal digits"):
-        store.reader().blob(name)
+        store.open_reader().read_blob(name)
 
 
 def test_a_full_disk_shows_at_the_next_call_and_leaves_no_half_picture(
@@ -82,14 +82,14 @@ def test_a_full_disk_shows_at_the_next_call_and_leaves_no_half_picture(
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         monkeypatch.setattr("collab.utils.files.os.fsync", full)
-        name = writer.picture(made.png())
+        name = writer.store_picture(made.png())
         writer._blobs._pool.submit(lambda: None).result()
         while not all(future.done() for future in writer._blobs._futures):
             pass
         monkeypatch.undo()
         with pytest.raises(StoreFailure, match="No space left on device"):
-            writer.picture(made.png("blue"))
+            writer.store_picture(made.png("blue"))
     assert [path.name for path in (store.path / "blobs" / name[:2]).iterdir()] == []
     assert os.listdir(store.path / "blobs") == [name[:2]]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from collab.store.run import RunStore
-from collab.store.usage import Cost, Costs, CountedSum, costs_of
+from collab.store.usage import Cost, Costs, CountedSum, sum_costs
 from collab.types import Step, Usage
 
 CALLS = (
@@ -30,12 +30,12 @@ def told_step(made: SimpleNamespace, index: int = 0) -> Step:
 
 
 def costs(store: RunStore) -> Costs:
-    with store.reader() as reader:
-        return costs_of(reader)
+    with store.open_reader() as reader:
+        return sum_costs(reader)
 
 
 def test_sums_are_over_the_calls_that_tell(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", [told_step(made)])
     found = costs(store)
     whole = found.whole
@@ -53,7 +53,7 @@ def test_sums_are_over_the_calls_that_tell(store: RunStore, made: SimpleNamespac
 
 
 def test_rounds_and_layers_are_told_apart(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", [told_step(made), told_step(made, 1)])
     found = costs(store)
     first, second = found.by_round[0], found.by_round[1]
@@ -70,37 +70,37 @@ def test_rounds_and_layers_are_told_apart(store: RunStore, made: SimpleNamespace
 def test_a_cell_without_a_layer_is_counted_apart(store: RunStore, made: SimpleNamespace) -> None:
     step = made.step(0)
     loop = replace(step, matrix=replace(step.matrix, edges=(("ada", "ben"), ("ben", "ada"))))
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", [loop, made.step(1)])
     by_layer = costs(store).by_layer
     assert {layer: cost.calls for layer, cost in by_layer.items()} == {0: 2, 1: 2, None: 4}
 
 
 def test_an_empty_run_cost_nothing(store: RunStore) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         writer.note("nothing was played")
     parts = {"by_round": {}, "by_layer": {}, "by_agent": {}, "by_model": {}, "proposals": ()}
     assert costs(store) == Costs(whole=Cost(), steps=0, spent=None, processes=1, told=0, **parts)
 
 
 def test_what_processes_told_is_added_up_and_the_silent_one_is_noticed(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer, "A/0")
         writer.step("A/0", told_step(made))
-        writer.spent(Usage(calls=7, prompt_tokens=1100, completion_tokens=20, cost_usd=1.0))
-    with store.writer() as writer:
+        writer.record_spent(Usage(calls=7, prompt_tokens=1100, completion_tokens=20, cost_usd=1.0))
+    with store.open_writer() as writer:
         writer.resume_episode("A/0")
-    with store.writer() as writer:
-        writer.spent(Usage(calls=1, prompt_tokens=10, completion_tokens=2, cost_usd=0.5))
+    with store.open_writer() as writer:
+        writer.record_spent(Usage(calls=1, prompt_tokens=10, completion_tokens=2, cost_usd=0.5))
     found = costs(store)
     assert found.spent == Usage(calls=8, prompt_tokens=1110, completion_tokens=22, cost_usd=1.5)
     assert (found.processes, found.told, found.whole.calls) == (3, 2, 4)
 
 
 def test_an_attempt_that_was_replaced_is_not_counted(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer, "A/0")
         writer.step("A/0", told_step(made))
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", [told_step(made)])
     assert costs(store).whole.calls == 4

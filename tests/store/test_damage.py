@@ -49,19 +49,19 @@ def test_a_kill_loses_no_acknowledged_step(store: RunStore, made: SimpleNamespac
     process.send_signal(signal.SIGKILL)
     acknowledged = moment + 1 + len(process.stdout.readlines())
     process.wait()
-    reader = store.reader()
+    reader = store.open_reader()
     assert reader.status == "dead"
-    steps = reader.unfinished()[0].steps
+    steps = reader.list_unfinished()[0].steps
     assert acknowledged <= len(steps) <= acknowledged + 1
     assert steps == tuple(made.step(index) for index in range(len(steps)))
-    with store.writer() as writer:  # the lock died with its owner
+    with store.open_writer() as writer:  # the lock died with its owner
         assert writer.resume_episode("OpenDoors/0") == len(steps)
 
 
 def test_a_last_line_cut_anywhere_is_skipped(
     store: RunStore, made: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer)
         for index in range(3):
             writer.step("OpenDoors/0", made.step(index))
@@ -74,24 +74,24 @@ def test_a_last_line_cut_anywhere_is_skipped(
     @given(st.integers(start, len(whole) - 1))
     def law(cut: int) -> None:
         segment.write_bytes(whole[:cut])
-        reader = store.reader()
-        assert len(reader.unfinished()[0].steps) == 2
+        reader = store.open_reader()
+        assert len(reader.list_unfinished()[0].steps) == 2
         assert [str(problem) for problem in reader.problems] == (
             [f"events/{segment.name}:5: half-written last line ({cut - start} bytes) skipped"] if cut > start else []
         )
 
     law()
     segment.write_bytes(whole[:-1])
-    with store.writer() as writer:  # goes on in a segment of its own
+    with store.open_writer() as writer:  # goes on in a segment of its own
         assert writer.resume_episode("OpenDoors/0") == 2
         writer.step("OpenDoors/0", made.step(2))
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=True, score=1.0))
     assert f"events/{segment.name}:5: half-written last line" in caplog.text
-    assert store.reader().trajectory("OpenDoors/0").steps == tuple(made.step(index) for index in range(3))
+    assert store.open_reader().read_trajectory("OpenDoors/0").steps == tuple(made.step(index) for index in range(3))
 
 
 def test_a_spoilt_line_in_the_middle_is_named_counted_and_skipped(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", 3)
         made.play(writer, "B/0", 1)
     (store.path / "index.sqlite").unlink()
@@ -99,30 +99,30 @@ def test_a_spoilt_line_in_the_middle_is_named_counted_and_skipped(store: RunStor
     lines = segment.read_bytes().splitlines(keepends=True)
     lines[3] = lines[3][:200] + b"\x00\xff" * 40 + lines[3][280:]  # step 1 of A/0
     segment.write_bytes(b"".join(lines))
-    reader = store.reader()
+    reader = store.open_reader()
     spoilt, gap = reader.problems
     assert (spoilt.file, spoilt.line) == (f"events/{segment.name}", 4)
     assert str(gap) == "events: episode A/0: steps 1 are lost"
-    assert [step.index for step in reader.trajectory("A/0").steps] == [0, 2]
-    assert [one.missing for one in reader.episodes()] == [(1,), ()]
-    assert reader.trajectory("B/0").steps == (made.step(0),)
+    assert [step.index for step in reader.read_trajectory("A/0").steps] == [0, 2]
+    assert [one.missing for one in reader.list_episodes()] == [(1,), ()]
+    assert reader.read_trajectory("B/0").steps == (made.step(0),)
 
 
 def test_where_index_and_log_disagree_the_log_is_right(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", 3)
     segment = segment_of(store)
     lines = segment.read_bytes().splitlines(keepends=True)
     lines[3] = b" " * (len(lines[3]) - 1) + b"\n"
     segment.write_bytes(b"".join(lines))
-    reader = store.reader()
+    reader = store.open_reader()
     assert reader.problems == ()  # not looked at yet
-    assert [step.index for step in reader.trajectory("A/0").steps] == [0, 2]
+    assert [step.index for step in reader.read_trajectory("A/0").steps] == [0, 2]
     assert [problem.line for problem in reader.problems] == [4, None]
 
 
 def test_a_line_with_a_number_beyond_all_bounds_disturbs_no_other(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", 2)
     segment = segment_of(store)
     lines = segment.read_bytes().splitlines(keepends=True)
@@ -130,14 +130,14 @@ def test_a_line_with_a_number_beyond_all_bounds_disturbs_no_other(store: RunStor
     segment.write_bytes(b"".join([*lines, again]))
     (store.path / "index.sqlite").unlink()
     for _ in ("told from the log", "told from the index that the next writer made"):
-        reader = store.reader()
+        reader = store.open_reader()
         assert [problem.line for problem in reader.problems] == [len(lines) + 1]
-        assert reader.trajectory("A/0").success
-        store.writer().close()
+        assert reader.read_trajectory("A/0").success
+        store.open_writer().close()
 
 
 def test_after_a_gap_an_episode_goes_on_at_the_gap(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer)
         for index in range(4):
             writer.step("OpenDoors/0", made.step(index))
@@ -145,32 +145,32 @@ def test_after_a_gap_an_episode_goes_on_at_the_gap(store: RunStore, made: Simple
     segment = segment_of(store)
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(b"".join([*lines[:3], b"spoilt\n", *lines[4:]]))
-    assert [step.index for step in store.reader().unfinished()[0].steps] == [0]
-    with store.writer() as writer:
+    assert [step.index for step in store.open_reader().list_unfinished()[0].steps] == [0]
+    with store.open_writer() as writer:
         assert writer.resume_episode("OpenDoors/0") == 1
         for index in (1, 2):
             writer.step("OpenDoors/0", made.step(index))
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=True, score=1.0))
-    reader = store.reader()
-    assert [step.index for step in reader.trajectory("OpenDoors/0").steps] == [0, 1, 2]
+    reader = store.open_reader()
+    assert [step.index for step in reader.read_trajectory("OpenDoors/0").steps] == [0, 1, 2]
     assert [problem.line for problem in reader.problems] == [4]
 
 
 def test_steps_whose_episode_start_is_lost_are_named(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", 1)
     (store.path / "index.sqlite").unlink()
     segment = segment_of(store)
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(b"".join([lines[0], b"{}\n", *lines[2:]]))
-    reader = store.reader()
-    assert reader.episodes() == []
+    reader = store.open_reader()
+    assert reader.list_episodes() == []
     assert [problem.line for problem in reader.problems] == [2, 3, 4]
     assert "the start of attempt 0 of episode A/0 is lost" in str(reader.problems[1])
 
 
 def test_any_byte_of_a_run_may_be_spoilt(store: RunStore, made: SimpleNamespace, tmp_path: Path) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", 1)
     files = [path for path in store.path.rglob("*") if path.is_file() and path.stat().st_size]
 
@@ -185,9 +185,9 @@ def test_any_byte_of_a_run_may_be_spoilt(store: RunStore, made: SimpleNamespace,
             offset = int(where * len(content))
             content[offset : offset + len(junk)] = junk
             target.write_bytes(content)
-            with contextlib.suppress(UsageError), RunStore(copy).reader() as reader:
-                for one in reader.episodes():
-                    reader.trajectory(one.id)
+            with contextlib.suppress(UsageError), RunStore(copy).open_reader() as reader:
+                for one in reader.list_episodes():
+                    reader.read_trajectory(one.id)
                 assert all(str(problem) for problem in reader.problems)
         finally:
             shutil.rmtree(copy)
@@ -197,33 +197,33 @@ def test_any_byte_of_a_run_may_be_spoilt(store: RunStore, made: SimpleNamespace,
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format_version": "1.0"}', '{"format_version": 1}'])
 def test_a_spoilt_head_is_taken_from_the_log(store: RunStore, made: SimpleNamespace, content: str) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", 1)
         writer.finish()
-    manifest = store.reader().manifest
+    manifest = store.open_reader().manifest
     (store.path / "run.json").write_text(content)
-    reader = RunStore.open(store.path).reader()
+    reader = RunStore.open(store.path).open_reader()
     assert reader.manifest == manifest
     assert "its copy in the log is used" in str(reader.problems[0])
-    RunStore.open(store.path).writer().close()
+    RunStore.open(store.path).open_writer().close()
 
 
 def test_a_spoilt_head_without_a_log_is_refused(store: RunStore) -> None:
     (store.path / "run.json").write_text("{")
-    for use in (lambda: RunStore.open(store.path), store.reader, store.writer):
+    for use in (lambda: RunStore.open(store.path), store.open_reader, store.open_writer):
         with pytest.raises(RunFormatError, match=r"run\.json: not JSON"):
             use()
 
 
 def test_an_unreadable_run_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.writer().close()
+    store.open_writer().close()
 
     def refuse(path: object) -> list[str]:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr("collab.store.log.os.listdir", refuse)
     with pytest.raises(RunFormatError, match="events: cannot be read: Permission denied"):
-        store.reader()
+        store.open_reader()
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -242,7 +242,7 @@ def test_a_run_that_cannot_be_made_is_not_in_the_way_of_the_next(
         with pytest.raises(StoreFailure, match="then start the run again"):
             RunStore.create(path, made.manifest())
     assert path.exists() == there
-    RunStore.create(path, made.manifest()).writer().close()
+    RunStore.create(path, made.manifest()).open_writer().close()
 
 
 def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
@@ -259,7 +259,7 @@ def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
 
     monkeypatch.setattr("collab.store.log.os.write", full)
     acknowledged: list[int] = []
-    writer = store.writer()
+    writer = store.open_writer()
     made.begin(writer)
     with pytest.raises(StoreFailure) as caught:
         acknowledged.extend(index for index in range(1000) if writer.step("OpenDoors/0", made.step(index)) is None)
@@ -272,10 +272,10 @@ def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
         writer.note("nothing follows half a line")
     writer.close()
     assert len(acknowledged) > 2
-    reader = store.reader()
-    assert len(reader.unfinished()[0].steps) == len(acknowledged)
+    reader = store.open_reader()
+    assert len(reader.list_unfinished()[0].steps) == len(acknowledged)
     assert "half-written last line" in str(reader.problems[0])
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         assert writer.resume_episode("OpenDoors/0") == len(acknowledged)
 
 
@@ -286,13 +286,13 @@ def test_a_full_disk_ends_a_block_without_hiding_why(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def block() -> None:
-        with store.writer() as writer:
+        with store.open_writer() as writer:
             monkeypatch.setattr("collab.store.log.os.write", full)
             made.begin(writer)
 
     with pytest.raises(StoreFailure, match="No space left"):
         block()
-    assert store.reader().status == "dead"
+    assert store.open_reader().status == "dead"
 
 
 NO_ROOM = """
@@ -329,9 +329,9 @@ def test_the_system_refuses_in_the_middle_of_a_line(store: RunStore, made: Simpl
     assert len(told) == 2
     assert "cannot write: File too large" in told[1]
     assert segment_of(store).stat().st_size == 30_000
-    reader = store.reader()
-    assert reader.unfinished()[0].steps == tuple(made.step(index) for index in range(int(told[0])))
-    assert len(reader.unfinished()[0].steps) > 2
+    reader = store.open_reader()
+    assert reader.list_unfinished()[0].steps == tuple(made.step(index) for index in range(int(told[0])))
+    assert len(reader.list_unfinished()[0].steps) > 2
     assert "half-written last line" in str(reader.problems[0])
 
 

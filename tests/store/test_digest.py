@@ -21,7 +21,7 @@ def edit(step: Step, **changes: object) -> Step:
 
 def played(path: Path, made: SimpleNamespace, change: Callable[[Step], Step] = lambda step: step) -> str:
     store = RunStore.create(path, made.manifest())
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", [change(made.step(0)), made.step(1)])
         made.play(writer, "B/0", 1)
     return run_hash(store)
@@ -33,20 +33,20 @@ def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, made:
     slower = replace(made.step(0), deliberation_s=99.0, environment_s=0.5)
     dearer = edit(slower, latency_s=7.0, cost_usd=0.1, computed_tokens=9, queue_s=3.0, width=5.0)
     moved = edit(dearer, policy=PolicyRef(base="/elsewhere/tiny"), logprobs=(-0.5,) * 3)
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         writer.note("begun")
         made.begin(writer, "B/0")
         writer.step("B/0", made.step(0))
         writer.end_episode("B/0", error=EpisodeError(type="ModelFailure", message="gone", step=1))
         made.begin(writer, "A/0")
         writer.step("A/0", moved)
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         writer.resume_episode("A/0")
         made.play(writer, "B/0", 1)
         writer.step("A/0", made.step(1))
-        end = RunStore(tmp_path / "whole").reader().trajectory("A/0")
+        end = RunStore(tmp_path / "whole").open_reader().read_trajectory("A/0")
         writer.end_episode("A/0", outcome=end.outcome, final=end.final, seconds=1000.0)
-        writer.spent(Usage(calls=8, prompt_tokens=1, completion_tokens=1, cost_usd=1.0))
+        writer.record_spent(Usage(calls=8, prompt_tokens=1, completion_tokens=1, cost_usd=1.0))
     assert run_hash(store) == whole
 
 

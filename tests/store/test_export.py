@@ -15,7 +15,7 @@ from collab.types import EpisodeError
 
 def test_tables_hold_the_run(store: RunStore, made: SimpleNamespace, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         odd = replace(made.step(1), observation=made.screen("lone \ud800"))
         whole = made.step(0)
         *others, late = whole.matrix

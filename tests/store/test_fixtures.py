@@ -41,21 +41,21 @@ def test_it_can_be_resumed(path: Path, tmp_path: Path) -> None:
     store = RunStore(tmp_path / "run")
     shutil.copytree(path, store.path)
     before = run_hash(store)
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         assert run_hash(store) == before
         writer.finish()
-    assert store.reader().status == "finished"
+    assert store.open_reader().status == "finished"
     assert run_hash(store) == before
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
 def test_its_pictures_can_be_seen(path: Path) -> None:
-    reader = RunStore.open(path).reader()
+    reader = RunStore.open(path).open_reader()
     names = [
         step.observation.screenshot
-        for one in reader.episodes()
-        for step in reader.trajectory(one.id).steps
+        for one in reader.list_episodes()
+        for step in reader.read_trajectory(one.id).steps
         if step.observation.screenshot
     ]
     assert names
-    assert all(reader.blob(name)[8:12] == b"WEBP" for name in names)
+    assert all(reader.read_blob(name)[8:12] == b"WEBP" for name in names)

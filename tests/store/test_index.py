@@ -25,16 +25,16 @@ def dump(store: RunStore, *, trust: bool = True) -> dict[str, list[tuple[object,
 
 
 def fill(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", 3)
-        writer.text("ab" * 32, "a text with a lone \ud800")
+        writer.store_text("ab" * 32, "a text with a lone \ud800")
         made.begin(writer, "A/1")
         writer.step("A/1", made.step(0))
         writer.end_episode("A/1", error=EpisodeError(type="ModelFailure", message="\udcff", step=1))
         made.begin(writer, "B/0")
         writer.step("B/0", made.step(0))
         writer.step("B/0", made.step(1))
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/1", 2)
         writer.resume_episode("B/0", 1)
         writer.step("B/0", made.step(1))
@@ -59,10 +59,10 @@ def test_the_kept_index_is_whole_after_close(store: RunStore, made: SimpleNamesp
 
 
 def test_an_index_that_lags_behind_is_caught_up(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", 3)
     early = (store.path / "index.sqlite").read_bytes()
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/1", 2)
     late = dump(store)
     (store.path / "index.sqlite").write_bytes(early)
@@ -97,7 +97,7 @@ def test_an_index_that_does_not_fit_is_built_anew(store: RunStore, made: SimpleN
             with sqlite3.connect(path) as connection:
                 connection.execute("CREATE TABLE other (x)")
     assert dump(store) == expected
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         writer.note("and a writer mends it")
     assert dump(store) == dump(store, trust=False)
 
@@ -107,9 +107,9 @@ def test_a_run_whose_index_cannot_be_kept_is_whole(
 ) -> None:
     (store.path / "index.sqlite").mkdir()
     with pytest.raises(Exception, match="cannot write"):
-        store.writer()
+        store.open_writer()
     shutil.rmtree(store.path / "index.sqlite")
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer, "A/0")
         writer.step("A/0", made.step(0))
         assert writer._index is not None
@@ -118,20 +118,20 @@ def test_a_run_whose_index_cannot_be_kept_is_whole(
         writer.step("A/0", made.step(2))
     assert "the index cannot be kept" in caplog.text
     assert not (store.path / "index.sqlite").exists()
-    assert len(store.reader().unfinished()[0].steps) == 3
+    assert len(store.open_reader().list_unfinished()[0].steps) == 3
 
 
 def test_a_reader_in_the_way_delays_a_commit_and_loses_nothing(
     store: RunStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collab.store.index._COMMIT_S", 0.0)
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer, "A/0")
         slow = sqlite3.connect(store.path / "index.sqlite", isolation_level=None)
         slow.execute("BEGIN")
         slow.execute("SELECT * FROM segments").fetchone()
         writer.step("A/0", made.step(0))
-        assert store.reader().episodes()[0].steps == 1
+        assert store.open_reader().list_episodes()[0].steps == 1
         slow.close()
         writer.step("A/0", made.step(1))
     assert dump(store) == dump(store, trust=False)
@@ -139,7 +139,7 @@ def test_a_reader_in_the_way_delays_a_commit_and_loses_nothing(
 
 def test_questions_a_viewer_asks(store: RunStore, made: SimpleNamespace) -> None:
     fill(store, made)
-    reader = store.reader()
+    reader = store.open_reader()
     assert reader.query(
         "SELECT action, failure, ballot FROM cells JOIN episodes USING (key) WHERE step = 0 LIMIT 4"
     ) == [

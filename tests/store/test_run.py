@@ -17,11 +17,11 @@ from collab.types import EpisodeError, Outcome
 
 def test_an_episode_reads_back_as_it_was_played(store: RunStore, made: SimpleNamespace) -> None:
     steps = [made.step(index) for index in range(3)]
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "OpenDoors/0", steps)
         writer.finish()
-    with store.reader() as reader:
-        trajectory = reader.trajectory("OpenDoors/0")
+    with store.open_reader() as reader:
+        trajectory = reader.read_trajectory("OpenDoors/0")
         assert trajectory.steps == tuple(steps)
         assert trajectory.task == made.task("OpenDoors")
         assert trajectory.outcome == Outcome(success=True, score=1.0, reason="all doors are open")
@@ -30,12 +30,12 @@ def test_an_episode_reads_back_as_it_was_played(store: RunStore, made: SimpleNam
         assert (trajectory.seconds, trajectory.error, trajectory.privileged) == (2.5, None, False)
         assert reader.step("OpenDoors/0", 1) == steps[1]
         assert reader.problems == ()
-        assert reader.manifest == RunStore.open(store.path).reader().manifest
+        assert reader.manifest == RunStore.open(store.path).open_reader().manifest
 
 
 def test_summaries_tell_what_became_of_each_episode(store: RunStore, made: SimpleNamespace) -> None:
     error = EpisodeError(type="EnvironmentFailure", message="the browser died", step=1)
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "B/0", 2, success=False)
         made.begin(writer, "A/1")
         writer.step("A/1", made.step(0))
@@ -44,102 +44,102 @@ def test_summaries_tell_what_became_of_each_episode(store: RunStore, made: Simpl
         writer.step("A/0", made.step(0, privileged=True))
         made.begin(writer, "A/2", epoch=1)
         writer.stop("stopped by Ctrl-C")
-    reader = store.reader()
-    told = {one.id: one for one in reader.episodes()}
+    reader = store.open_reader()
+    told = {one.id: one for one in reader.list_episodes()}
     assert list(told) == ["A/0", "A/1", "B/0", "A/2"]  # by epoch, task, number
     assert [one.state for one in told.values()] == ["unfinished", "failed", "finished", "unfinished"]
     assert told["A/1"].error == error
     assert told["B/0"].outcome == Outcome(success=False, score=0.0, reason="a door is shut")
     assert [one.steps for one in told.values()] == [1, 1, 2, 0]
     assert [one.privileged for one in told.values()] == [True, False, False, False]
-    assert reader.trajectory("A/0").privileged
-    assert reader.trajectory("A/1").error == error
-    assert [one.id for one in reader.unfinished()] == ["A/0", "A/2"]
-    assert [one.id for one in reader.trajectories()] == ["B/0"]
+    assert reader.read_trajectory("A/0").privileged
+    assert reader.read_trajectory("A/1").error == error
+    assert [one.id for one in reader.list_unfinished()] == ["A/0", "A/2"]
+    assert [one.id for one in reader.iterate_trajectories()] == ["B/0"]
 
 
 def test_status_follows_the_life_of_a_run(store: RunStore, made: SimpleNamespace) -> None:
-    assert store.reader().status == "dead"
-    writer = store.writer()
-    assert store.reader().status == "running"
+    assert store.open_reader().status == "dead"
+    writer = store.open_writer()
+    assert store.open_reader().status == "running"
     writer.close()
-    assert store.reader().status == "dead"
-    with store.writer() as writer:
+    assert store.open_reader().status == "dead"
+    with store.open_writer() as writer:
         writer.stop("budget")
-    assert store.reader().status == "stopped"
-    with pytest.raises(KeyboardInterrupt), store.writer():
+    assert store.open_reader().status == "stopped"
+    with pytest.raises(KeyboardInterrupt), store.open_writer():
         raise KeyboardInterrupt
-    assert store.reader().status == "stopped"
-    with store.writer() as writer:
+    assert store.open_reader().status == "stopped"
+    with store.open_writer() as writer:
         writer.finish()
-    assert store.reader().status == "finished"
+    assert store.open_reader().status == "finished"
 
 
 def test_a_reader_sees_what_is_written_after_it_was_made(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
-        reader = store.reader()
-        assert reader.episodes() == []
+    with store.open_writer() as writer:
+        reader = store.open_reader()
+        assert reader.list_episodes() == []
         made.begin(writer)
         writer.step("OpenDoors/0", made.step(0))
         assert reader.refresh() == 2
         assert reader.refresh() == 0
-        assert reader.trajectory("OpenDoors/0").steps == (made.step(0),)
+        assert reader.read_trajectory("OpenDoors/0").steps == (made.step(0),)
         writer.step("OpenDoors/0", made.step(1))
-        assert store.reader().trajectory("OpenDoors/0").steps == (made.step(0), made.step(1))
+        assert store.open_reader().read_trajectory("OpenDoors/0").steps == (made.step(0), made.step(1))
 
 
 def test_a_resumed_episode_goes_on_behind_its_steps(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer)
         for index in range(3):
             writer.step("OpenDoors/0", made.step(index))
-    assert len(store.reader().unfinished()[0].steps) == 3
-    with store.writer() as writer:
+    assert len(store.open_reader().list_unfinished()[0].steps) == 3
+    with store.open_writer() as writer:
         assert writer.resume_episode("OpenDoors/0") == 3
         writer.step("OpenDoors/0", made.step(3))
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=True, score=1.0))
-    assert store.reader().trajectory("OpenDoors/0").steps == tuple(made.step(index) for index in range(4))
-    assert store.reader().episodes()[0].attempt == 0
+    assert store.open_reader().read_trajectory("OpenDoors/0").steps == tuple(made.step(index) for index in range(4))
+    assert store.open_reader().list_episodes()[0].attempt == 0
 
 
 def test_resuming_earlier_drops_what_stood_behind(store: RunStore, made: SimpleNamespace) -> None:
     changed = replace(made.step(1), environment_s=9.0)
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer)
         for index in range(4):
             writer.step("OpenDoors/0", made.step(index))
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         assert writer.resume_episode("OpenDoors/0", 1) == 1
         writer.step("OpenDoors/0", changed)
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=False, score=0.0))
     (store.path / "index.sqlite").unlink()
-    reader = store.reader()
-    assert reader.trajectory("OpenDoors/0").steps == (made.step(0), changed)
+    reader = store.open_reader()
+    assert reader.read_trajectory("OpenDoors/0").steps == (made.step(0), changed)
     assert reader.problems == ()
 
 
 def test_a_new_attempt_replaces_the_broken_one(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer)
         writer.step("OpenDoors/0", made.step(0))
         writer.end_episode("OpenDoors/0", error=EpisodeError(type="ModelFailure", message="gone", step=1))
         made.begin(writer)
-        assert [one.state for one in store.reader().episodes()] == ["unfinished"]
+        assert [one.state for one in store.open_reader().list_episodes()] == ["unfinished"]
         changed = replace(made.step(0), environment_s=7.0)
         writer.step("OpenDoors/0", changed)
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=True, score=1.0))
     for _ in range(2):  # with the run's own index, then without
-        reader = store.reader()
-        assert reader.trajectory("OpenDoors/0").steps == (changed,)
-        assert [(one.state, one.attempt) for one in reader.episodes()] == [("finished", 1)]
+        reader = store.open_reader()
+        assert reader.read_trajectory("OpenDoors/0").steps == (changed,)
+        assert [(one.state, one.attempt) for one in reader.list_episodes()] == [("finished", 1)]
         (store.path / "index.sqlite").unlink(missing_ok=True)
 
 
 def test_calls_out_of_order_are_refused_and_record_nothing(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "OpenDoors/0", 1)
         made.begin(writer, "OpenDoors/1")
-        before = len(list(store.reader().events()))
+        before = len(list(store.open_reader().iterate_events()))
         outcome = Outcome(success=True, score=1.0)
         with pytest.raises(ValueError, match="is finished"):
             made.begin(writer, "OpenDoors/0")
@@ -155,7 +155,7 @@ def test_calls_out_of_order_are_refused_and_record_nothing(store: RunStore, made
             writer.resume_episode("OpenDoors/0")
         with pytest.raises(StoreFailure, match="cannot be recorded"):
             writer.step("OpenDoors/1", replace(made.step(0), info={"x": object()}))
-        assert len(list(store.reader().events())) == before
+        assert len(list(store.open_reader().iterate_events())) == before
         writer.step("OpenDoors/1", made.step(0))
         writer.end_episode("OpenDoors/1", outcome=outcome)
     with pytest.raises(ValueError, match="closed"):
@@ -165,53 +165,53 @@ def test_calls_out_of_order_are_refused_and_record_nothing(store: RunStore, made
 def test_texts_are_stored_once_and_found_by_hash(store: RunStore) -> None:
     texts = ["system\fTask: é", "system\f\ud800 broken"]
     hashes = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in texts]
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         for _ in range(3):
             for hash, text in zip(hashes, texts, strict=True):
-                writer.text(hash, text)
-    reader = store.reader()
-    assert [reader.prefix(hash) for hash in hashes] == texts
-    assert sum(record.type == "text" for record in reader.events()) == 2
+                writer.store_text(hash, text)
+    reader = store.open_reader()
+    assert [reader.read_prefix(hash) for hash in hashes] == texts
+    assert sum(record.type == "text" for record in reader.iterate_events()) == 2
     with pytest.raises(UnknownName, match="no text"):
-        reader.prefix("f" * 64)
+        reader.read_prefix("f" * 64)
 
 
 def test_the_log_tells_who_wrote_with_what(store: RunStore) -> None:
     for _ in range(2):
-        store.writer().close()
-    first, second = (record.event for record in store.reader().events())
+        store.open_writer().close()
+    first, second = (record.event for record in store.open_reader().iterate_events())
     assert isinstance(first, RunStarted)
-    assert first.manifest == store.reader().manifest
+    assert first.manifest == store.open_reader().manifest
     assert isinstance(second, RunResumed)
     assert second.versions["collab"] == collab.__version__
 
 
 def test_events_are_numbered_per_writer(store: RunStore) -> None:
     for _ in range(2):
-        with store.writer() as writer:
+        with store.open_writer() as writer:
             writer.note("a")
             writer.note("b")
-    records = list(store.reader().events())
+    records = list(store.open_reader().iterate_events())
     assert [record.seq for record in records] == [0, 1, 2, 0, 1, 2]
     assert [record.writer[:5] for record in records] == ["0001-"] * 3 + ["0002-"] * 3
 
 
 def test_order_comes_from_names_and_never_from_clocks(store: RunStore, made: SimpleNamespace) -> None:
     """A second writer whose clock stands a year back still comes second."""
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer)
         writer.step("OpenDoors/0", made.step(0))
         writer.end_episode("OpenDoors/0", error=EpisodeError(type="ModelFailure", message="gone", step=1))
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "OpenDoors/0", 2)
         writer.finish()
     later = sorted((store.path / "events").iterdir())[1]
     content = later.read_text().replace('"time":"20', '"time":"19')
     later.write_text(content)
     (store.path / "index.sqlite").unlink()
-    reader = store.reader()
+    reader = store.open_reader()
     assert reader.status == "finished"
-    assert reader.episodes()[0].state == "finished"
+    assert reader.list_episodes()[0].state == "finished"
 
 
 def test_a_run_is_not_made_over_another(tmp_path: Path, made: SimpleNamespace) -> None:
@@ -231,9 +231,9 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RunFormatError, match="not a run directory"):
             RunStore.open(path)
         with pytest.raises(RunFormatError, match="not a run directory"):
-            RunStore(path).reader()
+            RunStore(path).open_reader()
         with pytest.raises(RunFormatError, match="not a run directory"):
-            RunStore(path).writer()
+            RunStore(path).open_writer()
 
 
 def test_the_head_is_readable_json(store: RunStore) -> None:
@@ -244,25 +244,25 @@ def test_the_head_is_readable_json(store: RunStore) -> None:
 
 
 def test_a_newer_major_version_is_refused(store: RunStore) -> None:
-    store.writer().close()
+    store.open_writer().close()
     segment = next((store.path / "events").iterdir())
     whole = segment.read_bytes()
     segment.write_bytes(whole + whole.replace(b'"format_version":"1.1"', b'"format_version":"2.0"'))
-    for read in (store.reader, store.writer):
+    for read in (store.open_reader, store.open_writer):
         with pytest.raises(RunFormatError, match=r"run format 2\.0"):
             read()
     segment.write_bytes(whole)
     head = store.path / "run.json"
     head.write_text(head.read_text().replace('"1.1"', '"2.0"'))
-    for read in (store.reader, store.writer, lambda: RunStore.open(store.path)):
+    for read in (store.open_reader, store.open_writer, lambda: RunStore.open(store.path)):
         with pytest.raises(RunFormatError, match=r"run format 2\.0"):
             read()
 
 
 def test_unknown_names_are_met_with_the_nearest(store: RunStore, made: SimpleNamespace) -> None:
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "OpenDoors/0", 1)
     with pytest.raises(UnknownName, match="did you mean OpenDoors/0"):
-        store.reader().trajectory("OpenDoor/0")
+        store.open_reader().read_trajectory("OpenDoor/0")
     with pytest.raises(UnknownName, match="no step 7"):
-        store.reader().step("OpenDoors/0", 7)
+        store.open_reader().step("OpenDoors/0", 7)

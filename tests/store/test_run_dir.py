@@ -21,7 +21,7 @@ from collab.errors import (
 )
 from collab.store.run_dir import RunDir
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.utils.files import writing
+from collab.utils.files import report_write_errors
 
 LIBRARY = str(Path(__file__).parents[1] / "cli" / "library")
 ROLLOUT = ["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "1", "--library", LIBRARY, "--out"]
@@ -93,7 +93,7 @@ def test_what_a_dead_process_left_is_free_and_anything_else_is_not(tmp_path: Pat
     (tmp_path / ".head.json.0123abcd").write_text('{"form')
     folder = ThingDir(tmp_path, "go")
     assert folder.is_free
-    with folder.new():
+    with folder.create():
         assert not list(tmp_path.glob(".head.json.*"))
     for name in ("events/000001.jsonl", "notes.txt", ".head.json.mine"):
         (tmp_path / name).touch()
@@ -120,17 +120,17 @@ def test_what_cannot_be_begun_is_not_to_be_gone_on_with(tmp_path: Path, monkeypa
 
 
 def test_what_cannot_be_written_in_a_part_says_how_to_go_on_with_all_of_it(thing: ThingDir) -> None:
-    with pytest.raises(StoreFailure) as told, thing.held():
+    with pytest.raises(StoreFailure) as told, thing.lock_parts():
         raise StoreFailure("run/part: cannot write: full; make room, then collab finetune --resume run/part")
     assert str(told.value).endswith(f"run/part; all of the thing is resumed with: {thing.resume}")
-    with pytest.raises(StoreFailure) as own, thing.held():
+    with pytest.raises(StoreFailure) as own, thing.lock_parts():
         raise StoreFailure(f"run: cannot write: full; make room, then {thing.resume}")
     assert str(own.value).count(thing.resume) == 1
 
 
 def test_a_run_that_cannot_be_written_is_not_to_be_gone_on_with_alone(thing: ThingDir) -> None:
     rollout = thing.path / "epochs/1/rollout"
-    with pytest.raises(StoreFailure) as told, thing.held(), writing(rollout):
+    with pytest.raises(StoreFailure) as told, thing.lock_parts(), report_write_errors(rollout):
         raise OSError(28, "No space left on device")
     assert str(told.value) == (
         f"{rollout}: cannot write: No space left on device; what was written before is kept:"
@@ -140,17 +140,17 @@ def test_a_run_that_cannot_be_written_is_not_to_be_gone_on_with_alone(thing: Thi
 
 @pytest.mark.parametrize("kind", [EnvironmentFailure, ModelFailure, TrainingFailure, RunError])
 def test_what_fails_in_a_part_says_how_to_go_on_with_all_of_it(thing: ThingDir, kind: type[RunError]) -> None:
-    with pytest.raises(kind) as told, thing.held():
+    with pytest.raises(kind) as told, thing.lock_parts():
         raise kind("the server answered 500")
     assert str(told.value) == f"the server answered 500; all of the thing is resumed with: {thing.resume}"
 
 
 def test_only_one_writes_at_a_time_and_the_next_one_after_a_failure(thing: ThingDir) -> None:
-    with thing.held(), pytest.raises(UsageError, match="is being written by process"), thing.held():
+    with thing.lock_parts(), pytest.raises(UsageError, match="is being written by process"), thing.lock_parts():
         pass
-    with pytest.raises(ValueError, match="a mistake"), thing.held():
+    with pytest.raises(ValueError, match="a mistake"), thing.lock_parts():
         raise ValueError("a mistake")
-    with thing.held():
+    with thing.lock_parts():
         pass
 
 

@@ -58,17 +58,17 @@ def test_a_run_with_a_secret_is_whole_and_goes_on_to_the_same_end(
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", secret)
     store = played(tmp_path / "run")
-    with store.reader() as reader:
+    with store.open_reader() as reader:
         assert reader.problems == ()
         assert reader.status == "finished"
-        assert [(one.state, one.missing) for one in reader.episodes()] == [("finished", ())] * 3
-        count = sum(one.steps or 0 for one in reader.episodes())
+        assert [(one.state, one.missing) for one in reader.list_episodes()] == [("finished", ())] * 3
+        count = sum(one.steps or 0 for one in reader.list_episodes())
     for lines in (4, 8):
         assert main(["runs", "resume", str(cut(store.path, tmp_path / f"cut-{lines}", lines))]) == 0
         assert run_hash(RunStore.open(tmp_path / f"cut-{lines}")) == run_hash(store)
     (store.path / "index.sqlite").unlink()
-    with store.reader() as reader:
-        assert sum(one.steps or 0 for one in reader.episodes()) == count
+    with store.open_reader() as reader:
+        assert sum(one.steps or 0 for one in reader.list_episodes()) == count
 
 
 @pytest.mark.variations

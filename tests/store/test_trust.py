@@ -34,14 +34,14 @@ def _patience() -> Iterator[None]:
 @pytest.fixture
 def played(store: RunStore, made: SimpleNamespace) -> RunStore:
     """Two episodes, the first of them begun twice, with texts."""
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.begin(writer, "A/0")
         writer.step("A/0", made.step(0))
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         made.play(writer, "A/0", 3)
         made.play(writer, "B/0", 3)
-        writer.text("ab" * 32, "the beginning of prompts")
-        writer.text("cd" * 32, "another")
+        writer.store_text("ab" * 32, "the beginning of prompts")
+        writer.store_text("cd" * 32, "another")
     return store
 
 
@@ -109,16 +109,16 @@ def test_a_segment_that_the_log_does_not_have_spoils_the_index(played: RunStore,
 
 def test_nothing_of_another_run_is_shown(played: RunStore, made: SimpleNamespace, tmp_path: Path) -> None:
     other = RunStore.create(tmp_path / "other", made.manifest())
-    with other.writer() as writer:
+    with other.open_writer() as writer:
         made.play(writer, "A/0", [made.step(0, screen=made.screen("Secret"))])
     (segment,) = (other.path / "events").iterdir()
-    with other.reader() as reader:
+    with other.open_reader() as reader:
         ((offset, length),) = reader.query("SELECT offset, length FROM steps")
     for name in (str(segment), f"../../other/events/{segment.name}"):
         change(played, "UPDATE steps SET segment = ?, offset = ?, length = ? WHERE step = 0", name, offset, length)
         with pytest.raises(OSError, match="no segment of a log"):
             read(played.path, Place(name, offset, length))
-        with played.reader() as reader:
+        with played.open_reader() as reader:
             assert reader.step("A/0", 0) == made.step(0)
 
 
@@ -152,7 +152,7 @@ def test_a_step_of_an_attempt_that_no_longer_counts_is_not_shown(played: RunStor
         " (SELECT key FROM episodes WHERE trajectory = 'A/0')",
         *place,
     )
-    reader = played.reader()
+    reader = played.open_reader()
     before = reader.index
     assert reader.step("A/0", 0) == made.step(0)
     assert reader.index is not before, "it was indexed anew"
@@ -160,10 +160,10 @@ def test_a_step_of_an_attempt_that_no_longer_counts_is_not_shown(played: RunStor
 
 
 def everything(store: RunStore) -> object:
-    with store.reader() as reader:
-        texts = [reader.prefix(one * 32) for one in ("ab", "cd")]
+    with store.open_reader() as reader:
+        texts = [reader.read_prefix(one * 32) for one in ("ab", "cd")]
         steps = [reader.step(id, step) for id in ("A/0", "B/0") for step in range(3)]
-        return [reader.trajectory("A/0"), reader.head("B/0"), texts, steps]
+        return [reader.read_trajectory("A/0"), reader.read_head("B/0"), texts, steps]
 
 
 @pytest.mark.parametrize("what", ["-journal", "-wal", "-shm"])
@@ -185,8 +185,8 @@ def test_no_index_makes_a_reader_write_into_the_run(played: RunStore) -> None:
     connection.execute("PRAGMA journal_mode = wal")
     connection.close()
     files = {path: path.stat().st_mtime_ns for path in played.path.rglob("*")}
-    with played.reader() as reader:
-        assert reader.trajectory("A/0").success
+    with played.open_reader() as reader:
+        assert reader.read_trajectory("A/0").success
     assert {path: path.stat().st_mtime_ns for path in played.path.rglob("*")} == files
 
 
@@ -199,8 +199,8 @@ def test_a_view_without_end_is_not_asked(played: RunStore) -> None:
         f" WHERE x < 0; PRAGMA user_version = {tables.VERSION};"
     )
     connection.close()
-    with played.reader() as reader:
-        assert len(reader.episodes()) == 2
+    with played.open_reader() as reader:
+        assert len(reader.list_episodes()) == 2
 
 
 def test_an_index_that_is_a_link_is_not_believed(played: RunStore, tmp_path: Path) -> None:

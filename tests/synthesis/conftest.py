@@ -22,7 +22,7 @@ from collab.synthesis.oracle_teacher import OracleTeacher
 from collab.synthesis.screens import explore, follow
 from collab.synthesis.teacher import Lesson, Scene
 from collab.testing.fake_server import FakeServer
-from collab.testing.scripted import corridor_teacher
+from collab.testing.scripted import answer_as_teacher
 
 ENVIRONMENTS = {
     "corridor": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
@@ -38,7 +38,7 @@ class Voice:
     """What the server says; tests exchange it."""
 
     def __init__(self) -> None:
-        self.says: Callable[[Any], str] = corridor_teacher
+        self.says: Callable[[Any], str] = answer_as_teacher
 
     def __call__(self, body: Any) -> str:
         return self.says(body)

@@ -14,7 +14,7 @@ import pytest
 from collab.data.example import LEVELS, Example
 from collab.data.parquet import read_rows
 from collab.rewards.query import hash_text
-from collab.synthesis.card import command
+from collab.synthesis.card import build_command
 from collab.synthesis.config import SynthConfig
 from collab.synthesis.journal import Done, read_records
 from collab.synthesis.run import start
@@ -84,7 +84,7 @@ def test_it_names_teacher_prompts_seed_versions_split_and_licence(config: SynthC
 
 def test_its_command_makes_the_same_set(config: SynthConfig, tmp_path: Path):
     card, _ = made(config, tmp_path / "out")
-    line = command(config)
+    line = build_command(config)
     assert f"$ {line}\n" in card
     assert "--tasks=PressButton --tasks=OpenDoors --set=history=3 --out DIR" in line
     assert "--levels basic,instruction,demonstration,preference" in line

@@ -8,7 +8,7 @@ from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply
 from collab.rewards.query import ProposalItem
-from collab.synthesis.llm_prompts import Decided, is_answer, is_completion, is_shown, read_action, unfounded
+from collab.synthesis.llm_prompts import Decided, explain_unfounded, is_answer, is_completion, is_shown, read_action
 from collab.types import Element, Observation, Prompt
 
 ELEMENTS = (
@@ -69,20 +69,20 @@ def test_what_a_step_aims_at_must_stand_in_the_prompt():
 
 def test_an_instruction_names_no_numbers():
     tap = MOBILE.make("click", index=1)
-    assert unfounded("Press [1].", tap, MOBILE, screen()) == "the instruction names an element by number"
-    assert unfounded("Click element 1", tap, MOBILE, screen()) == "the instruction names an element by number"
-    assert unfounded("Save the contact.", tap, MOBILE, screen()) is None
+    assert explain_unfounded("Press [1].", tap, MOBILE, screen()) == "the instruction names an element by number"
+    assert explain_unfounded("Click element 1", tap, MOBILE, screen()) == "the instruction names an element by number"
+    assert explain_unfounded("Save the contact.", tap, MOBILE, screen()) is None
 
 
 def test_what_is_typed_must_have_been_given():
     typed = MOBILE.make("input_text", index=2, text="Ada  Lovelace")
-    assert unfounded("Call them ada lovelace.", typed, MOBILE, screen()) is None
-    assert unfounded("Fill in the name.", typed, MOBILE, screen()) == "the step holds a text that nobody gave"
+    assert explain_unfounded("Call them ada lovelace.", typed, MOBILE, screen()) is None
+    assert explain_unfounded("Fill in the name.", typed, MOBILE, screen()) == "the step holds a text that nobody gave"
 
 
 def test_an_answer_may_stand_on_the_screen():
-    assert unfounded("Where am I?", MOBILE.make("answer", text="contacts"), MOBILE, screen()) is None
-    assert unfounded("Where am I?", MOBILE.make("answer", text="at home"), MOBILE, screen()) is not None
+    assert explain_unfounded("Where am I?", MOBILE.make("answer", text="contacts"), MOBILE, screen()) is None
+    assert explain_unfounded("Where am I?", MOBILE.make("answer", text="at home"), MOBILE, screen()) is not None
 
 
 def test_completions_and_answers_are_told_apart_in_both_spaces():

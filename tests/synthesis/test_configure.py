@@ -11,7 +11,7 @@ import pytest
 from collab.data.splits import EVALUATION_SEEDS, list_kept_instances
 from collab.errors import ConfigError, OverlapError, UnknownName, UsageError
 from collab.library import Library
-from collab.synthesis.config import SynthConfig, SynthesisRequest, configure, units_of
+from collab.synthesis.config import SynthConfig, SynthesisRequest, configure, list_units
 
 Wanted = Callable[..., SynthConfig]
 
@@ -29,7 +29,7 @@ def test_the_training_split_is_implied_and_the_unseen_app_is_not_installed():
 
 
 def test_no_unit_plays_what_is_kept_for_evaluation():
-    units = units_of(built_in("androidworld", screens=3000, episodes=1000))
+    units = list_units(built_in("androidworld", screens=3000, episodes=1000))
     assert len(units) == 1300
     assert not [unit for unit in units if unit.instance in list_kept_instances(unit.task)]
     assert len({(unit.task, unit.instance) for unit in units}) == len(units)
@@ -42,7 +42,7 @@ def test_seeds_of_evaluation_are_refused(wanted: Wanted, seed: int):
 
 
 def test_an_instance_that_is_kept_by_chance_is_refused(wanted: Wanted, monkeypatch: pytest.MonkeyPatch):
-    unit = units_of(wanted())[0]
+    unit = list_units(wanted())[0]
     monkeypatch.setattr("collab.data.splits.list_kept_instances", lambda task: frozenset({unit.instance}))
     with pytest.raises(OverlapError, match=f"its instance seed {unit.instance} is kept"):
         wanted()
@@ -117,7 +117,7 @@ def test_the_oracle_is_given_no_setting_of_models(wanted: Wanted):
 
 
 def test_walks_teach_as_many_screens_as_were_asked_for(wanted: Wanted):
-    units = units_of(wanted(screens=34, episodes=2))
+    units = list_units(wanted(screens=34, episodes=2))
     assert [unit.id for unit in units] == ["walk/0", "walk/1", "walk/2", "walk/3", "episode/0", "episode/1"]
     assert [len(unit.scenes) for unit in units] == [10, 10, 10, 4, 0, 0]
 

@@ -11,8 +11,8 @@ from collab.envs.grammar import MOBILE, WEB, ActionSpace
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.text import describe_screen
 from collab.seeds import generator
-from collab.synthesis.instructions import Instruction, proposals
-from collab.synthesis.screens import consequence
+from collab.synthesis.instructions import Instruction, propose_instructions
+from collab.synthesis.screens import describe_effect
 from collab.synthesis.teacher import Scene
 from collab.types import Element, ElementTarget, HistoryEntry, Observation, StepResult, Task
 
@@ -46,7 +46,7 @@ def scene(
 
 def asked(where: Scene) -> list[Instruction]:
     """All that many draws come up with."""
-    return [one for seed in SEEDS for found in proposals(where, generator(seed)).values() for one in found]
+    return [one for seed in SEEDS for found in propose_instructions(where, generator(seed)).values() for one in found]
 
 
 def test_elements_that_cannot_be_told_apart_are_left_out_and_others_say_their_role(phones: SimPhoneSuite) -> None:
@@ -148,4 +148,4 @@ def test_of_an_episode_that_an_action_ended_only_its_effect_is_told(phones: SimP
     after = scene(phones, "Form", ("button", "Submit", None), ("text", "Done", None)).observation
     over = StepResult(observation=after, terminated=True, truncated=False, info={"effect": "the page ended the task"})
     tap = MOBILE.make("click", index=0)
-    assert consequence(where, tap, over) == "The page ended the task."
+    assert describe_effect(where, tap, over) == "The page ended the task."

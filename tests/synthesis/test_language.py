@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collab.synthesis.llm_prompts import is_foreign, language_of, scripts
+from collab.synthesis.llm_prompts import detect_language, find_scripts, is_foreign
 
 GOAL = "Save a contact named Marta Castro with the phone number +14754051057."
 SCREEN = 'Screen: Contacts\nbutton "Create contact" [1]\ntext "Ada Lovelace" [2]'
@@ -44,7 +44,7 @@ def test_english_passes_with_whatever_it_quotes(reply):
 
 def test_the_language_of_the_goal_is_wanted():
     goal = "Lege einen Kontakt für Marta an und trage die Nummer ein, die auf dem Zettel ist."
-    assert language_of(goal) == "german"
+    assert detect_language(goal) == "german"
     assert not is_foreign("Die Nummer ist noch nicht da und der Name auch nicht.", goal, SCREEN)
     assert is_foreign("The number is not there and the name is missing on the form.", goal, SCREEN)
 
@@ -60,4 +60,4 @@ def test_what_cannot_be_seen_passes_as_the_docstring_says():
 
 
 def test_scripts_are_counted_by_letter():
-    assert scripts("abc Жя 中 12 é") == {"LATIN", "CYRILLIC", "CJK"}
+    assert find_scripts("abc Жя 中 12 é") == {"LATIN", "CYRILLIC", "CJK"}

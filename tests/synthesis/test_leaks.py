@@ -10,7 +10,7 @@ import pytest
 from collab.data.example import Example, Provenance
 from collab.errors import OverlapError
 from collab.library import Library
-from collab.synthesis.card import check_rows, undefined
+from collab.synthesis.card import check_rows, list_undefined
 from collab.types import Prompt, Segment
 
 
@@ -37,4 +37,4 @@ def test_a_row_that_is_kept_is_refused_and_what_is_unknown_is_named(folder: Path
     allowed = asyncio.run(check_rows([free, kept, abroad], library, allow_overlap=True))
     assert [found.offenders for found in allowed] == [1]
     assert asyncio.run(check_rows([free, abroad], library)) == []
-    assert undefined([free, kept, abroad], library) == ["abroad"]
+    assert list_undefined([free, kept, abroad], library) == ["abroad"]

@@ -24,7 +24,7 @@ from collab.rewards.oracle import GOOD, OracleCritic
 from collab.seeds import generator
 from collab.synthesis import facts
 from collab.synthesis.conversation import Reader, Seat, Talk
-from collab.synthesis.instructions import proposals
+from collab.synthesis.instructions import propose_instructions
 from collab.synthesis.oracle_teacher import UNTOLD, Amounts, OracleTeacher
 from collab.synthesis.screens import explore, follow
 from collab.synthesis.teacher import Lesson, Scene
@@ -114,7 +114,7 @@ def test_what_is_to_be_opened_opens(following: Walk, phones: SimPhoneSuite, read
 
 def test_no_instruction_could_mean_two_elements(exploring: Walk) -> None:
     async def visit(scene: Scene) -> None:
-        found = proposals(scene, generator(1))
+        found = propose_instructions(scene, generator(1))
         for one in found["do"]:
             aimed = one.action.target
             if aimed is None:
@@ -132,7 +132,7 @@ def test_neither_words_nor_history_give_away_that_a_task_is_complete(exploring: 
     seen: Counter[tuple[str, bool, bool]] = Counter()
 
     async def visit(scene: Scene) -> None:
-        for sort, found in proposals(scene, generator(scene.seed)).items():
+        for sort, found in propose_instructions(scene, generator(scene.seed)).items():
             for one in found:
                 words = scene.suite.space.describe(one.action, scene.observation)
                 plain = one.goal.casefold() == f"{words}.".casefold()
@@ -155,9 +155,9 @@ class Listening(Reader):
 
     asked: list[tuple[Seat, dict[CellRef, str]]] = field(default_factory=list)
 
-    def decision(self, context: PromptContext, seat: Seat, heard: Mapping[CellRef, PromptMessage]) -> Prompt:
+    def build_decision(self, context: PromptContext, seat: Seat, heard: Mapping[CellRef, PromptMessage]) -> Prompt:
         self.asked.append((seat, {cell: heard[cell].text for cell in heard}))
-        return super().decision(context, seat, heard)
+        return super().build_decision(context, seat, heard)
 
 
 async def asked_by_agents(scene: Scene, reader: Listening, seat: Seat, heard: dict[CellRef, str]) -> Prompt:
@@ -260,7 +260,7 @@ def test_an_element_that_does_nothing_has_no_action(exploring: Walk, phones: Sim
             element = (
                 scene.observation.elements[int(INDEX.findall(row.prompt.suffix)[-1])] if "el" in row.kind else None
             )
-            if row.kind != "element-action" or element is None or facts.typed_into(element):
+            if row.kind != "element-action" or element is None or facts.is_typed_into(element):
                 continue
             tap = phones.space.make("click", index=element.index)
             result = await (await scene.environment.fork()).step(tap)  # type: ignore[attr-defined]
@@ -316,7 +316,7 @@ def test_what_cannot_be_taught_is_counted(phones: SimPhoneSuite, reader: Reader)
     """A prompt too small for the screen: what it does not show is not pointed at; a lost task has no next action."""
 
     async def check() -> tuple[Counter[str], int]:
-        least = reader.count_tokens(reader.template.system(phones.space)) + 32 + 2 * (32 + 16)
+        least = reader.count_tokens(reader.template.render_system(phones.space)) + 32 + 2 * (32 + 16)
         narrow = replace(reader, slots=("ada",), context_tokens=least + 75, max_tokens=32)
         small = OracleTeacher(talk=Talk(reader=narrow, share=0.0))
         tiny = OracleTeacher(talk=Talk(reader=replace(reader, context_tokens=300)))

@@ -17,8 +17,8 @@ from collab.prompts.parse import read_reply
 from collab.seeds import generator
 from collab.synthesis.conversation import Reader, Talk
 from collab.synthesis.oracle_teacher import Amounts, Book, OracleTeacher, Refusal
-from collab.synthesis.renaming import Renaming, as_told, as_told_beside, of_apps, of_opened, other_labels
-from collab.synthesis.screens import app_names
+from collab.synthesis.renaming import Renaming, as_told, as_told_beside, rename_apps, rename_labels, rename_opened
+from collab.synthesis.screens import list_app_names
 from collab.synthesis.teacher import Scene
 from collab.types import Element, HistoryEntry, Observation, Task
 
@@ -53,7 +53,7 @@ def scene(phones: SimPhoneSuite, *, goal: str = "g", title: str = "Tasks: My Tas
 def test_an_app_has_its_new_name_wherever_the_old_one_is_told(phones: SimPhoneSuite) -> None:
     said = "What does Simple Calendar Pro say? Open the simple calendar pro, not SIMPLE CALENDAR PROS."
     assert PRO.text(said) == "What does Mirado Notes say? Open the mirado notes, not SIMPLE CALENDAR PROS."
-    shown = PRO.scene(scene(phones, goal="Which tasks does Tasks hold?"))
+    shown = PRO.rename_scene(scene(phones, goal="Which tasks does Tasks hold?"))
     assert shown.task.goal == "Which tasks does Lantern hold?"
     assert shown.observation.title == "Lantern: My Lantern"
     assert shown.observation.text.split("\n")[:3] == [
@@ -63,17 +63,17 @@ def test_an_app_has_its_new_name_wherever_the_old_one_is_told(phones: SimPhoneSu
     ]
     assert shown.history[0].action == 'open the app "lantern"'
     assert shown.history[0].effect == "opened Lantern: My Lantern"
-    assert PRO.action(MOBILE.make("open_app", app_name="tasks")) == MOBILE.make("open_app", app_name="lantern")
+    assert PRO.rename_action(MOBILE.make("open_app", app_name="tasks")) == MOBILE.make("open_app", app_name="lantern")
 
 
 def test_only_apps_that_a_goal_calls_by_name_are_renamed(phones: SimPhoneSuite) -> None:
     here = scene(phones)
-    found = of_apps(here, "Delete all files, then look into Markor and simple calendar pro.", generator(1))
+    found = rename_apps(here, "Delete all files, then look into Markor and simple calendar pro.", generator(1))
     assert found is not None
     assert set(found.names) == {"markor", "simple calendar pro"}
-    assert of_apps(here, "Delete all files and tasks.", generator(1)) is None
+    assert rename_apps(here, "Delete all files and tasks.", generator(1)) is None
     for goal in ("Which tasks does Tasks hold?", 'Open the app "tasks".'):
-        later = of_apps(here, goal, generator(1))
+        later = rename_apps(here, goal, generator(1))
         assert later is not None
         assert set(later.names) == {"tasks"}
     assert PRO.text("tasks") == "lantern", "a label that is the name and nothing else stands in quotation marks"
@@ -83,8 +83,8 @@ def test_only_apps_that_a_goal_calls_by_name_are_renamed(phones: SimPhoneSuite) 
 @pytest.mark.parametrize("app", ["broccoli app", "Broccoli App", "tasks", "Tasks"])
 def test_an_app_to_open_has_one_new_name_in_goal_and_action(goal: str, app: str) -> None:
     action = MOBILE.make("open_app", app_name=app.casefold())
-    renaming = of_opened(action, generator(1))
-    asked, opened = renaming.asked(goal.format(app)), renaming.action(action)
+    renaming = rename_opened(action, generator(1))
+    asked, opened = renaming.rename_goal(goal.format(app)), renaming.rename_action(action)
     assert app.split()[0] not in asked
     assert opened != action
     assert f" {opened['app_name']}" in asked.casefold().replace('"', " ")
@@ -93,7 +93,7 @@ def test_an_app_to_open_has_one_new_name_in_goal_and_action(goal: str, app: str)
 
 def test_an_instruction_opens_what_it_names(phones: SimPhoneSuite, reader: Reader) -> None:
     here, clock = scene(phones, goal="Start Clocks."), MOBILE.make("open_app", app_name="clock")
-    prompt = Talk(reader=reader).first_word(here, here.task.goal, (), generator(1))
+    prompt = Talk(reader=reader).build_first_decision(here, here.task.goal, (), generator(1))
     book = Book(scene=here, level="instruction", teacher="oracle", rng=generator(1))
     with pytest.raises(Refusal, match="the app to open is not in the prompt"):
         book.decide("one-step", prompt, clock)
@@ -103,7 +103,7 @@ def test_an_instruction_opens_what_it_names(phones: SimPhoneSuite, reader: Reade
 
 def test_labels_are_renamed_alike_and_apps_and_prose_are_not(phones: SimPhoneSuite) -> None:
     here = replace(scene(phones), last=MOBILE.make("navigate_back"))
-    shown = other_labels(here, generator(3))
+    shown = rename_labels(here, generator(3))
     save, title, app, prose = shown.observation.elements
     assert save.label != "Save"
     assert title.label != "Title"
@@ -134,7 +134,7 @@ def test_the_spelling_of_what_peers_say_does_not_tell_who_is_right(phones: SimPh
     talk, right = Talk(reader=reader, share=1.0), MOBILE.make("open_app", app_name="markor")
     said: Counter[bool] = Counter()
     for seed in range(40):
-        prompt = talk.decision(here, right, generator(seed))
+        prompt = talk.build_decision(here, right, generator(seed))
         assert as_told(right, prompt.shared)["app_name"] == "Markor"
         for message in prompt.segments[1:-1:3]:
             opened = re.search(r'"app_name": "(.)', message.text)
@@ -177,7 +177,7 @@ def test_instructions_under_other_names_point_where_the_true_screen_does(
     exploring: Callable[..., int], reader: Reader, phones: SimPhoneSuite
 ) -> None:
     teacher = OracleTeacher(talk=Talk(reader=reader), amounts=Amounts(renamed=0.999))
-    apps = {name.casefold() for name in app_names(phones)}
+    apps = {name.casefold() for name in list_app_names(phones)}
     opened: set[str] = set()
     pointed = 0
 

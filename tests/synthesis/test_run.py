@@ -18,13 +18,13 @@ from collab.data.example import LEVELS
 from collab.data.parquet import read_rows
 from collab.errors import ModelFailure, OverlapError, RunError, RunFormatError, UsageError
 from collab.store import log
-from collab.synthesis.config import SynthConfig, units_of
+from collab.synthesis.config import SynthConfig, list_units
 from collab.synthesis.estimate import estimate
 from collab.synthesis.journal import Done, Journal, Said, SynthesisDir, read_records
 from collab.synthesis.run import SynthResult, resume, start
-from collab.synthesis.units import missing
+from collab.synthesis.units import describe_missing
 from collab.testing.fake_server import FakeServer, Fault
-from collab.testing.scripted import corridor_teacher
+from collab.testing.scripted import answer_as_teacher
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 Wanted = Callable[..., SynthConfig]
@@ -72,7 +72,7 @@ def test_all_levels_are_made_and_every_row_can_be_traced(wanted: Wanted, tmp_pat
 
 def test_the_manifest_holds_the_hash_of_each_file(wanted: Wanted, tmp_path: Path):
     run(wanted(), tmp_path / "out")
-    assert missing(tmp_path / "out") is None
+    assert describe_missing(tmp_path / "out") is None
     files = json.loads((tmp_path / "out" / "synth.json").read_text())["files"]
     assert set(files) == {*(f"{level}.parquet" for level in LEVELS), "card.md"}
     for name, told in files.items():
@@ -157,7 +157,7 @@ def test_replies_are_taken_from_the_journal_whatever_the_model_would_say_now(
 ):
     run(wanted(teacher="tutor"), tmp_path / "whole")
     run(wanted(teacher="tutor"), tmp_path / "out")
-    (segment,) = log.segments(tmp_path / "out")
+    (segment,) = log.list_segments(tmp_path / "out")
     path = tmp_path / "out" / log.FOLDER / segment
     (tmp_path / "out" / "card.md").unlink()
     kept = [line for line in path.read_bytes().splitlines(keepends=True) if line.startswith(b'{"said"')]
@@ -177,7 +177,7 @@ def test_a_server_that_dies_stops_the_work_and_its_return_completes_it(
     def dying(body: Any) -> str:
         if len(server.requests) == count + 30:
             server.die()
-        return corridor_teacher(body)
+        return answer_as_teacher(body)
 
     voice.says = dying
     result = run(wanted(teacher="tutor", episodes=24), tmp_path / "out")
@@ -186,7 +186,7 @@ def test_a_server_that_dies_stops_the_work_and_its_return_completes_it(
     with pytest.raises(ModelFailure):
         go_on(tmp_path / "out")
     server.revive()
-    voice.says = corridor_teacher
+    voice.says = answer_as_teacher
     result = go_on(tmp_path / "out")
     assert result.stopped is None
     assert not result.report.broken
@@ -211,7 +211,7 @@ def test_somebody_may_stop_it(wanted: Wanted, tmp_path: Path):
 def test_half_a_line_at_the_end_of_the_journal_is_a_unit_to_be_made_again(wanted: Wanted, tmp_path: Path):
     run(wanted(), tmp_path / "out")
     whole = tables(tmp_path / "out")
-    (segment,) = log.segments(tmp_path / "out")
+    (segment,) = log.list_segments(tmp_path / "out")
     path = tmp_path / "out" / log.FOLDER / segment
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:3]) + lines[3][:100])
@@ -251,7 +251,7 @@ def test_nothing_but_nonsense_stops_early_with_the_causes(wanted: Wanted, tmp_pa
 
 
 def test_refusals_on_the_way_are_counted_under_a_level_that_was_asked_for(wanted: Wanted, tmp_path: Path, voice: Any):
-    voice.says = lambda body: "hm" if "Which single step" in str(body) else corridor_teacher(body)
+    voice.says = lambda body: "hm" if "Which single step" in str(body) else answer_as_teacher(body)
     asked = {"teacher": "tutor", "levels": ["basic", "preference"], "episodes": 2, "screens": 2}
     report = run(wanted(**asked), tmp_path / "out").report
     assert report.refused == {"preference": {"the reply is not JSON": 6}}
@@ -276,7 +276,7 @@ def test_a_checkpoint_in_this_process_may_teach_and_a_random_one_teaches_nothing
 
 def test_half_the_schema_and_another_language_cost_only_what_is_broken(wanted: Wanted, tmp_path: Path, voice: Any):
     def half(body: Any) -> str:
-        said = corridor_teacher(body)
+        said = answer_as_teacher(body)
         if not said.startswith('{"answers"'):
             return said
         answers = json.loads(said)["answers"]
@@ -297,7 +297,7 @@ def test_half_the_schema_and_another_language_cost_only_what_is_broken(wanted: W
 
 
 def test_a_kept_word_that_only_the_teacher_says_is_left_out_and_counted(wanted: Wanted, tmp_path: Path, voice: Any):
-    voice.says = lambda body: corridor_teacher(body).replace("a part of the corridor", "as warm as a teapot")
+    voice.says = lambda body: answer_as_teacher(body).replace("a part of the corridor", "as warm as a teapot")
     result = run(wanted(env="guarded", teacher="tutor", screens=4), tmp_path / "out")
     assert result.report.refused["basic"]["a word that is kept for evaluation"] > 0
     assert "basic" not in result.report.by_level
@@ -334,7 +334,7 @@ def test_a_set_that_an_older_version_ended_with_broken_units_is_not_whole(wanted
     manifest = tmp_path / "out" / "synth.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"finished": "2026-01-01T00:00:00Z"}))
     lacks = f"{tmp_path / 'out'}: 2 units are missing; make the set whole with: collab synth --resume {tmp_path}/out"
-    assert missing(tmp_path / "out") == lacks
+    assert describe_missing(tmp_path / "out") == lacks
     assert go_on(tmp_path / "out").progress.calls.broken == 2, "both were tried again"
 
 
@@ -349,7 +349,7 @@ def test_units_that_broke_are_made_again_and_then_the_set_is_whole(
     def failing_once(body: Any) -> str:
         if len(server.requests) == 3 * count // 2:
             server.faults.append(Fault(status=500))
-        return corridor_teacher(body)
+        return answer_as_teacher(body)
 
     voice.says = failing_once
     first = run(config, tmp_path / "out")
@@ -413,7 +413,7 @@ def test_what_is_no_synthesis_is_not_gone_on_with(tmp_path: Path, wanted: Wanted
 
 def test_a_spoilt_line_is_named(wanted: Wanted, tmp_path: Path):
     run(wanted(), tmp_path / "out")
-    (segment,) = log.segments(tmp_path / "out")
+    (segment,) = log.list_segments(tmp_path / "out")
     path = tmp_path / "out" / log.FOLDER / segment
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b'{"unit": 7}\n' + b"".join(lines[1:]))
@@ -424,7 +424,7 @@ def test_a_spoilt_line_is_named(wanted: Wanted, tmp_path: Path):
 
 def test_secrets_are_hidden_in_the_journal(wanted: Wanted, tmp_path: Path, voice: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOUSE_TOKEN", "corridor-4711")
-    voice.says = lambda body: corridor_teacher(body).replace("a part of the corridor", "locked with corridor-4711")
+    voice.says = lambda body: answer_as_teacher(body).replace("a part of the corridor", "locked with corridor-4711")
     run(wanted(teacher="tutor", episodes=2, screens=4), tmp_path / "out")
     held = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert b"corridor-4711" not in held
@@ -435,7 +435,7 @@ def test_every_unit_has_one_record(wanted: Wanted, tmp_path: Path):
     config = wanted()
     run(config, tmp_path / "out")
     records = [done.unit for done in units(tmp_path / "out")]
-    assert sorted(records) == sorted(unit.id for unit in units_of(config))
+    assert sorted(records) == sorted(unit.id for unit in list_units(config))
     assert SynthesisDir(tmp_path / "out").read_head().config == config.model_dump(mode="json")
 
 

@@ -20,7 +20,7 @@ from collab.synthesis.llm_teacher import Caller, Desk, LanguageTeacher, draw_que
 from collab.synthesis.screens import explore
 from collab.synthesis.teacher import Lesson, Scene
 from collab.testing.corridor import CorridorSuite
-from collab.testing.scripted import ScriptedModel, corridor_teacher
+from collab.testing.scripted import ScriptedModel, answer_as_teacher
 from collab.types import Prompt, Sampling
 
 Rule = Callable[[str], str]
@@ -28,7 +28,7 @@ Rule = Callable[[str], str]
 
 
 def good(asked: str) -> str:
-    return corridor_teacher({"messages": [{"role": "user", "content": asked}]})
+    return answer_as_teacher({"messages": [{"role": "user", "content": asked}]})
 
 
 def instead(mark: str, reply: object) -> Rule:

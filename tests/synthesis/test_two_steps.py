@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collab.envs.base import Forkable
 from collab.seeds import generator
 from collab.synthesis.conversation import Reader, Talk
-from collab.synthesis.instructions import joined, proposals, two_steps
+from collab.synthesis.instructions import build_two_steps, join_wordings, propose_instructions
 from collab.synthesis.oracle_teacher import Amounts, OracleTeacher
 from collab.synthesis.teacher import Scene
 from collab.synthesis.wording import PHRASES
@@ -22,8 +22,8 @@ def test_every_moment_is_what_the_steps_lead_to(exploring: Callable[..., int]) -
 
     async def visit(scene: Scene) -> None:
         nonlocal met
-        first = next(iter(proposals(scene, generator(scene.seed))["do"]), None)
-        moments = () if first is None else await two_steps(scene, first, generator(scene.seed))
+        first = next(iter(propose_instructions(scene, generator(scene.seed))["do"]), None)
+        moments = () if first is None else await build_two_steps(scene, first, generator(scene.seed))
         if not moments:
             return
         assert isinstance(scene.environment, Forkable)
@@ -60,10 +60,10 @@ def test_rows_of_two_steps_are_asked_at_each_moment(exploring: Callable[..., int
 @given(seed=st.integers(0, 2**32))
 def test_both_wordings_stand_in_the_sentence(seed: int) -> None:
     first, second = 'Type "Ada L." into Name.', 'Press the "OK" button.'
-    said = joined(first, second, generator(seed))
+    said = join_wordings(first, second, generator(seed))
     assert said.startswith('Type "Ada L." into Name')
     assert said.endswith('ress the "OK" button.')
-    assert joined(first, '"OK" should be ticked.', generator(seed)) == f'{first} "OK" should be ticked.'
+    assert join_wordings(first, '"OK" should be ticked.', generator(seed)) == f'{first} "OK" should be ticked.'
 
 
 WORDINGS = sorted({one for wordings in PHRASES.values() for one in wordings if not one.endswith("?")})
@@ -79,7 +79,7 @@ def test_any_two_wordings_make_a_sentence_that_keeps_its_names(
     asked: tuple[str, str], names: tuple[str, str], seed: int
 ) -> None:
     first, second = (one.format(it=name, text="Ada") for one, name in zip(asked, names, strict=True))
-    said = joined(first, second, generator(seed))
+    said = join_wordings(first, second, generator(seed))
     assert said.casefold().startswith(first.removesuffix(".").removesuffix(", please").casefold())
     assert said.casefold().endswith(second.casefold())
     assert " i want" not in said

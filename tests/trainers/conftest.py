@@ -60,7 +60,7 @@ def _recipe(stage: Stage, *settings: str) -> Recipe:
         small += ["steps=6", "longest=20", "gap=5"]
     if stage == "sft":
         small += ["prompt_weight=0"]
-    return override(load_preset("pocket").recipe(stage), [*small, *settings])
+    return override(load_preset("pocket").get_recipe(stage), [*small, *settings])
 
 
 def _task(base: Path, stage: Stage, *settings: str, seed: int = 0) -> FinetuneTask:

@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM
 
 from collab.errors import ConfigError
 from collab.models.local import LocalModel
-from collab.trainers.base import adapter_of
+from collab.trainers.base import build_adapter_config
 from collab.trainers.checkpoint import check_modules, open_adapter
-from collab.trainers.prepare import FinetuneTask, prepare, task_of
+from collab.trainers.prepare import FinetuneTask, prepare, read_task
 from collab.trainers.run import begin, train
 from collab.trainers.run_dir import FinetuneDir
 
@@ -66,7 +66,7 @@ def test_going_on_with_an_adapter_is_going_on_with_its_sum(made, samples, base: 
     for name in ("loss", "margin", "logp_chosen", "logp_rejected"):
         assert first(folder)[name] == pytest.approx(expected[name], abs=1e-4)
     assert first(folder)["margin"] > 0.01, "the adapter that was gone on from had learned something"
-    assert task_of(folder.read()) == kept
+    assert read_task(folder.read()) == kept
 
 
 def test_a_reference_with_an_adapter_is_that_adapter(made, samples, base: Path, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_other_modules_are_found_before_anybody_plays(made, samples, base: Path,
 
     def check(*settings: str) -> None:
         model = AutoModelForCausalLM.from_pretrained(base)
-        check_modules(opened, model, adapter_of(model, samples.recipe("dpo", *settings)))
+        check_modules(opened, model, build_adapter_config(model, samples.recipe("dpo", *settings)))
 
     check("lora={rank: 4, alpha: 8}")
     check(f"lora={{rank: 4, alpha: 8, targets: [{', '.join(ALL)}]}}")
@@ -178,4 +178,4 @@ def test_weights_that_no_recipe_trains_are_named(made, samples, base: Path, tmp_
     opened = open_adapter(str(other), recipe, str(base))
     assert opened is not None
     with pytest.raises(ConfigError, match=rf"has {re.escape(name)}, which is played and not trained here"):
-        check_modules(opened, model, adapter_of(model, recipe))
+        check_modules(opened, model, build_adapter_config(model, recipe))

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from collab.errors import ConfigError, UsageError
 from collab.models.checkpoint import CARD, check_layout, hash_weights, write_layout
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.trainers.checkpoint import Precision, load, open_source, reads, write
+from collab.trainers.checkpoint import Precision, find_context_length, load, open_source, write
 from collab.utils.files import write_json
 
 IDS = torch.arange(24).view(2, 12) * 7 % 300
@@ -133,5 +133,5 @@ def test_what_cannot_be_exported_is_named(base: Path, adapter: Path, tmp_path: P
 
 
 def test_how_much_a_checkpoint_reads(base: Path, adapter: Path) -> None:
-    assert reads(open_source(str(base))) == reads(open_source(str(adapter))) == 512
-    assert reads(open_source(str(adapter), "owner/model")) is None
+    assert find_context_length(open_source(str(base))) == find_context_length(open_source(str(adapter))) == 512
+    assert find_context_length(open_source(str(adapter), "owner/model")) is None

@@ -25,8 +25,8 @@ from collab.errors import ConfigError, RunFormatError, StoreFailure, TrainingFai
 from collab.models.base import Reply, Request
 from collab.models.local import LocalModel
 from collab.models.tokenizer import ChatTokenizer
-from collab.trainers.base import _as_said, trainer_of
-from collab.trainers.checkpoint import quiet
+from collab.trainers.base import _as_said, build_trainer
+from collab.trainers.checkpoint import silence_libraries
 from collab.trainers.prepare import Prepared, prepare
 from collab.trainers.run import begin, check_same, train
 from collab.trainers.run_dir import FinetuneDir
@@ -107,8 +107,8 @@ def test_with_lora_the_base_stays_as_it_is(samples, base: Path, tmp_path: Path) 
     """Every adapter gets a gradient; nothing else has one. The merged result differs where there are adapters alone."""
     task = samples.task(base, "sft", "epochs=2", "lora={rank: 4, alpha: 8, merge: true}")
     prepared = prepare(task, samples.rows(4))
-    with quiet():
-        trainer = trainer_of(prepared, FinetuneDir(tmp_path / "look"), "cpu", ())
+    with silence_libraries():
+        trainer = build_trainer(prepared, FinetuneDir(tmp_path / "look"), "cpu", ())
     names = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
     assert names == {name for name, _ in trainer.model.named_parameters() if "lora_" in name}
     assert len(names) == 2 * 7 * 2  # two matrices for seven linear layers in two blocks
@@ -191,8 +191,8 @@ def test_activations_computed_twice_train_the_same(samples, base: Path, tmp_path
 def test_the_recipe_alone_decides_the_precision(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
     """A launcher's own configuration says it in the environment, and would win."""
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    with quiet():
-        trainer = trainer_of(prepare(samples.task(base, "sft"), samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
+    with silence_libraries():
+        trainer = build_trainer(prepare(samples.task(base, "sft"), samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
     assert trainer.accelerator.mixed_precision == "no"
 
 
@@ -202,8 +202,8 @@ def test_optimizer_and_adapter_are_those_of_the_recipe(
 ) -> None:
     numbers = ["betas=[0.8, 0.95]", "weight_decay=0.07", "max_grad_norm=0.3", "lora={rank: 2, alpha: 6, dropout: 0.25}"]
     task = samples.task(base, "sft", *numbers, f"optimizer={optimizer}")
-    with quiet():
-        trainer = trainer_of(prepare(task, samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
+    with silence_libraries():
+        trainer = build_trainer(prepare(task, samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
     groups = trainer.create_optimizer().param_groups
     assert [name for group in groups for name in ("momentum", "betas") if group["params"] and name in group] == known
     assert {group["betas"] for group in groups if "betas" in group} == {(0.8, 0.95)}
@@ -217,9 +217,9 @@ def test_optimizer_and_adapter_are_those_of_the_recipe(
 def test_precision_checkpointing_and_seed_reach_the_model(samples, base: Path, tmp_path: Path) -> None:
     def made(how: str, seed: int):
         settings = [f"checkpointing={how}", "precision=bfloat16", "lora={rank: 2}"]
-        with quiet():
+        with silence_libraries():
             task = samples.task(base, "sft", *settings, seed=seed)
-            return trainer_of(prepare(task, samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
+            return build_trainer(prepare(task, samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
 
     one, two, other = made("true", 0), made("false", 0), made("false", 1)
     assert {trainer.accelerator.mixed_precision for trainer in (one, two, other)} == {"bf16"}
@@ -272,7 +272,7 @@ def test_no_checkpoint_is_kept_of_weights_that_are_no_numbers(
     with pytest.raises(TrainingFailure, match=rf"^step {lost}: some weights are no numbers; .* lower learning_rate"):
         train(prepared, folder, device="cpu")
     assert [line["step"] for line in folder.read_metrics()] == [1]
-    assert folder.checkpoint() is None
+    assert folder.find_checkpoint() is None
     assert not folder.final.exists()
 
 
@@ -453,7 +453,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: Pa
                 break
         process.send_signal(signal.SIGKILL)
         process.wait()
-        checkpoint = folder.checkpoint()
+        checkpoint = folder.find_checkpoint()
         assert checkpoint is not None
         half = folder.partial / "checkpoint-999"
         half.mkdir(parents=True, exist_ok=True)
@@ -469,9 +469,9 @@ def test_checkpoints_are_whole_and_few(samples, base: Path, tmp_path: Path) -> N
     kept = sorted(path.name for path in (tmp_path / "out" / "checkpoints").glob("step-*"))
     assert kept == ["step-2", "step-4"]
     folder = FinetuneDir(tmp_path / "out")
-    assert folder.checkpoint() == tmp_path / "out" / "checkpoints" / "step-4"
+    assert folder.find_checkpoint() == tmp_path / "out" / "checkpoints" / "step-4"
     (tmp_path / "out" / "checkpoints" / "step-4" / "trainer_state.json").unlink()
-    assert folder.checkpoint() == tmp_path / "out" / "checkpoints" / "step-2"
+    assert folder.find_checkpoint() == tmp_path / "out" / "checkpoints" / "step-2"
 
 
 @pytest.mark.slow
@@ -499,7 +499,7 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(samples, base: Path, tmp_path:
     prepared = prepare(samples.task(base, "sft", "epochs=4", "save_every=2"), samples.rows(8, ["basic"]))
     folder, asked = begin(prepared, tmp_path / "out"), iter([False, False, True])
     train(prepared, folder, device="cpu", stopping=lambda: next(asked))
-    damaged = folder.checkpoint()
+    damaged = folder.find_checkpoint()
     assert damaged == tmp_path / "out" / "checkpoints" / "step-3"
     content = bytearray((damaged / name).read_bytes())
     content[len(content) // 2] ^= 1
@@ -514,7 +514,7 @@ def test_a_checkpoint_that_lost_its_digests_is_not_gone_on_from(samples, base: P
     prepared = prepare(samples.task(base, "sft", "epochs=4", "save_every=2"), samples.rows(8, ["basic"]))
     folder, asked = begin(prepared, tmp_path / "out"), iter([False, True])
     train(prepared, folder, device="cpu", stopping=lambda: next(asked))
-    newest = folder.checkpoint()
+    newest = folder.find_checkpoint()
     assert newest is not None
     (newest / "digests.json").unlink()
     with pytest.raises(RunFormatError, match=r"damaged since it was written \(.*digests.json"):

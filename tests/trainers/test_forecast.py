@@ -8,8 +8,8 @@ import pytest
 from collab.data.tokenize import encode_pairs, encode_replies
 from collab.errors import ConfigError
 from collab.trainers import estimate
-from collab.trainers.batching import packed_tokens
-from collab.trainers.estimate import Time, _filled, forecast, memory
+from collab.trainers.batching import count_packed_tokens
+from collab.trainers.estimate import Time, _fill_items, estimate_memory, forecast
 from collab.trainers.prepare import prepare
 
 
@@ -21,8 +21,8 @@ def test_time_is_per_pair_and_memory_of_a_whole_step(samples, base: Path, chat, 
     few = list(encode_pairs(rows[:4], chat, 200).items)
     found = forecast(task, few, "cpu")
     assert (found.seconds_per_item, found.measured) == (1.5, True)
-    assert found.tokens_per_item == packed_tokens([side for pair in few for side in pair.sides]) / 4
-    whole = memory(prepare(task, rows))
+    assert found.tokens_per_item == count_packed_tokens([side for pair in few for side in pair.sides]) / 4
+    whole = estimate_memory(prepare(task, rows))
     assert (found.least.weights, found.least.optimizer) == (whole.weights, whole.optimizer)
     scored, per_token = sum(2 * pair.scored for pair in few), found.least.activations
     assert found.most.activations > per_token > 12 * scored * 500
@@ -49,12 +49,12 @@ def test_replies_alone_take_less_than_pairs(samples, base: Path, chat, monkeypat
 
 def test_states_that_are_made_up_share_nothing(samples, chat) -> None:
     pairs = list(encode_pairs(samples.rows(2, ["preference"]), chat, 200).items)
-    filled = _filled(pairs, 6, 150)
+    filled = _fill_items(pairs, 6, 150)
     assert [len(pair) for pair in filled] == [150] * 6
     assert len({int(pair.prompt[0]) for pair in filled[::2]}) == 3
     assert len({pair.state for pair in filled}) == 6
     replies = list(encode_replies(samples.rows(2, ["preference"]), chat, 200).items)
-    made = _filled(replies, 4, 150)
+    made = _fill_items(replies, 4, 150)
     assert [len(one) for one in made] == [150] * 4
     assert [one.scored for one in made] == [one.scored for one in (*replies, *replies)]
     assert made[0].ids[-3:].tolist() == made[2].ids[-3:].tolist() == replies[0].ids[-3:].tolist()

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from collab.errors import Diverged, StoreFailure, TrainingFailure, UsageError
 from collab.trainers import launch as launching
-from collab.trainers.launch import CONFIGS, DIVERGED, ERROR, LOG, STOP, check_processes, command, launch
+from collab.trainers.launch import CONFIGS, DIVERGED, ERROR, LOG, STOP, build_command, check_processes, launch
 from collab.trainers.run import begin, train
 from collab.trainers.run_dir import FinetuneDir
 
@@ -22,15 +22,15 @@ TWICE = "checkpointing=true"
 
 
 def test_what_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = command(2, Path("out"), "cpu")
+    words = build_command(2, Path("out"), "cpu")
     assert words[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
     assert str(CONFIGS / "cpus.yaml") in words
     assert words[words.index("--num_processes") + 1] == "2"
-    assert str(CONFIGS / "fsdp-cpus.yaml") in command(2, Path("out"), "cpu", "fsdp")
-    monkeypatch.setattr(launching, "_gpus", lambda device: 8)
+    assert str(CONFIGS / "fsdp-cpus.yaml") in build_command(2, Path("out"), "cpu", "fsdp")
+    monkeypatch.setattr(launching, "_count_gpus", lambda device: 8)
     names = {"ddp": "gpus", "fsdp": "fsdp-gpus", "zero2": "zero2", "zero3": "zero3"}
     for parallelism, name in names.items():
-        assert str(CONFIGS / f"{name}.yaml") in command(8, Path("out"), "auto", parallelism)
+        assert str(CONFIGS / f"{name}.yaml") in build_command(8, Path("out"), "auto", parallelism)
 
 
 def test_configurations_say_whether_they_were_run() -> None:
@@ -43,7 +43,7 @@ def test_configurations_say_whether_they_were_run() -> None:
 
 
 def test_more_processes_than_gpus_are_refused(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(launching, "_gpus", lambda device: 1)
+    monkeypatch.setattr(launching, "_count_gpus", lambda device: 1)
     prepared = samples.states(base, tmp_path / "data", 2)
     with pytest.raises(UsageError, match="2 processes, but this machine has 1 GPUs"):
         launch(prepared, begin(prepared, tmp_path / "out"))
@@ -58,16 +58,16 @@ def test_processes_read_where_things_lie_now(samples, base: Path, tmp_path: Path
     known = folder.read()
     elsewhere = {**known, "base": {**known["base"], "path": "/gone"}, "data": {**known["data"], "paths": ["/gone"]}}
     folder.file.write_text(json.dumps(elsewhere))
-    folder.place(prepared.manifest())
+    folder.place(prepared.build_manifest())
     assert folder.read() == known
     written = folder.file.stat().st_mtime_ns
-    folder.place(prepared.manifest())
+    folder.place(prepared.build_manifest())
     assert folder.file.stat().st_mtime_ns == written
 
 
 def test_what_is_trained_again_is_not_told_as_done(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
     """Lines of steps behind the newest checkpoint are gone before anybody looks at them."""
-    monkeypatch.setattr(launching, "command", lambda *asked: [sys.executable, "-S", "-c", ""])
+    monkeypatch.setattr(launching, "build_command", lambda *asked: [sys.executable, "-S", "-c", ""])
     prepared = samples.states(base, tmp_path / "data", 2)
     folder, seen = begin(prepared, tmp_path / "out"), []
     folder.add_metrics({"step": 390, "loss": 0.5, "group": "preference", "seconds": 9.0})
@@ -94,16 +94,18 @@ def test_their_reason_is_ours(samples, base: Path, tmp_path: Path, monkeypatch) 
     said = (
         f"import sys; print('noise'); print({ERROR!r} + 'step 3: loss is nan'); print('ChildFailedError'); sys.exit(1)"
     )
-    monkeypatch.setattr(launching, "command", lambda *asked: [sys.executable, "-S", "-c", said])
+    monkeypatch.setattr(launching, "build_command", lambda *asked: [sys.executable, "-S", "-c", said])
     prepared = samples.states(base, tmp_path / "data", 2)
     folder = begin(prepared, tmp_path / "out")
     with pytest.raises(TrainingFailure, match=r"out: the processes that train failed: step 3: loss is nan \(all they"):
         launch(prepared, folder, device="cpu")
     lost = f"print({DIVERGED!r} + 'step 3: loss is nan'); raise SystemExit(1)"
-    monkeypatch.setattr(launching, "command", lambda *asked: [sys.executable, "-S", "-c", lost])
+    monkeypatch.setattr(launching, "build_command", lambda *asked: [sys.executable, "-S", "-c", lost])
     with pytest.raises(Diverged, match=r"^step 3: loss is nan; .* lower learning_rate"):
         launch(prepared, folder, device="cpu")
-    monkeypatch.setattr(launching, "command", lambda *asked: [sys.executable, "-S", "-c", "import sys; sys.exit(7)"])
+    monkeypatch.setattr(
+        launching, "build_command", lambda *asked: [sys.executable, "-S", "-c", "import sys; sys.exit(7)"]
+    )
     with pytest.raises(TrainingFailure, match="the launcher ended with exit code 7"):
         launch(prepared, folder, device="cpu")
     assert (folder.path / LOG).read_text() == ""

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from collab.errors import ConfigError
-from collab.trainers.base import trainer_of
-from collab.trainers.checkpoint import quiet
-from collab.trainers.optim import check_scales, final_gain, keep_direction, set_apart
+from collab.trainers.base import build_trainer
+from collab.trainers.checkpoint import silence_libraries
+from collab.trainers.optim import check_scales, find_final_gain, keep_direction, set_apart
 from collab.trainers.prepare import prepare
 from collab.trainers.run_dir import FinetuneDir
 
@@ -28,11 +28,11 @@ class Small(nn.Module):
 
 def test_the_last_gain_is_the_last_trained_vector_outside_all_layers() -> None:
     model = Small()
-    assert final_gain(model) is model.norm.weight
+    assert find_final_gain(model) is model.norm.weight
     model.norm.weight.requires_grad_(False)
-    assert final_gain(model) is model.first.weight
+    assert find_final_gain(model) is model.first.weight
     with pytest.raises(ConfigError, match="no norm behind its layers"):
-        final_gain(model.layers)
+        find_final_gain(model.layers)
 
 
 class PlusOne(nn.Module):
@@ -85,8 +85,8 @@ def test_a_weight_that_keeps_its_direction_becomes_longer_by_what_its_step_adds_
 def test_the_recipes_rate_reaches_the_last_norm_and_nothing_else(samples, base: Path, tmp_path: Path) -> None:
     rates = ["learning_rate=0.001", "final_norm_learning_rate=0.02", "warmup=0", "weight_decay=0.1"]
     task = samples.task(base, "sft", "optimizer=adamw", *rates)
-    with quiet():
-        trainer = trainer_of(prepare(task, samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
+    with silence_libraries():
+        trainer = build_trainer(prepare(task, samples.rows(2)), FinetuneDir(tmp_path), "cpu", ())
     trainer.create_optimizer_and_scheduler(10)
     found = {id(weight): group["lr"] for group in trainer.optimizer.param_groups for weight in group["params"]}
     own = [name for name, weight in trainer.model.named_parameters() if found[id(weight)] == 0.02]

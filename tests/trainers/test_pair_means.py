@@ -15,7 +15,7 @@ from torch import Tensor
 
 from collab.data.tokenize import EncodedPair, collate_pairs
 from collab.trainers.batching import BatchStep
-from collab.trainers.callbacks import PairMeans, Watcher, differing, pair_sums
+from collab.trainers.callbacks import PairMeans, Watcher, find_differing, pair_sums
 from collab.trainers.run_dir import FinetuneDir
 
 BETA = 0.1
@@ -34,7 +34,7 @@ def test_rows_differ_where_their_replies_do() -> None:
     """Also where one reply is the other and what rows are filled up with."""
     rows = [pair([3, 4], [3, 4]), pair([3, 4], [3, 5]), pair([3], [3, PADDING]), pair([3], [3], prompt=[1] * 7)]
     batch = collate_pairs(rows, PADDING)([{"row": place} for place in range(len(rows))])
-    assert differing(batch).tolist() == [False, True, True, False]
+    assert find_differing(batch).tolist() == [False, True, True, False]
 
 
 def test_sums_are_of_pairs() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.trainers.batching import Node, pack, packed_tokens, scored, token_ratio
+from collab.trainers.batching import Node, compute_token_ratio, count_packed_tokens, find_scored, pack
 
 ROWS = st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=9)
 
@@ -33,7 +33,7 @@ def test_a_trie_by_hand() -> None:
         [6, 7],
         [0, 1, 2, 4],
     ]
-    assert (sum(map(len, rows)), packed_tokens(rows, shortest=1)) == (17, 8)
+    assert (sum(map(len, rows)), count_packed_tokens(rows, shortest=1)) == (17, 8)
 
 
 def test_a_common_part_too_short_is_repeated() -> None:
@@ -52,7 +52,7 @@ def test_a_row_that_ends_where_others_go_on() -> None:
 def test_what_is_scored_by_hand() -> None:
     """Both rows end with 9 after the same 1 2 3: it is scored once, and counts in both."""
     packing = pack([[1, 2, 3, 9], [1, 2, 3, 9, 5], [1, 2, 4]], shortest=1)
-    found = scored(packing, [[0, 0, 0, 1], [0, 0, 0, 1, 1], [1, 0, 1, 1, 1]], width=5)
+    found = find_scored(packing, [[0, 0, 0, 1], [0, 0, 0, 1, 1], [1, 0, 1, 1, 1]], width=5)
     assert list(zip(found.predictors.tolist(), found.wanted.tolist(), strict=True)) == [(1, 4), (2, 9), (3, 5)]
     assert found.which.tolist() == [1, 1, 2, 0]
     assert found.cells.tolist() == [2, 4 + 2, 4 + 3, 8 + 1]
@@ -63,27 +63,31 @@ def test_the_ratio_is_that_of_real_rows(prompt: int, reply: int, ratio: float) -
     """12 pairs of one prompt, all replies different: 24 (P + C) tokens against P + 24 C."""
     rows = [[1] * prompt + [2 + row] * reply for row in range(24)]
     assert sum(map(len, rows)) == 24 * (prompt + reply)
-    assert packed_tokens(rows) == prompt + 24 * reply
-    assert token_ratio(prompt, reply, 12) == sum(map(len, rows)) / packed_tokens(rows) == pytest.approx(ratio, abs=0.06)
+    assert count_packed_tokens(rows) == prompt + 24 * reply
+    assert (
+        compute_token_ratio(prompt, reply, 12)
+        == sum(map(len, rows)) / count_packed_tokens(rows)
+        == pytest.approx(ratio, abs=0.06)
+    )
 
 
 @given(rows=ROWS, shortest=st.integers(1, 5))
 def test_every_row_comes_back(rows: list[list[int]], shortest: int) -> None:
     packing = pack(rows, shortest=shortest)
     for number, row in enumerate(rows):
-        assert packing.row(number).tolist() == row
+        assert packing.get_row(number).tolist() == row
         assert packing.positions[packing.places[number]].tolist() == list(range(len(row)))
 
 
 @given(rows=ROWS)
 def test_every_beginning_stands_once(rows: list[list[int]]) -> None:
     beginnings = {tuple(row[: length + 1]) for row in rows for length in range(len(row))}
-    assert packed_tokens(rows, shortest=1) == len(beginnings)
+    assert count_packed_tokens(rows, shortest=1) == len(beginnings)
 
 
 @given(rows=ROWS, shortest=st.integers(1, 5))
 def test_a_longer_shortest_part_only_adds(rows: list[list[int]], shortest: int) -> None:
-    assert packed_tokens(rows, shortest=1) <= packed_tokens(rows, shortest=shortest) <= sum(map(len, rows))
+    assert count_packed_tokens(rows, shortest=1) <= count_packed_tokens(rows, shortest=shortest) <= sum(map(len, rows))
 
 
 @given(rows=ROWS, shortest=st.integers(1, 5))
@@ -104,7 +108,7 @@ def test_scored_tokens_are_those_of_the_masks(rows: list[list[int]], data: st.Da
     masks = [data.draw(st.lists(st.integers(0, 1), min_size=len(row), max_size=len(row))) for row in rows]
     width = max(map(len, rows), default=0) + 1
     packing = pack(rows, shortest=1)
-    found = scored(packing, masks, width)
+    found = find_scored(packing, masks, width)
     expected = {
         number * (width - 1) + at - 1: (tuple(row[:at]), row[at])
         for number, (row, mask) in enumerate(zip(rows, masks, strict=True))

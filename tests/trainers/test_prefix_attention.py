@@ -16,9 +16,9 @@ from collab.errors import ConfigError
 from collab.trainers import packed_attention
 from collab.trainers import prefix_sharing as packed_module
 from collab.trainers.batching import Packing, pack
-from collab.trainers.dpo import innermost
+from collab.trainers.dpo import unwrap_model
 from collab.trainers.packed_attention import attend, plan_of
-from collab.trainers.prefix_sharing import packed_batch, share
+from collab.trainers.prefix_sharing import pack_batch, share
 
 OUTPUTS = ("log_probs", "entropy", "mean_logits", "is_top1")
 SIZES = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
@@ -103,8 +103,8 @@ def model(base: Path):
 
 def shared(model):
     model = copy.deepcopy(model)
-    add_fused_lm_head(innermost(model), outputs=OUTPUTS)
-    share(innermost(model))
+    add_fused_lm_head(unwrap_model(model), outputs=OUTPUTS)
+    share(unwrap_model(model))
     return model
 
 
@@ -124,8 +124,8 @@ def with_adapter(model):
 @pytest.mark.parametrize("shortest", [1, 50])
 def test_attention_is_that_of_a_dense_mask(kernels: str, shortest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if kernels == "products":  # what other devices compute by; in many pieces
-        monkeypatch.setattr(packed_attention, "part", packed_attention.by_products)
-        monkeypatch.setattr(packed_attention, "part_backward", packed_attention.by_products_backward)
+        monkeypatch.setattr(packed_attention, "compute_part", packed_attention.compute_by_products)
+        monkeypatch.setattr(packed_attention, "compute_part_backward", packed_attention.compute_by_products_backward)
         monkeypatch.setattr(packed_attention, "_SCORES_AT_ONCE", 200)
     monkeypatch.setattr(packed_attention, "_SHORT", 30)
     rows = [prompt + reply for seed in range(2) for prompt, reply in state(seed)]
@@ -147,8 +147,8 @@ def test_kernels_of_a_gpu_are_asked_for_as_they_take_it() -> None:
     """Without a GPU: PyTorch's own description of them says what they would give."""
     with FakeTensorMode():
         query, key = (torch.empty(2, 4, length, 64, device="cuda", dtype=torch.bfloat16) for length in (7, 9))
-        output, lse = packed_attention.on_gpu(query, key, key, 0.3, causal=False)
-        grads = packed_attention.on_gpu_backward(output, query, key, key, output, lse, 0.3, causal=False)
+        output, lse = packed_attention.compute_on_gpu(query, key, key, 0.3, causal=False)
+        grads = packed_attention.compute_on_gpu_backward(output, query, key, key, output, lse, 0.3, causal=False)
     assert (output.shape, lse.shape, lse.dtype) == (query.shape, query.shape[:3], torch.float32)
     assert [one.shape for one in grads] == [query.shape, key.shape, key.shape]
     assert {one.dtype for one in (output, *grads)} == {torch.bfloat16}
@@ -156,12 +156,12 @@ def test_kernels_of_a_gpu_are_asked_for_as_they_take_it() -> None:
 
 def test_kernels_of_a_gpu_are_tried_before_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a processor in their place: they pass, and what leaves out the other part does not."""
-    fused, cpu, gpu = packed_attention.fused, torch.device("cpu"), torch.device("cuda")
-    part, part_backward = packed_attention.part, packed_attention.part_backward
-    error_on = packed_attention.error_of_kernels
-    monkeypatch.setattr(packed_attention, "error_of_kernels", lambda device, *rest: error_on(cpu, *rest))
-    monkeypatch.setattr(packed_attention, "on_gpu", part)
-    monkeypatch.setattr(packed_attention, "on_gpu_backward", part_backward)
+    fused, cpu, gpu = packed_attention.is_fused, torch.device("cpu"), torch.device("cuda")
+    part, part_backward = packed_attention.compute_part, packed_attention.compute_part_backward
+    error_on = packed_attention.measure_kernel_error
+    monkeypatch.setattr(packed_attention, "measure_kernel_error", lambda device, *rest: error_on(cpu, *rest))
+    monkeypatch.setattr(packed_attention, "compute_on_gpu", part)
+    monkeypatch.setattr(packed_attention, "compute_on_gpu_backward", part_backward)
     fused.cache_clear()
     assert fused(gpu, torch.bfloat16, 64)
     assert fused(gpu, torch.float16, 128)
@@ -173,7 +173,7 @@ def test_kernels_of_a_gpu_are_tried_before_they_are_used(monkeypatch: pytest.Mon
         own, sums = part(query, key, value, scale, causal=causal)
         return part_backward(grad, query, key, value, own, sums, scale, causal=causal)
 
-    monkeypatch.setattr(packed_attention, "on_gpu_backward", of_its_own)
+    monkeypatch.setattr(packed_attention, "compute_on_gpu_backward", of_its_own)
     fused.cache_clear()
     with pytest.warns(UserWarning, match="shared prefixes on cuda: slower products .* off by"):
         assert not fused(gpu, torch.bfloat16, 64)
@@ -181,7 +181,7 @@ def test_kernels_of_a_gpu_are_tried_before_they_are_used(monkeypatch: pytest.Mon
     def missing(*args, **named):
         raise RuntimeError("No available kernel.\nAborting.")
 
-    monkeypatch.setattr(packed_attention, "on_gpu", missing)
+    monkeypatch.setattr(packed_attention, "compute_on_gpu", missing)
     with pytest.warns(UserWarning, match=r"flash kernels: No available kernel\.$"):
         assert not fused(gpu, torch.bfloat16, 128)
     fused.cache_clear()
@@ -192,8 +192,8 @@ def test_kernels_of_a_gpu_are_tried_before_they_are_used(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("size", [64, 128])
 def test_flash_kernels_are_used_on_a_gpu(size: int, dtype: torch.dtype, device: str) -> None:
-    packed_attention.fused.cache_clear()
-    assert packed_attention.fused(torch.device(device), dtype, size)
+    packed_attention.is_fused.cache_clear()
+    assert packed_attention.is_fused(torch.device(device), dtype, size)
 
 
 @pytest.mark.gpu
@@ -229,7 +229,7 @@ def test_scores_and_gradients_are_those_of_rows_alone(trained: str, device: str,
     weights = torch.randn(len(expected)).to(device)  # as if each reply mattered differently
     (expected * weights).sum().backward()
     ours = shared(model)
-    output = score(ours, {**batch, "packed": packed_batch(batch)})
+    output = score(ours, {**batch, "packed": pack_batch(batch)})
     found = output.log_probs.sum(1)
     assert float((found - expected).detach().abs().max()) <= 1e-4
     (found * weights).sum().backward()
@@ -244,7 +244,7 @@ def test_the_packed_pass_computes_what_is_different_only(model) -> None:
         lambda module, args, kwargs: seen.append(kwargs["input_ids"].shape), with_kwargs=True
     )
     ours.lm_head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape))
-    packed = packed_batch(batch, shortest=1)
+    packed = pack_batch(batch, shortest=1)
     score(ours, {**batch, "packed": packed})
     rows = [ids[: mask.sum()].tolist() for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)]
     different = {tuple(row[: length + 1]) for row in rows for length in range(len(row))}
@@ -259,7 +259,7 @@ def test_metrics_are_those_of_trl(model) -> None:
     batch = batch_of(state(0))
     theirs = copy.deepcopy(model)
     add_fused_lm_head(theirs, outputs=OUTPUTS)
-    expected, found = score(theirs, batch), score(shared(model), {**batch, "packed": packed_batch(batch)})
+    expected, found = score(theirs, batch), score(shared(model), {**batch, "packed": pack_batch(batch)})
     torch.testing.assert_close(found.loss, expected.loss)
     assert torch.equal(found.label_mask, batch["completion_mask"][:, 1:].bool())
     for name in OUTPUTS:
@@ -269,7 +269,7 @@ def test_metrics_are_those_of_trl(model) -> None:
 def test_logits_in_pieces_are_the_same(model, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = batch_of(state(0))
     ours = shared(model)
-    packed = {**batch, "packed": packed_batch(batch)}
+    packed = {**batch, "packed": pack_batch(batch)}
     whole = score(ours, packed).log_probs
     (whole.sum() ** 2).backward()
     expected = gradient(ours)
@@ -284,7 +284,7 @@ def test_a_mask_that_lets_siblings_be_seen_is_noticed(device: str, model) -> Non
     """The gate is worth something: one node that reaches over its neighbours' tokens fails it."""
     model, batch = model.to(device), batch_of(state(0), device)
     expected = rows_alone(model, batch)
-    packed = packed_batch(batch, shortest=1)
+    packed = pack_batch(batch, shortest=1)
     above = packed.plan.above
     wrong = replace(above[-1], end=above[-1].end + 2)
     broken = replace(packed, plan=replace(packed.plan, above=(*above[:-1], wrong)))
@@ -307,7 +307,7 @@ def test_half_precision_is_no_noisier_than_without_sharing(device: str, model) -
     batch = batch_of(state(0) + state(1), device)
     plain, ours = model.to(device).bfloat16(), shared(model)
     one = rows_alone(plain, batch)
-    found = score(ours, {**batch, "packed": packed_batch(batch)}).log_probs.sum(1)
+    found = score(ours, {**batch, "packed": pack_batch(batch)}).log_probs.sum(1)
     plain.set_attn_implementation("eager")
     add_fused_lm_head(plain, outputs=OUTPUTS)
     other = score(plain, batch).log_probs.sum(1)
@@ -331,7 +331,7 @@ def test_batches_that_cannot_be_packed_are_refused(model) -> None:
     with pytest.raises(ValueError, match="without its packing"):
         score(shared(model), batch)
     with pytest.raises(ValueError, match="padded on the right"):
-        packed_batch({**batch, "attention_mask": batch["attention_mask"].flip(1)})
+        pack_batch({**batch, "attention_mask": batch["attention_mask"].flip(1)})
 
 
 # --------------------------------------------------------------------------------------------------- what is refused

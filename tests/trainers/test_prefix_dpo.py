@@ -18,9 +18,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DPOConfig, DPOTrainer
 
 from collab.errors import ConfigError
-from collab.trainers.checkpoint import quiet
-from collab.trainers.dpo import ByPairs, SharedPrefixDPOTrainer, state_batches
-from collab.trainers.prefix_sharing import packed_batch
+from collab.trainers.checkpoint import silence_libraries
+from collab.trainers.dpo import ByPairs, SharedPrefixDPOTrainer, build_state_batches
+from collab.trainers.prefix_sharing import pack_batch
 from collab.trainers.run_dir import FinetuneDir
 
 LOSSES = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.5]}
@@ -103,7 +103,7 @@ def trainer_of(kind, base: Path, out: Path, data: Dataset, written=(), *, adapte
                 torch.nn.init.normal_(weight, std=0.1)
     elif adapter is None and not changes.get("precompute_ref_log_probs"):
         reference = load(base)
-    with quiet():
+    with silence_libraries():
         trainer = kind(
             model=model,
             ref_model=reference,
@@ -119,7 +119,7 @@ def trainer_of(kind, base: Path, out: Path, data: Dataset, written=(), *, adapte
 def trained(*args, **changes) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
     """Metrics of each step, and the weights in the end."""
     trainer = trainer_of(*args, **changes)
-    with quiet():
+    with silence_libraries():
         trainer.train()
     lines = [line for line in trainer.state.log_history if "loss" in line]
     return lines, {name: weight.detach() for name, weight in trainer.model.named_parameters() if weight.requires_grad}
@@ -141,7 +141,7 @@ def test_what_is_compared_with_itself_is_held_by_the_anchor_alone(base: Path, tm
     """The preference loss has no pair and no gradient; what is left is the anchor's."""
     data, states = pairs_of([3])
     data = data.map(lambda row: {"rejected_ids": row["chosen_ids"]})
-    written = state_batches(states, 3, seed=0)
+    written = build_state_batches(states, 3, seed=0)
     plain, _ = trained(Ours, base, tmp_path / "plain", data, written, **WAYS["plain"])
     held, _ = trained(Ours, base, tmp_path / "held", data, written)
     assert plain[0]["loss"] == pytest.approx(0, abs=1e-6)
@@ -177,7 +177,7 @@ def test_rows_that_are_held_on_to_do_not_weaken_the_preference_term(kind, base: 
 def test_five_steps_are_those_of_trl(way: str, device: str, base: Path, tmp_path: Path) -> None:
     """Losses to 1e-6 and all metrics, over states of 1 to 5 pairs."""
     data, states = pairs_of([5, 1, 3, 2, 4])
-    written = state_batches(states, 3, seed=0)
+    written = build_state_batches(states, 3, seed=0)
     assert len(written) == 5
     options = {**WAYS[way], "use_cpu": device == "cpu"}
     theirs, expected = trained(Theirs, base, tmp_path / "theirs", data, written, **options)
@@ -280,7 +280,7 @@ def test_states_stay_together_and_prompts_are_computed_once(base: Path, tmp_path
     data, states = pairs_of([4, 2, 3])
     trainer = trainer_of(SharedPrefixTokenised, base, tmp_path, data, per_device_train_batch_size=4)
     trainer._states = states
-    for batch, numbers in zip(trainer.get_train_dataloader(), state_batches(states, 4, seed=3), strict=True):
+    for batch, numbers in zip(trainer.get_train_dataloader(), build_state_batches(states, 4, seed=3), strict=True):
         assert len({states[number] for number in numbers}) == 1
         prompt = min(len(data[number]["prompt_ids"]) for number in numbers) - 6
         tokens = int(batch["attention_mask"].sum())
@@ -298,10 +298,10 @@ def test_a_run_over_states_sees_every_pair_once_an_epoch(base: Path, tmp_path: P
     data, states = pairs_of([4, 2, 3])
     trainer = trainer_of(SharedPrefixTokenised, base, tmp_path, data, num_train_epochs=2, per_device_train_batch_size=5)
     trainer._states = states
-    with quiet():
+    with silence_libraries():
         trainer.train()
     lines = [line for line in trainer.state.log_history if "loss" in line]
-    assert trainer.state.global_step == len(lines) == 2 * len(state_batches(states, 5, seed=3))
+    assert trainer.state.global_step == len(lines) == 2 * len(build_state_batches(states, 5, seed=3))
     rows = sum(len(row["chosen_ids"]) + len(row["rejected_ids"]) + 2 * len(row["prompt_ids"]) for row in data)
     assert lines[-1]["num_tokens"] == 2 * rows
 
@@ -311,7 +311,7 @@ def test_evaluation_is_that_of_trl(base: Path, tmp_path: Path) -> None:
     found = []
     for kind in (Theirs, Ours):
         trainer = trainer_of(kind, base, tmp_path, data, [tuple(range(5))])
-        with quiet():
+        with silence_libraries():
             found.append(trainer.evaluate(data))
     assert found[1]["eval_loss"] == pytest.approx(found[0]["eval_loss"], abs=1e-6)
     assert found[1]["eval_rewards/margins"] == pytest.approx(found[0]["eval_rewards/margins"], abs=1e-4)
@@ -350,7 +350,7 @@ def test_a_mixture_of_experts_is_refused_while_it_balances_them(base: Path, tmp_
     sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2, "sliding_window": None}
     data, _ = pairs_of([2])
     models = [MixtralForCausalLM(MixtralConfig(**sizes, router_aux_loss_coef=0.1)) for _ in range(2)]
-    with quiet(), pytest.raises(ConfigError, match="balances experts"):
+    with silence_libraries(), pytest.raises(ConfigError, match="balances experts"):
         Ours(
             model=models[0],
             ref_model=models[1],
@@ -362,7 +362,7 @@ def test_a_mixture_of_experts_is_refused_while_it_balances_them(base: Path, tmp_
 
 def test_as_many_states_as_pairs(base: Path, tmp_path: Path) -> None:
     data, states = pairs_of([2, 1])
-    with quiet(), pytest.raises(ConfigError, match="2 states for 3 pairs"):
+    with silence_libraries(), pytest.raises(ConfigError, match="2 states for 3 pairs"):
         SharedPrefixTokenised(
             model=load(base),
             ref_model=load(base),
@@ -380,29 +380,29 @@ def test_batches_by_hand() -> None:
     """Whole states, as many as fit; a state of more is one of its own."""
     states = ["a", "b", "a", "a", "c", "b", "a"]
     for seed in range(5):
-        found = state_batches(states, 3, seed=seed)
+        found = build_state_batches(states, 3, seed=seed)
         assert (0, 2, 3, 6) in found
         assert {frozenset(batch) for batch in found} in (
             {frozenset({0, 2, 3, 6}), frozenset({1, 5, 4})},
             {frozenset({0, 2, 3, 6}), frozenset({1, 5}), frozenset({4})},
         )
-    assert len({tuple(state_batches(states, 3, seed=0, epoch=epoch)) for epoch in range(8)}) > 1
+    assert len({tuple(build_state_batches(states, 3, seed=0, epoch=epoch)) for epoch in range(8)}) > 1
 
 
 @given(states=st.lists(st.integers(0, 9), max_size=60), most=st.integers(1, 8), seed=st.integers(0, 3))
 def test_every_pair_is_in_one_batch_and_no_state_in_two(states: list[int], most: int, seed: int) -> None:
-    batches = state_batches(states, most, seed)
+    batches = build_state_batches(states, most, seed)
     assert sorted(number for batch in batches for number in batch) == list(range(len(states)))
     held = Counter(state for batch in batches for state in {states[number] for number in batch})
     assert all(count == 1 for count in held.values())
     for batch in batches:
         assert len(batch) <= most or len({states[number] for number in batch}) == 1
-    assert batches == state_batches(states, most, seed)
+    assert batches == build_state_batches(states, most, seed)
 
 
 def test_a_batch_is_packed_as_it_comes(base: Path, tmp_path: Path) -> None:
     data, _ = pairs_of([2])
     trainer = trainer_of(Ours, base, tmp_path, data, [(0, 1)])
     batch = next(iter(trainer.get_train_dataloader()))
-    assert torch.equal(batch["packed"].ids, packed_batch(batch).ids)
+    assert torch.equal(batch["packed"].ids, pack_batch(batch).ids)
     assert batch["packed"].to(torch.device("meta")).ids.device.type == "meta"

@@ -4,15 +4,15 @@ import pytest
 
 from collab.config import override
 from collab.errors import ConfigError
-from collab.trainers.recipe import DpoRecipe, SftRecipe, load_preset, presets
+from collab.trainers.recipe import DpoRecipe, SftRecipe, list_builtin_presets, load_preset
 
 
-@pytest.mark.parametrize("name", sorted(presets()))
+@pytest.mark.parametrize("name", sorted(list_builtin_presets()))
 def test_a_preset_is_whole(name: str) -> None:
     preset = load_preset(name)
     assert preset.description
-    assert isinstance(preset.recipe("sft"), SftRecipe)
-    assert isinstance(preset.recipe("dpo"), DpoRecipe)
+    assert isinstance(preset.get_recipe("sft"), SftRecipe)
+    assert isinstance(preset.get_recipe("dpo"), DpoRecipe)
 
 
 def test_the_paper_is_followed() -> None:
@@ -29,9 +29,9 @@ def test_the_paper_is_followed() -> None:
 def test_the_pocket_is_made_from_nothing() -> None:
     preset = load_preset("pocket")
     assert preset.architecture is not None
-    assert preset.recipe("copy").epochs == 1
+    assert preset.get_recipe("copy").epochs == 1
     with pytest.raises(ConfigError, match="--stage copy: the preset has no recipe for it"):
-        load_preset("qwen2.5-0.5b").recipe("copy")
+        load_preset("qwen2.5-0.5b").get_recipe("copy")
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_the_pocket_is_made_from_nothing() -> None:
 )
 def test_what_makes_no_sense_is_refused(stage, setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        override(load_preset("pocket").recipe(stage), [setting])
+        override(load_preset("pocket").get_recipe(stage), [setting])
 
 
 def test_an_adapter_trains_no_norms() -> None:
     with pytest.raises(ConfigError, match=r"final_norm_learning_rate 0.1 with an adapter \(lora\), which has no norms"):
-        override(load_preset("pocket").recipe("dpo"), ["final_norm_learning_rate=0.1", "lora={rank: 2}"])
+        override(load_preset("pocket").get_recipe("dpo"), ["final_norm_learning_rate=0.1", "lora={rank: 2}"])
 
 
 def test_sizes_that_do_not_divide_are_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from peft import LoraConfig, get_peft_model
 
-from collab.trainers.run import added
+from collab.trainers.run import merge_adapter
 
 
 class Two(torch.nn.Module):
@@ -30,7 +30,7 @@ def test_an_adapter_is_added_in_float32() -> None:
     for weight in (down, up):
         weight.data = 0.01 * torch.randn(weight.shape)
     expected = layer.base_layer.weight.data.float() + 2 * up.data @ down.data
-    whole = added(model)
+    whole = merge_adapter(model)
     assert {weight.dtype for weight in whole.parameters()} == {torch.float32}
     torch.testing.assert_close(whole.inner.weight.data, expected, rtol=0, atol=1e-7)
     assert not torch.equal(expected.bfloat16().float(), expected)

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from collab.config import override
 from collab.errors import ConfigError, StoreFailure, UsageError
 from collab.models.tokenizer import ChatTokenizer
-from collab.trainers.pretrain import new_checkpoint
+from collab.trainers.pretrain import create_checkpoint
 from collab.trainers.recipe import Architecture, load_preset
 from collab.types import Prompt, Segment
 
@@ -38,7 +38,7 @@ def small(*more: str) -> Architecture:
 def made(samples, tmp_path_factory: pytest.TempPathFactory) -> Path:
     prompt = Prompt(system="Rules.", shared=SCREEN, segments=(Segment(text="You are ada."),))
     rows = [*samples.rows(5), replace(samples.row(99), prompt=prompt)]
-    return new_checkpoint(tmp_path_factory.mktemp("scratch") / "new", small(), rows, seed=1)
+    return create_checkpoint(tmp_path_factory.mktemp("scratch") / "new", small(), rows, seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_the_seed_decides_the_weights(samples, made: Path, tmp_path: Path) -> No
 
     rows = samples.rows(5)
     one, same, other = (
-        new_checkpoint(tmp_path / name, small(), rows, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+        create_checkpoint(tmp_path / name, small(), rows, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
     )
     for name in ("model.safetensors", "tokenizer.json"):
         assert (one / name).read_bytes() == (same / name).read_bytes()
@@ -93,13 +93,13 @@ def test_the_seed_decides_the_weights(samples, made: Path, tmp_path: Path) -> No
 
 def test_what_cannot_be_made_is_one_line(samples, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="do not fit; raise vocabulary or lower whole_numbers"):
-        new_checkpoint(tmp_path / "a", small("vocabulary=300"), samples.rows(1))
+        create_checkpoint(tmp_path / "a", small("vocabulary=300"), samples.rows(1))
     with pytest.raises(ConfigError, match="the rows have no text"):
-        new_checkpoint(tmp_path / "b", small(), [])
+        create_checkpoint(tmp_path / "b", small(), [])
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "mine").touch()
     with pytest.raises(UsageError, match="something is there already"):
-        new_checkpoint(tmp_path / "c", small(), samples.rows(1))
+        create_checkpoint(tmp_path / "c", small(), samples.rows(1))
 
 
 def test_a_disk_that_is_full_leaves_nothing_behind(samples, tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_a_disk_that_is_full_leaves_nothing_behind(samples, tmp_path: Path) -> N
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
         with pytest.raises(StoreFailure, match="cannot write"):
-            new_checkpoint(tmp_path / "new", small(), samples.rows(2))
+            create_checkpoint(tmp_path / "new", small(), samples.rows(2))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []
-    assert new_checkpoint(tmp_path / "new", small(), samples.rows(2)) == tmp_path / "new"
+    assert create_checkpoint(tmp_path / "new", small(), samples.rows(2)) == tmp_path / "new"

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from collab.errors import TrainingFailure, UsageError
-from collab.trainers.distributed import check_checkpoint, check_sharded, check_split, gathered, split_by
+from collab.trainers.distributed import check_checkpoint, check_sharded, check_split, gather_weights, split_by
 from collab.trainers.launch import launch
 from collab.trainers.prepare import Prepared
 from collab.trainers.run import begin, train
@@ -89,7 +89,7 @@ def test_a_run_goes_on_as_it_began(tmp_path: Path) -> None:
 
 def test_a_whole_model_is_left_alone() -> None:
     model = torch.nn.Linear(2, 2)
-    with gathered(model):
+    with gather_weights(model):
         assert model(torch.zeros(1, 2)).shape == (1, 2)
 
 
@@ -101,7 +101,7 @@ def test_what_was_gathered_is_a_share_again_layer_by_layer(tmp_path: Path) -> No
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
         for part in (*model, model):
             fully_shard(part, mesh=mesh)
-        with gathered(model):
+        with gather_weights(model):
             model(torch.zeros(1, 2))
             assert not any(isinstance(layer.weight, DTensor) for layer in model)
         assert all(isinstance(layer.weight, DTensor) for layer in model)
@@ -158,7 +158,7 @@ def _check_split(
     folder, seen = begin(both, place / "two"), []
     first = launch(both, folder, device="cpu", parallelism="fsdp", watch=seen.append, stopping=lambda: bool(seen))
     assert first.final is None
-    checkpoint = folder.checkpoint()
+    checkpoint = folder.find_checkpoint()
     assert checkpoint is not None
     assert (checkpoint / "pytorch_model_fsdp.bin").is_file(), "it was not sharded"
     assert launch(both, folder, device="cpu", parallelism="fsdp").final == folder.final

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from collab.errors import ConfigError
-from collab.trainers.batching import Batch, by_state, of_process
+from collab.trainers.batching import Batch, order_by_state, select_process
 from collab.trainers.prepare import Prepared, prepare
 from collab.trainers.run import begin, train
 from collab.trainers.run_dir import FinetuneDir
@@ -30,7 +30,7 @@ def ordered(sizes: list[int], *, rows: int, most: int, window=3, processes=1, to
 
     batch = Batch(rows=rows, tokens=tokens, window=window, parts=processes)
     groups, passes = {"preference": range(len(states))}, {"preference": times}
-    return by_state(groups, states, work, passes, batch=batch, most=most, seed=seed), states
+    return order_by_state(groups, states, work, passes, batch=batch, most=most, seed=seed), states
 
 
 @given(sizes=SIZES, rows=st.integers(1, 20), most=st.integers(1, 12), window=st.integers(1, 4), seed=st.integers(0, 3))
@@ -57,7 +57,7 @@ def test_every_row_is_seen_and_every_process_has_as_many_passes(sizes, rows, mos
         assert all(step.parts)
         assert len(step.rows) <= rows + 2 * (processes - 1)
         assert max(map(len, step.parts)) <= most or len(step.rows) < len(step.parts) + processes
-    shares = [of_process(steps, rank, processes) for rank in range(processes)]
+    shares = [select_process(steps, rank, processes) for rank in range(processes)]
     assert {tuple(map(len, share)) for share in shares} == {tuple(len(step.parts) // processes for step in steps)}
     assert ordered(sizes, rows=rows, most=most, processes=processes, times=2)[0] == steps
 

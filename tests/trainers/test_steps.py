@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.trainers.batching import Batch, by_state, curriculum, fitted, passes_of
+from collab.trainers.batching import Batch, count_passes, fit_recipe, order_by_state, order_curriculum
 from collab.trainers.recipe import load_preset
 
 PAPER = load_preset("paper-qwen2-7b").dpo
@@ -19,14 +19,14 @@ PAPER = load_preset("paper-qwen2-7b").dpo
 def test_what_is_fitted_can_be_trained(rows, batch, at_once, wanted) -> None:
     """Whatever the recipe and however few the rows, every step leaves each process something, and no row is lost."""
     recipe = PAPER.model_copy(update={"batch_rows": batch, "rows_at_once": at_once})
-    fitting, processes = fitted(recipe, rows, wanted)
+    fitting, processes = fit_recipe(recipe, rows, wanted)
     assert 1 <= processes <= wanted
     groups, passes = {"preference": range(rows)}, {"preference": 1}
-    parts = passes_of(fitting, processes)
+    parts = count_passes(fitting, processes)
     size = Batch(rows=fitting.batch_rows, tokens=None, window=2, parts=parts)
     for steps in (
-        curriculum([5] * rows, groups, passes, batch=size, seed=0),
-        by_state(
+        order_curriculum([5] * rows, groups, passes, batch=size, seed=0),
+        order_by_state(
             groups,
             range(rows),
             len,
@@ -43,6 +43,6 @@ def test_what_is_fitted_can_be_trained(rows, batch, at_once, wanted) -> None:
 @pytest.mark.parametrize(("rows", "expected"), [(100, (32, 8)), (27, (24, 8)), (8, (8, 8)), (3, (3, 3))])
 def test_by_hand(rows: int, expected: tuple[int, int]) -> None:
     """The paper's 32 pairs, one at once, over eight GPUs."""
-    fitting, processes = fitted(PAPER, rows, 8)
+    fitting, processes = fit_recipe(PAPER, rows, 8)
     assert (fitting.batch_rows, processes) == expected
-    assert passes_of(fitting, processes) == fitting.batch_rows
+    assert count_passes(fitting, processes) == fitting.batch_rows

@@ -12,7 +12,7 @@ import torch
 
 from collab.errors import RunFormatError
 from collab.models.checkpoint import hash_weights
-from collab.trainers.distributed import as_begun, threads_head
+from collab.trainers.distributed import as_begun, build_threads_head
 from collab.trainers.run import begin, train
 
 
@@ -26,7 +26,7 @@ def restored() -> Iterator[None]:
 
 def test_the_number_is_that_of_the_beginning_and_afterwards_what_it_was() -> None:
     torch.set_num_threads(2)
-    head, told = threads_head(), list[str]()
+    head, told = build_threads_head(), list[str]()
     assert head == {"threads": 2}
     with as_begun(head, "head.json", told.append):
         assert (torch.get_num_threads(), told) == (2, [])

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from collab.errors import ConfigError
-from collab.trainers.base import trainer_of
-from collab.trainers.checkpoint import quiet
+from collab.trainers.base import build_trainer
+from collab.trainers.checkpoint import silence_libraries
 from collab.trainers.prepare import Prepared
 from collab.trainers.run import begin, train
 from collab.trainers.run_dir import FinetuneDir
-from collab.trainers.trajectory_dpo import TrajectoryRows, prepare_trajectories, trajectory_steps, weigh
+from collab.trainers.trajectory_dpo import TrajectoryRows, build_trajectory_steps, prepare_trajectories, weigh
 
 SMALL = ("batch_rows=3", "rows_at_once=2", "epochs=1", "beta=0.2", "anchor=0.5", "sharing=none")
 
@@ -72,8 +72,8 @@ def test_a_step_in_passes_has_the_gradient_of_the_whole(
     """Against the formula, differentiated in one piece; the reference is the policy before a push."""
     made = prepared(samples, base, f"sharing={sharing}", "batch_rows=5", f"temperature={temperature}")
     (step,) = made.steps
-    with quiet():
-        trainer = trainer_of(made, FinetuneDir(tmp_path), "cpu", ())
+    with silence_libraries():
+        trainer = build_trainer(made, FinetuneDir(tmp_path), "cpu", ())
     trainer.steps = [step.parts]
     with torch.no_grad():
         for number, weight in enumerate(trainer.model.parameters()):
@@ -113,8 +113,8 @@ def _whole_loss(made: Prepared, trainer: object, temperature: float) -> torch.Te
 def test_steps_take_whole_pairs_until_there_are_enough_chosen_replies(samples: types.SimpleNamespace) -> None:
     pairs = trajectories(samples, (3, 2), (2, 4), (4, 1), (1, 1))
     recipe = samples.recipe("dpo", *SMALL, "epochs=2")
-    steps = trajectory_steps(pairs, recipe, 0)
-    assert steps == trajectory_steps(pairs, recipe, 0)
+    steps = build_trajectory_steps(pairs, recipe, 0)
+    assert steps == build_trajectory_steps(pairs, recipe, 0)
     assert Counter(row for step in steps for row in step.rows) == dict.fromkeys(range(18), 2)
     bounds = [range(5), range(5, 11), range(11, 16), range(16, 18)]
     for step in steps:

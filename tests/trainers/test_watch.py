@@ -8,7 +8,7 @@ import pytest
 
 from collab.data.example import Example
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.trainers.callbacks import FinetuneProgress, PairMeans, displacement
+from collab.trainers.callbacks import FinetuneProgress, PairMeans, detect_displacement
 from collab.trainers.prepare import prepare
 from collab.trainers.run import begin, train
 
@@ -29,7 +29,7 @@ OF_PAIRS = ("logp_chosen", "logp_rejected", "reward_chosen", "reward_rejected", 
 )
 def test_the_alarm_of_displacement(now: dict[str, float], alarm: str | None) -> None:
     """With beta 0.1, a reward of −1 is log p − log p_ref = −10 nats."""
-    found = displacement(now, beta=0.1)
+    found = detect_displacement(now, beta=0.1)
     assert (found is None) == (alarm is None)
     assert alarm is None or alarm in str(found)
 

@@ -57,5 +57,5 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Library:
 @pytest.fixture(scope="session")
 def home(taught: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A team that was trained in the corridor for an epoch."""
-    config = asyncio.run(toy_team.small_training(taught, "epochs=1"))
+    config = asyncio.run(toy_team.configure_toy_training(taught, "epochs=1"))
     return asyncio.run(train(config, tmp_path_factory.mktemp("home") / "run", device="cpu")).path

@@ -12,25 +12,25 @@ import pytest
 from collab.config import override
 from collab.errors import ConfigError, GraphError, RunFormatError, UsageError
 from collab.library import Library
-from collab.loop.loop import base_digests
+from collab.loop.loop import hash_base_weights
 from collab.loop.record import EpochRecord, Success, TrainingDir
 from collab.testing import toy_team
 from collab.transfer.config import TransferConfig, TransferRequest, configure
-from collab.transfer.outcome import parts_after, parts_before
+from collab.transfer.outcome import list_parts_after, list_parts_before
 
 
 @pytest.fixture(scope="module")
 def trained(library: Library, tmp_path_factory: pytest.TempPathFactory) -> TrainingDir:
     """A training in the corridor whose second epoch is over and the best."""
     folder = TrainingDir(tmp_path_factory.mktemp("trained") / "run")
-    config = asyncio.run(toy_team.small_training(library))
-    head = {"config": config.model_dump(mode="json"), "base": base_digests(config), "summary": {"best": 2}}
+    config = asyncio.run(toy_team.configure_toy_training(library))
+    head = {"config": config.model_dump(mode="json"), "base": hash_base_weights(config), "summary": {"best": 2}}
     folder.begin(head)
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
     weights = {slot: "./epochs/2/training/final" for slot in config.run.graph.slots}
     record = EpochRecord(algorithm="collabuiagents", epoch=2, version=2, weights=weights, success=success, hash="")
-    folder.epoch(2).path.mkdir(parents=True)
-    folder.epoch(2).record.write_text(record.model_dump_json())
+    folder.get_epoch(2).path.mkdir(parents=True)
+    folder.get_epoch(2).record.write_text(record.model_dump_json())
     return folder
 
 
@@ -47,7 +47,7 @@ def put(library: Library, wish: TransferRequest, **changes: Any) -> TransferConf
 
 def test_both_play_the_same_with_other_weights(library: Library, wish: TransferRequest, trained: TrainingDir) -> None:
     config = put(library, wish, mode="direct")
-    assert (config.training, config.first, parts_after(config)) == (None, [], [])
+    assert (config.training, config.first, list_parts_after(config)) == (None, [], [])
     for base, team in zip(config.base, config.transferred, strict=True):
         assert {agent.options["path"] for agent in team.agents.values()} == {
             str(trained.path.resolve() / "epochs/2/training/final")
@@ -64,8 +64,12 @@ def test_both_play_the_same_with_other_weights(library: Library, wish: TransferR
 
 def test_continual_trains_from_the_team_and_measures_at_home(library: Library, wish: TransferRequest) -> None:
     config = put(library, wish, settings=("epochs=1", "run.agents.*.sampling.temperature=0"))
-    assert [part.name for part in parts_before(config)] == ["second/base", "second/transferred", "first/transferred"]
-    assert [part.name for part in parts_after(config)] == ["second/continued", "first/continued"]
+    assert [part.name for part in list_parts_before(config)] == [
+        "second/base",
+        "second/transferred",
+        "first/transferred",
+    ]
+    assert [part.name for part in list_parts_after(config)] == ["second/continued", "first/continued"]
     training = config.training
     assert training is not None
     assert training.run.environment_name == "street"

@@ -10,7 +10,7 @@ from collab.errors import UsageError
 from collab.evaluation.metrics import EpisodeResult, Report, summarise
 from collab.evaluation.report import EvaluatedRun, Setting
 from collab.seeds import Seeds
-from collab.transfer.outcome import Played, forgetting, generalization, outcome_of
+from collab.transfer.outcome import Played, build_outcome, compare_forgetting, compare_generalization
 
 
 def report(solved: dict[str, str], environment: str = "web") -> Report:
@@ -55,22 +55,22 @@ def played() -> Played:
 
 
 def test_generalization_is_the_team_less_its_base() -> None:
-    found = generalization(report(BASE), report(TRANSFERRED))
+    found = compare_generalization(report(BASE), report(TRANSFERRED))
     assert (found.difference, found.pairs, found.tasks) == (2 / 8, 8, 2)
 
 
 def test_forgetting_is_what_was_solved_before_less_what_is_solved_after() -> None:
-    found = forgetting(report(BEFORE), report(AFTER))
+    found = compare_forgetting(report(BEFORE), report(AFTER))
     assert found.difference == 2 / 4
     assert found.interval[0] >= 0
-    learned = forgetting(report(AFTER), report(BEFORE))
+    learned = compare_forgetting(report(AFTER), report(BEFORE))
     assert learned.difference == -2 / 4
     assert learned.interval == (0 - found.interval[1], 0 - found.interval[0])
 
 
 def test_an_outcome_tells_every_rate_and_difference() -> None:
     names = {"agents": "a@best", "base": "a@epoch0", "method": "collab, ablation rft"}
-    told = outcome_of(played(), mode="continual", seeds=[30], epoch=2, **names)
+    told = build_outcome(played(), mode="continual", seeds=[30], epoch=2, **names)
     outcome = told.outcome
     assert "Team a@best, base a@epoch0. Trained in the second environment by collab, ablation rft.\n" in told.markdown
     assert {arm: one.successes for arm, one in outcome.second.success.items()} == {
@@ -92,21 +92,21 @@ def test_an_outcome_tells_every_rate_and_difference() -> None:
 
 def test_what_learned_nothing_is_told_beside_a_gain_of_nothing() -> None:
     names = {"agents": "a@best", "base": "a@epoch0", "method": "collab"}
-    told = outcome_of(
+    told = build_outcome(
         played(), mode="continual", seeds=[30], epoch=1, untrained=["epoch 1, shared: loss is nan"], **names
     )
     assert "\n- learned nothing: epoch 1, shared: loss is nan\n" in told.markdown
     assert told.outcome.untrained == ["epoch 1, shared: loss is nan"]
-    assert outcome_of(played(), mode="continual", seeds=[30], epoch=1, **names).outcome.untrained == []
+    assert build_outcome(played(), mode="continual", seeds=[30], epoch=1, **names).outcome.untrained == []
 
 
 def test_direct_tells_of_one_environment() -> None:
     second = {arm: runs for arm, runs in played()["second"].items() if arm != "continued"}
-    outcome = outcome_of({"second": second}, mode="direct", agents="a", base="b", seeds=[30]).outcome
+    outcome = build_outcome({"second": second}, mode="direct", agents="a", base="b", seeds=[30]).outcome
     assert (outcome.first, outcome.gained, outcome.forgetting, outcome.epoch) == (None, None, None, None)
     assert list(outcome.generalization) == ["transferred"]
 
 
 def test_nothing_is_compared_over_different_instances() -> None:
     with pytest.raises(UsageError, match="nothing to compare"):
-        generalization(report({"link": "+"}), report({"form": "+"}))
+        compare_generalization(report({"link": "+"}), report({"form": "+"}))

@@ -21,8 +21,8 @@ from collab.evaluation.report import find_runs
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import TrainingResult
-from collab.loop.phases import trajectories_of
-from collab.loop.record import EpochRecord, Spending, TrainingDir, measured_hash
+from collab.loop.phases import load_trajectories
+from collab.loop.record import EpochRecord, Spending, TrainingDir, hash_measured
 from collab.seeds import Seeds
 from collab.store.manifest import FILE as RUN_FILE
 from collab.store.run_dir import RunLimits
@@ -30,7 +30,7 @@ from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
 from collab.transfer.config import TransferConfig, TransferRequest, configure
 from collab.transfer.outcome import TransferDir
-from collab.transfer.run import TransferResult, Work, plan, resume, start, untrained, weights_of
+from collab.transfer.run import TransferResult, Work, hash_weights_played, list_untrained, plan, resume, start
 
 CHILD = """
 import asyncio, os, signal, sys
@@ -133,7 +133,7 @@ def test_what_was_granted_is_granted_again(library: Library, tmp_path: Path, mon
         seen.append((work.budget, work.device))
         return "enough was seen"
 
-    monkeypatch.setattr(transferring, "_all", looked)
+    monkeypatch.setattr(transferring, "_run_all", looked)
     begun = Budget(tokens=500)
     run(put(library, PRESSES), tmp_path / "out", budget=begun)
     for told in ({}, {"budget": Budget(minutes=1), "device": "auto"}, {}):
@@ -150,7 +150,7 @@ def test_threads_that_were_written_down_are_those_that_it_goes_on_in(
         seen.append(torch.get_num_threads())
         return "enough was seen"
 
-    monkeypatch.setattr(transferring, "_all", looked)
+    monkeypatch.setattr(transferring, "_run_all", looked)
     run(put(library, PRESSES), tmp_path / "out")
     head, before, told = TransferDir(tmp_path / "out"), torch.get_num_threads(), list[str]()
     assert "threads" not in head.read(), "nothing is trained"
@@ -227,7 +227,7 @@ def test_of_a_training_only_what_this_process_spent_counts(
     async def trained(work: Work, budget: Budget) -> TrainingResult:
         return TrainingResult(path=tmp_path, records=(record,), summary=None, stopped=None, tokens=34, cost_usd=0.5)
 
-    monkeypatch.setattr(parts, "_trained", trained)
+    monkeypatch.setattr(parts, "_train_on", trained)
     work = Work(
         config=put(library, PRESSES),
         folder=TransferDir(tmp_path),
@@ -237,7 +237,7 @@ def test_of_a_training_only_what_this_process_spent_counts(
         progress=parts.TransferProgress(parts=5),
     )
     assert asyncio.run(parts.train(work)) is None
-    assert work.left() == Budget(tokens=66, usd=0.5)
+    assert work.compute_left() == Budget(tokens=66, usd=0.5)
 
 
 def test_a_plan_tries_the_training_on_the_device_that_it_is_for(
@@ -251,7 +251,11 @@ def test_a_plan_tries_the_training_on_the_device_that_it_is_for(
 
     monkeypatch.setattr("collab.loop.estimate.plan", planned)
     config = put(library, PRESSES)
-    more = {"mode": "continual", "training": asyncio.run(toy_team.small_training(library)), "first": config.base}
+    more = {
+        "mode": "continual",
+        "training": asyncio.run(toy_team.configure_toy_training(library)),
+        "first": config.base,
+    }
     config, folder = config.model_copy(update=more), TransferDir(tmp_path / "out")
     folder.begin(RunLimits(device="cpu").head)
     for begun, device in ((None, None), (None, "cpu"), (folder, None), (folder, "auto")):
@@ -299,7 +303,7 @@ def test_an_adapter_that_changed_since_is_noticed(kind: str, where: str, library
     config = put(library, PRESSES)
     for run_config, over in ((config.base[0], {}), (config.transferred[0], {"adapter": str(adapter)})):
         run_config.agents["ada"] = AgentDefinition(kind=kind, options={where: str(base), **over})
-    known = weights_of(config)
+    known = hash_weights_played(config)
     assert set(known) == {"base/ada", "transferred/ada"}
     assert known["transferred/ada"].startswith(f"{known['base/ada']}+")
     folder = TransferDir(tmp_path / "out")
@@ -337,7 +341,7 @@ def episodes_of(path: Path) -> dict[str, str]:
     found = {}
     for place in ("second/base", "second/transferred", "second/continued", "first/transferred", "first/continued"):
         runs = sorted((path / place).iterdir())
-        found[place] = measured_hash({number: trajectories_of(run) for number, run in enumerate(runs)})
+        found[place] = hash_measured({number: load_trajectories(run) for number, run in enumerate(runs)})
     return found
 
 
@@ -347,10 +351,10 @@ def test_what_the_second_training_did_not_train_is_found_in_its_records(tmp_path
         record = EpochRecord(
             algorithm="collabuiagents", epoch=number, version=0, weights={}, untrained=lost, hash="e" * 64
         )
-        place = folder.training.epoch(number).record
+        place = folder.training.get_epoch(number).record
         place.parent.mkdir(parents=True)
         place.write_text(record.model_dump_json(), encoding="utf-8")
-    assert untrained(folder, 3) == ["epoch 1, shared: step 2: loss is nan"]
+    assert list_untrained(folder, 3) == ["epoch 1, shared: step 2: loss is nan"]
 
 
 @pytest.mark.slow

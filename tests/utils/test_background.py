@@ -15,10 +15,10 @@ import pytest
 from collab.utils.concurrency import (
     Stopped,
     WorkerPool,
-    in_background,
     is_left_behind,
-    together,
-    unless_stopped,
+    run_in_background,
+    run_together,
+    wait_unless_stopped,
 )
 
 NUMBER = contextvars.ContextVar("NUMBER", default=0)
@@ -28,8 +28,8 @@ def test_result_errors_and_context_are_those_of_the_function() -> None:
     async def ask() -> int:
         NUMBER.set(3)
         with pytest.raises(KeyError, match="nowhere"):
-            await in_background({}.__getitem__, "nowhere")
-        return await in_background(lambda more: NUMBER.get() + more, 4)
+            await run_in_background({}.__getitem__, "nowhere")
+        return await run_in_background(lambda more: NUMBER.get() + more, 4)
 
     assert asyncio.run(ask()) == 7
     assert not is_left_behind()
@@ -44,7 +44,7 @@ def test_who_is_cancelled_leaves_at_once_and_the_work_goes_on() -> None:
         done.set()
 
     async def leave() -> None:
-        task = asyncio.create_task(in_background(stubborn))
+        task = asyncio.create_task(run_in_background(stubborn))
         while not begun.is_set():
             await asyncio.sleep(0.01)
         task.cancel()
@@ -62,18 +62,18 @@ def test_who_is_cancelled_leaves_at_once_and_the_work_goes_on() -> None:
 def test_work_is_waited_for_until_it_is_to_stop_and_a_little_longer() -> None:
     async def scene() -> None:
         stop = asyncio.Event()
-        assert await unless_stopped(asyncio.sleep(0, "done"), stop, "it slept") == "done"
-        assert await unless_stopped(asyncio.sleep(0, "done"), None, "it slept") == "done"
+        assert await wait_unless_stopped(asyncio.sleep(0, "done"), stop, "it slept") == "done"
+        assert await wait_unless_stopped(asyncio.sleep(0, "done"), None, "it slept") == "done"
         stop.set()
-        assert await unless_stopped(asyncio.sleep(0.01, "done"), stop, "it slept", grace_s=10) == "done"
+        assert await wait_unless_stopped(asyncio.sleep(0.01, "done"), stop, "it slept", grace_s=10) == "done"
         with pytest.raises(Stopped, match="stopped on request while it slept"):
-            await unless_stopped(asyncio.sleep(60), stop, "it slept")
+            await wait_unless_stopped(asyncio.sleep(60), stop, "it slept")
 
         async def late() -> None:
             raise TimeoutError("its own")
 
         with pytest.raises(TimeoutError, match="its own"):
-            await unless_stopped(late(), stop, "it slept", grace_s=10)
+            await wait_unless_stopped(late(), stop, "it slept", grace_s=10)
 
     asyncio.run(scene())
 
@@ -204,5 +204,5 @@ def test_jobs_together_keep_their_order_and_only_so_many_run_at_once() -> None:
         running -= 1
         return number
 
-    found = asyncio.run(together([functools.partial(job, number) for number in range(5)], at_once=2))
+    found = asyncio.run(run_together([functools.partial(job, number) for number in range(5)], at_once=2))
     assert (found, most) == ([0, 1, 2, 3, 4], 2)

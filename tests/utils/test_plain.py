@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.utils.files import NotPlain, check_folders, foreign_entries, open_plain, read_plain
+from collab.utils.files import NotPlain, check_folders, list_foreign_entries, open_plain, read_plain
 
 SECRET = "a line that nobody was to see"
 LIBRARY = str(Path(__file__).parents[1] / "cli" / "library")
@@ -138,12 +138,12 @@ def test_what_else_is_recorded_is_refused_too(
 
 def test_a_lock_that_is_a_link_overwrites_nothing(tmp_path: Path, target: Path) -> None:
     from collab.errors import RunFormatError
-    from collab.store.run_dir import RunLock, owner
+    from collab.store.run_dir import RunLock, find_owner
 
     (tmp_path / "lock").symlink_to(target)
     with pytest.raises(RunFormatError, match="lock: is a link"):
         RunLock(tmp_path)
-    assert owner(tmp_path) is None
+    assert find_owner(tmp_path) is None
     assert target.read_text() == SECRET
 
 
@@ -186,6 +186,6 @@ def test_plain_files_are_read_and_folders_checked(tmp_path: Path, target: Path) 
     (tmp_path / "linked").symlink_to(tmp_path / "a")
     with pytest.raises(NotPlain, match="is a link"):
         check_folders(tmp_path / "linked" / "b", tmp_path)
-    assert foreign_entries(tmp_path) == [(tmp_path / "linked", "a link")]
+    assert list_foreign_entries(tmp_path) == [(tmp_path / "linked", "a link")]
     with open_plain(tmp_path / "linked" / "b" / "file", within=tmp_path / "linked") as file:
         assert file.read() == b"12345"

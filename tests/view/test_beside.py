@@ -27,8 +27,8 @@ def run(recorded: Path, tmp_path: Path) -> Path:
 
 
 def episodes(run: Path) -> list[str]:
-    with RunStore.open(run).reader() as reader:
-        return [one.id for one in reader.episodes()]
+    with RunStore.open(run).open_reader() as reader:
+        return [one.id for one in reader.list_episodes()]
 
 
 # --------------------------------------------------------------------------------------------------- some or all of it

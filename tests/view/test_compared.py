@@ -15,12 +15,12 @@ from collab.view.schema.episodes import EpisodeFilter
 
 
 def test_two_plays_of_an_instance_part_where_they_first_differ(recorded: Path, tmp_path: Path) -> None:
-    with RunStore.open(recorded).reader() as reader:
-        one = max(reader.trajectories(), key=lambda trajectory: len(trajectory.steps))
+    with RunStore.open(recorded).open_reader() as reader:
+        one = max(reader.iterate_trajectories(), key=lambda trajectory: len(trajectory.steps))
         manifest = reader.manifest
     other = replace(one.steps[2], executed=None, history=replace(one.steps[2].history, action="nothing"))
     store = RunStore.create(tmp_path / "other", manifest)
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         writer.begin_episode(one.id, one.task, episode=0, epoch=0, environment="x", environment_version="1")
         for step in (*one.steps[:2], other):
             writer.step(one.id, step)
@@ -42,8 +42,8 @@ def test_two_plays_of_an_instance_part_where_they_first_differ(recorded: Path, t
 
 def test_the_table_names_the_step_that_the_page_of_an_instance_names(recorded: Path, tmp_path: Path) -> None:
     """A screen of the same title and a typed text that differs behind its 300th letter are what titles do not tell."""
-    with RunStore.open(recorded).reader() as reader:
-        one = max(reader.trajectories(), key=lambda trajectory: len(trajectory.steps))
+    with RunStore.open(recorded).open_reader() as reader:
+        one = max(reader.iterate_trajectories(), key=lambda trajectory: len(trajectory.steps))
         manifest = reader.manifest
     typed = [
         Action(space="mobile", type="input_text", target=ElementTarget(index=0), arguments=(("text", "x" * 300 + end),))
@@ -55,7 +55,7 @@ def test_the_table_names_the_step_that_the_page_of_an_instance_names(recorded: P
     screens = (one.steps[0], first[1], replace(one.steps[2], observation=seen))
     folders = [tmp_path / name for name in ("first", "longer", "screens")]
     for folder, steps in zip(folders, (first, longer, screens), strict=True):
-        with RunStore.create(folder, manifest).writer() as writer:
+        with RunStore.create(folder, manifest).open_writer() as writer:
             writer.begin_episode(one.id, one.task, episode=0, epoch=0, environment="x", environment_version="1")
             for step in steps:
                 writer.step(one.id, step)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from collab.algorithms.collabuiagents.metrics import metrics_of
+from collab.algorithms.collabuiagents.metrics import read_metrics
 from collab.cli.main import main
 from collab.loop.record import EpochRecord, Spending, TrainingDir
-from collab.loop.step_budget import planned_order
+from collab.loop.step_budget import plan_order
 from collab.store.reader import RunReader
 from collab.testing import toy_team
 from collab.utils.files import write_json
@@ -46,12 +46,12 @@ def run(recorded: Path, tmp_path: Path) -> Path:
 def budgeted(recorded: Path, tmp_path: Path) -> tuple[Path, str]:
     """A training whose epochs have as many steps as the first episode of its rollout; that episode."""
     folder = TrainingDir(tmp_path / "marl")
-    rollout = Path(shutil.copytree(recorded, folder.epoch(1).rollout))
+    rollout = Path(shutil.copytree(recorded, folder.get_epoch(1).rollout))
     with RunReader(rollout) as reader:
-        first = planned_order(reader)[0]
-        (steps,) = [one.steps for one in reader.episodes() if one.id == first]
+        first = plan_order(reader)[0]
+        (steps,) = [one.steps for one in reader.list_episodes() if one.id == first]
     library = toy_team.write_library(tmp_path / "library", Path("checkpoints/none"))
-    config = asyncio.run(toy_team.small_training(library, f"steps={steps}"))
+    config = asyncio.run(toy_team.configure_toy_training(library, f"steps={steps}"))
     head = {"config": config.model_dump(mode="json"), "created": "2026-11-22T00:00:00.000Z"}
     folder.write(head)
     return folder.path, first
@@ -67,7 +67,9 @@ def test_a_rollout_is_told_by_the_episodes_that_are_learned_from(budgeted: tuple
             "SELECT count(*), avg(agreement), avg(entropy) FROM steps JOIN episodes USING (key) WHERE trajectory = ?",
             first,
         )[0]
-        solved = sum(one.outcome is not None and one.outcome.success for one in reader.episodes() if one.id == first)
+        solved = sum(
+            one.outcome is not None and one.outcome.success for one in reader.list_episodes() if one.id == first
+        )
         steps = reader.query("SELECT count(*) FROM steps")[0][0]
     assert steps > votes[0]
     for id in (row.id, rollout):
@@ -90,7 +92,7 @@ def test_calls_that_nothing_is_learned_from_are_a_part_of_their_epoch(
     path, _ = budgeted
     spent = {"rollout": Spending(seconds=3.0, calls=2)}
     record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, spent=spent, hash="")
-    write_json(TrainingDir(path).epoch(1).record, record.model_dump(mode="json"))
+    write_json(TrainingDir(path).get_epoch(1).record, record.model_dump(mode="json"))
     inspector = inspect(path)
     row = inspector.runs().runs[0]
     parts = {one.part: one.calls for one in inspector.overview(row.id).epochs[0].spent}
@@ -166,7 +168,7 @@ def test_calls_of_steps_that_never_ended_were_paid_for(run: Path, inspect: Open)
 
 def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: Path, inspect: Open) -> None:
     folder = TrainingDir(tmp_path / "marl")
-    rollout = Path(shutil.copytree(recorded, folder.epoch(1).rollout))
+    rollout = Path(shutil.copytree(recorded, folder.get_epoch(1).rollout))
     (head,) = (rollout / "pairs").glob("*/pairs.json")
     told = json.loads(head.read_text())
     source = next(iter(told["counts"]))
@@ -179,7 +181,7 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
     }
     write_json(head, told | counts)
     record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, metrics={"pairs": counts}, hash="")
-    write_json(folder.epoch(1).record, record.model_dump(mode="json"))
+    write_json(folder.get_epoch(1).record, record.model_dump(mode="json"))
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)
     id = inspector.ids()[0]
@@ -190,7 +192,10 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
         "ModelFailure": 2,
         "not judged": 3,
     }
-    assert (count_pairs(metrics_of(record).pairs), count_unpaired(metrics_of(record).pairs)) == ({source: 4}, unpaired)
+    assert (count_pairs(read_metrics(record).pairs), count_unpaired(read_metrics(record).pairs)) == (
+        {source: 4},
+        unpaired,
+    )
     for one in (id, inspector.run(id).parts[0].id):
         epoch = inspector.overview(one).epochs[0]
         assert (epoch.pairs, epoch.unpaired) == ({source: 4}, unpaired)

@@ -134,15 +134,15 @@ def test_chosen_episodes_are_leafed_through_among_themselves(inspector, read_rep
 
 
 def test_what_is_left_out_of_a_step_is_counted_in_a_report_as_on_the_server(recorded, inspect, read_report, tmp_path):
-    with RunStore.open(recorded).reader() as reader:
-        played = next(reader.trajectories())
+    with RunStore.open(recorded).open_reader() as reader:
+        played = next(reader.iterate_trajectories())
     step = played.steps[0]
     seen = replace(step.observation, elements=(step.observation.elements * 2003)[:2003], renderer=None)
     cell = step.matrix.utterances[0]
     cell = replace(cell, prompt=replace(cell.prompt, trimmed=("history",) * 23))
     matrix = replace(step.matrix, utterances=(cell, *step.matrix.utterances[1:]))
     store = RunStore.create(tmp_path / "run", Manifest(command="rollout", config={}, seed=0))
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         writer.begin_episode("Task/0", played.task, episode=0, epoch=0, environment="x", environment_version="1")
         writer.step("Task/0", replace(step, observation=seen, matrix=matrix))
     inspector = inspect(store.path)
@@ -158,8 +158,8 @@ def test_what_is_left_out_of_a_step_is_counted_in_a_report_as_on_the_server(reco
 def test_a_training_is_leafed_through_over_its_epochs(recorded, inspect, read_report, tmp_path):
     folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
-        shutil.copytree(recorded, folder.epoch(number).rollout)
-    shutil.copytree(recorded, folder.epoch(1).evaluation / "seed-30")
+        shutil.copytree(recorded, folder.get_epoch(number).rollout)
+    shutil.copytree(recorded, folder.get_epoch(1).evaluation / "seed-30")
     folder.write({"config": {"method": {"epochs": 2}, "run": {"seed": 5}}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(tmp_path / "marl")
     training = run_of(inspector)

@@ -16,11 +16,11 @@ from collab.view.plots import (
     Bar,
     PlotLine,
     PlotPoint,
+    average_rewards,
     draw_bars,
     draw_heat,
     draw_lines,
     draw_plots,
-    rewards_of,
     write_plots,
 )
 from collab.view.schema.runs import HeatView
@@ -43,7 +43,7 @@ def test_a_training_has_every_plot(overview):
 def test_an_agent_is_drawn_at_the_mean_of_its_rounds_and_older_rows_at_their_number(overview):
     half = replace(overview.epochs[0].rewards, rates=((1.0, 0.5), (None, None)))
     epochs = (replace(overview.epochs[0], older=None), replace(overview.epochs[1], older=60, rewards=half))
-    assert [rewards_of(one) for one in epochs] == [{"ada": 0.375, "ben": 0.75}, {"ada": 0.75, "ben": None}]
+    assert [average_rewards(one) for one in epochs] == [{"ada": 0.375, "ben": 0.75}, {"ada": 0.75, "ben": None}]
     drawn = {plot.name: plot.figure for plot in draw_plots(replace(overview, epochs=epochs))}
     lines = {line.get_label(): list(line.get_ydata()) for line in drawn["rewards"].axes[0].lines}
     assert lines == {"ada": [0.375, 0.75], "ben": [0.75, pytest.approx(float("nan"), nan_ok=True)]}

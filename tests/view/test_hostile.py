@@ -82,8 +82,8 @@ def hostile_run(folder: Path, words: str, *, short: str | None = None) -> Path:
         environment=short, name=short, seed=2, goal=words, params={short: words}, difficulty=short, apps=(short,)
     )
     step = hostile_step(words, short)
-    with RunStore.create(folder, manifest).writer() as writer:
-        writer.text(PREFIX, words + "\f" + words)
+    with RunStore.create(folder, manifest).open_writer() as writer:
+        writer.store_text(PREFIX, words + "\f" + words)
         for number, name in enumerate((f"{id}/0", f"{id}/1")):
             about = {"episode": number, "epoch": 0, "environment": short, "environment_version": short}
             writer.begin_episode(name, task, **about)

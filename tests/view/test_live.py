@@ -33,15 +33,15 @@ async def told(events: AsyncIterator[bytes]) -> dict[str, Any]:
 
 
 def test_a_growing_run_is_told_of_and_a_quiet_one_is_not(recorded: Path, tmp_path: Path) -> None:
-    with RunStore.open(recorded).reader() as reader:
-        played = next(reader.trajectories())
+    with RunStore.open(recorded).open_reader() as reader:
+        played = next(reader.iterate_trajectories())
     store = RunStore.create(tmp_path / "runs" / "one", Manifest(command="rollout", config={}, seed=0))
     inspector = Inspector([tmp_path / "runs"], spares=tmp_path / "spares")
     where = {"episode": 0, "epoch": 0, "environment": "phone", "environment_version": "1"}
 
     async def go() -> None:
         events = stream_growth(inspector, [], stopped=lambda: False, pause_s=0.01, walk_s=0.01)
-        writer = store.writer()
+        writer = store.open_writer()
         first = await told(events)
         assert (first["status"], first["done"], first["steps"]) == ("running", 0, 0)
         writer.begin_episode("Task/0", played.task, **where)

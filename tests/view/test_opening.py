@@ -74,9 +74,9 @@ def test_a_browser_is_handed_a_file_of_this_user_alone(
         assert stat.S_IMODE(page.stat().st_mode) == 0o600
         assert unescape(re.findall(r'content="0; url=([^"]*)"', page.read_text())[0]) == address
         if used:
-            assert gate.exchanged("wrong") is None
+            assert gate.exchange_token("wrong") is None
             assert page.exists()
-            assert gate.exchanged(token) is not None
+            assert gate.exchange_token(token) is not None
             until = time.monotonic() + 10
             while page.exists() and time.monotonic() < until:
                 time.sleep(0.01)

@@ -32,8 +32,8 @@ from collab.view.step import compare_screens
 
 @pytest.fixture(scope="module")
 def played(recorded: Path) -> dict[str, Trajectory]:
-    with RunStore.open(recorded).reader() as reader:
-        return {one.id: one for one in reader.trajectories()}
+    with RunStore.open(recorded).open_reader() as reader:
+        return {one.id: one for one in reader.iterate_trajectories()}
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def files(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_a_run_is_told_as_its_report_tells_it(inspector: Inspector, recorded: Path, run: str) -> None:
-    with RunStore.open(recorded).reader() as reader:
+    with RunStore.open(recorded).open_reader() as reader:
         report = report_of(reader)
     row = inspector.row(run)
     assert (row.success.successes, row.success.episodes) == (report.planned.successes, report.planned.episodes)
@@ -266,8 +266,8 @@ def test_the_prompt_of_a_cell_is_the_one_it_read(
     one = next(iter(played.values()))
     said = one.steps[1].matrix["ben", 1]
     whole = inspector.cell(run, one.id, 1, "ben", 1)
-    with RunStore.open(recorded).reader() as reader:
-        prompt = rebuild(reader.prefix(said.prompt.prefix), said.prompt)
+    with RunStore.open(recorded).open_reader() as reader:
+        prompt = rebuild(reader.read_prefix(said.prompt.prefix), said.prompt)
     assert (whole.system, whole.shared, whole.suffix) == (prompt.system, prompt.shared, prompt.suffix)
     again = PromptRef(prefix=said.prompt.prefix, suffix=whole.suffix, layout=whole.layout)
     assert whole.prompt == again.hash

@@ -233,12 +233,12 @@ def hostile(played: Trajectory, text: str, long: str) -> tuple[Trajectory, Step]
 
 @pytest.mark.slow
 def test_what_was_recorded_comes_out_as_it_was_and_as_text(recorded: Path, tmp_path: Path) -> None:
-    with RunStore.open(recorded).reader() as reader:
-        played = next(reader.trajectories())
+    with RunStore.open(recorded).open_reader() as reader:
+        played = next(reader.iterate_trajectories())
     text, long = HOSTILE, HOSTILE + "x" * 1_000_000
     made, step = hostile(played, text, long)
     store = RunStore.create(tmp_path / "run", Manifest(command=long, config={"note": text}, seed=0, graph=long))
-    with store.writer() as writer:
+    with store.open_writer() as writer:
         where = {"episode": 0, "epoch": 0, "environment": text, "environment_version": "1"}
         writer.begin_episode("Task/0", made.task, **where)
         writer.step("Task/0", step)

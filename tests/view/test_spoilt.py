@@ -71,10 +71,10 @@ def test_a_run_that_cannot_be_read_is_a_line_among_the_others(
 def test_a_training_is_read_without_the_rollout_that_cannot_be(recorded: Path, tmp_path: Path, inspect: Open) -> None:
     folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
-        shutil.copytree(recorded, folder.epoch(number).rollout)
+        shutil.copytree(recorded, folder.get_epoch(number).rollout)
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
-    head = json.loads((folder.epoch(1).rollout / "run.json").read_text())
-    write_json(folder.epoch(1).rollout / "run.json", head | {"format_version": "9.0"})
+    head = json.loads((folder.get_epoch(1).rollout / "run.json").read_text())
+    write_json(folder.get_epoch(1).rollout / "run.json", head | {"format_version": "9.0"})
     inspector = inspect(folder.path)
     id = inspector.runs().runs[0].id
     assert {one.epoch for one in inspector.episodes(id, EpisodeFilter()).rows} == {2}
@@ -88,8 +88,8 @@ def test_a_training_is_read_without_the_rollout_that_cannot_be(recorded: Path, t
 
 def test_a_rollout_that_lost_its_head_is_a_part_of_its_training(recorded: Path, tmp_path: Path, inspect: Open) -> None:
     folder = TrainingDir(tmp_path / "marl")
-    shutil.copytree(recorded, folder.epoch(1).rollout)
-    (folder.epoch(1).rollout / "run.json").unlink()
+    shutil.copytree(recorded, folder.get_epoch(1).rollout)
+    (folder.get_epoch(1).rollout / "run.json").unlink()
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)
     id = inspector.runs().runs[0].id
@@ -151,7 +151,7 @@ def test_who_is_counted_keeps_a_run_open(
 
     def ask() -> None:
         with opened.open_run(run) as one:
-            found.append(len(one.reader.episodes()))
+            found.append(len(one.reader.list_episodes()))
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -161,7 +161,7 @@ def test_who_is_counted_keeps_a_run_open(
         asking.join(10)
     assert found == [3]
     with opened.open_run(run) as one:
-        assert len(one.reader.episodes()) == 3
+        assert len(one.reader.list_episodes()) == 3
 
 
 def test_what_a_labelling_says_does_not_change_under_who_reads_it(run: Path, opened: ReaderPool) -> None:
@@ -266,12 +266,12 @@ def test_judgements_and_pairs_that_are_links_are_not_read(
 
 def test_parts_of_a_training_that_are_links_are_not_read(recorded: Path, tmp_path: Path, inspect: Open) -> None:
     folder = TrainingDir(tmp_path / "marl")
-    shutil.copytree(recorded, folder.epoch(1).rollout)
-    folder.epoch(2).path.mkdir()
-    folder.epoch(2).rollout.symlink_to(recorded)
+    shutil.copytree(recorded, folder.get_epoch(1).rollout)
+    folder.get_epoch(2).path.mkdir()
+    folder.get_epoch(2).rollout.symlink_to(recorded)
     (outside := tmp_path / "secret.json").write_text('{"slots": ["spy"], "edges": []}')
-    folder.epoch(1).graph.symlink_to(outside)
-    folder.epoch(1).record.symlink_to(outside)
+    folder.get_epoch(1).graph.symlink_to(outside)
+    folder.get_epoch(1).record.symlink_to(outside)
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)
     id = inspector.runs().runs[0].id
@@ -293,7 +293,7 @@ def test_files_of_a_run_are_checked_once_and_again_when_one_was_exchanged(
     monkeypatch.setattr(common, "explain_unreadable", lambda root, path: (asked.append(path), trouble(root, path))[1])
     for _ in range(20):
         with opened.open_run(run) as one:
-            one.reader.episodes()
+            one.reader.list_episodes()
     assert len(asked) < 20, "neither for every segment nor at every question"
     (run / "events" / "0300-0000ffff.jsonl").symlink_to(next((recorded / "events").iterdir()))
     with pytest.raises(RunFormatError, match="out of the run"), opened.open_run(run):

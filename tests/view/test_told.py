@@ -21,20 +21,20 @@ Open = Callable[[Path], Inspector]
 def training(recorded: Path, tmp_path: Path) -> TrainingDir:
     folder = TrainingDir(tmp_path / "runs" / "marl")
     for number in (1, 2):
-        shutil.copytree(recorded, folder.epoch(number).rollout)
+        shutil.copytree(recorded, folder.get_epoch(number).rollout)
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     return folder
 
 
 def test_a_training_counts_all_that_cannot_be_read_of_it(training: TrainingDir, tmp_path: Path, inspect: Open) -> None:
     """A head that is no head, a spoilt judgement, a link out of it and a measure that is none."""
-    (training.epoch(1).rollout / "run.json").write_text('{"format_version": "9.0"}')
-    (words,) = (training.epoch(2).rollout / "labels" / "oracle" / "events").iterdir()
+    (training.get_epoch(1).rollout / "run.json").write_text('{"format_version": "9.0"}')
+    (words,) = (training.get_epoch(2).rollout / "labels" / "oracle" / "events").iterdir()
     words.write_bytes(b"nonsense\n" + words.read_bytes())
     (tmp_path / "elsewhere").mkdir()
     (training.path / "epochs" / "3").symlink_to(tmp_path / "elsewhere")
-    training.epoch(2).training("shared").mkdir()
-    (training.epoch(2).training("shared") / "metrics.jsonl").write_text('{"step": 1}\n')
+    training.get_epoch(2).get_training_dir("shared").mkdir()
+    (training.get_epoch(2).get_training_dir("shared") / "metrics.jsonl").write_text('{"step": 1}\n')
     inspector = inspect(training.path)
     row = inspector.runs().runs[0]
     method, *told = inspector.problems(row.id).problems
@@ -48,7 +48,7 @@ def test_a_training_counts_all_that_cannot_be_read_of_it(training: TrainingDir, 
 def test_lines_of_a_log_of_training_that_are_no_measures_are_left_out_and_told(
     training: TrainingDir, tmp_path: Path, inspect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = training.epoch(1).training("shared")
+    folder = training.get_epoch(1).get_training_dir("shared")
     folder.mkdir()
     good = [{"step": step, "loss": 1 / step, "margin": 0.5, "tokens": 10 * step} for step in (1, 2, 3)]
     spoilt = [
@@ -83,9 +83,9 @@ def test_heads_and_records_that_are_none_are_told_and_the_others_shown(
     shutil.copytree(recorded, tmp_path / "runs" / "whole")
     shutil.copytree(recorded, tmp_path / "runs" / "deep")
     (tmp_path / "runs" / "deep" / "run.json").write_text("[" * 100_000)
-    (training.epoch(1).rollout / "labels" / "oracle" / "label.json").write_text('{"critic": "ora')
-    training.epoch(1).record.write_text("[" * 100_000)
-    training.epoch(2).record.write_text('{"epoch": 1' + "0" * 400 + "}")
+    (training.get_epoch(1).rollout / "labels" / "oracle" / "label.json").write_text('{"critic": "ora')
+    training.get_epoch(1).record.write_text("[" * 100_000)
+    training.get_epoch(2).record.write_text('{"epoch": 1' + "0" * 400 + "}")
     inspector = inspect(tmp_path / "runs")
     rows = {row.path.rsplit("/", 1)[-1]: row for row in inspector.runs().runs}
     assert rows.keys() == {"whole", "deep", "marl"}
@@ -148,6 +148,6 @@ def test_whose_word_is_unknown_is_refused_for_trainings_too(
     training: TrainingDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for path in (training.path, training.epoch(1).rollout):
+    for path in (training.path, training.get_epoch(1).rollout):
         assert main(["report", str(path), "--labels", "nonsense"]) == 2
         assert "nonsense" in capsys.readouterr().err

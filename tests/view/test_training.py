@@ -27,11 +27,11 @@ Open = Callable[[Path], Inspector]
 def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> None:
     folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
-        shutil.copytree(recorded, rollout := folder.epoch(number).rollout)
+        shutil.copytree(recorded, rollout := folder.get_epoch(number).rollout)
         (rollout / "labels" / "oracle").rename(rollout / "labels" / "training")
         edges = [["ada", "ben"]] if number == 1 else [["ada", "cyd"]]
-        write_json(folder.epoch(number).graph, {"slots": ["ada", "ben", "cyd"], "edges": edges})
-    shutil.copytree(recorded, folder.epoch(1).evaluation / "seed-30")
+        write_json(folder.get_epoch(number).graph, {"slots": ["ada", "ben", "cyd"], "edges": edges})
+    shutil.copytree(recorded, folder.get_epoch(1).evaluation / "seed-30")
     folder.write(
         {
             "config": {
@@ -67,10 +67,10 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
         },
         hash="",
     )
-    write_json(folder.epoch(1).record, record.model_dump(mode="json"))
-    folder.epoch(1).training("shared").mkdir()
+    write_json(folder.get_epoch(1).record, record.model_dump(mode="json"))
+    folder.get_epoch(1).get_training_dir("shared").mkdir()
     metrics = [{"step": step, "loss": 1 / step, "margin": step / 10} for step in range(1, 1001)]
-    (folder.epoch(1).training("shared") / "metrics.jsonl").write_text(
+    (folder.get_epoch(1).get_training_dir("shared") / "metrics.jsonl").write_text(
         "".join(json.dumps(one) + "\n" for one in metrics)
     )
     inspector = Inspector([tmp_path], spares=tmp_path / "spares")
@@ -104,7 +104,7 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     assert inspector.step(rows[0].run, rows[0].id, 0).cells
     with pytest.raises(UsageError, match="one of its runs"):
         inspector.episode(row.id, rows[0].id)
-    write_json(folder.epoch(1).record, {"epoch": "odd"})
+    write_json(folder.get_epoch(1).record, {"epoch": "odd"})
     files = ["training.json", "epochs/1/epoch.json"]  # its method is not whole either
     assert [one.file for one in inspector.problems(row.id).problems] == files
     inspector.close()
@@ -115,10 +115,10 @@ def two_critics(recorded: Path, tmp_path: Path) -> Path:
     """Two epochs, the first over; its rollout is judged by two critics, of which the second says the opposite."""
     folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
-        shutil.copytree(recorded, rollout := folder.epoch(number).rollout)
+        shutil.copytree(recorded, rollout := folder.get_epoch(number).rollout)
         (rollout / "labels" / "oracle").rename(rollout / "labels" / "training")
-    other = folder.epoch(1).rollout / "labels" / "contrary"
-    shutil.copytree(folder.epoch(1).rollout / "labels" / "training", other)
+    other = folder.get_epoch(1).rollout / "labels" / "contrary"
+    shutil.copytree(folder.get_epoch(1).rollout / "labels" / "training", other)
     (path,) = (other / "events").iterdir()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for word in (word for line in lines for word in line["rewards"]["rewards"] if word["score"] is not None):
@@ -132,7 +132,7 @@ def two_critics(recorded: Path, tmp_path: Path) -> Path:
         metrics={"rewards": {"dee": [0.25, None], "ada": [0.5, 1.0]}},
         hash="",
     )
-    write_json(folder.epoch(1).record, record.model_dump(mode="json"))
+    write_json(folder.get_epoch(1).record, record.model_dump(mode="json"))
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     return folder.path
 
@@ -169,7 +169,7 @@ def test_only_the_rollout_that_has_grown_is_counted_again(
     id = inspector.ids()[0]
     before = inspector.overview(id)
     assert (sorted(counted), inspector.overview(id)) == ([1, 2], before)
-    (path,) = (TrainingDir(two_critics).epoch(2).rollout / "labels" / "training" / "events").iterdir()
+    (path,) = (TrainingDir(two_critics).get_epoch(2).rollout / "labels" / "training" / "events").iterdir()
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     after = inspector.overview(id)
     assert sorted(counted) == [1, 2, 2]
@@ -211,7 +211,7 @@ def test_a_rollout_that_ended_early_counts_what_it_planned_as_its_epoch_and_the_
 ) -> None:
     """Of ten planned episodes three were played; the others count as not solved, wherever the run lies."""
     folder = TrainingDir(tmp_path / "marl")
-    rollout = folder.epoch(1).rollout
+    rollout = folder.get_epoch(1).rollout
     shutil.copytree(recorded, rollout)
     head = json.loads((rollout / "run.json").read_text())
     head["planned"] = 10
@@ -240,7 +240,7 @@ def test_a_rollout_that_ended_early_counts_what_it_planned_as_its_epoch_and_the_
 
 def test_without_a_measured_epoch_the_last_rollout_tells_how_a_training_goes(two_critics: Path, inspect: Open) -> None:
     """Not the evaluation that has begun behind it."""
-    folder = TrainingDir(two_critics).epoch(2)
+    folder = TrainingDir(two_critics).get_epoch(2)
     measured = folder.evaluation / "seed-39"
     shutil.copytree(folder.rollout, measured)
     head = json.loads((measured / "run.json").read_text())

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from collab.algorithms.collabuiagents.config import ABLATIONS, CollabConfig, CollabMethod
 from collab.algorithms.collabuiagents.labeller import CreditLabeller, judge, pair
-from collab.algorithms.collabuiagents.learner import CreditLearner, rewarded_recipe
-from collab.algorithms.collabuiagents.metrics import columns, describe, lines
+from collab.algorithms.collabuiagents.learner import CreditLearner, build_sft_recipe
+from collab.algorithms.collabuiagents.metrics import build_columns, describe, format_lines
 from collab.config import AgentDefinition, Budget, PartDefinition
 from collab.data.tokenize import EncodedPair
 from collab.errors import ConfigError, RunError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.estimate import encode_cells, likely_replies
+from collab.loop.estimate import build_likely_examples, encode_cells
 from collab.loop.interfaces import NONE_ASKED, Algorithm, Checked, Estimate, LabelEstimate, Questions, Range, TriedStep
 from collab.loop.phases import DrawnTasks
-from collab.loop.policy import chat_of, template_of
+from collab.loop.policy import build_chat_tokenizer, get_template
 from collab.loop.record import EpochRecord, TrainingDir
 from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.base import Model
@@ -60,7 +60,7 @@ from collab.rewards.registry import (
 from collab.rollout.build import build, build_suite
 from collab.trainers.prepare import FinetuneTask
 from collab.types import Prompt, Utterance
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.trainers.estimate import Forecast
@@ -87,14 +87,16 @@ async def estimate(config: CollabConfig, tried: TriedStep, rolled: Range) -> Est
     judge_s, pair_s = await _estimate_labels(config, tried)
     asked: Questions | None = NONE_ASKED
     if method.is_judged:
-        asked = await critic_questions(config.judging("plan", tried.run.seed), method.critic, await _case(tried))
-    doubted = await adversary_questions(config, tried.prompts) if method.objective == "dpo" else NONE_ASKED
+        asked = await estimate_critic_questions(
+            config.build_critic_choice("plan", tried.run.seed), method.critic, await _build_first_input(tried)
+        )
+    doubted = await estimate_adversary_questions(config, tried.prompts) if method.objective == "dpo" else NONE_ASKED
     # Named as progress names the parts, so that a plan and the display of a training speak of the same things.
     labels = (
         LabelEstimate(name="critic", doing="judging", asked=asked, seconds=judge_s),
         LabelEstimate(name="adversary", doing="pairing", asked=doubted, seconds=pair_s),
     )
-    return count_examples(config, rolled, labels, _trained(config, tried))
+    return count_examples(config, rolled, labels, _forecast_training(config, tried))
 
 
 def count_examples(
@@ -115,7 +117,7 @@ def count_examples(
     return Estimate(noun=noun, examples=pairs, replies=replies, labels=labels, training=training)
 
 
-def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[EncodedPair]:
+def build_likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[EncodedPair]:
     """Return a pair for each cell, with its own prompt and reply; the worse side is as long and differs at once."""
     # As long as the chosen side but different from its first token on: the dearest case, as no prefix is shared.
     return [
@@ -124,7 +126,7 @@ def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: Ch
     ]
 
 
-def prices(engine: PartDefinition) -> tuple[float, float] | None:
+def read_prices(engine: PartDefinition) -> tuple[float, float] | None:
     """Return USD per million tokens of prompts and of replies; None where they are not known."""
     if engine.kind in _OWN:
         # A local engine costs nothing, an unpriced server costs "not known": they must not look the same.
@@ -133,14 +135,14 @@ def prices(engine: PartDefinition) -> tuple[float, float] | None:
     return None if None in said else (float(str(said[0])), float(str(said[1])))
 
 
-def cost(prompt: Range, completion: Range, per_million: tuple[float, float] | None) -> Range | None:
+def compute_cost(prompt: Range, completion: Range, per_million: tuple[float, float] | None) -> Range | None:
     """Return the cost in USD; None without prices."""
     if per_million is None:
         return None
     return prompt.times(per_million[0] / _MILLION).plus(completion.times(per_million[1] / _MILLION))
 
 
-async def critic_questions(choice: CriticChoice, name: str, case: CriticInput) -> Questions | None:
+async def estimate_critic_questions(choice: CriticChoice, name: str, case: CriticInput) -> Questions | None:
     """Return the calls and tokens that a critic asks about a step; None where it does not show its questions.
 
     Args:
@@ -154,7 +156,7 @@ async def critic_questions(choice: CriticChoice, name: str, case: CriticInput) -
         return NONE_ASKED
     bench = CriticResources.of(name, choice.definition, choice.texts, asks=False)
     try:
-        critic, model = bench.critic(seed=choice.seed), bench.model
+        critic, model = bench.build_critic(seed=choice.seed), bench.model
         if not isinstance(model, Model):
             return (
                 None if model is None else NONE_ASKED
@@ -162,17 +164,17 @@ async def critic_questions(choice: CriticChoice, name: str, case: CriticInput) -
         if not isinstance(critic, Asking):
             # Only a critic that shows its prompts can be counted without being asked.
             return None
-        prompts = critic.prompts(case)
-        tokens = sum(_length(model, prompt) for prompt in prompts)
+        prompts = critic.build_prompts(case)
+        tokens = sum(_count_prompt_tokens(model, prompt) for prompt in prompts)
     finally:
         await bench.close()
     # At most: replies may use all their tokens. How long they really are is not known before.
     said = Range(low=0, high=len(prompts) * choice.definition.sampling.max_tokens)
     engine = PartDefinition.model_validate(choice.definition.options[MODEL])
-    return _questions(Range(low=len(prompts), high=len(prompts)), Range(low=tokens, high=tokens), said, engine)
+    return _build_questions(Range(low=len(prompts), high=len(prompts)), Range(low=tokens, high=tokens), said, engine)
 
 
-async def adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -> Questions | None:
+async def estimate_adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -> Questions | None:
     """Return the calls and tokens that the adversary asks about a step, from none to every attempt at every cell.
 
     How few of them contrasts take over is not known: a rewarded cell that nothing can be set against falls to the
@@ -185,10 +187,12 @@ async def adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -
         None where an adversary that is not known asks by other means than a model.
     """
     sources = config.method.pairs
-    return await _asked(config.erring, prompts, sources.attempts if sources.adversary else 0)
+    return await _estimate_choice_questions(config.erring, prompts, sources.attempts if sources.adversary else 0)
 
 
-async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: int) -> Questions | None:
+async def _estimate_choice_questions(
+    choice: AdversaryChoice, prompts: Sequence[Prompt], times: int
+) -> Questions | None:
     """Return the calls and tokens of one adversary; of several in turn, those of the dearest.
 
     Args:
@@ -201,7 +205,7 @@ async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: int)
         # The dearest of the alternatives bounds every draw; the sum would count calls that exclude each other.
         found = NONE_ASKED
         for one, weight in choice.turns:
-            asked = await _asked(one, prompts, times if weight else 0)
+            asked = await _estimate_choice_questions(one, prompts, times if weight else 0)
             if asked is None:
                 return None
             found = found.or_(asked)
@@ -212,16 +216,18 @@ async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: int)
     model: Model = build("models", make_token_counter(choice.agent), "agents file of the adversary")
     try:
         role = sum(map(model.count_tokens, choice.texts.values()))
-        tokens = sum(_length(model, prompt) + role for prompt in prompts)
+        tokens = sum(_count_prompt_tokens(model, prompt) + role for prompt in prompts)
     finally:
         await model.close()
     calls = Range(low=0, high=times * len(prompts))
     said = calls.times(choice.agent.sampling.max_tokens)
-    return _questions(calls, Range(low=0, high=times * tokens), said, choice.agent)
+    return _build_questions(calls, Range(low=0, high=times * tokens), said, choice.agent)
 
 
-def _questions(calls: Range, read: Range, said: Range, engine: PartDefinition) -> Questions:
-    return Questions(calls=calls, prompt_tokens=read, completion_tokens=said, usd=cost(read, said, prices(engine)))
+def _build_questions(calls: Range, read: Range, said: Range, engine: PartDefinition) -> Questions:
+    return Questions(
+        calls=calls, prompt_tokens=read, completion_tokens=said, usd=compute_cost(read, said, read_prices(engine))
+    )
 
 
 async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[float | None, float | None]:
@@ -234,7 +240,7 @@ async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[floa
     if not config.method.is_judged:
         return 0.0, 0.0
     # A critic that asks a model would cost money, and a plan is free.
-    if not config.judging("plan", tried.run.seed).free:
+    if not config.build_critic_choice("plan", tried.run.seed).free:
         return None, None
     # A loop of its own, beside the training: no budget, nothing is displayed, nothing outlives it.
     state = LoopState(
@@ -262,7 +268,7 @@ async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[floa
     return state.seconds["critic"], state.seconds["adversary"]
 
 
-async def _case(tried: TriedStep) -> CriticInput:
+async def _build_first_input(tried: TriedStep) -> CriticInput:
     suite = build_suite(tried.run)
     try:
         return next(build_inputs(tried.trajectory, suite.space))
@@ -270,29 +276,29 @@ async def _case(tried: TriedStep) -> CriticInput:
         await suite.close()
 
 
-def _trained(config: CollabConfig, tried: TriedStep) -> Forecast:
+def _forecast_training(config: CollabConfig, tried: TriedStep) -> Forecast:
     """Forecast the training on what might be learned of this step; of policies trained apart, the first one's."""
     from collab.trainers.estimate import forecast
 
     method, slots = config.method, next(iter(config.groups.values()))
-    base, said, read = tried.policy.of(slots), *tried.cells_of(slots)
+    base, said, read = tried.policy.of(slots), *tried.select_cells(slots)
     agent = config.run.agents[slots[0]]
-    chat, recipe = chat_of(agent, base), method.dpo.model_copy(update=template_of(agent))
+    chat, recipe = build_chat_tokenizer(agent, base), method.dpo.model_copy(update=get_template(agent))
     if method.objective == "rft":
-        task = FinetuneTask(stage="sft", base=base, preset=config.preset, recipe=rewarded_recipe(recipe))
-        return forecast(task, likely_replies(said, read, chat), tried.device, processes=method.processes)
+        task = FinetuneTask(stage="sft", base=base, preset=config.preset, recipe=build_sft_recipe(recipe))
+        return forecast(task, build_likely_examples(said, read, chat), tried.device, processes=method.processes)
     task = FinetuneTask(stage="dpo", base=base, preset=config.preset, recipe=recipe)
     # The reference is the base as long as nothing was trained; later it costs memory of its own.
     if method.reference == "initial" and method.epochs > 1 and not method.keeps_adapters:
         task = replace(task, reference=base)  # a second checkpoint from the second epoch on
-    return forecast(task, likely_pairs(said, read, chat), tried.device, processes=method.processes)
+    return forecast(task, build_likely_pairs(said, read, chat), tried.device, processes=method.processes)
 
 
-def _length(model: Model, prompt: Prompt) -> int:
+def _count_prompt_tokens(model: Model, prompt: Prompt) -> int:
     return model.count_tokens(prompt.system) + model.count_tokens(prompt.user)
 
 
-async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
+async def admit_critic(config: CollabConfig, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
     """Return what is known of a training's critic, in a line, and check that it may judge.
 
     Args:
@@ -310,7 +316,9 @@ async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway:
     # Calibrations are found by the critic's digest: the same name with other weights or prompts has none.
     bench = CriticResources.of(name, config.critic, config.critic_texts)
     try:
-        found = _calibration(bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXEMPT)
+        found = _find_calibration(
+            bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXEMPT
+        )
     finally:
         await bench.close()
     label = "" if found is None else await _label(config)
@@ -321,7 +329,7 @@ async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway:
     if least is not None:
         admit(found, least, critic=name, kind=kind, folder=calibrations, library=config.library, anyway=anyway)
     if found is not None:
-        cautions = _other_world(found, label) + _elsewhere(found, config)
+        cautions = _warn_other_environment(found, label) + _warn_other_address(found, config)
         return f"calibrated {found.created}: {format_calibration(found)}{cautions}"
     # The oracle reads the solution: there is nothing about it to measure.
     if kind in EXEMPT:
@@ -329,7 +337,7 @@ async def admitted(config: CollabConfig, *, calibrations: Path = FOLDER, anyway:
     return f"no finished calibration of it in {calibrations}"
 
 
-def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecord | None:
+def _find_calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecord | None:
     """Return the critic's latest calibration, or None. An unreadable file is an error only where one is needed."""
     try:
         return find_last_calibration(folder, digest)
@@ -348,22 +356,22 @@ async def _label(config: CollabConfig) -> str:
         await suite.close()
 
 
-def _other_world(found: CalibrationRecord, label: str) -> str:
+def _warn_other_environment(found: CalibrationRecord, label: str) -> str:
     """Return a warning where the calibration was made in another environment; empty where it was not."""
     if label == found.environment:
         return ""
     return f"; warning: that is not {label}, which is trained in: how well it judges there was not measured"
 
 
-def _elsewhere(found: CalibrationRecord, config: CollabConfig) -> str:
+def _warn_other_address(found: CalibrationRecord, config: CollabConfig) -> str:
     """Return a warning where the calibrated model stood at another address: only its name says that it is the same."""
-    then, now = _address(found.config.get("critic")), _address(config.critic.model_dump(mode="json"))
+    then, now = _describe_address(found.config.get("critic")), _describe_address(config.critic.model_dump(mode="json"))
     if then == now:
         return ""
     return f"; measured of the model at {then}, asked is the one at {now}: take care that both are the same weights"
 
 
-def _address(critic: Any) -> str:
+def _describe_address(critic: Any) -> str:
     """Return the address of a critic's model, in words."""
     try:
         return str(critic["options"]["model"]["options"]["base_url"])
@@ -377,27 +385,31 @@ async def check_asked(config: CollabConfig, budget: Budget) -> None:
     method, run = config.method, config.run
     call_s = run.environment.limits.call_s
     if method.is_judged:
-        async with open_critic(config.judging(method.critic, run.seed), budget, call_s):
+        async with open_critic(config.build_critic_choice(method.critic, run.seed), budget, call_s):
             pass
     if method.asks_an_adversary:
         async with open_adversary(config.erring, budget, call_s):
             pass
 
 
-async def doubts(config: CollabConfig) -> list[str]:
+async def list_doubts(config: CollabConfig) -> list[str]:
     """Return settings that may be mistakes, a line each. Models and environments are not opened.
 
     Raises:
         UsageError: the oracle is to judge where it knows no solution: every score would be missing.
     """
-    return [*_hotter(config), *_unasked(config), *(await _unsolved(config) if config.method.is_judged else [])]
+    return [
+        *_doubt_temperatures(config),
+        *_doubt_adversary(config),
+        *(await _doubt_oracle(config) if config.method.is_judged else []),
+    ]
 
 
-def _hotter(config: CollabConfig) -> list[str]:
+def _doubt_temperatures(config: CollabConfig) -> list[str]:
     """Return a warning where replies are sampled hotter than they are learned from."""
     # DPO's log π is at the learning temperature; replies sampled hotter look less likely than they were drawn.
     learned = config.method.dpo.temperature
-    hottest = max(max(_temperatures(agent)) for agent in config.run.agents.values())
+    hottest = max(max(_list_temperatures(agent)) for agent in config.run.agents.values())
     if config.method.objective != "dpo" or hottest <= learned:
         return []
     return [
@@ -406,7 +418,7 @@ def _hotter(config: CollabConfig) -> list[str]:
     ]
 
 
-def _unasked(config: CollabConfig) -> list[str]:
+def _doubt_adversary(config: CollabConfig) -> list[str]:
     """Return a warning where an adversary is named that no source of pairs asks."""
     method = config.method
     if method.asks_an_adversary or method.adversary.kind == SAMPLER:
@@ -415,13 +427,13 @@ def _unasked(config: CollabConfig) -> list[str]:
     return [f"adversary {name} is not asked: no pairs are made of what it says; --set pairs.adversary=1 makes them"]
 
 
-def _temperatures(agent: AgentDefinition) -> list[float]:
+def _list_temperatures(agent: AgentDefinition) -> list[float]:
     """Return all temperatures that the slots of an agents file may sample at."""
     declared = agent.sampling.temperature
     return declared if isinstance(declared, list) else [declared]
 
 
-async def _unsolved(config: CollabConfig) -> list[str]:
+async def _doubt_oracle(config: CollabConfig) -> list[str]:
     """Return a warning where the oracle has no solution of some tasks."""
     if config.critic.kind != ORACLE:
         return []
@@ -472,7 +484,7 @@ class CollabUIAgents(Algorithm):
 
     def configure(self, library: Library, method: Method) -> dict[str, Any]:
         """Return critic and adversary with all that stands in their files."""
-        method = _own(method)
+        method = _narrow_method(method)
         critic = load_critic(library, method.critic)
         return {
             "critic": critic,
@@ -483,17 +495,17 @@ class CollabUIAgents(Algorithm):
     def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:
         """Refuse whole trajectories of tasks that are played once: no two could be compared."""
         # A pair of trajectories needs two episodes of one task, one solved and one not.
-        if _own(method).objective == "trajectory-dpo" and episodes <= tasks:
+        if _narrow_method(method).objective == "trajectory-dpo" and episodes <= tasks:
             raise ConfigError(
-                f"objective: trajectory-dpo, but an epoch plays {amount(episodes, 'episode')} of "
-                f"{amount(tasks, 'task')}: none is played twice, and nothing can be compared; set fewer tasks or more "
-                "episodes, e.g. "
+                f"objective: trajectory-dpo, but an epoch plays {format_amount(episodes, 'episode')} of "
+                f"{format_amount(tasks, 'task')}: none is played twice, and nothing can be compared; set fewer tasks "
+                "or more episodes, e.g. "
                 f"--set tasks={max(tasks // 4, 1)} --set episodes={max(tasks // 4, 1) * 4}"
             )
 
     def check_origin(self, method: Method, other: TrainingConfig, run: Path) -> None:
         """Refuse to mix examples in that this training cannot learn from."""
-        own = _own(method)
+        own = _narrow_method(method)
         if not own.replay_fraction:
             return
         # Pairs cannot be replayed into single replies, nor a shared policy's rows into one of several.
@@ -507,9 +519,9 @@ class CollabUIAgents(Algorithm):
                 f"and this training {kinds[1]}; set replay_fraction=0, or train as it was trained"
             )
 
-    async def doubts(self, config: TrainingConfig) -> list[str]:
+    async def list_doubts(self, config: TrainingConfig) -> list[str]:
         """Return what the user may not have meant of temperatures, adversary and critic."""
-        return await doubts(_mine(config))
+        return await list_doubts(_narrow_config(config))
 
     async def check(self, config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
         """Check that critic and adversary answer, and that the critic may judge.
@@ -519,44 +531,44 @@ class CollabUIAgents(Algorithm):
                 judge, whatever is known of it.
         """
         # The calibration is looked up first: that is free, while opening critic and adversary may start a server.
-        mine, anyway = _mine(config), bool(options["anyway"])
-        known = await admitted(mine, calibrations=Path(options["calibrations"]), anyway=anyway)
-        found = await doubts(mine)
+        mine, anyway = _narrow_config(config), bool(options["anyway"])
+        known = await admit_critic(mine, calibrations=Path(options["calibrations"]), anyway=anyway)
+        found = await list_doubts(mine)
         await check_asked(mine, budget)
         notes = (f"critic {mine.method.critic}: {known}", *found)
         return Checked(notes=notes, head={"calibration": known, "anyway": anyway})
 
     async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
         """Open critic and adversary with the budget and close them again."""
-        await check_asked(_mine(config), budget)
+        await check_asked(_narrow_config(config), budget)
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
         """Return what judging, pairing and learning will take."""
-        return await estimate(_mine(config), tried, rolled)
+        return await estimate(_narrow_config(config), tried, rolled)
 
     def describe(self, config: TrainingConfig) -> str:
         """Return how policies are trained, in a clause."""
-        return describe(_mine(config).method)
+        return describe(_narrow_config(config).method)
 
     def describe_examples(self, config: TrainingConfig, records: Sequence[EpochRecord], group: str) -> str:
         """Return what a policy learned from."""
-        what = "rewarded replies" if _mine(config).method.objective == "rft" else "pairs"
+        what = "rewarded replies" if _narrow_config(config).method.objective == "rft" else "pairs"
         return f"{sum(one.examples[group].examples for one in records if group in one.examples)} {what}"
 
-    def columns(self, record: EpochRecord) -> Mapping[str, object]:
+    def build_columns(self, record: EpochRecord) -> Mapping[str, object]:
         """Return rewards, pairs and what preference training measured."""
-        return columns(record)
+        return build_columns(record)
 
-    def lines(self, record: EpochRecord) -> list[str]:
+    def format_lines(self, record: EpochRecord) -> list[str]:
         """Return rewards, pairs and what became of them, line by line."""
-        return lines(record)
+        return format_lines(record)
 
 
-def _own(method: Method) -> CollabMethod:
+def _narrow_method(method: Method) -> CollabMethod:
     assert isinstance(method, CollabMethod), "the loop gives each algorithm its own method"
     return method
 
 
-def _mine(config: TrainingConfig) -> CollabConfig:
+def _narrow_config(config: TrainingConfig) -> CollabConfig:
     assert isinstance(config, CollabConfig), "the loop gives each algorithm its own configuration"
     return config

@@ -61,7 +61,7 @@ class Pairs(Definition):
             )
         return self
 
-    def recipe(self, seed: int) -> PairRecipe:
+    def build_recipe(self, seed: int) -> PairRecipe:
         """Return the settings as a recipe of the pairing."""
         return PairRecipe(
             sources=Sources(adversary=self.adversary, contrast=self.contrast, correction=self.correction),
@@ -149,7 +149,7 @@ class CollabConfig(TrainingConfig):
     adversary: dict[str, Any]
     """The adversary, with all that stood in files: `AdversaryChoice.as_json`."""
 
-    def judging(self, labels: str, seed: int) -> CriticChoice:
+    def build_critic_choice(self, labels: str, seed: int) -> CriticChoice:
         """Return the critic, for labels of that name and a run of that seed."""
         told = {"critic": self.critic.model_dump(mode="json", exclude={"description"}), "texts": self.critic_texts}
         name, definition, texts = self.method.critic, self.critic, self.critic_texts

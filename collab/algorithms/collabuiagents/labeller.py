@@ -29,21 +29,21 @@ from pathlib import Path
 from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.algorithms.collabuiagents.metrics import (
     CollabCounts,
-    judged_hash,
-    judgements_of,
+    hash_judgements,
+    hash_pairs,
     label_metrics,
-    pairs_hash,
-    spent_on_judging,
+    list_judgements,
+    sum_judging_usage,
 )
 from collab.config import Budget, PartDefinition, RunConfig
 from collab.envs.base import Suite
 from collab.errors import CollabError, RunFormatError
-from collab.loop.example_store import stored
+from collab.loop.example_store import read_counts
 from collab.loop.interfaces import Labels as EpochLabels
 from collab.loop.interfaces import Rollout
 from collab.loop.record import LABELS as NAME
 from collab.loop.state import Halted, LoopState
-from collab.loop.step_budget import certain, planned_order
+from collab.loop.step_budget import plan_order, select_certain
 from collab.preferences.adversary import AdversaryBudgetSpent, BudgetedAdversary, label_of
 from collab.preferences.pairs import Paired, Pairing, PairRecipe, TooManyFailures, pair_up
 from collab.preferences.registry import SAMPLER, AdversaryChoice, open_adversary, read_adversary, select_deciding
@@ -52,7 +52,7 @@ from collab.preferences.replies import ProposalMemory, RememberingAdversary
 from collab.preferences.store import FOLDER, HEAD, PairHead, StoredPairs, hash_critic, read_pairs, write_pairs
 from collab.preferences.trajectory_pairs import build_trajectory_pairs
 from collab.rewards.base import Critic, CriticInput, Judgement, build_inputs
-from collab.rewards.labelling import Labelling, label, last_reply
+from collab.rewards.labelling import Labelling, format_last_reply, label
 from collab.rewards.labels import FOLDER as LABELS
 from collab.rewards.labels import LabelSet, LabelWriter, list_labellings, read_labels
 from collab.rewards.llm import TOO_LONG
@@ -64,7 +64,7 @@ from collab.store.manifest import FILE
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.types import Trajectory, Usage
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 _SERVED = frozenset({"openai"})
 """Engines that compute elsewhere."""
@@ -72,7 +72,7 @@ _LOOK_S = 0.2
 """Seconds between two looks at what is over."""
 
 
-def config_of(state: LoopState) -> CollabConfig:
+def get_config(state: LoopState) -> CollabConfig:
     """Return the configuration of a training of this algorithm."""
     assert isinstance(state.config, CollabConfig), "the loop gives each algorithm its own configuration"
     return state.config
@@ -89,9 +89,9 @@ async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Tr
         StoreFailure: the judgements cannot be written.
     """
     state.begin("critic")
-    suite = await state.suite(run)
+    suite = await state.open_suite(run)
     # Only the first labelling of a rollout is timed as a whole: a resumed one would report a part as the total.
-    with state.timed("critic", whole=NAME not in list_labellings(out) or "critic" in state.seconds):
+    with state.time_part("critic", whole=NAME not in list_labellings(out) or "critic" in state.seconds):
         # Asked first what is left: opening a critic may start a server.
         if _is_left(out, played, suite):
             told = await _label(state, run, out, played, suite)
@@ -99,11 +99,11 @@ async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Tr
             state.halt(told.stopped)
     labels = read_labels(out, NAME)
     # Checked on what is stored, so that a resume stops for the same reason as the process before.
-    state.halt(_mostly_unjudged(labels, out))
+    state.halt(_explain_unjudged(labels, out))
     return labels
 
 
-def _mostly_unjudged(labels: LabelSet, out: Path) -> str | None:
+def _explain_unjudged(labels: LabelSet, out: Path) -> str | None:
     """Return why an epoch cannot be learned from, where a critic judged less than half of it; else None.
 
     It may not have been reached, have answered without a score, or not have been asked for want of room; the sum of
@@ -118,9 +118,9 @@ def _mostly_unjudged(labels: LabelSet, out: Path) -> str | None:
     # Half is the least: below it, what is learned depends more on which calls failed than on what was played.
     if 2 * (len(failed) + len(silent) + len(long)) <= steps:
         return None
-    too_long = (len(long), f"{len(long)} of {amount(steps, 'step')} do not fit into the critic's context")
-    mute = (len(silent), f"the critic gave no score about {len(silent)} of {amount(steps, 'step')}")
-    unreached = (len(failed), f"the critic could not be asked about {len(failed)} of {amount(steps, 'step')}")
+    too_long = (len(long), f"{len(long)} of {format_amount(steps, 'step')} do not fit into the critic's context")
+    mute = (len(silent), f"the critic gave no score about {len(silent)} of {format_amount(steps, 'step')}")
+    unreached = (len(failed), f"the critic could not be asked about {len(failed)} of {format_amount(steps, 'step')}")
     # Without the unreached steps there would be enough: asking them again is the next move, so they are named first.
     if 2 * (len(silent) + len(long)) <= steps:
         causes, more = [unreached, too_long, mute], f"the last: {failed[-1].message}"
@@ -134,8 +134,8 @@ def _mostly_unjudged(labels: LabelSet, out: Path) -> str | None:
     else:
         causes = [mute, too_long, unreached]
         more = (
-            f"{last_reply(silent[-1])}; begin another training with another critic, or remove {out / LABELS / NAME} to "
-            "have this one asked again"
+            f"{format_last_reply(silent[-1])}; begin another training with another critic, "
+            f"or remove {out / LABELS / NAME} to have this one asked again"
         )
     # Causes with no step are left out; the order above puts the decisive one first.
     return "; ".join([", ".join(told for count, told in causes if count), more])
@@ -157,25 +157,25 @@ def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
 async def _label(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite) -> Labelling:
     # A generator, so that states are rebuilt only for steps that are asked about.
     states = StateRebuilder(suite)
-    async with asking(state, run, out, state.left()) as (critic, writer):
+    async with open_labelling(state, run, out, state.compute_left()) as (critic, writer):
         return await label(
             (case for one in played for case in build_inputs(one, suite.space, states)),
             critic,
             writer,
             concurrency=run.concurrency,
-            budget=state.left(),
+            budget=state.compute_left(),
             stop=state.stop,
             watch=state.inner,
-            so_far=Labelling(threshold=config_of(state).method.pairs.threshold),
+            so_far=Labelling(threshold=get_config(state).method.pairs.threshold),
         )
 
 
 @contextlib.asynccontextmanager
-async def asking(
+async def open_labelling(
     state: LoopState, run: RunConfig, out: Path, budget: Budget
 ) -> AsyncIterator[tuple[Critic, LabelWriter]]:
     """Open the critic of a rollout and the writer of its labels; raises as `open_critic` and `LabelWriter`."""
-    choice, call_s = config_of(state).judging(NAME, run.seed), run.environment.limits.call_s
+    choice, call_s = get_config(state).build_critic_choice(NAME, run.seed), run.environment.limits.call_s
     async with open_critic(choice, budget, call_s, state.stop) as (critic, head):
         with LabelWriter(out, NAME, head) as writer:
             yield critic, writer
@@ -184,13 +184,13 @@ async def asking(
 def is_waited_for(state: LoopState) -> bool:
     """Whether judging takes nothing but time: see above."""
     # Judging ahead pays only where the critic's machine is not ours, and no limit makes the parts compete.
-    engine = config_of(state).critic.options.get(MODEL)
+    engine = get_config(state).critic.options.get(MODEL)
     served = isinstance(engine, dict) and engine.get("kind") in _SERVED
-    return config_of(state).method.is_judged and served and state.budget.usd is None and state.budget.tokens is None
+    return get_config(state).method.is_judged and served and state.budget.usd is None and state.budget.tokens is None
 
 
 @contextlib.asynccontextmanager
-async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIterator[None]:
+async def judge_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIterator[None]:
     """Judge episodes of the rollout that the block plays; where that gains nothing, do nothing beside the block.
 
     After the block the rest is judged, and that is the critic's time; when the block fails, only questions on their way
@@ -204,7 +204,7 @@ async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIte
         return
     # `whole` is looked at before the task begins, for its first label makes the folder.
     whole, over = NAME not in list_labellings(out), asyncio.Event()
-    told = Labelling(threshold=config_of(state).method.pairs.threshold)
+    told = Labelling(threshold=get_config(state).method.pairs.threshold)
     judging = asyncio.create_task(_judge(state, run, out, over, told))
     failed: BaseException | None = None
     try:
@@ -225,14 +225,14 @@ async def judging_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIte
         # Signalled first, then waited for: the task ends its loop at the next look.
         over.set()
         try:
-            with state.timed("critic", whole=whole):
-                await _ended(judging, failed)
+            with state.time_part("critic", whole=whole):
+                await _finish_judging(judging, failed)
         finally:
             # Also after a failure: what was asked ahead was paid for.
             state.spend(told.spent)
 
 
-async def _ended(judging: asyncio.Task[None], failed: BaseException | None) -> None:
+async def _finish_judging(judging: asyncio.Task[None], failed: BaseException | None) -> None:
     """Wait for it. What the block failed with is told, and not what judging fails with beside it."""
     if failed is None:
         await judging
@@ -262,17 +262,17 @@ async def _follow(
     state: LoopState, run: RunConfig, out: Path, suite: Suite, over: asyncio.Event, told: Labelling
 ) -> None:
     """Judge until the rollout is over and all of it is judged, or until something stops that."""
-    steps, many, budget = config_of(state).method.steps, run.concurrency, state.left()
-    async with asking(state, run, out, budget) as (critic, writer):
-        with RunStore.open(out).reader() as reader:
+    steps, many, budget = get_config(state).method.steps, run.concurrency, state.compute_left()
+    async with open_labelling(state, run, out, budget) as (critic, writer):
+        with RunStore.open(out).open_reader() as reader:
             # With a step budget the rollout may drop late episodes: only those that are sure to be kept are judged.
-            pile = _Pile(reader=reader, suite=suite, steps=steps, order=() if steps is None else planned_order(reader))
+            pile = _Pile(reader=reader, suite=suite, steps=steps, order=() if steps is None else plan_order(reader))
             last = False
             # One look more after the rollout is over, or its last episodes would be left.
             while not last and told.stopped is None:
                 last = over.is_set()
                 # Each pass takes the episodes that have ended since the last one.
-                found = pile.cases()
+                found = pile.iterate_inputs()
                 await label(found, critic, writer, concurrency=many, budget=budget, stop=state.stop, so_far=told)
                 await _pause(over)
 
@@ -298,20 +298,20 @@ class _Pile:
     def __post_init__(self) -> None:
         object.__setattr__(self, "states", StateRebuilder(self.suite))
 
-    def cases(self) -> Iterator[CriticInput]:
+    def iterate_inputs(self) -> Iterator[CriticInput]:
         """Yield the steps of episodes that were not taken yet, and of those that end meanwhile."""
         # Episodes may end while earlier ones are judged: look again until a look finds nothing new.
-        while fresh := self._fresh():
+        while fresh := self._list_fresh():
             for name in fresh:
                 self.taken.add(name)
-                yield from build_inputs(self.reader.trajectory(name), self.suite.space, self.states)
+                yield from build_inputs(self.reader.read_trajectory(name), self.suite.space, self.states)
 
-    def _fresh(self) -> list[str]:
+    def _list_fresh(self) -> list[str]:
         # The rollout appends to the same log meanwhile.
         self.reader.refresh()
         # One that broke may be played again, and then have steps: what lies behind it in the plan is not sure yet.
-        over = {one.id: one.steps for one in self.reader.episodes() if one.state == "finished"}
-        sure = over if self.steps is None else certain(over, self.order, self.steps)
+        over = {one.id: one.steps for one in self.reader.list_episodes() if one.state == "finished"}
+        sure = over if self.steps is None else select_certain(over, self.order, self.steps)
         return [name for name in sure if name not in self.taken]
 
 
@@ -332,13 +332,13 @@ class JudgedRollout:
 class CreditLabeller:
     """Judges and pairs a rollout; see `Labeller`."""
 
-    def while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
+    def label_while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
         """Judge episodes that are over while others are played, where the critic is waited for."""
-        return judging_ahead(state, run, out)
+        return judge_ahead(state, run, out)
 
     async def label(self, state: LoopState, rollout: Rollout) -> EpochLabels:
         """Judge and pair what is not yet, and read all of it; raises as `judge` and `pair`."""
-        config, run = config_of(state), rollout.run
+        config, run = get_config(state), rollout.run
         threshold = config.method.pairs.threshold
         # First all judgements, then pairs: whether a team erred is known only of whole episodes.
         labels = await label_rollout(state, rollout)
@@ -348,9 +348,9 @@ class CreditLabeller:
         hashes, spent = {}, {}
         # Only what the objective uses has a hash and a price.
         if labels is not None:
-            hashes["critic"], spent["critic"] = judged_hash(judgements_of(labels)), spent_on_judging(labels)
+            hashes["critic"], spent["critic"] = hash_judgements(list_judgements(labels)), sum_judging_usage(labels)
         if pairs is not None:
-            hashes["pairs"] = pairs_hash(pairs.pairs)
+            hashes["pairs"] = hash_pairs(pairs.pairs)
         if pairs is not None and labels is not None:
             spent["adversary"] = pairs.head.spent
         return EpochLabels(
@@ -360,9 +360,9 @@ class CreditLabeller:
             hashes=hashes,
         )
 
-    def spent(self, rollout: Path) -> Usage:
+    def read_spent(self, rollout: Path) -> Usage:
         """Return what judgements of a rollout took; what an adversary was paid is counted with its pairs."""
-        return spent_on_judging(read_labels(rollout, NAME)) if NAME in list_labellings(rollout) else Usage()
+        return sum_judging_usage(read_labels(rollout, NAME)) if NAME in list_labellings(rollout) else Usage()
 
 
 async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
@@ -375,10 +375,10 @@ async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
         UnknownName: there are pairs or examples, and the judgements behind them are gone.
         And all of `judge`.
     """
-    if not config_of(state).method.is_judged:
+    if not get_config(state).method.is_judged:
         return None
     # Pairs or examples fix the judgements they rest on: more of them now would contradict what is written.
-    made = stored(state.folder.epoch(rollout.number).examples, CollabCounts) is not None
+    made = read_counts(state.folder.get_epoch(rollout.number).examples, CollabCounts) is not None
     if made or _is_paired(rollout.path):
         return read_labels(rollout.path, NAME)
     return await judge(state, rollout.run, rollout.path, rollout.trajectories)
@@ -391,12 +391,12 @@ async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | No
         RunFormatError: they rest on other judgements than `labels`, or were made in another way than the method says.
         And all of `pair`.
     """
-    config, run, out = config_of(state), rollout.run, rollout.path
+    config, run, out = get_config(state), rollout.run, rollout.path
     if config.method.objective == "rft":
         return None
     if labels is None:
         # Without a critic, the outcome alone says which of two episodes is better.
-        pairs = _whole_pairs(config, run, out, rollout.trajectories)
+        pairs = _load_whole_pairs(config, run, out, rollout.trajectories)
     else:
         pairs = await pair(state, run, out, rollout.trajectories, labels)
     # Also for pairs that were read: a changed recipe must not train on pairs of the old one.
@@ -404,7 +404,7 @@ async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | No
     return pairs
 
 
-def _mostly_unasked(made: Paired) -> str | None:
+def _explain_unasked(made: Paired) -> str | None:
     """Return why pairs are not learned from, where asking the adversary mostly failed; else None."""
     failed = sum(made.failed.values())
     # More than half without an answer: the pairs that exist would be those of the luckier calls.
@@ -428,9 +428,9 @@ async def pair(
     # Pairs are written at once at the end, so their head means that all of them are there.
     if not _is_paired(out):
         state.begin("adversary")
-        suite = await state.suite(run)
+        suite = await state.open_suite(run)
         # Proposals of an earlier process make this one's time a part of the whole.
-        with state.timed("adversary", whole=not (out / PROPOSALS).exists()):
+        with state.time_part("adversary", whole=not (out / PROPOSALS).exists()):
             await _pair(state, run, out, played, labels, suite)
     return read_pairs(out, NAME)
 
@@ -439,14 +439,14 @@ async def _pair(
     state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: LabelSet, suite: Suite
 ) -> None:
     # Where no source needs an adversary, the sampler stands in; it is never asked.
-    recipe, asks = config_of(state).method.pairs.recipe(run.seed), config_of(state).method.asks_an_adversary
+    recipe, asks = get_config(state).method.pairs.build_recipe(run.seed), get_config(state).method.asks_an_adversary
     choice = (
-        config_of(state).erring if asks else AdversaryChoice(part=PartDefinition(kind=SAMPLER))
+        get_config(state).erring if asks else AdversaryChoice(part=PartDefinition(kind=SAMPLER))
     )  # which is never asked then
-    meter, budget, call_s = Meter(planned=0), state.left(), run.environment.limits.call_s
+    meter, budget, call_s = Meter(planned=0), state.compute_left(), run.environment.limits.call_s
     state.inner(meter)
     # Proposals are remembered on disk as they come: a kill, or a changed recipe, pays no reply twice.
-    with ProposalMemory(out) as memory, RunStore.open(out).reader() as reader:
+    with ProposalMemory(out) as memory, RunStore.open(out).open_reader() as reader:
         # Inside out: the real adversary, then its budget, then the memory, so that remembered replies cost no budget.
         async with open_adversary(choice, budget, call_s, state.stop) as adversary:
             allowed = BudgetedAdversary(
@@ -460,7 +460,7 @@ async def _pair(
                     labels,
                     recipe,
                     space=suite.space,
-                    prefix=reader.prefix,
+                    prefix=reader.read_prefix,
                     adversary=remembering,
                     states=StateRebuilder(suite),
                     concurrency=run.concurrency,
@@ -473,14 +473,14 @@ async def _pair(
             # Halted outside the `try`, so that what was spent is counted first.
             state.halt(stopped)
             who = label_of(adversary) if asks else None
-        state.halt(_mostly_unasked(made))  # before its pairs are stored: a resume asks again
+        state.halt(_explain_unasked(made))  # before its pairs are stored: a resume asks again
         made = replace(made, spent=sum(remembering.recalled, made.spent))  # by processes that died, too
         write_pairs(
             out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.as_json if asks else {}
         )
 
 
-def _whole_pairs(config: CollabConfig, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> StoredPairs:
+def _load_whole_pairs(config: CollabConfig, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> StoredPairs:
     """Return pairs of solved with unsolved episodes; those without a counterpart are counted."""
     # Written once, like all pairs; outcomes do not change.
     if not _is_paired(out):
@@ -495,7 +495,7 @@ def _whole_pairs(config: CollabConfig, run: RunConfig, out: Path, played: Sequen
             untried=0,
             spent=Usage(),
         )
-        write_pairs(out, NAME, made, recipe=config.method.pairs.recipe(run.seed), labels=None, adversary=None)
+        write_pairs(out, NAME, made, recipe=config.method.pairs.build_recipe(run.seed), labels=None, adversary=None)
     return read_pairs(out, NAME)
 
 
@@ -505,7 +505,7 @@ def _is_paired(out: Path) -> bool:
 
 def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig, out: Path) -> None:
     """Check that pairs are what this training makes of the judgements beside them; else RunFormatError."""
-    others = _made_otherwise(head, labels, config, run)
+    others = _explain_difference(head, labels, config, run)
     if others is not None:
         raise RunFormatError(
             f"{out}: its pairs {NAME!r} {others}; remove {out / FOLDER / NAME}, and they are made again as they are "
@@ -513,7 +513,7 @@ def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, 
         )
 
 
-def _made_otherwise(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig) -> str | None:
+def _explain_difference(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig) -> str | None:
     """Return what is different about pairs, in words; None where they are as this training makes them."""
     # From the coarsest to the finest difference, so that the message names the cause and not a consequence.
     critic = None if labels is None else labels.head.critic
@@ -521,9 +521,9 @@ def _made_otherwise(head: PairHead, labels: LabelSet | None, config: CollabConfi
         return f"were made of judgements by {head.critic}, there are those by {critic}"
     if head.critic_digest != (None if labels is None else hash_critic(labels.head)):
         return f"were made of judgements by {critic} that was asked in another way or with another seed"
-    wanted = config.method.pairs.recipe(run.seed)
+    wanted = config.method.pairs.build_recipe(run.seed)
     if head.recipe != wanted:
-        return f"were made by the recipe {_recipe(head.recipe)}, this training's is {_recipe(wanted)}"
+        return f"were made by the recipe {_describe_recipe(head.recipe)}, this training's is {_describe_recipe(wanted)}"
     asked = labels is not None and config.method.asks_an_adversary
     # Options of an adversary that is never asked are not stored, so there is nothing to compare.
     if asked and read_adversary(head).as_json != config.erring.as_json:
@@ -531,7 +531,7 @@ def _made_otherwise(head: PairHead, labels: LabelSet | None, config: CollabConfi
     return None
 
 
-def _recipe(one: PairRecipe) -> str:
+def _describe_recipe(one: PairRecipe) -> str:
     """Return a recipe in words."""
     return (
         f"{','.join(f'{name}={weight:g}' for name, weight in one.sources.weights.items())} "

@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 
 from collab.algorithms.collabuiagents.config import CollabConfig, CollabMethod, Objective
-from collab.algorithms.collabuiagents.labeller import JudgedRollout, config_of
-from collab.algorithms.collabuiagents.metrics import CollabCounts, training_metrics
+from collab.algorithms.collabuiagents.labeller import JudgedRollout, get_config
+from collab.algorithms.collabuiagents.metrics import CollabCounts, compute_training_metrics
 from collab.data.example import Example, Level
 from collab.data.parquet import read_rows
 from collab.data.tokenize import read_data
@@ -32,9 +32,9 @@ from collab.envs.grammar import ActionSpace
 from collab.errors import RunFormatError
 from collab.loop.checks import check_bases
 from collab.loop.config import TrainingConfig
-from collab.loop.example_store import Examples, draw_older, examples_file, store, stored
-from collab.loop.examples import ExampleBuilder, Target, example_builder
-from collab.loop.finetuning import Finetuning, finetune, task_of_epoch
+from collab.loop.example_store import Examples, draw_older, get_examples_file, read_counts, store
+from collab.loop.examples import ExampleBuilder, Target, open_builder
+from collab.loop.finetuning import Finetuning, build_task, finetune
 from collab.loop.interfaces import Labels, Rollout, Update
 from collab.loop.policy import Policy
 from collab.loop.record import ExampleCounts, TrainingDir
@@ -71,9 +71,9 @@ class CollabExamples(Examples):
     unjudged: int = 0
     """Unjudged steps; 0 where pairs were made of judgements, whose record counts them."""
 
-    def counts(self, group: str, older: Sequence[Example] = ()) -> CollabCounts:
+    def count_group(self, group: str, older: Sequence[Example] = ()) -> CollabCounts:
         """Return what there is of a policy, older examples beside it."""
-        replies, found = self.replies.get(group, []), super(CollabExamples, self).counts(group, older)
+        replies, found = self.replies.get(group, []), super(CollabExamples, self).count_group(group, older)
         counted = {
             **found.model_dump(),
             "examples": len(replies) or found.examples - self.anchors[group],
@@ -82,19 +82,21 @@ class CollabExamples(Examples):
         return CollabCounts(**counted, anchors=self.anchors[group], replies=replies, unjudged=self.unjudged)
 
 
-def examples_of(rollout: Rollout, judged: JudgedRollout, space: ActionSpace, builder: ExampleBuilder) -> CollabExamples:
+def build_examples(
+    rollout: Rollout, judged: JudgedRollout, space: ActionSpace, builder: ExampleBuilder
+) -> CollabExamples:
     """Return the examples of a rollout, by the method's objective.
 
     Args:
         space: of the suite that was played in.
     """
     # The objective decides what a row compares: replies of one state, single replies, or whole episodes.
-    method, labels, pairs = method_of(builder), judged.labels, judged.pairs
+    method, labels, pairs = get_method(builder), judged.labels, judged.pairs
     if method.objective == "trajectory-dpo" and pairs is not None:
-        return trajectory_rows(pairs.pairs, builder)
+        return build_trajectory_examples(pairs.pairs, builder)
     assert labels is not None, "what is not compared as a whole was judged"
     if pairs is None:
-        return rewarded_rows(rollout.trajectories, labels, space, builder)
+        return build_rewarded_examples(rollout.trajectories, labels, space, builder)
     # Anchors stand behind all pairs, so that a row's place shows which it is.
     made = pair_rows(pairs.pairs, builder)
     if method.pairs.anchors:
@@ -102,7 +104,7 @@ def examples_of(rollout: Rollout, judged: JudgedRollout, space: ActionSpace, bui
     return made
 
 
-def method_of(builder: ExampleBuilder) -> CollabMethod:
+def get_method(builder: ExampleBuilder) -> CollabMethod:
     """Return the method of a training of this algorithm."""
     assert isinstance(builder.config, CollabConfig), "the loop gives each algorithm its own configuration"
     return builder.config.method
@@ -116,7 +118,7 @@ def pair_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> Colla
         if pair.answered is None:
             made.refused[builder.groups[pair.chosen[0].cell.agent]][WHOLE] += 1
         else:
-            made.add(builder.groups[pair.answered.cell.agent], builder, _preferred(pair, pair.answered))
+            made.add(builder.groups[pair.answered.cell.agent], builder, _build_preference(pair, pair.answered))
     return made
 
 
@@ -138,12 +140,12 @@ def add_anchors(
         space: of the suite that was played in.
     """
     # "Without a pair under its own input": a reply may well be the better side of another cell's correction.
-    method = method_of(builder).pairs
+    method = get_method(builder).pairs
     paired = {pair.answered for pair in pairs}
     # A policy without any pair gets no anchors: with nothing to move it, there is nothing to hold.
     learning = {agent for agent, group in builder.groups.items() if made.rows[group]}
-    steps = list(filter(None, _judged(played, labels, space, method.threshold)))
-    behind = _behind(steps, builder)
+    steps = list(filter(None, _iterate_judged(played, labels, space, method.threshold)))
+    behind = _find_behind(steps, builder)
     # Steps behind an error are left out here as they are for pairs: both must see the same states.
     for step in (one for one in steps if one.judgement.key not in behind):
         alone = [
@@ -156,11 +158,11 @@ def add_anchors(
         for cell in (cell for cell in alone if cell.cell in surest):
             group, ref = builder.groups[cell.cell.agent], step.make_ref(cell.cell)
             # Chosen and rejected are the same reply: DPO's gradient vanishes, −log p of the anchor term stays.
-            target = replace(_lesson(ref, step.judgement, "preference", "anchor"), rejected=ref)
+            target = replace(_build_target(ref, step.judgement, "preference", "anchor"), rejected=ref)
             made.anchors[group] += made.add(group, builder, target)
 
 
-def rewarded_rows(
+def build_rewarded_examples(
     played: Iterable[Trajectory], labels: LabelSet, space: ActionSpace, builder: ExampleBuilder
 ) -> CollabExamples:
     """Return a row per rewarded reply, compared with nothing (CollabUIAgents, table 3, "PO → RFT").
@@ -173,14 +175,14 @@ def rewarded_rows(
     # One pass in order; None marks steps without a judgement, which are only counted.
     made, steps = (
         CollabExamples.of(builder.config),
-        list(_judged(played, labels, space, method_of(builder).pairs.threshold)),
+        list(_iterate_judged(played, labels, space, get_method(builder).pairs.threshold)),
     )
     judged = list(filter(None, steps))
     made.unjudged = len(steps) - len(judged)
-    behind = _behind(judged, builder)
+    behind = _find_behind(judged, builder)
     # All are counted, the ones behind an error as refused, so that the numbers add up to the rewarded cells.
     for step in judged:
-        for target in _rewarded(step, builder):
+        for target in _iterate_rewarded(step, builder):
             group = builder.groups[target.said.cell.agent]
             if step.judgement.key in behind:
                 made.refused[group][BEHIND_ERROR] += 1
@@ -189,7 +191,7 @@ def rewarded_rows(
     return made
 
 
-def trajectory_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
+def build_trajectory_examples(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
     """Return a row per reply of both trajectories of a pair, for each policy its own replies.
 
     A pair is refused whole, by the first cause that one of its replies has.
@@ -198,7 +200,10 @@ def trajectory_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) ->
     made = CollabExamples.of(builder.config)
     for pair in pairs:
         for group, slots in builder.config.groups.items():
-            sides = [_whole(side, kind, slots) for side, kind in ((pair.chosen, "solved"), (pair.rejected, "unsolved"))]
+            sides = [
+                _build_whole_targets(side, kind, slots)
+                for side, kind in ((pair.chosen, "solved"), (pair.rejected, "unsolved"))
+            ]
             found = [builder.build(target) for side in sides for target in side]
             # A reply whose recorded tokens no longer fit is tokenised again; one is enough to count the pair.
             made.retokenised[group] += any(again for _, again in found)
@@ -215,7 +220,7 @@ def trajectory_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) ->
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _preferred(pair: PreferencePair, answered: ReplyRef) -> Target:
+def _build_preference(pair: PreferencePair, answered: ReplyRef) -> Target:
     return Target(
         said=pair.chosen[0],
         answered=answered,
@@ -227,7 +232,7 @@ def _preferred(pair: PreferencePair, answered: ReplyRef) -> Target:
     )
 
 
-def _judged(
+def _iterate_judged(
     played: Iterable[Trajectory], labels: LabelSet, space: ActionSpace, threshold: float
 ) -> Iterator[JudgedStep | None]:
     """Yield the steps of a rollout, in its order; None for a step without a judgement."""
@@ -238,22 +243,22 @@ def _judged(
             yield None if judgement is None else JudgedStep.of(trajectory, judgement, threshold)
 
 
-def _behind(steps: Iterable[JudgedStep], builder: ExampleBuilder) -> frozenset[tuple[str, int]]:
+def _find_behind(steps: Iterable[JudgedStep], builder: ExampleBuilder) -> frozenset[tuple[str, int]]:
     """Return the steps (trajectory, step) that teach nothing because of where they stand."""
-    return find_behind_errors(steps) if method_of(builder).pairs.stop_at_first_error else frozenset()
+    return find_behind_errors(steps) if get_method(builder).pairs.stop_at_first_error else frozenset()
 
 
-def _rewarded(step: JudgedStep, builder: ExampleBuilder) -> Iterator[Target]:
+def _iterate_rewarded(step: JudgedStep, builder: ExampleBuilder) -> Iterator[Target]:
     """Yield the rewarded replies of a step that are learned."""
     cells = list_rewarded(step)
     # The same draw as for pairs (`pair cap`), so that ablations learn from the same cells.
-    kept = _kept(step, cells, builder.recorded.run.seed, method_of(builder).pairs.cap)
+    kept = _select_cells(step, cells, builder.recorded.run.seed, get_method(builder).pairs.cap)
     for cell in cells:
         if cell.cell in kept:
-            yield _lesson(step.make_ref(cell.cell), step.judgement, "demonstration", "rewarded")
+            yield _build_target(step.make_ref(cell.cell), step.judgement, "demonstration", "rewarded")
 
 
-def _lesson(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Target:
+def _build_target(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Target:
     """Return the target of a reply that a critic rewarded."""
     call = judgement.call_of(said.cell)
     # The critic's prompt goes into the row, so that a label can be traced to what was asked.
@@ -266,13 +271,13 @@ def _lesson(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Ta
     )
 
 
-def _kept(step: JudgedStep, cells: Sequence[Utterance], seed: int, cap: int | None) -> set[CellRef]:
+def _select_cells(step: JudgedStep, cells: Sequence[Utterance], seed: int, cap: int | None) -> set[CellRef]:
     """Return the cells that the seed ranks first, as their pairs would be ranked; all where there is no cap."""
-    ranked = sorted(cells, key=lambda cell: step.seed(seed, "pair cap", cell.cell))
+    ranked = sorted(cells, key=lambda cell: step.derive_seed(seed, "pair cap", cell.cell))
     return {cell.cell for cell in ranked[:cap]}
 
 
-def _whole(side: Sequence[ReplyRef], kind: str, slots: Sequence[str]) -> list[Target]:
+def _build_whole_targets(side: Sequence[ReplyRef], kind: str, slots: Sequence[str]) -> list[Target]:
     """Return targets for all replies of a policy in an episode."""
     return [
         Target(said=ref, level="demonstration", kind=kind, teacher="outcome") for ref in side if ref.cell.agent in slots
@@ -314,28 +319,28 @@ class CreditLearner:
         """Write the examples of an epoch, then train every policy on its own."""
         # Examples first, as a whole: training reads them from disk, so a resume trains on the same ones.
         counts = await write_examples(state, rollout, labels, policy)
-        examples = {group: _generic(one) for group, one in counts.items()}
+        examples = {group: _convert_counts(one) for group, one in counts.items()}
         metrics = {
             "anchors": {group: one.anchors for group, one in counts.items() if one.anchors},
             "unjudged": {group: one.unjudged for group, one in counts.items() if one.unjudged},
         }
         state.progress.tell(examples=examples, metrics={**labels.metrics, **metrics})
         # Every policy is trained from the same rollout and on its own examples only.
-        trained, untrained = await finetune(state, rollout.number, finetuning(state, rollout.number, policy))
+        trained, untrained = await finetune(state, rollout.number, build_finetuning(state, rollout.number, policy))
         return Update(trained=trained, untrained=untrained, examples=examples, metrics=metrics)
 
 
 async def write_examples(state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> dict[str, CollabCounts]:
     """Return the counts of an epoch's examples, as they were written, or written now."""
-    config, folder, number = config_of(state), state.folder, rollout.number
+    config, folder, number = get_config(state), state.folder, rollout.number
     # What is written counts, even if the library would now build other rows.
-    counts = stored(folder.epoch(number).examples, CollabCounts)
+    counts = read_counts(folder.get_epoch(number).examples, CollabCounts)
     if counts is not None:
         return counts
     state.begin("examples")
-    suite = await state.suite(rollout.run)
-    with example_builder(config, rollout, policy) as builder:
-        made = examples_of(rollout, labels.value, suite.space, builder)
+    suite = await state.open_suite(rollout.run)
+    with open_builder(config, rollout, policy) as builder:
+        made = build_examples(rollout, labels.value, suite.space, builder)
     return store_examples(config, folder, number, made)
 
 
@@ -350,10 +355,10 @@ def store_examples(
         for group, rows in made.rows.items()
     }
     store(made, folder, number, file=file, older=older)
-    return {group: made.counts(group, older[group]) for group in made.rows}
+    return {group: made.count_group(group, older[group]) for group in made.rows}
 
 
-def rewarded_recipe(recipe: DpoRecipe) -> SftRecipe:
+def build_sft_recipe(recipe: DpoRecipe) -> SftRecipe:
     """Return the same recipe without a comparison: rate, batches, passes, adapter and precision are those of DPO.
 
     What is left of its loss is what the anchor of DPO is, the mean −log p per token of good replies, with weight 1.
@@ -363,22 +368,22 @@ def rewarded_recipe(recipe: DpoRecipe) -> SftRecipe:
     return SftRecipe(**same, levels=("demonstration",))
 
 
-def finetuning(state: LoopState, number: int, policy: Policy) -> Finetuning:
+def build_finetuning(state: LoopState, number: int, policy: Policy) -> Finetuning:
     """Return how every policy is trained on its examples of an epoch."""
-    config = config_of(state)
+    config = get_config(state)
     file = FILES[config.method.objective]
     return Finetuning(
         nothing=NO_REWARD if config.method.objective == "rft" else NO_PAIR,
-        has_examples=lambda group: examples_file(state.folder, number, group, file).exists(),
-        prepare=partial(_prepared, state, number, policy),
-        measure=lambda lines: training_metrics(lines, config.method.dpo.beta),
+        has_examples=lambda group: get_examples_file(state.folder, number, group, file).exists(),
+        prepare=partial(_prepare_task, state, number, policy),
+        measure=lambda lines: compute_training_metrics(lines, config.method.dpo.beta),
     )
 
 
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prepared:
+def _prepare_task(state: LoopState, number: int, policy: Policy, group: str) -> Prepared:
     """Prepare the fine-tuning of a policy: its examples, tokenised and ordered, and what they are compared with.
 
     Few examples make one smaller step, which the manifest tells.
@@ -387,36 +392,36 @@ def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prep
         NothingFits: all are longer than the context.
     """
     # The recipe of this epoch: rates may fall over the epochs.
-    config, epoch = config_of(state), state.folder.epoch(number)
-    method, recipe = config.method, config.method.recipe_of(number)
+    config, epoch = get_config(state), state.folder.get_epoch(number)
+    method, recipe = config.method, config.method.build_recipe(number)
     assert isinstance(recipe, DpoRecipe), "the recipe of this method is DPO's"
     # RFT: −log p of rewarded replies, with no reference model in memory.
     if method.objective == "rft":
         rows = read_data([epoch.examples / group], ("demonstration",)).rows
-        task = task_of_epoch(state, number, group, policy, rewarded_recipe(recipe), "sft")
+        task = build_task(state, number, group, policy, build_sft_recipe(recipe), "sft")
         return prepare(task, rows, processes=method.processes, fits=True)
     # DPO learns log π − log π_ref, so the reference is a part of the task.
-    task = _compared(config, state.first, policy, group, task_of_epoch(state, number, group, policy, recipe, "dpo"))
+    task = _set_reference(config, state.first, policy, group, build_task(state, number, group, policy, recipe, "dpo"))
     # Whole trajectories: the counts say which rows belong to which side of which pair.
     if method.objective == "trajectory-dpo":
-        counts = (stored(epoch.examples, CollabCounts) or {})[group]
-        file = examples_file(state.folder, number, group, FILES[method.objective])
+        counts = (read_counts(epoch.examples, CollabCounts) or {})[group]
+        file = get_examples_file(state.folder, number, group, FILES[method.objective])
         return prepare_trajectories(task, read_trajectories(file, counts.replies))
     return prepare(
         task, read_data([epoch.examples / group], ("preference",)).rows, processes=method.processes, fits=True
     )
 
 
-def _compared(config: CollabConfig, first: Policy, policy: Policy, group: str, task: FinetuneTask) -> FinetuneTask:
+def _set_reference(config: CollabConfig, first: Policy, policy: Policy, group: str, task: FinetuneTask) -> FinetuneTask:
     """Return the task with its reference: the first policy, or the one that the epoch begins with."""
     # Reference "previous" is the policy that the epoch begins with; "initial" is the one before any training.
     slots = config.groups[group]
     if config.method.reference == "previous":
-        return replace(task, reference_adapter=policy.adapter_of(slots))
+        return replace(task, reference_adapter=policy.get_adapter(slots))
     # None stands for the task's own base: the same checkpoint is not loaded twice.
     other = first.of(slots) if first.of(slots) != task.base else None
-    return replace(task, reference=other, reference_adapter=first.adapter_of(slots))
+    return replace(task, reference=other, reference_adapter=first.get_adapter(slots))
 
 
-def _generic(counts: CollabCounts) -> ExampleCounts:
+def _convert_counts(counts: CollabCounts) -> ExampleCounts:
     return ExampleCounts.model_validate({name: getattr(counts, name) for name in ExampleCounts.model_fields})

@@ -18,9 +18,9 @@ from collab.preferences.explain import count_lines
 from collab.preferences.store import PairHead, StoredPairs
 from collab.rewards.base import Judgement, sum_spent
 from collab.rewards.labels import FailedLabel, LabelSet
-from collab.trainers.callbacks import chosen_gain, over_pairs
+from collab.trainers.callbacks import average_over_pairs, compute_chosen_gain
 from collab.types import PreferencePair, Usage
-from collab.utils.text import amount, cause_lines
+from collab.utils.text import format_amount, format_causes
 
 
 class PairCounts(Definition):
@@ -64,7 +64,7 @@ class CollabMetrics(Definition):
     """Policy → `CollabCounts.unjudged`, where there are any."""
 
 
-def metrics_of(record: EpochRecord) -> CollabMetrics:
+def read_metrics(record: EpochRecord) -> CollabMetrics:
     """Return what a record tells of credit re-assignment.
 
     Raises:
@@ -87,17 +87,17 @@ def label_metrics(
         pairs: None where nothing was compared, or not yet.
         threshold: a score above it is rewarded.
     """
-    judged = judgements_of(labels)
+    judged = list_judgements(labels)
     return CollabMetrics(
         rewarded=reward_rate(judged, threshold),
         rewards=reward_rates(judged, run.graph.slots, run.graph.rounds, threshold) if judged else {},
         missing=dict(sum((one.missing for one in judged), Counter[str]())),
         unasked={} if labels is None else count_unasked(labels.failed.values()),
-        pairs=PairCounts() if pairs is None else _counts(pairs.head),
+        pairs=PairCounts() if pairs is None else _build_counts(pairs.head),
     )
 
 
-def training_metrics(lines: Sequence[Mapping[str, object]], beta: float) -> dict[str, float | None]:
+def compute_training_metrics(lines: Sequence[Mapping[str, object]], beta: float) -> dict[str, float | None]:
     """Return what preference training measured, of the pairs in the last quarter of the logged steps.
 
     margin         β times the mean difference of log-ratios, chosen less rejected; None where nothing was compared
@@ -106,15 +106,15 @@ def training_metrics(lines: Sequence[Mapping[str, object]], beta: float) -> dict
     chosen gain    nats that a chosen side is likelier than under the reference
     """
     return {
-        "margin": over_pairs(lines, "margin"),
-        "accuracy": over_pairs(lines, "preference_accuracy"),
-        "logp_chosen": over_pairs(lines, "logp_chosen"),
-        "logp_chosen_first": over_pairs(lines, "logp_chosen", first=True),
-        "chosen_gain": chosen_gain(lines, beta),
+        "margin": average_over_pairs(lines, "margin"),
+        "accuracy": average_over_pairs(lines, "preference_accuracy"),
+        "logp_chosen": average_over_pairs(lines, "logp_chosen"),
+        "logp_chosen_first": average_over_pairs(lines, "logp_chosen", first=True),
+        "chosen_gain": compute_chosen_gain(lines, beta),
     }
 
 
-def judgements_of(labels: LabelSet | None) -> list[Judgement]:
+def list_judgements(labels: LabelSet | None) -> list[Judgement]:
     """Return the judgements of a rollout; none where no critic was asked."""
     return [] if labels is None else list(labels.judged.values())
 
@@ -146,26 +146,26 @@ def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
     return {f"{kind}, the last: {said[-1]}": len(said) for kind, said in found.items()}
 
 
-def spent_on_judging(labels: LabelSet) -> Usage:
+def sum_judging_usage(labels: LabelSet) -> Usage:
     """Return what the calls behind judgements cost, those about steps that could not be judged included."""
     return sum((*(sum_spent(judgement.calls) for judgement in labels.judged.values()), *labels.lost), Usage())
 
 
-def judged_hash(judgements: Iterable[Judgement]) -> str:
+def hash_judgements(judgements: Iterable[Judgement]) -> str:
     """Return the SHA-256 of judgements, whatever their order."""
     # Sorted, for judgements are stored in order of arrival, which concurrency changes.
-    return hash_json(sorted(_judgement(one) for one in judgements))
+    return hash_json(sorted(_hash_judgement(one) for one in judgements))
 
 
-def pairs_hash(pairs: Iterable[PreferencePair]) -> str:
+def hash_pairs(pairs: Iterable[PreferencePair]) -> str:
     """Return the SHA-256 of pairs, whatever their order."""
-    return hash_json(sorted(_pair(one) for one in pairs))
+    return hash_json(sorted(_hash_pair(one) for one in pairs))
 
 
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _counts(head: PairHead) -> PairCounts:
+def _build_counts(head: PairHead) -> PairCounts:
     return PairCounts(
         counts=dict(head.counts),
         off_context=head.off_context,
@@ -176,13 +176,13 @@ def _counts(head: PairHead) -> PairCounts:
     )
 
 
-def _judgement(judgement: Judgement) -> str:
+def _hash_judgement(judgement: Judgement) -> str:
     scores = [[*one.cell, one.score, one.missing] for one in judgement.rewards.rewards]
     said = [[call.prompt, call.seed, call.reply] for call in judgement.calls]
     return hash_json([*judgement.key, judgement.case, judgement.rewards.critic, scores, said])
 
 
-def _pair(pair: PreferencePair) -> str:
+def _hash_pair(pair: PreferencePair) -> str:
     sides = [[[one.trajectory, one.step, *one.cell] for one in side] for side in (pair.chosen, pair.rejected)]
     return hash_json([pair.id, pair.source, sides, pair.synthetic, pair.adversary, pair.prompt, pair.critic])
 
@@ -193,9 +193,9 @@ def _share(
     return some[cell] / all_[cell] if all_[cell] else None
 
 
-def columns(record: EpochRecord) -> Mapping[str, object]:
+def build_columns(record: EpochRecord) -> Mapping[str, object]:
     """Return columns of the table of epochs; of several policies that were trained, the mean."""
-    found, trained = metrics_of(record), list(record.trained.values())
+    found, trained = read_metrics(record), list(record.trained.values())
     # The mean over policies only where all have the number.
     margin, accuracy, logp, gain = (
         _mean([one.metrics.get(name) for one in trained])
@@ -212,21 +212,21 @@ def columns(record: EpochRecord) -> Mapping[str, object]:
     }
 
 
-def lines(record: EpochRecord) -> list[str]:
+def format_lines(record: EpochRecord) -> list[str]:
     """Return all that is told of rewards and pairs, one line for each kind of it that came up."""
-    found = metrics_of(record)
+    found = read_metrics(record)
     # From results to their causes: rewards, training, pairs, then what was left out.
     return [
-        *_rewards(found),
-        *(line for name, one in record.trained.items() for line in _trained(name, one.metrics)),
+        *_format_rewards(found),
+        *(line for name, one in record.trained.items() for line in _format_training(name, one.metrics)),
         *count_lines(found.pairs),
-        *(_anchors(name, count) for name, count in found.anchors.items()),
+        *(_format_anchors(name, count) for name, count in found.anchors.items()),
         *(
-            f"unjudged {name}: {amount(count, 'step')} that nobody could judge"
+            f"unjudged {name}: {format_amount(count, 'step')} that nobody could judge"
             for name, count in found.unjudged.items()
         ),
-        *cause_lines("no score", found.missing),
-        *cause_lines("unasked", found.unasked),
+        *format_causes("no score", found.missing),
+        *format_causes("unasked", found.unasked),
     ]
 
 
@@ -244,7 +244,7 @@ def describe(method: CollabMethod) -> str:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _rewards(found: CollabMetrics) -> list[str]:
+def _format_rewards(found: CollabMetrics) -> list[str]:
     """Format the share of rewarded cells, per agent and round."""
     if not any(rate is not None for row in found.rewards.values() for rate in row):
         return []
@@ -256,7 +256,7 @@ def _rewards(found: CollabMetrics) -> list[str]:
     return [f"rewarded {', '.join(rows)}{f' (rounds 1 to {rounds})' if rounds > 1 else ''}"]
 
 
-def _trained(name: str, metrics: Mapping[str, float | None]) -> list[str]:
+def _format_training(name: str, metrics: Mapping[str, float | None]) -> list[str]:
     margin, accuracy, logp, gain = (metrics.get(one) for one in ("margin", "accuracy", "logp_chosen", "chosen_gain"))
     against = "" if gain is None else f" ({gain:+.2f} against the reference)"
     parts = [
@@ -267,7 +267,7 @@ def _trained(name: str, metrics: Mapping[str, float | None]) -> list[str]:
     return [f"compared {name}: {', '.join(parts)}"] if parts else []
 
 
-def _anchors(name: str, count: int) -> str:
+def _format_anchors(name: str, count: int) -> str:
     replies = "1 rewarded reply" if count == 1 else f"{count} rewarded replies"
     return f"anchors  {name}: {replies} without a pair, held on to"
 

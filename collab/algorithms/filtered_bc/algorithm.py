@@ -20,13 +20,13 @@ from pydantic import Field, model_validator
 from collab.data.tokenize import read_data
 from collab.loop.checks import check_bases
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.estimate import likely_replies
-from collab.loop.example_store import Examples, examples_file, store, stored
-from collab.loop.examples import Target, example_builder
-from collab.loop.finetuning import Finetuning, finetune, task_of_epoch
+from collab.loop.estimate import build_likely_examples
+from collab.loop.example_store import Examples, get_examples_file, read_counts, store
+from collab.loop.examples import Target, open_builder
+from collab.loop.finetuning import Finetuning, build_task, finetune
 from collab.loop.interfaces import Algorithm, Estimate, Labels, NoLabels, Range, Rollout, TriedStep, Update
 from collab.loop.phases import DrawnTasks
-from collab.loop.policy import Policy, chat_of, template_of
+from collab.loop.policy import Policy, build_chat_tokenizer, get_template
 from collab.loop.record import ExampleCounts
 from collab.loop.state import LoopState
 from collab.trainers.prepare import FinetuneTask, Prepared, prepare
@@ -63,49 +63,49 @@ class ImitationLearner:
         """Write the replies of solved episodes, then train every policy on its own."""
         folder, number, method = state.folder, rollout.number, state.config.method
         # Examples are written once: a resumed epoch trains on the file, not on what a newer library would build.
-        counts = stored(folder.epoch(number).examples, ExampleCounts)
+        counts = read_counts(folder.get_epoch(number).examples, ExampleCounts)
         if counts is None:
             state.begin("examples")
-            counts = store(self._examples(state.config, rollout, policy), folder, number, file=FILE)
+            counts = store(self._build_examples(state.config, rollout, policy), folder, number, file=FILE)
         # Counted from the rollout, not from the file, so the numbers do not depend on where the epoch was resumed.
         solved = sum(bool(one.success) for one in rollout.trajectories)
-        metrics = {"solved": solved, "imitated": len(self._imitated(state.config, rollout))}
+        metrics = {"solved": solved, "imitated": len(self._select_imitated(state.config, rollout))}
         state.progress.tell(examples=counts, metrics=metrics)
 
         # Called only for a group that is still to be trained; a finished checkpoint is not prepared again.
         def prepared(group: str) -> Prepared:
-            rows = read_data([folder.epoch(number).examples / group], ("demonstration",)).rows
-            task = task_of_epoch(state, number, group, policy, method.recipe_of(number), "sft")
+            rows = read_data([folder.get_epoch(number).examples / group], ("demonstration",)).rows
+            task = build_task(state, number, group, policy, method.build_recipe(number), "sft")
             return prepare(task, rows, processes=method.processes, fits=True)
 
         how = Finetuning(
             nothing="no reply of a solved episode in this epoch",
-            has_examples=lambda group: examples_file(folder, number, group, FILE).exists(),
+            has_examples=lambda group: get_examples_file(folder, number, group, FILE).exists(),
             prepare=prepared,
         )
         trained, untrained = await finetune(state, number, how)
         return Update(trained=trained, untrained=untrained, examples=counts, metrics=metrics)
 
-    def _examples(self, config: TrainingConfig, rollout: Rollout, policy: Policy) -> Examples:
-        made, imitated = Examples.of(config), self._imitated(config, rollout)
+    def _build_examples(self, config: TrainingConfig, rollout: Rollout, policy: Policy) -> Examples:
+        made, imitated = Examples.of(config), self._select_imitated(config, rollout)
         # Each slot's replies train the policy that wrote them: slots of one group share a policy.
         groups = {slot: group for group, slots in config.groups.items() for slot in slots}
-        with example_builder(config, rollout, policy) as builder:
+        with open_builder(config, rollout, policy) as builder:
             # The outcome is the only filter: no critic, so wrong turns inside a solved episode are imitated, too.
             for one in (one for one in rollout.trajectories if one.id in imitated):
-                for said in self.replies(one):
+                for said in self.iterate_replies(one):
                     target = Target(said=said, level="demonstration", kind="solved", teacher="outcome")
                     made.add(groups[said.cell.agent], builder, target)
         return made
 
-    def replies(self, trajectory: Trajectory) -> Iterator[ReplyRef]:
+    def iterate_replies(self, trajectory: Trajectory) -> Iterator[ReplyRef]:
         """Yield what is imitated of a solved episode."""
         # Every cell, not only the winners of the vote: in a solved episode the discussion is learned as well.
         for step in trajectory.steps:
             for cell in step.matrix.utterances:
                 yield ReplyRef(trajectory=trajectory.id, step=step.index, cell=cell.cell)
 
-    def _imitated(self, config: TrainingConfig, rollout: Rollout) -> set[str]:
+    def _select_imitated(self, config: TrainingConfig, rollout: Rollout) -> set[str]:
         """Return the ids of the episodes that are learned from."""
         assert isinstance(config.method, FilteredBCMethod), "the loop gives each algorithm its own method"
         found: dict[str, list[str]] = {}
@@ -133,10 +133,10 @@ class FilteredBC(Algorithm):
 
         # Of policies that are trained apart, the first one's cost stands for all.
         slots = next(iter(config.groups.values()))
-        base, said, read = tried.policy.of(slots), *tried.cells_of(slots)
-        recipe: Recipe = config.method.recipe.model_copy(update=template_of(config.run.agents[slots[0]]))
+        base, said, read = tried.policy.of(slots), *tried.select_cells(slots)
+        recipe: Recipe = config.method.recipe.model_copy(update=get_template(config.run.agents[slots[0]]))
         task = FinetuneTask(stage="sft", base=base, preset=config.preset, recipe=recipe)
-        items = likely_replies(said, read, chat_of(config.run.agents[slots[0]], base))
+        items = build_likely_examples(said, read, build_chat_tokenizer(config.run.agents[slots[0]], base))
         # An upper bound: every episode solved, and every reply imitated.
         replies = Range(low=0, high=rolled.high * len(tried.prompts))
         training = forecast(task, items, tried.device, processes=config.method.processes)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import REHEARSAL, data, describe_lost, note, plain, say, table
-from collab.cli.progress import counted
-from collab.utils.text import amount, cause_lines
+from collab.cli.output import REHEARSAL, clean_line, describe_lost, note, print_table, say, to_data
+from collab.cli.progress import format_count
+from collab.utils.text import format_amount, format_causes
 
 if TYPE_CHECKING:
     from collab.preferences.explain import PairExplanation, PairSide
@@ -34,13 +34,13 @@ def mark_of(run: Path) -> str | None:
     return REHEARSAL if manifest is not None and manifest.privileged else None
 
 
-def marked(line: str, run: Path) -> str:
+def add_mark(line: str, run: Path) -> str:
     """The line, with the mark of its run where it has one."""
     mark = mark_of(run)
     return line if mark is None else f"{line}  ({mark})"
 
 
-def row_of(pair: PreferencePair, letters: str, sides: tuple[PairSide, PairSide] | None) -> dict[str, Any]:
+def build_row(pair: PreferencePair, letters: str, sides: tuple[PairSide, PairSide] | None) -> dict[str, Any]:
     """A pair on one line.
 
     Args:
@@ -71,7 +71,7 @@ def row_of(pair: PreferencePair, letters: str, sides: tuple[PairSide, PairSide] 
 def say_rows(rows: list[dict[str, Any]]) -> None:
     """Pairs as a table."""
     columns = ("id", "episode", "step", "cell", "source", "better", "worse", "score")
-    table(
+    print_table(
         columns,
         [
             (
@@ -82,14 +82,14 @@ def say_rows(rows: list[dict[str, Any]]) -> None:
                 row["source"],
                 row["better"],
                 row["worse"],
-                scores(row["score"], row["worse_score"]),
+                format_scores(row["score"], row["worse_score"]),
             )
             for row in rows
         ],
     )
 
 
-def scores(better: float | None, worse: float | None) -> str | None:
+def format_scores(better: float | None, worse: float | None) -> str | None:
     """The critic's scores in words; None when there is none for the better side."""
     if better is None:
         return None
@@ -100,28 +100,28 @@ def say_sides(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
     """Both replies, whole."""
     _say_head(run, stored, told)
     for word, side in (("better", told.chosen), ("worse", told.rejected)):
-        say(f"\n{word}: {_who(told, side)}")
+        say(f"\n{word}: {_format_speaker(told, side)}")
         _say_indented(side.text)
 
 
 def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prompt: bool) -> None:
     """Print what a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
     _say_head(run, stored, told)
-    say(f"goal     {plain(told.goal)}")
+    say(f"goal     {clean_line(told.goal)}")
     # What was preferred first, then why: the order in which a doubtful pair is read.
     for word, side in (("better", told.chosen), ("worse", told.rejected)):
-        say(f"{word:<8} {plain(side.action)}, {_who(told, side)}")
-        say(f"         {_judged(told.pair, side)}")
-    say(f"context  {_context(told)}")
+        say(f"{word:<8} {clean_line(side.action)}, {_format_speaker(told, side)}")
+        say(f"         {_format_judgement(told.pair, side)}")
+    say(f"context  {_format_context(told)}")
     # One call may have judged both sides; it is printed once.
     calls = {id(side.call): side.call for side in (told.chosen, told.rejected) if side.call is not None}
     for call in calls.values():
         seen = ", ".join(f"{slot} as {name}" for slot, name in call.shown.items())
         say(f"\nthe critic's call: {call.model}, seed {call.seed}, asked {call.prompt[:12]}")
         if seen:
-            say(f"it saw   {plain(seen)}")
+            say(f"it saw   {clean_line(seen)}")
         _say_indented(call.reply)
-    say(f"\nscreen before the step: {plain(told.screen.title)}")
+    say(f"\nscreen before the step: {clean_line(told.screen.title)}")
     _say_indented(told.screen.text)
     # Prompts are long, so they are printed on request alone.
     if prompt:
@@ -133,9 +133,9 @@ def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prom
         say(f"\ninput that both sides answer: {told.pair.prompt}; print it with --prompt")
 
 
-def explained_data(run: Path, stored: StoredPairs, told: PairExplanation) -> dict[str, Any]:
+def build_explanation_data(run: Path, stored: StoredPairs, told: PairExplanation) -> dict[str, Any]:
     """What a pair rests on, as JSON data."""
-    found: dict[str, Any] = data(told)
+    found: dict[str, Any] = to_data(told)
     found["prompt"] = {"hash": told.pair.prompt, "system": told.prompt.system, "user": told.prompt.user}
     return {"run": str(run), "note": mark_of(run), "name": stored.name, "labels": stored.head.labels, **found}
 
@@ -147,22 +147,26 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
     head, changes = stored.head, result.changes
     # The same command twice makes nothing new, and must not look as if it had.
     there = "stored" if result.new else "which are there already"
-    say(marked(f"{run}: {amount(head.pairs, 'pair')}, {there} as {stored.name!r}", run))
-    say(f"recipe   {_recipe(head)}")
+    say(add_mark(f"{run}: {format_amount(head.pairs, 'pair')}, {there} as {stored.name!r}", run))
+    say(f"recipe   {_format_recipe(head)}")
     # Missing scores stand with the counts: they explain why there are so few pairs.
-    _say_lines([*count_lines(head), *cause_lines("no score", result.missing)])
+    _say_lines([*count_lines(head), *format_causes("no score", result.missing)])
     if result.left_out:
-        say(f"left out {amount(result.left_out, 'episode')} broken or not finished")
+        say(f"left out {format_amount(result.left_out, 'episode')} broken or not finished")
     if result.beyond:
-        say(f"left out {amount(result.beyond, 'episode')} beyond the steps that the training learns from")
+        say(f"left out {format_amount(result.beyond, 'episode')} beyond the steps that the training learns from")
     spent = result.spent
     cost = (
-        f", {amount(spent.calls, 'call')}, {counted(spent.prompt_tokens + spent.completion_tokens, 'token')}"
+        f", {format_amount(spent.calls, 'call')}, "
+        f"{format_count(spent.prompt_tokens + spent.completion_tokens, 'token')}"
         if spent.calls
         else ""
     )
     # What this process asked and paid; earlier ones printed theirs.
-    say(f"asked    {amount(result.judged, 'step')} judged and {amount(result.asked, 'worse side')} made up now{cost}")
+    say(
+        f"asked    {format_amount(result.judged, 'step')} judged and "
+        f"{format_amount(result.asked, 'worse side')} made up now{cost}"
+    )
     if lost := max(spent.lost, head.spent.lost):
         say(f"         {describe_lost(lost)}")
     # The difference to the pairs before is what a rebuild is for.
@@ -173,16 +177,17 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
     # Steps without a judgement may be asked again; the others are settled.
     if left := head.unjudged + sum(head.failed.values()):
         note(
-            f"{amount(left, 'step')} not judged, or not to be asked about; the same command without --name, or with "
+            f"{format_amount(left, 'step')} not judged, or not to be asked about; the same command without --name, or "
+            "with "
             "another, asks again where it can"
         )
     if stored.pairs:
         say(f"\nlook closer: collab pairs list {shlex.quote(str(run))} --name {stored.name}")
     else:
-        note(f"no pair was made: {_why_none(result, head)}")
+        note(f"no pair was made: {_explain_none(result, head)}")
 
 
-def _why_none(result: RebuiltPairs, head: PairHead) -> str:
+def _explain_none(result: RebuiltPairs, head: PairHead) -> str:
     from collab.rewards.llm import TOO_LONG
 
     # From the plainest cause to the vaguest.
@@ -198,7 +203,7 @@ def _why_none(result: RebuiltPairs, head: PairHead) -> str:
     return "nothing was rewarded, or nothing was worse; the counts above say which"
 
 
-def rebuilt_data(run: Path, result: RebuiltPairs) -> dict[str, Any]:
+def build_rebuilt_data(run: Path, result: RebuiltPairs) -> dict[str, Any]:
     """A rebuilding as JSON data; pairs by their IDs."""
     stored, changes = result.stored, result.changes
     return {
@@ -206,12 +211,12 @@ def rebuilt_data(run: Path, result: RebuiltPairs) -> dict[str, Any]:
         "note": mark_of(run),
         "name": None if stored is None else stored.name,
         "new": result.new,
-        "head": None if stored is None else data(stored.head),
-        "changes": None if changes is None else _changes_data(changes),
+        "head": None if stored is None else to_data(stored.head),
+        "changes": None if changes is None else _build_changes_data(changes),
         "judged": result.judged,
         "asked": result.asked,
         "missing": dict(result.missing),
-        "spent": data(result.spent),
+        "spent": to_data(result.spent),
         "left_out": result.left_out,
         "beyond": result.beyond,
         "stopped": result.stopped,
@@ -225,34 +230,34 @@ def _say_head(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
     pair, where = told.pair, told.pair.answered
     assert where is not None, "pairs of whole trajectories are told otherwise"
     say(f"pair     {pair.id}")
-    say(marked(f"of       {stored.name!r} of {run}, source {pair.source}", run))
+    say(add_mark(f"of       {stored.name!r} of {run}, source {pair.source}", run))
     policy = pair.policy
-    by = "several policies" if policy is None else _policy(policy)
+    by = "several policies" if policy is None else _format_policy(policy)
     say(f"where    {where.trajectory}, step {where.step}, {where.cell.agent} in round {where.cell.round + 1}")
     say(f"policy   {by}{', which said the better side' if pair.source == 'correction' else ''}")
 
 
-def _policy(policy: PolicyRef) -> str:
+def _format_policy(policy: PolicyRef) -> str:
     """Base, adapter where there is one, and how often it was updated."""
     adapter = "" if policy.adapter is None else f" + {policy.adapter}"
     return f"{policy.base}{adapter}, version {policy.version}"
 
 
-def _who(told: PairExplanation, side: PairSide) -> str:
+def _format_speaker(told: PairExplanation, side: PairSide) -> str:
     if side.cell is None:
         return f"made up by {told.pair.adversary}"
     return f"said by {side.cell.agent} in round {side.cell.round + 1}"
 
 
-def _judged(pair: PreferencePair, side: PairSide) -> str:
+def _format_judgement(pair: PreferencePair, side: PairSide) -> str:
     if side.cell is None:
         return "judged by nobody: it passed the linter"
     if side.score is None:
         return f"the words of {pair.critic} are not stored any more"
-    return f"{pair.critic} gives {side.score:.2f}: {plain(side.because) or 'without a word'}"
+    return f"{pair.critic} gives {side.score:.2f}: {clean_line(side.because) or 'without a word'}"
 
 
-def _context(told: PairExplanation) -> str:
+def _format_context(told: PairExplanation) -> str:
     if told.off_context:
         other, own = ("better", "worse") if told.pair.source == "correction" else ("worse", "better")
         heard = f"the {other} side was said after hearing other messages"
@@ -261,15 +266,15 @@ def _context(told: PairExplanation) -> str:
 
 
 def _say_indented(text: str) -> None:
-    say("\n".join(f"    {_line(line)}" for line in text.splitlines()))
+    say("\n".join(f"    {_clean_indented(line)}" for line in text.splitlines()))
 
 
-def _line(line: str) -> str:
+def _clean_indented(line: str) -> str:
     """A line without control characters, its indent kept."""
-    return " " * (len(line) - len(line.lstrip(" "))) + plain(line)
+    return " " * (len(line) - len(line.lstrip(" "))) + clean_line(line)
 
 
-def _recipe(head: PairHead) -> str:
+def _format_recipe(head: PairHead) -> str:
     recipe = head.recipe
     sources = " and ".join(f"{name} {weight:g}" for name, weight in recipe.sources.weights.items())
     cap = "no cap" if recipe.cap is None else f"at most {recipe.cap} per state"
@@ -313,7 +318,7 @@ def _say_ids(pairs: Sequence[PreferencePair], letters: Mapping[str, str]) -> Non
         say(f"         {', '.join(letters[pair.id] for pair in pairs[:_SHOWN])}{more}")
 
 
-def _changes_data(changes: PairChanges) -> dict[str, Any]:
+def _build_changes_data(changes: PairChanges) -> dict[str, Any]:
     found = changes.difference
     return {
         "against": changes.against,
@@ -329,28 +334,28 @@ def _changes_data(changes: PairChanges) -> dict[str, Any]:
 def say_whole(run: Path, stored: StoredPairs, told: TrajectoryPair) -> None:
     """Which episodes a pair compares, and how each of them ended."""
     say(f"pair     {told.pair.id}")
-    say(marked(f"of       {stored.name!r} of {run}, source {told.pair.source}", run))
+    say(add_mark(f"of       {stored.name!r} of {run}, source {told.pair.source}", run))
     for word, one, replies in (
         # Both episodes in the same words, so that they can be compared line by line.
         ("better", told.chosen, told.pair.chosen),
         ("worse", told.rejected, told.pair.rejected),
     ):
         ended = "solved" if one.success else "not solved"
-        why = "" if one.outcome is None or not one.outcome.reason else f": {plain(one.outcome.reason)}"
+        why = "" if one.outcome is None or not one.outcome.reason else f": {clean_line(one.outcome.reason)}"
         say(f"{word:<8} {one.id}, {ended} after {len(one.steps)} steps with {len(replies)} replies{why}")
-        say(f"         goal: {plain(one.task.goal)}")
-        say(f"         {_episode_command(run, one.id)}")
+        say(f"         goal: {clean_line(one.task.goal)}")
+        say(f"         {_format_episode_command(run, one.id)}")
     say("context  it rests on how the episodes ended, and no critic was asked; all replies of a side are trained")
 
 
-def whole_data(run: Path, stored: StoredPairs, told: TrajectoryPair) -> dict[str, Any]:
+def build_whole_data(run: Path, stored: StoredPairs, told: TrajectoryPair) -> dict[str, Any]:
     """The same as JSON data."""
     sides = {
-        name: {"episode": one.id, "seed": one.task.seed, "steps": len(one.steps), "outcome": data(one.outcome)}
+        name: {"episode": one.id, "seed": one.task.seed, "steps": len(one.steps), "outcome": to_data(one.outcome)}
         for name, one in (("chosen", told.chosen), ("rejected", told.rejected))
     }
-    return {"run": str(run), "note": mark_of(run), "name": stored.name, "pair": data(told.pair), **sides}
+    return {"run": str(run), "note": mark_of(run), "name": stored.name, "pair": to_data(told.pair), **sides}
 
 
-def _episode_command(run: Path, episode: str) -> str:
+def _format_episode_command(run: Path, episode: str) -> str:
     return f"look: collab runs show {shlex.quote(str(run))} --episode {shlex.quote(episode)}"

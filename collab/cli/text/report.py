@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, data, describe_lost, emit, fail, note, say, table
-from collab.cli.progress import clock, counted, resume_command, short
-from collab.utils.text import amount
+from collab.cli.output import REHEARSAL, describe_lost, emit, fail, note, print_table, say, to_data
+from collab.cli.progress import format_clock, format_count, resume_command, shorten_number
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.evaluation.comparison import InstanceKey, RunComparison
@@ -36,16 +36,16 @@ DIFFICULTIES = {"easy": 0, "medium": 1, "hard": 2}
 """The order in which they are told; others come after them."""
 
 
-def rate(value: Rate) -> dict[str, Any]:
+def build_rate_data(value: Rate) -> dict[str, Any]:
     """A rate as JSON data."""
-    found: dict[str, Any] = data(
+    found: dict[str, Any] = to_data(
         {"value": value.value, "interval": value.interval, "successes": value.successes, "episodes": value.episodes}
     )
     return found
 
 
 def _group(group: GroupReport) -> dict[str, Any]:
-    return {**rate(group.planned), "completed": rate(group.completed), "broken": group.broken}
+    return {**build_rate_data(group.planned), "completed": build_rate_data(group.completed), "broken": group.broken}
 
 
 def report_data(report: Report) -> dict[str, Any]:
@@ -54,29 +54,29 @@ def report_data(report: Report) -> dict[str, Any]:
         "environment": report.environment,
         "privileged": report.privileged,
         "note": REHEARSAL if report.privileged else None,
-        "success": rate(report.planned),
-        "success_completed": rate(report.completed),
+        "success": build_rate_data(report.planned),
+        "success_completed": build_rate_data(report.completed),
         "broken": report.broken,
-        "mean_steps": data(report.mean_steps),
-        "replies": replies_data(report.replies),
-        "sampling": sampling_data(report.sampling),
+        "mean_steps": to_data(report.mean_steps),
+        "replies": build_replies_data(report.replies),
+        "sampling": build_sampling_data(report.sampling),
         "by_task": {group.name: _group(group) for group in report.by_task},
         "by_difficulty": {group.name: _group(group) for group in report.by_difficulty},
-        "episodes": data(report.results),
+        "episodes": to_data(report.results),
     }
 
 
-def replies_data(replies: Replies) -> dict[str, Any]:
+def build_replies_data(replies: Replies) -> dict[str, Any]:
     """Replies as JSON data."""
     return {"total": replies.total, "without_action": replies.without_action, "by_cause": dict(replies.causes)}
 
 
-def sampling_data(sampling: Mapping[str, Sampling]) -> dict[str, Any]:
+def build_sampling_data(sampling: Mapping[str, Sampling]) -> dict[str, Any]:
     """Temperature and top-p by slot as JSON data."""
     return {slot: {"temperature": one.temperature, "top_p": one.top_p} for slot, one in sampling.items()}
 
 
-def result_data(result: RunResult) -> dict[str, Any]:
+def build_result_data(result: RunResult) -> dict[str, Any]:
     """Return a finished or stopped run as JSON data."""
     progress = result.progress
     return {
@@ -87,7 +87,7 @@ def result_data(result: RunResult) -> dict[str, Any]:
         "environment": result.label,
         "privileged": result.privileged,
         "note": REHEARSAL if result.privileged else None,
-        "spent": data(
+        "spent": to_data(
             # What this process spent; what all have spent stands below under a name of its own.
             {
                 "seconds": round(progress.seconds, 3),
@@ -103,29 +103,32 @@ def result_data(result: RunResult) -> dict[str, Any]:
                 "lost": progress.lost,
             }
         ),
-        "spent_in_all": data(progress.spent_in_all),
+        "spent_in_all": to_data(progress.spent_in_all),
         "warnings": dict(progress.warnings),
     }
 
 
 def show_result(result: RunResult, *, details: bool) -> None:
     """Tell people how a run went; `details` adds tasks, difficulties and episodes."""
-    headline(result.label, result.report, privileged=result.privileged)
+    print_headline(result.label, result.report, privileged=result.privileged)
     if details:
         show_tables(result.report)
     # The cause of broken episodes stands beside the rate that they lower.
     show_cause(result.path, result.report)
     progress = result.progress
     say(
-        f"spent    {clock(progress.seconds)}, {counted(progress.calls, 'call')}, {counted(progress.tokens, 'token')}"
-        + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
+        f"spent    {format_clock(progress.seconds)}, {format_count(progress.calls, 'call')}, "
+        f"{format_count(progress.tokens, 'token')}" + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
     )
     # What earlier processes spent is shown apart, as this one's budget did not pay for it.
     if progress.earlier.calls:
         whole = progress.spent_in_all
-        tokens = short(whole.prompt_tokens + whole.completion_tokens)
+        tokens = shorten_number(whole.prompt_tokens + whole.completion_tokens)
         usd = f", {whole.cost_usd:.4f} USD" if whole.cost_usd else ""
-        say(f"in all   {counted(whole.calls, 'call')}, {tokens} tokens{usd}, with what was spent before it was resumed")
+        say(
+            f"in all   {format_count(whole.calls, 'call')}, {tokens} tokens{usd}, "
+            "with what was spent before it was resumed"
+        )
     if lost := progress.spent_in_all.lost:
         say(f"         {describe_lost(lost)}")
     for warning, count in progress.warnings.items():
@@ -146,12 +149,12 @@ def end_unplayed(report: Report, resume: str) -> None:
     """
     if report.is_lost:
         first = next(one.error for one in report.results if one.error is not None)
-        count = amount(len(report.results), "episode")
+        count = format_amount(len(report.results), "episode")
         fail(f"nothing was played: {count} broke, the first with {first}; mend that, then: {resume}")
         raise typer.Exit(1)
 
 
-def headline(label: str, report: Report, *, privileged: bool) -> None:
+def print_headline(label: str, report: Report, *, privileged: bool) -> None:
     """Environment, the mark of a rehearsal, the success rate, replies without an action, and temperatures."""
     from collab.evaluation.metrics import FEW_TOLD, describe_sampling
 
@@ -163,7 +166,7 @@ def headline(label: str, report: Report, *, privileged: bool) -> None:
     over, planned = len(report.results), report.planned.episodes
     # Unfinished episodes count as unsolved, so a running evaluation shows too low a rate.
     if over < planned:
-        say(f"         {over} of {amount(planned, 'episode')} are over; the others count as not solved")
+        say(f"         {over} of {format_amount(planned, 'episode')} are over; the others count as not solved")
     parts = []
     if 0 < report.completed.episodes < planned:
         parts.append(f"{report.completed.numbers} of completed episodes")
@@ -184,15 +187,15 @@ def show_cause(path: Path, report: Report) -> None:
         say(f"why      collab runs show {shlex.quote(str(path))} --episode {shlex.quote(worst.id)} --step 0")
 
 
-def evaluation_data(evaluation: Evaluation) -> dict[str, Any]:
+def build_evaluation_data(evaluation: Evaluation) -> dict[str, Any]:
     """Several runs as JSON data: all together, then each with its episodes."""
     whole = report_data(evaluation.report)
     del whole["episodes"]
-    runs = [{"run": str(run.path), **seeds_data(run.seeds), **report_data(run.report)} for run in evaluation.runs]
+    runs = [{"run": str(run.path), **build_seeds_data(run.seeds), **report_data(run.report)} for run in evaluation.runs]
     return {**whole, "split": evaluation.setting.split, "runs": runs}
 
 
-def seeds_data(seeds: Seeds) -> dict[str, int | None]:
+def build_seeds_data(seeds: Seeds) -> dict[str, int | None]:
     """What a run was drawn with, as JSON data."""
     return {"seed": seeds.run, "sampling_seed": seeds.sampling}
 
@@ -200,10 +203,13 @@ def seeds_data(seeds: Seeds) -> dict[str, int | None]:
 def show_evaluation(evaluation: Evaluation) -> None:
     """Success over all runs, then per seed, difficulty and task."""
     report = evaluation.report
-    headline(report.environment, report, privileged=report.privileged)
+    print_headline(report.environment, report, privileged=report.privileged)
     say()
     columns = ["seed", "success", "95 % interval", "episodes", "broken", "run"]
-    table(columns, [(run.seeds, *_rates(run.report.planned), run.report.broken, run.path) for run in evaluation.runs])
+    print_table(
+        columns,
+        [(run.seeds, *_format_rates(run.report.planned), run.report.broken, run.path) for run in evaluation.runs],
+    )
     show_groups(report)
     say()
     silent = max(evaluation.runs, key=lambda run: run.report.replies.without_action)
@@ -214,7 +220,7 @@ def show_tables(report: Report) -> None:
     """Success per difficulty and task, then every episode with its seed."""
     show_groups(report)
     say()
-    table(
+    print_table(
         ["episode", "seed", "success", "steps", "broken"],
         [(one.id, one.seed, "yes" if one.success else "no", one.steps, one.error) for one in report.results],
     )
@@ -230,7 +236,7 @@ def show_groups(report: Report) -> None:
     for title, groups in (("difficulty", by_difficulty), ("task", report.by_task)):
         say()
         columns = [title, "success", "95 % interval", "episodes", *(() if whole else ("of completed", "broken"))]
-        table(columns, [_group_row(group)[: len(columns)] for group in groups])
+        print_table(columns, [_group_row(group)[: len(columns)] for group in groups])
     if any(group.planned.is_few for group in report.by_task):
         say(f"\nwhere episodes are {FEW_TOLD}")
 
@@ -240,13 +246,13 @@ def _group_row(group: GroupReport) -> tuple[str | int | None, ...]:
     completed = group.completed
     return (
         group.name,
-        *_rates(group.planned),
+        *_format_rates(group.planned),
         f"{completed.value:.1%} ({completed.successes}/{completed.episodes})" if completed.episodes else None,
         group.broken,
     )
 
 
-def _rates(planned: Rate) -> tuple[str, str, str]:
+def _format_rates(planned: Rate) -> tuple[str, str, str]:
     """Success, interval and episodes."""
     low, high = planned.interval
     return f"{planned.value:.1%}", f"{low:.1%} - {high:.1%}", f"{planned.successes}/{planned.episodes}"
@@ -264,7 +270,7 @@ def show_comparison(comparison: RunComparison, first: str, second: str) -> None:
         (first, second), (comparison.first, comparison.second), comparison.sampling, strict=True
     ):
         say(f"{name:<{width}}  {rate}, {describe_sampling(sampling)}")
-    instances, tasks = amount(comparison.pairs, "equal instance"), amount(comparison.tasks, "task")
+    instances, tasks = format_amount(comparison.pairs, "equal instance"), format_amount(comparison.tasks, "task")
     # Few instances make intervals that look exact; the warning stands beside them.
     few = f"; {FEW_TOLD}" if comparison.is_few else ""
     say(
@@ -275,38 +281,41 @@ def show_comparison(comparison: RunComparison, first: str, second: str) -> None:
     won, lost = comparison.won, comparison.lost
     say(f"{'discordant':<{width}}  {len(won) + len(lost)} of {instances}: {len(won)} won, {len(lost)} lost")
     for word, those in (("won", won), ("lost", lost)):
-        for line in _instance_lines(those):
+        for line in _format_instances(those):
             say(f"{word:<{width}}  {line}")
     if comparison.differs_in_sampling:
         note("the two were sampled differently: what differs may come from that alone")
 
 
-def _instance_lines(instances: Sequence[InstanceKey]) -> list[str]:
+def _format_instances(instances: Sequence[InstanceKey]) -> list[str]:
     """Tasks with the seeds of their instances, one line each; what is beyond the first ones is counted."""
     by_task: dict[str, list[str]] = {}
     for task, seed, _ in instances:
         by_task.setdefault(task, []).append(str(seed))
     lines = [f"{task}, seed {', '.join(seeds)}" for task, seeds in by_task.items()]
     rest = len(lines) - SHOWN
-    return [*lines[:SHOWN], *([f"and of {amount(rest, 'more task')} (--json names them all)"] if rest > 0 else [])]
+    return [
+        *lines[:SHOWN],
+        *([f"and of {format_amount(rest, 'more task')} (--json names them all)"] if rest > 0 else []),
+    ]
 
 
-def comparison_data(comparison: RunComparison, first: str, second: str) -> dict[str, Any]:
+def build_comparison_data(comparison: RunComparison, first: str, second: str) -> dict[str, Any]:
     """A comparison as JSON data."""
     return {
-        "first": {"run": first, **rate(comparison.first)},
-        "second": {"run": second, **rate(comparison.second)},
-        **difference_data(comparison),
+        "first": {"run": first, **build_rate_data(comparison.first)},
+        "second": {"run": second, **build_rate_data(comparison.second)},
+        **build_difference_data(comparison),
         "few": comparison.is_few,
         "discordant": len(comparison.won) + len(comparison.lost),
-        "won": _instances_data(comparison.won),
-        "lost": _instances_data(comparison.lost),
-        "sampling": [sampling_data(one) for one in comparison.sampling],
+        "won": _build_instances_data(comparison.won),
+        "lost": _build_instances_data(comparison.lost),
+        "sampling": [build_sampling_data(one) for one in comparison.sampling],
         "sampled_alike": not comparison.differs_in_sampling,
     }
 
 
-def difference_data(comparison: RunComparison) -> dict[str, Any]:
+def build_difference_data(comparison: RunComparison) -> dict[str, Any]:
     """The difference alone as JSON data."""
     return {
         "difference": comparison.difference,
@@ -316,7 +325,7 @@ def difference_data(comparison: RunComparison) -> dict[str, Any]:
     }
 
 
-def _instances_data(instances: Sequence[InstanceKey]) -> list[dict[str, Any]]:
+def _build_instances_data(instances: Sequence[InstanceKey]) -> list[dict[str, Any]]:
     return [{"task": task, "seed": seed, "max_steps": steps} for task, seed, steps in instances]
 
 
@@ -335,17 +344,17 @@ _MEASURED = {
 
 def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     """Print sums over the recorded steps, with a dash for what no call reported, and how many calls did not."""
-    from collab.store.usage import costs_of
+    from collab.store.usage import sum_costs
 
     # Problems are read once more at the end, as an unreadable line is also uncounted.
-    costs, privileged = costs_of(reader), reader.manifest.privileged
+    costs, privileged = sum_costs(reader), reader.manifest.privileged
     problems = [str(problem) for problem in reader.problems]
     if as_json:
         mark = REHEARSAL if privileged else None
-        emit({"run": str(path), "note": mark, **_data(costs), "problems": problems})
+        emit({"run": str(path), "note": mark, **_build_costs_data(costs), "problems": problems})
         return
     say(f"run      {path}" + (f"  ({REHEARSAL})" if privileged else ""))
-    counted = f"{amount(costs.whole.calls, 'call')} of {amount(costs.steps, 'recorded step')}"
+    counted = f"{format_amount(costs.whole.calls, 'call')} of {format_amount(costs.steps, 'recorded step')}"
     say(f"counted  {counted}; seconds are added up over the calls\n")
     # From the whole to the parts; every axis adds up to the first row.
     rows = [("in all", costs.whole)]
@@ -353,98 +362,100 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     rows += [("no layer" if number is None else f"layer {number + 1}", cost) for number, cost in costs.by_layer.items()]
     rows += [(f"agent {agent}", cost) for agent, cost in costs.by_agent.items()]
     rows += [(f"model {model}", cost) for model, cost in costs.by_model.items()]
-    table(_COLUMNS, [(name, *_cost_row(cost)) for name, cost in rows])
+    print_table(_COLUMNS, [(name, *_build_cost_row(cost)) for name, cost in rows])
     say()
-    table(_WON, [_proposals(one, costs.steps) for one in costs.proposals])
+    print_table(_WON, [_build_proposal_row(one, costs.steps) for one in costs.proposals])
     say()
     # A sum over calls that did not all report is no total: how many are missing stands below it.
-    for count, names in _by_count(_not_told(costs.whole)).items():
-        say(f"not told by {amount(count, 'call')}: {', '.join(names)}")
-    say(f"spent    {_spent(costs)}")
+    for count, names in _group_by_count(_count_untold(costs.whole)).items():
+        say(f"not told by {format_amount(count, 'call')}: {', '.join(names)}")
+    say(f"spent    {_format_spent(costs)}")
     for problem in problems:
         note(f"unreadable, and not counted: {problem}")
 
 
-def _spent(costs: Costs) -> str:
+def _format_spent(costs: Costs) -> str:
     """What was asked in all, beside what is recorded."""
-    told = (
-        f"{costs.told} of {amount(costs.processes, 'process', 'processes')} that worked on the run told what they spent"
-    )
+    processes = format_amount(costs.processes, "process", "processes")
+    told = f"{costs.told} of {processes} that worked on the run told what they spent"
     if costs.spent is None:
         return f"{told}: calls of steps that were never finished are counted nowhere"
     spent, more = costs.spent, costs.spent.calls - costs.whole.calls
-    whole = f"{amount(spent.calls, 'call')}, {spent.prompt_tokens} prompt and {spent.completion_tokens} reply tokens"
+    whole = (
+        f"{format_amount(spent.calls, 'call')}, {spent.prompt_tokens} prompt and {spent.completion_tokens} reply tokens"
+    )
     whole += f", {spent.cost_usd:.4f} USD" if spent.cost_usd else ""
-    whole += f", and what {amount(spent.lost, 'call')} cost that were sent and never answered" if spent.lost else ""
+    whole += (
+        f", and what {format_amount(spent.lost, 'call')} cost that were sent and never answered" if spent.lost else ""
+    )
     # Processes that died reported nothing, so the sum is a lower bound.
     if costs.told < costs.processes:
         return f"{whole} or more: {told}"
     if more <= 0:
         return whole
-    return (
-        f"{whole}; {amount(more, 'call')} are not counted above (steps never finished, summaries, episodes begun anew)"
-    )
+    uncounted = format_amount(more, "call")
+    return f"{whole}; {uncounted} are not counted above (steps never finished, summaries, episodes begun anew)"
 
 
-def _cost_row(cost: Cost) -> tuple[float | None, ...]:
+def _build_cost_row(cost: Cost) -> tuple[float | None, ...]:
     return (
         cost.calls,
-        _whole(cost.prompt_tokens.known),
-        _whole(cost.computed_tokens.known),
-        _rounded(None if cost.hit_rate is None else 100 * cost.hit_rate, 1),
-        _whole(cost.completion_tokens.known),
-        _rounded(cost.usd.known, 4),
-        _rounded(cost.width.mean, 1),
-        _rounded(cost.queue_s.known, 2),
-        _rounded(cost.work_s.known, 2),
-        _rounded(cost.latency_s.known, 2),
+        _to_whole(cost.prompt_tokens.known),
+        _to_whole(cost.computed_tokens.known),
+        _round_number(None if cost.hit_rate is None else 100 * cost.hit_rate, 1),
+        _to_whole(cost.completion_tokens.known),
+        _round_number(cost.usd.known, 4),
+        _round_number(cost.width.mean, 1),
+        _round_number(cost.queue_s.known, 2),
+        _round_number(cost.work_s.known, 2),
+        _round_number(cost.latency_s.known, 2),
     )
 
 
-def _proposals(one: Proposals, steps: int) -> tuple[object, ...]:
+def _build_proposal_row(one: Proposals, steps: int) -> tuple[object, ...]:
     """How many of an agent's proposals won, and in how many steps it was the first to propose the winner."""
     shares = [f"{some / all_:.0%}" if all_ else None for some, all_ in ((one.won, one.cells), (one.first, steps))]
     return one.agent, one.model, one.cells, one.without_action, one.won, shares[0], one.first, shares[1]
 
 
-def _not_told(cost: Cost) -> dict[str, int]:
+def _count_untold(cost: Cost) -> dict[str, int]:
     """By how many calls each measure was not told."""
     return {name: cost.calls - getattr(cost, name).calls for name in _MEASURED}
 
 
-def _by_count(missing: Mapping[str, int]) -> dict[int, list[str]]:
+def _group_by_count(missing: Mapping[str, int]) -> dict[int, list[str]]:
     """Number of calls, most first, and what they did not tell."""
     counts = sorted({count for count in missing.values() if count}, reverse=True)
     return {count: [_MEASURED[name] for name, found in missing.items() if found == count] for count in counts}
 
 
-def _cost(cost: Cost) -> dict[str, Any]:
+def _build_cost_data(cost: Cost) -> dict[str, Any]:
     return {
         "calls": cost.calls,
-        "prompt_tokens": _whole(cost.prompt_tokens.known),
-        "computed_tokens": _whole(cost.computed_tokens.known),
+        "prompt_tokens": _to_whole(cost.prompt_tokens.known),
+        "computed_tokens": _to_whole(cost.computed_tokens.known),
         "prefix_hit_rate": cost.hit_rate,
-        "completion_tokens": _whole(cost.completion_tokens.known),
+        "completion_tokens": _to_whole(cost.completion_tokens.known),
         "usd": cost.usd.known,
         "mean_width": cost.width.mean,
         "queue_s": cost.queue_s.known,
         "work_s": cost.work_s.known,
         "latency_s": cost.latency_s.known,
-        "not_told": _not_told(cost),
+        "not_told": _count_untold(cost),
     }
 
 
-def _data(costs: Costs) -> dict[str, Any]:
+def _build_costs_data(costs: Costs) -> dict[str, Any]:
     """All of it as JSON data; rounds and layers count from 0."""
     spent = costs.spent
     return {
         "steps": costs.steps,
-        **_cost(costs.whole),
-        "by_round": [{"round": number, **_cost(cost)} for number, cost in costs.by_round.items()],
-        "by_layer": [{"layer": number, **_cost(cost)} for number, cost in costs.by_layer.items()],
-        "by_agent": [{"agent": agent, **_cost(cost)} for agent, cost in costs.by_agent.items()],
-        "by_model": [{"model": model, **_cost(cost)} for model, cost in costs.by_model.items()],
-        "proposals": data(costs.proposals),
+        **_build_cost_data(costs.whole),
+        "by_round": [{"round": number, **_build_cost_data(cost)} for number, cost in costs.by_round.items()],
+        "by_layer": [{"layer": number, **_build_cost_data(cost)} for number, cost in costs.by_layer.items()],
+        "by_agent": [{"agent": agent, **_build_cost_data(cost)} for agent, cost in costs.by_agent.items()],
+        "by_model": [{"model": model, **_build_cost_data(cost)} for model, cost in costs.by_model.items()],
+        "proposals": to_data(costs.proposals),
         "spent": spent
         and {
             "calls": spent.calls,
@@ -457,11 +468,11 @@ def _data(costs: Costs) -> dict[str, Any]:
     }
 
 
-def _whole(number: float | None) -> int | None:
+def _to_whole(number: float | None) -> int | None:
     return None if number is None else int(number)
 
 
-def _rounded(number: float | None, places: int) -> float | None:
+def _round_number(number: float | None, places: int) -> float | None:
     return None if number is None else round(number, places)
 
 
@@ -488,14 +499,14 @@ def compare_runs(
     """Show recorded evaluations as a table in Markdown: success per environment and split, and paired differences."""
     from collab.evaluation.report import format_markdown, tabulate
 
-    found = tabulate(_recorded(arms), against, force=force)
+    found = tabulate(_read_evaluations(arms), against, force=force)
     if as_json:
-        emit(_table_data(found))
+        emit(_build_table_data(found))
     else:
         say(format_markdown(found))
 
 
-def _recorded(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
+def _read_evaluations(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
     """Arm → its evaluations; what is recorded in a folder for another purpose is named and left out.
 
     Raises:
@@ -506,7 +517,7 @@ def _recorded(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
 
     found: dict[str, list[EvaluatedRun]] = {}
     for arm in arms:
-        name, path = _arm(arm)
+        name, path = _parse_arm(arm)
         # A folder may hold several runs; what is no evaluation is named and left out.
         runs = [read_run(one) for one in find_runs(path) or [path]]
         for run in runs:
@@ -519,7 +530,7 @@ def _recorded(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
     return found
 
 
-def _arm(text: str) -> tuple[str, Path]:
+def _parse_arm(text: str) -> tuple[str, Path]:
     """Read NAME=PATH; a path alone is called by its last part."""
     from collab.errors import UsageError
 
@@ -531,25 +542,27 @@ def _arm(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def _table_data(found: ReportTable) -> dict[str, Any]:
+def _build_table_data(found: ReportTable) -> dict[str, Any]:
     return {
         "against": found.against,
         "columns": [{"environment": one.environment, "split": one.split} for one in found.columns],
-        "lines": [{"name": line.name, "cells": [_cell_data(cell) for cell in line.cells]} for line in found.lines],
+        "lines": [
+            {"name": line.name, "cells": [_build_cell_data(cell) for cell in line.cells]} for line in found.lines
+        ],
     }
 
 
-def _cell_data(cell: ReportCell | None) -> dict[str, Any] | None:
+def _build_cell_data(cell: ReportCell | None) -> dict[str, Any] | None:
     if cell is None:
         return None
     evaluation, difference = cell.evaluation, cell.difference
     return {
-        "success": rate(evaluation.report.planned),
-        "by_seed": {str(seed): rate(report.planned) for seed, report in evaluation.by_seed.items()},
+        "success": build_rate_data(evaluation.report.planned),
+        "by_seed": {str(seed): build_rate_data(report.planned) for seed, report in evaluation.by_seed.items()},
         "broken": evaluation.report.broken,
-        "replies": replies_data(evaluation.report.replies),
-        "sampling": sampling_data(evaluation.report.sampling),
+        "replies": build_replies_data(evaluation.report.replies),
+        "sampling": build_sampling_data(evaluation.report.sampling),
         "runs": [str(run.path) for run in evaluation.runs],
-        "seeds": [seeds_data(run.seeds) for run in evaluation.runs],
-        "difference": None if difference is None else difference_data(difference),
+        "seeds": [build_seeds_data(run.seeds) for run in evaluation.runs],
+        "difference": None if difference is None else build_difference_data(difference),
     }

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import plain, say, table, table_lines
-from collab.cli.progress import clock, counted, short
+from collab.cli.output import clean_line, format_table, print_table, say
 from collab.cli.progress import describe as describe_collection
-from collab.utils.text import amount
+from collab.cli.progress import format_clock, format_count, shorten_number
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult
@@ -26,19 +26,19 @@ SPARED = ("95 % interval", "agreement", "rewarded", "margin", "accuracy", "token
 """Columns that a narrow terminal goes without, in this order: the list of each epoch has them all."""
 
 
-def epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[str], list[list[object]]]:
+def build_epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[str], list[list[object]]]:
     """Columns and rows of the epochs side by side.
 
     Args:
         room: columns of a terminal, which so many columns of the table are left out for as it takes; None for all.
     """
-    cells = [epoch_row(record) for record in records]
+    cells = [build_epoch_row(record) for record in records]
     # Columns of all epochs, in the order of first use: algorithms add their own.
     columns = list(dict.fromkeys(name for row in cells for name in row))
     rows = [[row.get(name) for name in columns] for row in cells]
     # Columns are given up one by one until the table fits the terminal.
     for name in SPARED:
-        if room is None or max(map(len, table_lines(columns, rows))) <= room:
+        if room is None or max(map(len, format_table(columns, rows))) <= room:
             break
         if name in columns:
             place = columns.index(name)
@@ -48,63 +48,67 @@ def epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[
     return columns, rows
 
 
-def epoch_row(record: EpochRecord) -> dict[str, object]:
+def build_epoch_row(record: EpochRecord) -> dict[str, object]:
     """The line of a table, by column; of several policies that were trained, the mean."""
-    from collab.loop.interfaces import algorithm_named
-    from collab.loop.state import epoch_seconds, total
+    from collab.loop.interfaces import load_algorithm
+    from collab.loop.state import sum_epoch_seconds, total
 
     success = record.success
     loss = _mean([one.loss for one in record.trained.values()])
     # Tokens of training are computed here, and paid to no server.
     asked = total(one for part, one in record.spent.items() if part != "training")
-    seconds = epoch_seconds(record)
+    seconds = sum_epoch_seconds(record)
     return {
         "epoch": record.epoch,
         "held-out success": None if success is None else f"{success.value:.1%}",
-        "95 % interval": None if success is None else _interval(success),
+        "95 % interval": None if success is None else _format_interval(success),
         "agreement": None if record.agreement is None else f"{record.agreement:.0%}",
-        **algorithm_named(record.algorithm).columns(record),
+        **load_algorithm(record.algorithm).build_columns(record),
         "loss": None if loss is None else f"{loss:.3f}",
-        "tokens": short(asked.prompt_tokens + asked.completion_tokens),
+        "tokens": shorten_number(asked.prompt_tokens + asked.completion_tokens),
         "USD": f"{asked.cost_usd:.2f}" if asked.cost_usd else None,
-        "time": None if seconds is None else clock(seconds),
+        "time": None if seconds is None else format_clock(seconds),
     }
 
 
-def epoch_lines(record: EpochRecord) -> list[str]:
+def format_epoch(record: EpochRecord) -> list[str]:
     """All that is known of an epoch, one line for each kind of it that came up.
 
     What a low screen may cut off stands last: causes and costs, not what was learned.
     """
-    from collab.loop.interfaces import algorithm_named
+    from collab.loop.interfaces import load_algorithm
 
     # In the order of the phases, so that an epoch reads like its course.
     return [
-        *([] if record.success is None else [f"held out {_success(record.success)}"]),
-        *_silent(record.success, "held out"),
-        *_heat(record),
-        *([] if record.played is None else [f"played   {_success(record.played)}, {amount(record.steps, 'step')}"]),
-        *_silent(record.played, "played"),
+        *([] if record.success is None else [f"held out {_format_success(record.success)}"]),
+        *_format_silent(record.success, "held out"),
+        *_format_scale(record),
+        *(
+            []
+            if record.played is None
+            else [f"played   {_format_success(record.played)}, {format_amount(record.steps, 'step')}"]
+        ),
+        *_format_silent(record.played, "played"),
         *([f"tasks    {len(record.tasks)}: {', '.join(record.tasks)}"] if record.tasks else []),
         *(
             []
             if record.agreement is None
             else [f"agreed   {record.agreement:.0%} of all replies voted for what was done"]
         ),
-        *(line for name, one in record.trained.items() for line in _trained(name, one)),
+        *(line for name, one in record.trained.items() for line in _format_trained(name, one)),
         *(f"trained  {name} stays as it was: {why}" for name, why in record.untrained.items()),
-        *algorithm_named(record.algorithm).lines(record),
-        *(line for name, found in record.examples.items() for line in _examples(name, found)),
-        *_spent(record),
+        *load_algorithm(record.algorithm).format_lines(record),
+        *(line for name, found in record.examples.items() for line in _format_examples(name, found)),
+        *_format_spent(record),
     ]
 
 
-def told_epochs(records: Sequence[EpochRecord]) -> list[str]:
+def format_epochs(records: Sequence[EpochRecord]) -> list[str]:
     """All lines of all epochs, each told of which."""
-    return [plain(f"epoch {record.epoch} | {line}") for record in records for line in epoch_lines(record)]
+    return [clean_line(f"epoch {record.epoch} | {line}") for record in records for line in format_epoch(record)]
 
 
-def _heat(record: EpochRecord) -> list[str]:
+def _format_scale(record: EpochRecord) -> list[str]:
     """By what the rollout was hotter than declared; one number where all agents share a policy."""
     told = {slot: f"{factor:.2f}" for slot, factor in record.temperature_scale.items()}
     different = set(told.values())
@@ -112,58 +116,59 @@ def _heat(record: EpochRecord) -> list[str]:
     return [f"scale    temperatures of the rollout times {values}"] if told else []
 
 
-def _examples(name: str, found: ExampleCounts) -> list[str]:
-    lines = [f"left out {name}: {amount(count, 'example')}: {why}" for why, count in found.refused.items()]
+def _format_examples(name: str, found: ExampleCounts) -> list[str]:
+    lines = [f"left out {name}: {format_amount(count, 'example')}: {why}" for why, count in found.refused.items()]
     if found.older:
-        lines.append(f"older    {name}: {amount(found.older, 'example')} of older epochs mixed in")
+        lines.append(f"older    {name}: {format_amount(found.older, 'example')} of older epochs mixed in")
     if found.repeated:
         lines.append(
-            f"repeated {name}: {amount(found.repeated, 'example')} with the words of another one, learned once"
+            f"repeated {name}: {format_amount(found.repeated, 'example')} with the words of another one, learned once"
         )
     if found.retokenised:
         lines.append(
-            f"tokens   {name}: {amount(found.retokenised, 'example')} with a sampled reply whose tokens are not known"
+            f"tokens   {name}: {format_amount(found.retokenised, 'example')} with a sampled reply "
+            "whose tokens are not known"
         )
     return lines
 
 
-def _trained(name: str, one: Trained) -> list[str]:
-    parts = [f"loss {one.loss:.3f}", f"{amount(one.steps, 'step')}, {counted(one.tokens, 'token')}"]
+def _format_trained(name: str, one: Trained) -> list[str]:
+    parts = [f"loss {one.loss:.3f}", f"{format_amount(one.steps, 'step')}, {format_count(one.tokens, 'token')}"]
     if one.dropped:
-        parts.append(f"{amount(one.dropped, 'example')} longer than the context")
+        parts.append(f"{format_amount(one.dropped, 'example')} longer than the context")
     lines = [f"trained  {name}: {', '.join(parts)}"]
     return lines if one.alarm is None else [*lines, f"alarm    {name}: {one.alarm}"]
 
 
-def _spent(record: EpochRecord) -> list[str]:
+def _format_spent(record: EpochRecord) -> list[str]:
     """Time, calls, tokens and money by part; what did not take place is left out."""
-    lines = [f"{part} {told}" for part, one in record.spent.items() if (told := _spending(one))]
+    lines = [f"{part} {told}" for part, one in record.spent.items() if (told := _format_spending(one))]
     return [f"spent    {'; '.join(lines)}"] if lines else []
 
 
-def _spending(one: Spending) -> str:
+def _format_spending(one: Spending) -> str:
     tokens = one.prompt_tokens + one.completion_tokens
     parts = [
-        *([] if one.seconds is None else [clock(one.seconds)]),
-        *([f"{counted(one.calls, 'call')}"] if one.calls else []),
-        *([f"{counted(tokens, 'token')}"] if tokens else []),
+        *([] if one.seconds is None else [format_clock(one.seconds)]),
+        *([f"{format_count(one.calls, 'call')}"] if one.calls else []),
+        *([f"{format_count(tokens, 'token')}"] if tokens else []),
         *([f"{one.cost_usd:.2f} USD"] if one.cost_usd else []),
-        *([f"and {amount(one.lost, 'call')} of unknown cost"] if one.lost else []),
+        *([f"and {format_amount(one.lost, 'call')} of unknown cost"] if one.lost else []),
     ]
     return " ".join(parts)
 
 
-def _success(rate: Success) -> str:
+def _format_success(rate: Success) -> str:
     from collab.evaluation.metrics import FEW, FEW_TOLD
 
     broken = f", {rate.broken} broken" if rate.broken else ""
     few = f" ({FEW_TOLD})" if rate.episodes < FEW else ""
     sampled = f", at {rate.sampled}" if rate.sampled else ""
-    solved = f"{rate.successes} of {amount(rate.episodes, 'episode')}"
-    return f"{rate.value:.1%} ({_interval(rate)}), {solved}{few}{broken}{sampled}"
+    solved = f"{rate.successes} of {format_amount(rate.episodes, 'episode')}"
+    return f"{rate.value:.1%} ({_format_interval(rate)}), {solved}{few}{broken}{sampled}"
 
 
-def _silent(rate: Success | None, of: str) -> list[str]:
+def _format_silent(rate: Success | None, of: str) -> list[str]:
     """Replies without an action, by cause."""
     from collab.evaluation.metrics import Replies
 
@@ -172,7 +177,7 @@ def _silent(rate: Success | None, of: str) -> list[str]:
     return [f"replies without an action, {of}: {Replies(total=rate.replies, causes=rate.without_action)}"]
 
 
-def _interval(rate: Success) -> str:
+def _format_interval(rate: Success) -> str:
     return f"{rate.low:.1%} - {rate.high:.1%}"
 
 
@@ -190,16 +195,16 @@ _LINE = 4
 
 def describe(progress: TrainingProgress) -> str:
     """One line: epoch, part, how far that is; held-out success; tokens and cost so far, and the time left."""
-    parts = [f"epoch {progress.epoch}/{progress.epochs}", progress.part, _inner(progress)]
+    parts = [f"epoch {progress.epoch}/{progress.epochs}", progress.part, _format_inner(progress)]
     last = next((one for one in reversed(progress.records) if one.success is not None), None)
     if last is not None and last.success is not None:
         interval = f"{last.success.low:.1%} - {last.success.high:.1%}"
         parts.append(f"held-out success {last.success.value:.1%} ({interval}) after epoch {last.epoch}")
-    parts.append(_in_all(progress))
+    parts.append(_format_totals(progress))
     return " | ".join(part for part in parts if part)
 
 
-def below(progress: TrainingProgress) -> list[str]:
+def format_below(progress: TrainingProgress) -> list[str]:
     """What a screen shows beside that line.
 
     The last epochs side by side, what is known of the one that goes on, and all of the last one that is over. A low
@@ -207,31 +212,31 @@ def below(progress: TrainingProgress) -> list[str]:
     """
     width, height = shutil.get_terminal_size()
     for epochs in range(_SHOWN, 0, -1):
-        lines = _below(progress, epochs, width)
+        lines = _format_epochs_below(progress, epochs, width)
         if sum(-(-max(len(line), 1) // width) for line in lines) <= height - _LINE:
             break
     return lines
 
 
-def _below(progress: TrainingProgress, epochs: int, room: int) -> list[str]:
+def _format_epochs_below(progress: TrainingProgress, epochs: int, room: int) -> list[str]:
     records, now = progress.records[-epochs:], progress.so_far
     lines: list[str] = []
     if records:
-        rows = table_lines(*epoch_table(records, room), room)
+        rows = format_table(*build_epoch_table(records, room), room)
         lines += ["", *(line for row in rows for line in row.splitlines())]
     if now is not None:
-        lines += ["", f"epoch {now.epoch}, so far", *map(plain, epoch_lines(now))]
+        lines += ["", f"epoch {now.epoch}, so far", *map(clean_line, format_epoch(now))]
     if records:
-        lines += ["", f"epoch {records[-1].epoch}", *map(plain, epoch_lines(records[-1]))]
+        lines += ["", f"epoch {records[-1].epoch}", *map(clean_line, format_epoch(records[-1]))]
     return lines
 
 
-def news(progress: TrainingProgress) -> list[str]:
+def format_news(progress: TrainingProgress) -> list[str]:
     """What a log is told of epochs that are over."""
-    return told_epochs(progress.records)
+    return format_epochs(progress.records)
 
 
-def result_data(result: TrainingResult) -> dict[str, Any]:
+def build_result_data(result: TrainingResult) -> dict[str, Any]:
     """For scripts."""
     return {
         "out": str(result.path),
@@ -247,11 +252,11 @@ def show_result(result: TrainingResult) -> None:
     from collab.loop.loop import describe_best
 
     # On a terminal the table fits its width; in a file nothing is left out.
-    table(*epoch_table(result.records, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+    print_table(*build_epoch_table(result.records, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     if any(one.success is not None and one.success.episodes < FEW for one in result.records):
         say(f"held-out episodes are {FEW_TOLD}")
     say()
-    for line in told_epochs(result.records):
+    for line in format_epochs(result.records):
         say(line)
     if result.summary is not None:
         summary = result.summary
@@ -261,31 +266,31 @@ def show_result(result: TrainingResult) -> None:
         say(f"hash  {summary.hash}")
 
 
-def _inner(progress: TrainingProgress) -> str:
+def _format_inner(progress: TrainingProgress) -> str:
     """How far the part is that goes on; empty where it does not tell."""
     from collab.rewards.labelling import Labelling
     from collab.rollout.collector import Progress as Collecting
 
     inner = progress.inner
     if isinstance(inner, Collecting) and not inner.planned:  # an adversary is asked
-        return f"{inner.calls:,} calls, {counted(inner.tokens, 'token')}" if inner.calls else ""
+        return f"{inner.calls:,} calls, {format_count(inner.tokens, 'token')}" if inner.calls else ""
     if isinstance(inner, Collecting):
         return describe_collection(inner)
     if isinstance(inner, Labelling):
-        rewarded = f"{inner.rewarded}/{amount(inner.cells, 'cell')} rewarded"
-        return f"{amount(inner.judged + inner.known, 'step')} judged, {rewarded}"
+        rewarded = f"{inner.rewarded}/{format_amount(inner.cells, 'cell')} rewarded"
+        return f"{format_amount(inner.judged + inner.known, 'step')} judged, {rewarded}"
     return "" if inner is None else " ".join(str(inner).split())
 
 
-def _in_all(progress: TrainingProgress) -> str:
+def _format_totals(progress: TrainingProgress) -> str:
     """Tokens, cost and time left of the whole training."""
-    from collab.loop.state import seconds_left, spent_so_far
+    from collab.loop.state import estimate_seconds_left, sum_spent_so_far
 
-    tokens, usd = spent_so_far(progress)
-    left = seconds_left(progress, time.monotonic())
+    tokens, usd = sum_spent_so_far(progress)
+    left = estimate_seconds_left(progress, time.monotonic())
     parts = [
-        f"{counted(tokens, 'token')}",
+        f"{format_count(tokens, 'token')}",
         *([f"{usd:.2f} USD"] if usd else []),
-        "time left known after an epoch" if left is None else f"at most about {clock(left)} left",
+        "time left known after an epoch" if left is None else f"at most about {format_clock(left)} left",
     ]
     return f"in all {', '.join(parts)}"

@@ -33,7 +33,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from collab.errors import EnvironmentFailure, MissingExtra, UsageError
-from collab.utils.concurrency import doing
+from collab.utils.concurrency import note_doing
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -313,7 +313,7 @@ class Browser:
                 self._start = asyncio.create_task(self._launch())
                 self._start.add_done_callback(_take_error)
             start = self._start
-            with doing("starting a browser"):
+            with note_doing("starting a browser"):
                 await asyncio.wait({start})
             if start.cancelled():
                 raise EnvironmentFailure("the browser was closed while it was starting")

@@ -25,7 +25,7 @@ from collab.envs import task_files
 from collab.envs.text import cut
 from collab.envs.web.worlds import evaluate_in_page, find_world
 from collab.utils.redact import hide_in_addresses
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -202,7 +202,7 @@ async def _explain_selector_misfit(success: PageSuccess, page: Page) -> str | No
         return None
     wanted = "at least one" if success.count is None else str(success.count)
     what = f"{success.selector}" + (f" with the text {success.text!r}" if success.text is not None else "")
-    return f"{amount(found, 'element')} match {what}, wanted: {wanted}"
+    return f"{format_amount(found, 'element')} match {what}, wanted: {wanted}"
 
 
 async def _judge_by_script(script: str, page: Page) -> PageVerdict:

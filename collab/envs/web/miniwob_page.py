@@ -40,8 +40,8 @@ from collab.envs.web.browser import Browser, PagePool, build_surroundings, close
 from collab.envs.web.dom import Snapshot
 from collab.envs.web.worlds import trust
 from collab.errors import EnvironmentFailure, MissingExtra, boundary
-from collab.utils.concurrency import doing
-from collab.utils.text import amount
+from collab.utils.concurrency import note_doing
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
@@ -412,10 +412,11 @@ class Tabs:
         if self._site is None:
             self._site = Site()
         try:
-            with doing("waiting for a free browser tab"):
+            with note_doing("waiting for a free browser tab"):
                 tab = await self._pool.acquire(self._patience_s)
         except TimeoutError:
-            problem = f"no browser tab came free within {self._patience_s:g} s, with {amount(self._size, 'tab')} in use"
+            tabs = format_amount(self._size, "tab")
+            problem = f"no browser tab came free within {self._patience_s:g} s, with {tabs} in use"
             advice = "each episode and each fork holds one: close some, play fewer at once, or allow more with `pages`"
             raise EnvironmentFailure(f"{problem}; {advice}") from None
         # A tab is prepared once and used by many episodes.

@@ -29,7 +29,7 @@ from collab.envs.web.gate import HostGate, HostPolicy, shorten_address
 from collab.errors import EnvironmentFailure
 from collab.types import Tab
 from collab.utils.redact import hide_in_addresses
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Dialog, Download, Page, Request
@@ -197,7 +197,7 @@ class BrowserWindow:
         self._is_patient = True
         # Bounded: a page can open any number of tabs.
         if len(self._pages) >= self._max_tabs:
-            self._notice(f"a new tab was closed again: {amount(self._max_tabs, 'tab')} are open already")
+            self._notice(f"a new tab was closed again: {format_amount(self._max_tabs, 'tab')} are open already")
             self._start(page.close())
             return
         self._pages.append(page)

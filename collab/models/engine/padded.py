@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.checkpoint import Checkpoint, is_out_of_memory, tolerance_of
+from collab.models.checkpoint import Checkpoint, get_tolerance, is_out_of_memory
 from collab.models.engine.sampling import DecodeRequest, Generation, SampledReply, sample
 from collab.models.engine.scheduler import Bound, RequestQueue
 from collab.models.tokenizer import PromptIds, take_first_line
@@ -110,7 +110,7 @@ class PaddedEngine:
     def step(self) -> list[tuple[DecodeRequest, SampledReply | ModelFailure]]:
         """Answer one batch; returns its jobs with their results."""
         done = self._line.over()
-        batch = self._next_batch()
+        batch = self._take_batch()
         if batch:
             self.checkpoint.use(batch[0].job.adapter)
             try:
@@ -133,7 +133,7 @@ class PaddedEngine:
         """Give up all jobs."""
         self._line.clear()
 
-    def _next_batch(self) -> list[Generation]:
+    def _take_batch(self) -> list[Generation]:
         # A batch is of one policy, for one adapter computes it; jobs of others go back to the front of the line.
         """Return waiting generations of one policy, first come, first served."""
         batch: list[Generation] = []
@@ -255,6 +255,6 @@ def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
         # Greedy replies: the largest log-probability of each place must be the sampled one.
         found = logits.float().log_softmax(-1)[-len(one.tokens) - 1 : -1].max(-1)
         apart = float((found.values - torch.tensor(one.logprobs, device=checkpoint.device)).abs().max())
-        if not apart <= tolerance_of(checkpoint.model.dtype):
+        if not apart <= get_tolerance(checkpoint.model.dtype):
             return f"its log-probabilities would differ by {apart:.2g}"
     return None

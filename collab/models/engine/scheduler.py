@@ -183,7 +183,7 @@ class DecodeBatch:
             Generations that have their result now.
         """
         # Prompts enter while others are being continued: one product for both keeps the device busy.
-        work = self._next_work(prefill)
+        work = self._collect_work(prefill)
         self.computed = work.tokens
         rows = self._list_rows()
         self._checkpoint.use(self.adapter)
@@ -232,14 +232,14 @@ class DecodeBatch:
         # By shelf, because each shelf is one tensor and grows once per pass.
         rooms: dict[int, list[int]] = {}
         for running in tails:
-            rooms.setdefault(_shelf_number(running), []).append(_final_length(running))
+            rooms.setdefault(_find_shelf(running), []).append(_count_final(running))
         for digits, coming in rooms.items():
             shelf = self._shelves.setdefault(digits, _Shelf(RowStore(self._checkpoint.shape)))
             shelf.store.reserve(len(shelf.rows) + len(coming), max(coming))
 
     # ------------------------------------------------------------------------------------------------- planning
 
-    def _next_work(self, prefill: int) -> _PassWork:
+    def _collect_work(self, prefill: int) -> _PassWork:
         """Return missing pieces and tails of entering sequences, in order, as far as the pass has room."""
         work = _PassWork()
         for running in self._entering:
@@ -267,7 +267,7 @@ class DecodeBatch:
         # The pass is one line of tokens: first one new token per row, then the segments of prompts.
         device = self._checkpoint.device
         ids = [running.generation.tokens[-1] for running in rows]
-        positions = [_current_length(running) - 1 for running in rows]
+        positions = [_count_current(running) - 1 for running in rows]
         segments: list[PassSegment] = []
         tails: list[Tensor] = []
         last: list[int] = []
@@ -348,8 +348,8 @@ class DecodeBatch:
             shelf.store.lengths[:] = [length + 1 for length in shelf.store.lengths]
         for running, tail in zip(work.entering, tails, strict=True):
             self._entering.remove(running)
-            shelf = self._shelves[_shelf_number(running)]
-            shelf.store.add([*map(self._cache.allocate, _short_pieces(running)), tail])
+            shelf = self._shelves[_find_shelf(running)]
+            shelf.store.add([*map(self._cache.allocate, _list_short_pieces(running)), tail])
             shelf.rows.append(running)
             self._held = None
 
@@ -365,27 +365,27 @@ class DecodeBatch:
         return done
 
 
-def _short_pieces(running: Running) -> list[PrefixNode]:
+def _list_short_pieces(running: Running) -> list[PrefixNode]:
     """Return those pieces of its prompt that are copied into its row."""
     return [node for node in running.path if len(node.ids) < LONG]
 
 
-def _initial_length(running: Running) -> int:
+def _count_initial(running: Running) -> int:
     """Return the tokens that its row holds at first."""
-    return sum(len(node.ids) for node in _short_pieces(running)) + len(running.tail)
+    return sum(len(node.ids) for node in _list_short_pieces(running)) + len(running.tail)
 
 
-def _shelf_number(running: Running) -> int:
+def _find_shelf(running: Running) -> int:
     """Return the shelf of its row: rows there differ in length by a factor of two at most when they begin."""
-    return max(_initial_length(running), _SHORTEST).bit_length()
+    return max(_count_initial(running), _SHORTEST).bit_length()
 
 
-def _final_length(running: Running) -> int:
+def _count_final(running: Running) -> int:
     """Return the tokens that its row will hold at most."""
-    return _initial_length(running) + running.generation.limit - len(running.generation.tokens)
+    return _count_initial(running) + running.generation.limit - len(running.generation.tokens)
 
 
-def _current_length(running: Running) -> int:
+def _count_current(running: Running) -> int:
     """Return the tokens of prompt and reply so far."""
     return len(running.generation.job.prompt) + len(running.generation.tokens)
 

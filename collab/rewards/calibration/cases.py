@@ -25,7 +25,7 @@ from collab.rewards.base import CriticInput
 from collab.rewards.oracle import BAD, GOOD, NEUTRAL, OracleCritic, SolutionEnvironment
 from collab.rewards.perturb import DecisionPoint, draw_mistakes
 from collab.rewards.restore import EnvironmentSlots
-from collab.rollout.episode import told
+from collab.rollout.episode import build_history_entry
 from collab.seeds import derive, generator
 from collab.types import (
     Action,
@@ -40,7 +40,7 @@ from collab.types import (
     Task,
     Utterance,
 )
-from collab.utils.text import amount
+from collab.utils.text import format_amount
 
 KnownWorth: TypeAlias = Literal["good", "neutral", "bad"]
 WORTH: Mapping[float, KnownWorth] = {GOOD: "good", NEUTRAL: "neutral", BAD: "bad"}
@@ -137,7 +137,8 @@ async def build_calibration_set(
         # A whole round without a case: the next ones would add none either.
         if len(found) == before:
             raise UsageError(
-                f"{suite.label}: none of {amount(len(tasks), 'task')} has a step whose worth is known; choose others"
+                f"{suite.label}: none of {format_amount(len(tasks), 'task')} has a step whose worth is known; "
+                "choose others"
             )
         number += 1
 
@@ -189,10 +190,10 @@ async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, 
             place = _KnownStepBuilder(
                 room=room, task=task, number=instance.number, observation=observation, history=tuple(history)
             )
-            found.append(place.known(proposed, tuple(done), rng))
+            found.append(place.build_case(proposed, tuple(done), rng))
         # Always the right action: wrong proposals are tried on forks and never change this episode.
         result = await environment.step(right)
-        history.append(told(space, observation, right, "", result))
+        history.append(build_history_entry(space, observation, right, "", result))
         observation, outcome = result.observation, result.outcome
         done.append(right)
     # Outcome and later actions are filled in at the end, as for a critic that judges a finished episode.
@@ -232,7 +233,9 @@ class _KnownStepBuilder:
     observation: Observation
     history: tuple[HistoryEntry, ...]
 
-    def known(self, proposed: Mapping[Action, KnownWorth], done: tuple[Action, ...], rng: random.Random) -> KnownCase:
+    def build_case(
+        self, proposed: Mapping[Action, KnownWorth], done: tuple[Action, ...], rng: random.Random
+    ) -> KnownCase:
         """Return the proposals as one round of a team, in an order that is drawn.
 
         Args:

@@ -29,7 +29,7 @@ from collab.library import Library
 from collab.rewards.base import Critic
 from collab.rewards.calibration.cases import KnownCase, build_calibration_set, require_known
 from collab.rewards.registry import CriticDefinition, CriticResources, load_critic, read_critic_texts
-from collab.rollout.build import build_environment, order_tasks, splits_in, task_names
+from collab.rollout.build import build_environment, load_splits, order_tasks, resolve_task_names
 from collab.seeds import derive
 
 
@@ -124,7 +124,7 @@ async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
     try:
         require_known(suite)
         wanted = config.tasks
-        tasks = task_names(suite, wanted, config.environment_name, config.environment)
+        tasks = resolve_task_names(suite, wanted, config.environment_name, config.environment)
         solved = {info.name for info in suite.tasks() if info.oracle}
         known = [task for task in tasks if task in solved]
         if not known:
@@ -132,7 +132,7 @@ async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
                 f"none of the {len(tasks)} chosen tasks of {config.environment_name} has a known solution; "
                 "choose with --tasks tag:oracle"
             )
-        splits = await splits_in(config.environment_name, config.environment)
+        splits = await load_splits(config.environment_name, config.environment)
         # Calibrating on held-out tasks would choose the critic by what is measured later.
         config = restrict_run(config.model_copy(update={"tasks": known}), find_split(splits, TRAIN))
         return config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
@@ -158,12 +158,12 @@ class CalibrationResources:
     suite: Suite
     bench: CriticResources
 
-    def critic(self, seed: int, attempt: int) -> Critic:
+    def build_critic(self, seed: int, attempt: int) -> Critic:
         """The critic of a pass, see `collab.rewards.calibration.metrics.CalibrationPass`."""
         limit = self.config.environment.limits.call_s
-        return self.bench.critic(seed=self.seed(seed), attempt=attempt, call_s=limit)
+        return self.bench.build_critic(seed=self.derive_seed(seed), attempt=attempt, call_s=limit)
 
-    def seed(self, number: int) -> int:
+    def derive_seed(self, number: int) -> int:
         """The critic's own seed in a pass."""
         return derive(self.config.seed, "calibrated critic", number)
 
@@ -174,7 +174,7 @@ class CalibrationResources:
             self.suite, config.tasks, seed=config.seed, most=config.steps, wanted=config.cases
         )
 
-    async def about(self) -> dict[str, Any]:
+    async def describe_model(self) -> dict[str, Any]:
         """Policy and capabilities of the model that is asked; empty where none is.
 
         Raises:
@@ -209,7 +209,7 @@ async def open_resources(config: CalibrationConfig, *, asks: bool = True) -> Asy
     """
     bench = CriticResources.of(config.critic_name, config.critic, config.texts, asks=asks)
     try:
-        bench.critic()  # what does not fit is found before anything is written
+        bench.build_critic()  # what does not fit is found before anything is written
         suite = build_calibration_suite(config)
         try:
             yield CalibrationResources(config=config, suite=suite, bench=bench)

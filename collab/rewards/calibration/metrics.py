@@ -42,7 +42,7 @@ import numpy as np
 from collab.rewards.base import Critic, CriticInput, Judgement, label_of
 from collab.rewards.calibration.cases import KnownCase, KnownWorth
 from collab.types import CellRef
-from collab.utils.concurrency import together
+from collab.utils.concurrency import run_together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +343,7 @@ async def calibrate(
     judged: dict[str, Sequence[Judgement]] = {}
     for one in plan_passes(known, permutations):
         critic = make(one.seed, one.attempt)
-        judged[one.name] = await together([partial(critic.judge, case) for case in one.cases], concurrency)
+        judged[one.name] = await run_together([partial(critic.judge, case) for case in one.cases], concurrency)
     return measure(label_of(make(0, 0)), known, judged, bins)
 
 

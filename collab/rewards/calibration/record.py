@@ -31,7 +31,7 @@ from pydantic import TypeAdapter
 
 from collab.errors import ConfigError, RunFormatError
 from collab.rewards.calibration.metrics import Calibration
-from collab.store.manifest import now, versions
+from collab.store.manifest import collect_versions, format_now
 from collab.store.run_dir import RunDir
 from collab.types import Usage
 from collab.utils.files import read_plain
@@ -61,8 +61,8 @@ class CalibrationRecord:
     """Template → SHA-256 of its text; empty where nothing is asked."""
     seeds: Mapping[str, int] = field(default_factory=dict)
     """Pass → the critic's seed; the run seed is in `config`."""
-    versions: Mapping[str, str] = field(default_factory=versions)
-    created: str = field(default_factory=now)
+    versions: Mapping[str, str] = field(default_factory=collect_versions)
+    created: str = field(default_factory=format_now)
     """When it was begun."""
     numbers: Calibration | None = None
     """None while questions are left."""

@@ -32,9 +32,9 @@ from collab.rewards.labelling import Labelling, label
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.query import hash_text
 from collab.types import Prompt, Usage
-from collab.utils.files import write_atomic, writing
-from collab.utils.plotting import BAR, INK, PALE, PALETTE, new_axes, plot_style, to_svg
-from collab.utils.text import amount
+from collab.utils.files import report_write_errors, write_atomic
+from collab.utils.plotting import BAR, INK, PALE, PALETTE, create_axes, plot_style, to_svg
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
@@ -97,9 +97,9 @@ async def start(
             config=config.model_dump(mode="json"),
             environment=place.suite.label,
             environment_version=place.suite.version,
-            model=await place.about(),
+            model=await place.describe_model(),
             prompts={name: hash_text(text) for name, text in config.texts.items()},
-            seeds={one.name: place.seed(one.seed) for one in plan_passes((), config.permutations)},
+            seeds={one.name: place.derive_seed(one.seed) for one in plan_passes((), config.permutations)},
         )
         folder.begin(record)
         with folder.lock():
@@ -133,7 +133,7 @@ async def resume(
     async with open_resources(config) as place:
         # Another environment or critic behind the same names would mix two calibrations.
         _check_unchanged(path, record, place)
-        await place.about()
+        await place.describe_model()
         with folder.lock():
             return await _work(record, place, folder, watch, stop)
 
@@ -171,18 +171,18 @@ async def _work(
         if progress.labelling.stopped is not None:
             return CalibrationResult(path=path, record=record, progress=progress, stopped=progress.labelling.stopped)
     # Read back from the files: judgements of earlier processes count as much as those of this one.
-    judged = {one.name: _judged(path, one) for one in asked}
+    judged = {one.name: _read_judged(path, one) for one in asked}
     # A judgement that failed would make the numbers those of other steps than of the other passes.
     failures = [why for _, found in judged.values() for why in found]
     if failures:
-        told = f"{len(failures)} of {amount(progress.planned, 'judgement')} failed ({failures[0]})"
+        told = f"{len(failures)} of {format_amount(progress.planned, 'judgement')} failed ({failures[0]})"
         return CalibrationResult(path=path, record=record, progress=progress, stopped=told)
     # Answers that could not be read were paid for.
     lost = [one for known_pass in asked for one in read_labels(path, known_pass.name).lost]
-    record = _finished(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
+    record = _add_numbers(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
     record = replace(record, spent=sum(lost, record.spent or Usage()))
     # The picture before the record: a record means that all is there.
-    with writing(path, folder.resume):
+    with report_write_errors(path, folder.resume):
         write_atomic(path / PICTURE, to_svg(draw_reliability(record)).encode())
     folder.write(record)
     return CalibrationResult(path=path, record=record, progress=progress, stopped=None)
@@ -197,11 +197,11 @@ async def _ask(
 ) -> None:
     """Have all steps of a pass judged that are not judged yet; each is on the disk before the next question."""
     bench, config = place.bench, place.config
-    head = LabelHead(critic=bench.label, options={"digest": bench.digest}, seed=place.seed(one.seed))
+    head = LabelHead(critic=bench.label, options={"digest": bench.digest}, seed=place.derive_seed(one.seed))
     with LabelWriter(path, one.name, head, home=lambda path: CalibrationDir(path).read()) as writer:
         await label(
             one.cases,
-            place.critic(one.seed, one.attempt),
+            place.build_critic(one.seed, one.attempt),
             writer,
             concurrency=config.concurrency,
             budget=config.budget,
@@ -211,14 +211,14 @@ async def _ask(
         )
 
 
-def _judged(path: Path, one: CalibrationPass) -> tuple[list[Judgement], list[str]]:
+def _read_judged(path: Path, one: CalibrationPass) -> tuple[list[Judgement], list[str]]:
     """What is on the disk of a pass, in the order of its steps; and why a step is not."""
     labels = read_labels(path, one.name)
     found = [labels.of(case) for case in one.cases]
     return [judgement for judgement in found if judgement is not None], [why.message for why in labels.failed.values()]
 
 
-def _finished(
+def _add_numbers(
     record: CalibrationRecord, known: Sequence[KnownCase], judged: Mapping[str, Sequence[Judgement]], bins: int
 ) -> CalibrationRecord:
     """The record with its numbers."""
@@ -241,7 +241,7 @@ def _finished(
 class Asking(Protocol):
     """A critic that shows its questions."""
 
-    def prompts(self, case: CriticInput) -> list[Prompt]:
+    def build_prompts(self, case: CriticInput) -> list[Prompt]:
         """What it asks about a step, call by call, without asking."""
         ...
 
@@ -282,8 +282,10 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
         model = place.bench.model
         if model is not None:
             # One critic per pass, as each has its own order and seed.
-            critics = [(place.critic(one.seed, one.attempt), one.cases) for one in asked]
-            found = [list(one.prompts(case)) for one, cases in critics if isinstance(one, Asking) for case in cases]
+            critics = [(place.build_critic(one.seed, one.attempt), one.cases) for one in asked]
+            found = [
+                list(one.build_prompts(case)) for one, cases in critics if isinstance(one, Asking) for case in cases
+            ]
             prompts = [prompt for asked_of_one in found for prompt in asked_of_one]
             # A critic that does not show its questions leaves calls and tokens unknown, not zero.
             shows = all(isinstance(critic, Asking) for critic, _ in critics)
@@ -318,7 +320,7 @@ def draw_reliability(record: CalibrationRecord) -> FigureBase:
     auc, ece = (f"{one:.3f}" if one is not None else "not known" for one in (record.numbers.auc, record.numbers.ece))
     counted = f"AUC {auc}, calibration error {ece}, {sum(column.count for column in columns)} scored actions"
     title, note = f"{record.critic} ({record.label})", f"on {record.environment}; {counted}"
-    axes = new_axes(title, note, width=360, height=360)
+    axes = create_axes(title, note, width=360, height=360)
     lefts, widths = [column.low for column in columns], [column.high - column.low for column in columns]
     # A well calibrated critic's columns lie on the diagonal.
     axes.bar(lefts, [column.good or 0.0 for column in columns], widths, align="edge", color=BAR, edgecolor="white")

@@ -59,7 +59,7 @@ def test_only_the_action_tells_proposals_apart(known: list[KnownCase]) -> None:
             assert cell.action is not None
             words = one.case.space.describe(cell.action, one.case.observation)
             assert cell.reason == f"The task needs this next: {words}."
-        assert len(one.case.proposals()) == len(one.worth)
+        assert len(one.case.group_proposals()) == len(one.worth)
     good = Counter(cell.agent for one in known for cell, worth in one.worth.items() if worth == "good")
     assert len(good) == len(AGENTS)  # who is right is drawn
 
