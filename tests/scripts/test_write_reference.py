@@ -94,7 +94,7 @@ def test_the_variables_of_prompts_are_those_that_templates_are_given(folder: str
     given: dict[str, set[str]] = {}
     for call in ast.walk(ast.parse(inspect.getsource(FOLDERS[folder]))):
         named = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-        if named and call.func.attr in ("render", "_prompt") and call.args:  # type: ignore[attr-defined]
+        if named and call.func.attr in ("render", "_render_prompt") and call.args:  # type: ignore[attr-defined]
             first = call.args[0]  # type: ignore[attr-defined]
             name = (
                 first.value if isinstance(first, ast.Constant) else getattr(FOLDERS[folder], ast.unparse(first), None)
