@@ -346,7 +346,7 @@ LONGEST_UNEXPLAINED = 20
 """Lines of a body, without its docstring, from which on a comment says why."""
 
 LITERALS = {
-    "collab/store/parquet.py": ("_build_episode_row", "_build_step_row", "_build_cell_row"),
+    "collab/store/parquet.py": ("_build_episode_row", "_step", "_build_cell_row"),
     "collab/trainers/estimate.py": ("format_plan",),
     "collab/trainers/prepare.py": ("build_manifest",),
     "collab/transfer/config.py": ("_configure_second",),
@@ -461,7 +461,7 @@ def test_the_wheel_holds_the_declarations_and_all_code(wheel: Path) -> None:
 
 def test_an_installed_wheel_finds_its_definitions(wheel: Path) -> None:
     show = "from collab.library import Library, find_builtin_root; print(find_builtin_root())"
-    code = f"import sys; sys.path.insert(0, {str(wheel)!r}); {show}; print(*Library().names('graphs'))"
+    code = f"import sys; sys.path.insert(0, {str(wheel)!r}); {show}; print(*Library().list_names('graphs'))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=wheel, capture_output=True, text=True, check=True)
     home, names = done.stdout.splitlines()

@@ -296,7 +296,7 @@ def test_sigterm_is_one_line_and_leaves_no_temporary_folder(tmp_path: Path, body
     "body",
     [
         pytest.param(["    await asyncio.sleep(60)"], id="waiting"),
-        pytest.param(["    await in_background(time.sleep, 60)"], id="amid an optimizer step, in a thread"),
+        pytest.param(["    await run_in_background(time.sleep, 60)"], id="amid an optimizer step, in a thread"),
         pytest.param(["    await asyncio.to_thread(time.sleep, 60)"], id="in a thread that the loop waits for"),
         pytest.param(["    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"], id="in a library that hears nothing"),
         pytest.param(
@@ -324,7 +324,7 @@ def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: lis
     stubborn = "\n".join(
         [
             "import asyncio, collab.cli.rollout as rollout, collab.rollout.run as runs, hashlib, sys, threading, time",
-            "from collab.utils.concurrency import in_background",
+            "from collab.utils.concurrency import run_in_background",
             "from collab.rollout.collector import Progress",
             "lock = threading.Lock()",
             "async def start(*_, watch, stop, **__):",
@@ -354,20 +354,20 @@ def test_nobody_waits_for_long_without_a_word(tmp_path: Path) -> None:
     """Neither for what says what it is, nor for what does not; what was said once is not said again."""
     code = """
 import sys, time
-from collab.utils.concurrency import doing
+from collab.utils.concurrency import note_doing
 from collab.cli import output as herald
 from collab.cli.output import note, say
 herald.SILENCE_S = 0.3
 herald.begin()
 time.sleep(1)
 note("begun")
-with doing("hashing a"):
+with note_doing("hashing a"):
     time.sleep(1)
-    with doing("loading b"):
+    with note_doing("loading b"):
         time.sleep(1)
-    with herald.paused(), doing("starting c"):
+    with herald.pause_output(), note_doing("starting c"):
         time.sleep(1)
-with doing("quick"):
+with note_doing("quick"):
     time.sleep(0.01)
 say("done")
 """

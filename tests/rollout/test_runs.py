@@ -113,7 +113,7 @@ asyncio.run(collab.collect(env="slow", agents="actor", graph="team", episodes=12
 RESUME = """
 import asyncio, sys
 from pathlib import Path
-from collab.evaluation.report import recorded_run
+from collab.evaluation.report import read_run
 from collab.rollout.run import resume
 asyncio.run(resume(Path(sys.argv[2])))
 """

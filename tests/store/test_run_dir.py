@@ -93,7 +93,7 @@ def test_what_a_dead_process_left_is_free_and_anything_else_is_not(tmp_path: Pat
     (tmp_path / ".head.json.0123abcd").write_text('{"form')
     folder = ThingDir(tmp_path, "go")
     assert folder.is_free
-    with folder.create():
+    with folder.claim():
         assert not list(tmp_path.glob(".head.json.*"))
     for name in ("events/000001.jsonl", "notes.txt", ".head.json.mine"):
         (tmp_path / name).touch()
