@@ -235,11 +235,6 @@ class Reading:
     """Sum over all calls, waiting and retries included."""
 
     @property
-    def mean_latency_s(self) -> float:
-        """Seconds per call; 0 before the first."""
-        return self.latency_s / self.calls if self.calls else 0.0
-
-    @property
     def hit_rate(self) -> float | None:
         """Share of prompt tokens from a prefix cache, over the calls that report it; None before the first."""
         # Evicted tokens are computed again, so more may be computed than was in the prompts.

@@ -333,6 +333,9 @@ def read_completion(
     if scored and finish == "stop" and _is_end(scored[-1], completion.text):
         ids = ids[:-1] if ids is not None and len(ids) == len(scored) else ids
         scored = scored[:-1]
+    elif not scored and finish == "stop":
+        # Without log-probabilities the last id may be the end of the turn, so the ids cannot be used.
+        ids = None
     # None: no log-probabilities were sent. Empty: a reply without tokens.
     logprobs = tuple(entry.logprob for entry in scored) if completion.scored else None
     # Servers report log p of the unscaled policy; the reply was drawn from it only at temperature 1 and top-p 1.
