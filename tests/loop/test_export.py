@@ -150,9 +150,9 @@ def test_a_finetuning_run_is_its_result(tiny: Path, tmp_path: Path) -> None:
     team = TrainingDir(tmp_path / "team")
     team.begin({})
     FinetuneDir(team.get_epoch(1).get_training_dir("shared")).begin({"stage": "dpo"})
-    with pytest.raises(UsageError, match="not done; go on with: collab train --resume"):
+    with pytest.raises(UsageError, match="not done; resume with: collab train --resume"):
         find(str(team.get_epoch(1).get_training_dir("shared")))
-    with pytest.raises(UsageError, match="not done; go on with: collab finetune --resume"):
+    with pytest.raises(UsageError, match="not done; resume with: collab finetune --resume"):
         find(str(run))
     make_tiny_checkpoint(run / "final", hidden=32, layers=1)
     (run / "final" / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")

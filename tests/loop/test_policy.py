@@ -172,7 +172,7 @@ def test_an_adapter_to_begin_with_is_gone_on_with(configured, tiny: Path, tmp_pa
     assert set(first.adapters.values()) == {str(tmp_path.resolve())}
     local = {"path": str(tiny), "adapter": str(tmp_path)}
     agents = {slot: one.model_copy(update={"options": local}) for slot, one in config.run.agents.items()}
-    with pytest.raises(ConfigError, match=r"has an adapter, which this method does not go on with"):
+    with pytest.raises(ConfigError, match=r"has an adapter, which this method does not train further"):
         build_first_policy(config.run.model_copy(update={"agents": agents}), configured().method)
 
 
@@ -219,7 +219,7 @@ def test_best_and_numbered_epochs_fill_the_slots(trained: TrainingDir) -> None:
 def test_the_last_epoch_of_a_training_in_which_none_is_over_is_refused(trained: TrainingDir) -> None:
     """It is not the untrained team, which is called @epoch0."""
     trained.get_epoch(1).record.unlink()
-    with pytest.raises(UsageError, match="run@last: no epoch is over yet; go on with it: collab train --resume"):
+    with pytest.raises(UsageError, match="run@last: no epoch is over yet; resume it: collab train --resume"):
         load_policy_agents(PolicyName(run=trained.path, epoch=None, last=True), ("ada", "ben"))
 
 
