@@ -5,8 +5,8 @@
         if not run.over:
             await play(run, library, budget=Budget())
 
-A second call with the same settings finds what is over and goes on with the rest. Every run knows the seeds of all, so
-that `load_series` finds what is missing without the settings.
+A second call with the same settings finds finished runs and resumes the rest. Every run holds the seeds of all, so that
+`load_series` finds missing ones without the settings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collab.store.manifest import FILE
 from collab.store.run import RunStore
 
 FREE = frozenset({"budget", "concurrency", "series"})
-"""Settings that may change when a run is gone on with: they decide no episode."""
+"""Settings that may change when a run is resumed: they decide no episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,24 +39,24 @@ class SeedRun:
     config: RunConfig
     path: Path
     begun: bool
-    """Whether something of it is recorded."""
+    """Whether a part of it is recorded."""
     over: bool
-    """Whether every planned episode has an outcome; broken ones have none."""
+    """Whether every planned episode has an outcome; a broken one has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SeriesResult:
-    """How an evaluation over several seeds went."""
+    """Result of an evaluation over several seeds."""
 
     path: Path
     evaluation: Evaluation
-    """Of all that is recorded."""
+    """Of all recorded episodes."""
     stopped: str | None
-    """Why it ended early; None when every planned episode is over."""
+    """Why it ended early; None if every planned episode is over."""
 
     @property
     def report(self) -> Report:
-        """Of all seeds together."""
+        """Report over all seeds."""
         return self.evaluation.report
 
     @property
@@ -71,15 +71,15 @@ class SeriesResult:
 
 
 async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path) -> tuple[SeedRun, ...]:
-    """Find out what is there and what is left to play; nothing is written.
+    """Find recorded and missing runs of a series; nothing is written.
 
     Args:
-        configs: one per seed, with their tasks written out.
+        configs: one per seed, with their tasks resolved.
         out: folder of the series; need not exist.
 
     Raises:
-        RunFormatError: something in it is called as a run would be and is none.
-        UsageError: a seed stands twice, `out` is a run itself, or a run in it was begun with other settings or another
+        RunFormatError: something in it has a run's name and is none.
+        UsageError: a seed occurs twice, `out` is a run itself, or a run in it was begun with other settings or another
             version of the environment, or is being played now.
     """
     seeds = [config.seed for config in configs]
@@ -98,7 +98,7 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
 
 
 async def load_series(folder: Path) -> tuple[SeedRun, ...]:
-    """Return all runs of a folder's evaluation, those of which nothing is recorded yet included.
+    """Return all runs of a folder's evaluation, unrecorded ones included.
 
     Raises:
         RunFormatError: there is no run, or one cannot be read.
@@ -118,7 +118,7 @@ async def load_series(folder: Path) -> tuple[SeedRun, ...]:
 
 
 async def _reseed_run(config: RunConfig, seed: int) -> RunConfig:
-    """The same run with another seed, within its split."""
+    """Return the run with another seed, within its split."""
     other = config.model_copy(update={"seed": seed, "split": None})
     return await resolve_run(other, once_per_task=False, split=config.split.name if config.split else None, redraw=True)
 
@@ -132,7 +132,7 @@ async def play_missing(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> str | None:
-    """Play what is missing of each seed, one after the other; why that ended early, None when all are over.
+    """Play the missing episodes of each seed, one run after the other; return why that ended early, else None.
 
     Args:
         budget: for all of them together.
@@ -158,7 +158,7 @@ async def play_missing(
 
 
 def build_series_result(folder: Path, runs: Sequence[SeedRun], stopped: str | None) -> SeriesResult:
-    """Return what is recorded of a series; at least one of its runs must have begun."""
+    """Return the result of all recorded runs of a series; at least one must have begun."""
     recorded = [read_run(run.path) for run in runs if (run.path / FILE).exists()]
     return SeriesResult(path=folder, evaluation=pool_runs(recorded), stopped=stopped)
 
@@ -173,11 +173,11 @@ async def play(
     stop: asyncio.Event | None = None,
     suite: Suite | None = None,
 ) -> RunResult:
-    """Start a run of a series, or go on with it; raises as `collab.rollout.run.start` and `resume` do.
+    """Start or resume a run of a series; raises as `collab.rollout.run.start` and `resume` do.
 
     Args:
-        budget: what it may spend from here on.
-        tell: as of `collab.rollout.run.start`, like `suite`.
+        budget: from here on.
+        tell: as for `collab.rollout.run.start`, like `suite`.
     """
     if run.begun:
         return await resume(run.path, budget=budget, watch=watch, stop=stop, suite=suite)
@@ -186,7 +186,7 @@ async def play(
 
 
 def compute_remaining(budget: Budget, progress: Progress) -> Budget | None:
-    """What remains of a budget after a run; None when a limit is used up."""
+    """Return the rest of a budget after a run; None if a limit is used up."""
     spent = {"usd": progress.cost_usd, "tokens": progress.tokens, "minutes": progress.seconds / 60}
     limits = budget.model_dump(exclude_none=True)
     left = {name: limit - spent[name] for name, limit in limits.items()}
@@ -203,7 +203,7 @@ async def _find_seed_run(config: RunConfig, path: Path) -> SeedRun:
     if other:
         raise UsageError(
             f"{path}: was begun with other settings ({', '.join(other)}); "
-            "give the same ones to go on with it, or another --out"
+            "give the same ones to resume it, or another --out"
         )
     with RunStore.open(path).open_reader() as reader:
         if reader.status == "running":

@@ -231,7 +231,7 @@ class RunReader:
         return self._retry_whole(lambda: self._read_trajectory(id))
 
     def read_head(self, id: str) -> Trajectory:
-        """Read an episode without its steps: task, end and last screen, two lines of the log. UnknownName if missing."""
+        """Read an episode without its steps: task, end and last screen, two lines of the log. UnknownName as above."""
         return self._retry_whole(lambda: self._read_trajectory(id, steps=False))
 
     def step(self, id: str, step: int) -> Step:

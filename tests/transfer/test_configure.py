@@ -118,7 +118,7 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
         ({"mode": "direct", "settings": ("run.budget.tokens=3",)}, "--set run.budget: say it with --budget"),
         ({"mode": "direct", "settings": ("epochs=2",)}, "direct trains nothing; leave it out, or add --mode continual"),
         ({"mode": "direct", "settings": ("episodes=2",)}, "direct trains nothing; say it with --episodes"),
-        ({"agents": "scholar"}, "continual goes on from a training"),
+        ({"agents": "scholar"}, "continual continues a training"),
         ({"mode": "direct", "agents": "presser"}, "name what to compare with: --base"),
         ({"mode": "direct", "agents": "presser", "base": "show"}, "is a rehearsal"),
         ({"env": "corridor"}, r"was trained there, on 1 of these tasks \(PressButton …\)"),
@@ -128,7 +128,7 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
         ({"ablation": "no-rc"}, "no ablation of collabuiagents called 'no-rc'; did you mean no-cr"),
         ({"ablation": "anchor"}, "--ablation anchor: changes nothing"),
         ({"ablation": "rft", "settings": ("objective=dpo",)}, "--set objective=dpo: --ablation rft stands for"),
-        ({"ablation": "single-agent"}, "a team goes elsewhere as it was trained"),
+        ({"ablation": "single-agent"}, "a team is transferred with its own graph"),
     ],
 )
 def test_what_does_not_fit_is_refused(
