@@ -1,17 +1,17 @@
-"""What was recorded, as reports: one run, or several runs that are one evaluation.
+"""Reports of recorded runs: one run, or several runs of one evaluation.
 
-found = recorded_evaluation(Path("runs/team"))      # a run, or a folder with one run per suite seed
-print(found.report.planned, found.by_seed[30].planned)
+    found = read_evaluation(Path("runs/team"))          # a run, or a folder with one run per suite seed
+    print(found.report.planned, found.by_seed[30].planned)
 
-Results as papers print them: a line per arm, a column per environment and split, differences beside the rates.
+Tables as in papers: a line per arm, a column per environment and split, differences beside the rates.
 
-table = tabulate({"base": runs_of_base, "+ instruction": runs_of_instruction}, against="previous")
-print(markdown(table))
+    table = tabulate({"base": runs_of_base, "+ instruction": runs_of_instruction}, against="previous")
+    print(format_markdown(table))
 
-|  | androidworld[simphone] new-seeds | difference |
-|---|---|---|
-| base | 12.5 [8.9, 17.3] (216) |  |
-| + instruction | 31.0 [25.2, 37.5] (216) | +18.5 [+12.0, +25.9] (216) |
+    |  | androidworld[simphone] new-seeds | difference |
+    |---|---|---|
+    | base | 12.5 [8.9, 17.3] (216) |  |
+    | + instruction | 31.0 [25.2, 37.5] (216) | +18.5 [+12.0, +25.9] (216) |
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ TEAM = ("environment", "graph", "agents", "prompts", "split")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where results are from: what a column of a table is."""
+    """Environment and split of results: a column of a table."""
 
     environment: str
     """As results are labelled."""
     split: str | None
-    """None for tasks and seeds that were chosen freely."""
+    """None for freely chosen tasks and seeds."""
 
     def __str__(self) -> str:
         return self.environment if self.split is None else f"{self.environment} {self.split}"
@@ -61,32 +61,32 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedRun:
-    """A run and how it went."""
+    """A run and its report."""
 
     path: Path
     command: str
-    """What it was made for: "eval", "rollout" …"""
+    """Command that made it: "eval", "rollout" …"""
     seeds: Seeds
     setting: Setting
     team: Mapping[str, Any]
-    """Everything that another run of the same evaluation shares with it; JSON values."""
+    """The part of its configuration that all runs of an evaluation share; JSON values."""
     report: Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """How a team did in one setting, over one run or several."""
+    """Results of a team in one setting, over one run or several."""
 
     setting: Setting
     runs: tuple[EvaluatedRun, ...]
     report: Report
-    """Of all runs together."""
+    """Over all runs."""
     by_seed: Mapping[int, Report]
     """Run seed (AndroidWorld's suite seed) → report, in ascending order."""
 
 
 def report_of(reader: RunReader) -> Report:
-    """The report of a recorded run, over all its planned episodes."""
+    """Return the report of a recorded run, over all its planned episodes."""
     manifest, replies = reader.manifest, count_replies(reader)
     over = [one for one in reader.list_episodes() if one.state != "unfinished"]
     unknown = PlannedTask(name="unknown", difficulty=None, episodes=max(0, (manifest.planned or 0) - len(over)))
@@ -101,7 +101,7 @@ def report_of(reader: RunReader) -> Report:
 
 
 def read_sampling(manifest: Manifest) -> dict[str, Sampling]:
-    """Slot → how its replies were sampled, as a run's head tells it; slots that it tells nothing of are missing."""
+    """Return slot → sampling of its replies, from a run's head; slots that it does not describe are missing."""
     found: dict[str, Sampling] = {}
     for slot, model in manifest.models.items():
         told = model.get("sampling") if isinstance(model, Mapping) else None
@@ -118,7 +118,7 @@ SELECT trajectory, failure, count(*) FROM cells JOIN episodes USING (key) GROUP 
 
 
 def count_replies(reader: RunReader) -> dict[str, Replies]:
-    """Episode → how many replies it recorded, and those without an action by cause."""
+    """Return episode → its recorded replies, and those without an action by cause."""
     found: dict[str, dict[str | None, int]] = {}
     for episode, failure, count in reader.query(_REPLIES):
         found.setdefault(episode, {})[failure] = count
@@ -134,7 +134,7 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def read_run(path: Path, opened: RunReader | None = None) -> EvaluatedRun:
-    """Read one run; RunFormatError when it is none or cannot be read.
+    """Read one run; RunFormatError if it is none or cannot be read.
 
     Args:
         opened: its reader, which stays open; None opens one.
@@ -217,7 +217,7 @@ def _check_apart(runs: Sequence[EvaluatedRun]) -> None:
 
 
 Against: TypeAlias = Literal["first", "previous"]
-"""Which line the differences of a line are taken from."""
+"""Line to which a line is compared."""
 Arms: TypeAlias = Mapping[str, Mapping[Setting, Evaluation]]
 
 
@@ -227,7 +227,7 @@ class ReportCell:
 
     evaluation: Evaluation
     difference: RunComparison | None
-    """This line minus the one it is held against; None for the first line and where that one was not played."""
+    """This line minus the one it is compared with; None for the first line, or if that one was not played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +236,7 @@ class ReportLine:
 
     name: str
     cells: tuple[ReportCell | None, ...]
-    """One per column of the table; None where the arm was not played."""
+    """One per column of the table; None if the arm was not played there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,12 +251,12 @@ class ReportTable:
 def tabulate(
     arms: Mapping[str, Sequence[EvaluatedRun]], against: Against = "first", *, force: bool = False
 ) -> ReportTable:
-    """Put arms side by side.
+    """Tabulate arms side by side.
 
     Args:
         arms: name → runs, in the order of the lines; runs of one setting are pooled.
-        against: hold each line against the first one or against the one before it.
-        force: take runs that are not finished, of which more than 2 % broke, or that were sampled differently.
+        against: compare each line with the first one or with the one before it.
+        force: accept runs that are unfinished, have more than 2 % broken episodes, or were sampled differently.
 
     Raises:
         UsageError: names the arm and the setting whose runs are not one evaluation, are no results or cannot be
@@ -279,7 +279,7 @@ def tabulate(
 
 
 def format_markdown(table: ReportTable) -> str:
-    """The table in Markdown, rates and differences in percent, and a line that says what the numbers are.
+    """Format the table in Markdown, rates and differences in percent, with a line that explains the numbers.
 
     A cell is "success [low, high] (episodes)"; a difference is followed by the number of equal instances.
     """
@@ -295,24 +295,24 @@ def format_markdown(table: ReportTable) -> str:
 
 
 def show_rate(rate: Rate) -> str:
-    """Percent, 95 % Wilson interval and number of episodes, e.g. "12.5 [8.9, 17.3] (216)"."""
+    """Format percent, 95 % Wilson interval and number of episodes, e.g. "12.5 [8.9, 17.3] (216)"."""
     return show_share(rate.value, rate.interval, str(rate.episodes))
 
 
 def show_share(share: float, interval: tuple[float, float], episodes: str) -> str:
-    """A share in percent with its interval, and in words over how many episodes, e.g. "70.1 [65.6, 74.2] (3 x 432)"."""
+    """Format a share in percent with its interval and its episodes in words, e.g. "70.1 [65.6, 74.2] (3 x 432)"."""
     low, high = interval
     return f"{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({episodes})"
 
 
 def show_difference(difference: RunComparison) -> str:
-    """Percentage points with their 95 % interval, e.g. "+18.5 [+12.0, +25.9]"."""
+    """Format percentage points with their 95 % interval, e.g. "+18.5 [+12.0, +25.9]"."""
     low, high = difference.interval
     return f"{100 * difference.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def _has_few_instances(table: ReportTable) -> bool:
-    """Whether an interval of the table is over so few instances that it says little."""
+    """Return whether an interval of the table is over too few instances to be meaningful."""
     cells = [cell for line in table.lines for cell in line.cells if cell is not None]
     return any(
         cell.evaluation.report.planned.is_few or (cell.difference is not None and cell.difference.is_few)
@@ -321,7 +321,7 @@ def _has_few_instances(table: ReportTable) -> bool:
 
 
 def _format_sampling(table: ReportTable) -> str:
-    """Temperatures of each line, once where all lines share them; empty where none are known."""
+    """Format the temperatures of each line, once if all lines share them; empty if none are known."""
     told: dict[str, str] = {}
     for line in table.lines:
         known = [cell.evaluation.report.sampling for cell in line.cells if cell is not None]
@@ -335,7 +335,7 @@ def _format_sampling(table: ReportTable) -> str:
 
 
 def _format_silent(table: ReportTable) -> str:
-    """Replies without an action of each line; empty where all of them gave one."""
+    """Format the number of replies without an action of each line; empty if there are none."""
     told = {
         line.name: Replies.sum(cell.evaluation.report.replies for cell in line.cells if cell is not None)
         for line in table.lines
@@ -357,7 +357,7 @@ def _group_by_setting(name: str, runs: Iterable[EvaluatedRun]) -> dict[Setting, 
 
 
 def _order_settings(settings: Iterable[Setting]) -> tuple[Setting, ...]:
-    """Environments as they come, the splits of each in the order in which they are always told."""
+    """Sort settings: environments as they come, the splits of each in their fixed order."""
     known = list(settings)
     environments = list(dict.fromkeys(setting.environment for setting in known))
     splits = {name: place for place, name in enumerate(NAMES)}
@@ -429,5 +429,5 @@ def _format_legend(table: ReportTable) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text from outside on one line, without what ends a cell."""
+    """Escape foreign text for one line of a table cell."""
     return "".join(letter if letter.isprintable() else " " for letter in text).replace("|", "\\|").strip()
