@@ -1,4 +1,4 @@
-"""The Python face of `collab rollout`, `eval`, `train` and `runs show`; what commands take, these take, too.
+"""The Python interface of `collab rollout`, `eval`, `train` and `runs show`; it takes the same values as the commands.
 
     import asyncio, collab
 
@@ -48,7 +48,7 @@ Names: TypeAlias = str | Sequence[str]
 Agents: TypeAlias = str | os.PathLike[str] | Mapping[str, str]
 """A name for all slots, "ada=x,ben=y", "runs/marl@best", or slot → name."""
 Settings: TypeAlias = str | Sequence[str] | Mapping[str, Any]
-"""As of --set: "graph.rounds=2", several of them, or {"graph.rounds": 2}."""
+"""Values of --set: "graph.rounds=2", several of them, or {"graph.rounds": 2}."""
 
 
 async def collect(
@@ -72,20 +72,20 @@ async def collect(
     trust: bool = False,
     progress: bool = True,
 ) -> RunResult:
-    """Roll out a team and record it.
+    """Play a team and record it.
 
     Args:
         env: environment, e.g. "androidworld"; a name or a path to a YAML file. So is `graph`.
-        agents: who speaks: a name for all slots, "ada=x,ben=y", {"ada": "x"}, or a trained team: "runs/marl@best".
-        tasks: names, "tag:word" or "all", with commas or one by one; empty takes what the environment's file says.
+        agents: a name for all slots, "ada=x,ben=y", {"ada": "x"}, or a trained team: "runs/marl@best".
+        tasks: names, "tag:word" or "all", with commas or one by one; empty uses the environment's file.
         split: keep to one of the environment's splits (`collab env splits`), e.g. "train"; None keeps to none.
         episodes: in all; None plays every chosen task once.
         serial: of the device, like `allow_apps` and `allow_effects`; see `collab rollout --help`.
         budget: e.g. "usd=2,minutes=30".
-        settings: overrides as of --set, e.g. "graph.rounds=2" or {"graph.rounds": 2}.
-        out: run directory to make; None chooses one under `runs/`.
-        library: folder with definitions of your own; None takes the one that COLLAB_LIBRARY names, if any.
-        progress: whether how far it is is told on stderr.
+        settings: overrides like --set, e.g. "graph.rounds=2" or {"graph.rounds": 2}.
+        out: run directory to create; None chooses one under `runs/`.
+        library: folder with your own definitions; None uses the one that COLLAB_LIBRARY names, if any.
+        progress: whether progress is shown on stderr.
 
     Raises:
         UsageError: something does not fit; nothing was started.
@@ -142,8 +142,8 @@ async def evaluate(
 
     Args:
         seed: None for 30.
-        seeds: several, e.g. [30, 31] or "30,31": a run for each in `out`, and their results together. `episodes` counts
-            per seed, `budget` is for all. The same call again goes on with what is missing.
+        seeds: several, e.g. [30, 31] or "30,31": a run for each in `out`, and one common result. `episodes` counts per
+            seed, `budget` is for all. The same call again plays what is missing.
 
     Returns:
         A `RunResult`; of several seeds a `collab.rollout.seeds.SeriesResult`, with `report` and `by_seed`.
@@ -208,11 +208,11 @@ async def train(
     trust: bool = False,
     progress: bool = True,
 ) -> TrainingResult:
-    """Train a team, epoch by epoch, as `collab train` does; one that was stopped goes on with `--resume` there.
+    """Train a team, epoch by epoch, as `collab train` does; `collab train --resume` resumes a stopped training.
 
     Args:
         agents: the policy to begin with, e.g. "pocket" or "runs/marl@best".
-        out: directory to make.
+        out: directory to create.
         algo: the algorithm: "collabuiagents", "filtered-bc" or one of an installed package.
         preset: its method: a name, or a YAML file; None for its own.
         ablation: what to change of it; see `collab train --help`, like `calibrations`, `anyway` and `device`.
@@ -221,7 +221,7 @@ async def train(
 
     Raises:
         UsageError: something does not fit; nothing was started.
-        RunError: something failed while working; what is there stays.
+        RunError: something failed while working; its results stay.
     """
     # As in `collect`: nothing is read before types and trust are clear.
     _check_types(train, locals())
@@ -286,7 +286,7 @@ class Run(RunReader):
 
     @property
     def report(self) -> Report:
-        """How the team did, over all planned episodes."""
+        """Results of the team, over all planned episodes."""
         return report_of(self)
 
     def __repr__(self) -> str:
@@ -297,12 +297,12 @@ class Run(RunReader):
 
 
 def _check_types(function: Callable[..., object], given: Mapping[str, object]) -> None:
-    """Check that each argument of a public function is of a kind that it takes; None is where it is the default.
+    """Check the type of each argument of a public function; None is allowed where it is the default.
 
     Numbers are left to the checks of a run's configuration, which know their bounds, too.
 
     Raises:
-        UsageError: one is not.
+        UsageError: a type is wrong.
     """
     parameters = inspect.signature(function).parameters
     for name, value in given.items():
@@ -330,7 +330,7 @@ def _is_path(value: object) -> bool:
 
 
 def _is_list(value: object, fits: Callable[[object], bool] = _is_text) -> bool:
-    """Whether it is a text, or several things that fit; one without an end is none."""
+    """Return whether it is a text, or a finite collection of values that fit."""
     if isinstance(value, str):
         return True
     return isinstance(value, Collection) and not isinstance(value, bytes | Mapping) and all(map(fits, value))
@@ -377,7 +377,7 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "trust": _FLAG,
     "progress": _FLAG,
 }
-"""Parameter of the public functions → whether a value fits, and what does, in words."""
+"""Parameter of the public functions → check of a value, and allowed values in words."""
 
 
 def _open_library(folder: Path | str | None) -> Library:
@@ -400,7 +400,7 @@ def _list_settings(given: Settings) -> list[str]:
 
 
 def _format_setting(name: str, value: object) -> str:
-    """A setting's value as --set reads it; UsageError where it is nothing that a file can hold."""
+    """Format a setting's value as --set reads it; UsageError if a file could not hold it."""
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError):
@@ -448,7 +448,7 @@ async def _play_series(
 
 
 async def _run_with_progress(job: Job[ResultT], progress: bool, **shown: Any) -> ResultT:
-    """Await a job, with progress told on stderr if asked for."""
+    """Await a job, with progress on stderr if wanted."""
     if progress:
         return await show_work(job, **shown)
     return await job(_say_nothing, asyncio.Event())
@@ -459,4 +459,4 @@ def _warn(text: str) -> None:
 
 
 def _say_nothing(_: object) -> None:
-    """Take what is not to be told."""
+    """Ignore an update."""

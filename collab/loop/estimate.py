@@ -256,7 +256,7 @@ def format_plan(plan: TrainingPlan) -> str:
             f"measured  on this machine, one step of {probe.calls} calls: {probe.seconds * probe.at_once:.2f} s, "
             f"{spoken}; {amount_at_once}; training by {how}, in one process{many}",
             f"ranges    from one step per episode to the whole budget of each; from no {plan.noun} to as many as there "
-            "can be; prompts as long as in a first step, later ones tell a history, too; likely: half of each step "
+            "can be; prompts as long as in a first step, later ones show a history, too; likely: half of each step "
             f"budget, a quarter of the most {plan.noun}",
             *(f"note      {note}" for note in plan.notes),
         ]

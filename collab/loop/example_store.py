@@ -1,7 +1,7 @@
 """Examples of an epoch on disk: a folder per policy, with this epoch's examples and the older ones that are mixed in.
 
     counts = store(made, folder, 2, file="demonstration.parquet")
-    stored(folder.epoch(2).examples) == counts
+    read_counts(folder.get_epoch(2).examples, ExampleCounts) == counts
 
 Examples are written before they are learned, so that a resumed process learns the same.
 """

@@ -7,8 +7,8 @@ runs, which name weights by absolute paths; runs begun before a move are updated
 
 Exploration keeps the temperature of the first epoch, or raises it as training makes the policy surer:
 
-    scales = temperature_scales(method, policy, first)   # {"ada": 1.72, …}; empty: temperatures stay as declared
-    run = scale_temperatures(run, scales)                # the rollout; evaluations are played as declared
+    scales = compute_temperature_scales(method, policy, first)   # {"ada": 1.72, …}; empty: as declared
+    run = scale_temperatures(run, scales)                        # the rollout; evaluations are played as declared
 
 A hot policy first learns to be surer: the gain of its last norm grows, and all logits with it. At the same temperature
 its agents then agree in nearly all steps, right or wrong. Where all err alike, no cell is rewarded and nothing is

@@ -1,7 +1,7 @@
 """Policies: which weights each slot plays with, after which epoch; a checkpoint, or a LoRA adapter over one.
 
-policy = first_policy(config.run, config.method)
-run = playing(config.run, policy, determinism="exact")       # the same run, played by these weights
+policy = build_first_policy(config.run, config.method)
+run = assign_policy(config.run, policy, determinism="exact")     # the same run, played by these weights
 """
 
 from __future__ import annotations

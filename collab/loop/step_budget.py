@@ -1,7 +1,7 @@
 """Rollouts with a budget of environment steps: which episodes belong to one, and when it may end.
 
-    belonging(lengths, order, steps)        # names of the episodes that are learned from; None while there are too few
-    async with ended_by(out, steps, asked) as ending:
+    select_belonging(lengths, order, steps)     # names of episodes that are learned from; None while there are too few
+    async with open_ending(out, steps, asked) as ending:
         await start(run, library, out, stop=ending.stop, admit=ending.admit)
 
 Arms of a comparison have equal steps only if one rule ends all their rollouts, also after a kill and with any number of

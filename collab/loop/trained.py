@@ -1,7 +1,7 @@
 """Trained teams by name: `RUN@best`, `RUN@last`, `RUN@epoch3`.
 
 name = parse_policy("runs/trained@best")                    # of a training that lies in runs/trained
-agents = agents_of(name, graph.slots)                       # slot → AgentDefinition
+agents = load_policy_agents(name, graph.slots)              # slot → AgentDefinition
 """
 
 from __future__ import annotations

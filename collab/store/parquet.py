@@ -1,7 +1,7 @@
 """Runs as tables for other tools: Parquet files for episodes, steps and cells, and further tables.
 
     with ParquetFolder(out, {**COLUMNS, "rewards": {"string": "run trajectory", "double": "score"}}) as folder:
-        for episode in reader.episodes():
+        for episode in reader.list_episodes():
             add_episode(folder, "first", reader, episode)
     folder.files
 

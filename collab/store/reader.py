@@ -1,8 +1,8 @@
 """Read a run, finished or being written, and report its unreadable parts.
 
     reader = RunReader(directory)
-    for summary in reader.episodes():
-        trajectory = reader.trajectory(summary.id)
+    for summary in reader.list_episodes():
+        trajectory = reader.read_trajectory(summary.id)
 
 A reader changes nothing in the run directory. It shows the run as it was when the reader was made or last refreshed.
 Summaries come from the index; nothing is read in full for them.

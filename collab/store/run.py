@@ -4,7 +4,7 @@ Every event reaches the operating system before the writer's call returns:
 
     with RunWriter(directory) as writer:
         writer.begin_episode(id, task, episode=0, epoch=0, environment="miniwob", environment_version="1")
-        writer.text(prefix_hash, prefix)
+        writer.store_text(prefix_hash, prefix)
         writer.step(id, step)
         writer.end_episode(id, outcome=outcome, final=observation, seconds=3.2)
         writer.finish()
@@ -15,8 +15,8 @@ running episodes. All methods may be called from any thread.
 A run directory from outside:
 
     store = RunStore.create(Path("runs/first"), Manifest(command="rollout", config=config, seed=0))
-    with store.writer() as writer: ...
-    with store.reader() as reader: ...
+    with store.open_writer() as writer: ...
+    with store.open_reader() as reader: ...
 
     store = RunStore.open(Path("runs/first"))      # later, or from another process
 """

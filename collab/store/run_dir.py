@@ -6,7 +6,7 @@
     folder = TrainingDir(Path("runs/trained"))
     folder.check_free()                     # before anything is paid
     folder.begin({"config": config})        # of two processes that make the same directory, one wins
-    with folder.held():                     # one writer at a time
+    with folder.lock():                     # one writer at a time
         ...
         folder.write({**folder.read(), "summary": summary})
 
@@ -286,7 +286,7 @@ class RunDir:
                     raise
 
     def begin(self, head: object, *, folders: Sequence[str] = ()) -> None:
-        """Create the directory with its head (a mapping or a dataclass) and empty folders; raises as `new`."""
+        """Create the directory with its head (a mapping or a dataclass) and empty folders; raises as `claim`."""
         with self.claim():
             for name in folders:
                 (self.path / name).mkdir(exist_ok=True)

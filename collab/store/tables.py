@@ -5,7 +5,7 @@ offset, length). Texts are cleaned for SQLite and cut, except for the few that s
 
 Layers give the depth of a cell in its graph, and so the calls that it had to wait for:
 
-    layers(("ada", "ben", "cyd"), (("ada", "cyd"), ("ben", "cyd")))  # {"ada": 0, "ben": 0, "cyd": 1}
+    compute_layers(("ada", "ben", "cyd"), (("ada", "cyd"), ("ben", "cyd")))  # {"ada": 0, "ben": 0, "cyd": 1}
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cost of a run's recorded calls, from its index: in total, per round, layer, agent and model.
 
-    costs = costs_of(reader)
+    costs = sum_costs(reader)
     costs.whole.hit_rate          # None if no call reports it
     costs.by_round[0].calls
 

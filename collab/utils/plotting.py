@@ -1,7 +1,7 @@
 """The look of every plot, and plots as SVG and PNG; drawn with matplotlib, without pyplot's global state.
 
     with plot_style():
-        axes = new_axes("Held-out success", width=420, height=220)
+        axes = create_axes("Held-out success", width=420, height=220)
         axes.plot([0, 1], [0.2, 0.4])
     to_svg(axes.figure), to_png(axes.figure)
 

@@ -88,7 +88,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
         (["rollout", "--env", "corridor", "--tasks", "tag:prss"], "did you mean press?"),
         (["rollout", "--env", "corridor", "--backend", "slwo"], "did you mean slow?"),
         (["env", "tasks", "corridor", "--backend", "slwo"], "did you mean slow?"),
-        (["rollout", "--env", "corridor", "--agents", "ada=parrot"], "nobody speaks for: ben, cyd, dee"),
+        (["rollout", "--env", "corridor", "--agents", "ada=parrot"], "no agent for: ben, cyd, dee"),
         (["rollout", "--env", "corridor", "--agents", "bob=parrot"], "the graph has no slot 'bob'"),
         (["rollout", "--env", "corridor", "--budget", "dollars=3"], "known: minutes, tokens, usd"),
         (["rollout", "--env", "corridor", "--budget", "usd=much"], "not a number"),

@@ -2,7 +2,7 @@
 
 Both lie beside the rollout, under the name `training`. A critic can judge while later episodes are still played:
 
-    async with judging_ahead(state, run, out):
+    async with judge_ahead(state, run, out):
         await roll_out(state, run, out)
     labels = await judge(state, run, out, played)           # asks about the rest
 

@@ -2,9 +2,9 @@
 
 Examples are replies with their own prompts, in tokenised pieces:
 
-    with example_builder(config, rollout, policy) as builder:
-        made = examples_of(rollout, judged, suite.space, builder)
-    made.rows["shared"], made.counts("shared", older=[])
+    with open_builder(config, rollout, policy) as builder:
+        made = build_examples(rollout, judged, suite.space, builder)
+    made.rows["shared"], made.count_group("shared")
 
 "dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt. Behind these stands one row
 per anchor, a rewarded reply without a pair of its own, on both sides. "rft" has a row per rewarded reply.
