@@ -348,7 +348,7 @@ def _walk(node: yaml.Node, path: tuple[Hashable, ...], lines: dict[tuple[Hashabl
             name = key.value
             # YAML takes the last of two equal keys silently.
             if name in seen:
-                raise ConfigError(f"{source}:{key.start_mark.line + 1}: the key {name!r:.80} stands twice")
+                raise ConfigError(f"{source}:{key.start_mark.line + 1}: the key {name!r:.80} is given twice")
             seen.add(name)
             lines[(*path, name)] = key.start_mark.line + 1
             _walk(value, (*path, name), lines, source)

@@ -314,7 +314,7 @@ def explain_overlap(instance: TrainingInstance, kept: HeldOutInstances) -> str |
         return f"its instance seed {instance.seed} is kept"
     # Words of a kept app in a text: the row describes what is kept, even under another task.
     said = next((said for text in instance.texts if (said := split_words(text) & kept.words)), None)
-    return None if said is None else f"says {min(said)!r}"
+    return None if said is None else f"contains {min(said)!r}"
 
 
 def split_words(text: str) -> set[str]:

@@ -222,7 +222,7 @@ def turn_end(chat: ChatTokenizer) -> int:
     """Return the token that closes a reply; ConfigError if the checkpoint has none."""
     if chat.turn_end is None:
         raise ConfigError(
-            f"{chat.path}: neither the chat template nor the tokenizer says what ends a reply; "
+            f"{chat.path}: neither the chat template nor the tokenizer names the end of a reply; "
             "use a checkpoint made for chat"
         )
     return chat.turn_end

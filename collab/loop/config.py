@@ -46,7 +46,7 @@ class HeldOut(Definition):
     @classmethod
     def _differ(cls, seeds: list[int]) -> list[int]:
         if len(set(seeds)) != len(seeds):
-            raise ValueError("a seed stands twice")
+            raise ValueError("a seed is given twice")
         return seeds
 
 

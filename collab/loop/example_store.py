@@ -157,7 +157,7 @@ def _list_rehearsed(config: TrainingConfig) -> list[tuple[TrainingDir, int]]:
         return []
     folder = TrainingDir(Path(config.origin.run))
     if not folder.file.is_file():
-        raise RunFormatError(f"{folder.path}: the training is gone whose examples are to be mixed in; put it back")
+        raise RunFormatError(f"{folder.path}: the training with the examples to mix in is missing; put it back")
     return [(folder, number) for number in range(1, config.origin.epoch + 1)]
 
 
@@ -168,7 +168,7 @@ def _read_examples(folder: TrainingDir, number: int, group: str, name: str) -> I
         yield from read_rows(file)
     elif counts.get(group, 1):
         raise RunFormatError(
-            f"{file}: the examples are gone that are to be mixed in; put them back, or train with replay_fraction=0"
+            f"{file}: the examples to mix in are missing; put them back, or train with replay_fraction=0"
         )
 
 

@@ -29,7 +29,7 @@ from collab.store.run import RunStore
 from collab.types import Prompt, PromptRef, ReplyRef, Segment, Step, Trajectory, Utterance
 
 OTHER_PROMPT = "its prompt cannot be made again exactly"
-EMPTY = "a side says nothing"
+EMPTY = "a side is empty"
 RETOKENISED = "the tokens in which a reply was sampled are not known"
 
 

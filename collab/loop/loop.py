@@ -387,7 +387,7 @@ def _compare_versions(head: Mapping[str, Any]) -> str | None:
     if not begun:
         return None
     then, today = (", ".join(f"{name} {known.get(name)}" for name in begun) for known in (begun, now))
-    return f"begun with {then}, gone on with {today}: what follows need not be what it would have been"
+    return f"begun with {then}, resumed with {today}: the rest may differ from an uninterrupted training"
 
 
 def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) -> None:
@@ -402,7 +402,7 @@ def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) ->
     for slot, digest in begun.items():
         if now.get(slot) != digest:
             raise RunFormatError(
-                f"{path}: the checkpoint that it began with is not what it was: {policy.weights.get(slot)} has weights "
+                f"{path}: its first checkpoint has changed: {policy.weights.get(slot)} has weights "
                 f"{str(now.get(slot))[:12]}, it had {digest[:12]}; put back what was there, or train anew"
             )
 
@@ -537,5 +537,5 @@ def _check_prompts(config: TrainingConfig, folder: TrainingDir, library: Library
     changed = find_changed_prompt(config.run, library)
     if changed is not None:
         raise UsageError(
-            f"{folder.path}: prompts/{changed} is not what it was when the training began; restore it, or train anew"
+            f"{folder.path}: prompts/{changed} has changed since the training began; restore it, or train anew"
         )

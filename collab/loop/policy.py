@@ -191,7 +191,7 @@ def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) 
     # Training needs the weights here; a server's model name may be anything.
     if "base_url" not in agent.options or not (Path(resolve_checkpoint(model)) / "config.json").is_file():
         raise UsageError(
-            f"--agents: {slot} is agents/{name} of kind openai with model {model!r}; what is trained has to lie here: "
+            f"--agents: {slot} is agents/{name} of kind openai with model {model!r}; its weights must lie here: "
             "serve a checkpoint's directory (collab serve DIR --lora-rank …) and name it as model, or use kind: local"
         )
     # The server loads adapters; whole checkpoints would mean starting it anew each epoch.
@@ -204,7 +204,7 @@ def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) 
     if method.determinism == "exact":
         raise UsageError(
             f"--agents: {slot} is agents/{name} of kind openai, and determinism: exact needs kind local; a server's "
-            "replies depend on what it answers beside them"
+            "replies depend on its other requests"
         )
 
 

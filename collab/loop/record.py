@@ -289,8 +289,7 @@ def read_record(path: Path) -> EpochRecord:
         return validate(EpochRecord, json.loads(read_plain(path)), str(path))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFormatError(
-            f"{path}: cannot be read: {error}; remove it, and it is made again of what lies beside it by: "
-            f"{TrainingDir(path.parents[2]).resume}"
+            f"{path}: cannot be read: {error}; remove it, then rebuild it with: {TrainingDir(path.parents[2]).resume}"
         ) from None
 
 

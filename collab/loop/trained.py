@@ -50,7 +50,7 @@ def parse_policy(text: str) -> PolicyName | None:
             slot.
     """
     if "@" not in text and os.path.isfile(TrainingDir(Path(text)).file):  # also of what is too long for a name
-        raise UsageError(f"{text}: a training of a team; say which epoch: {text}@best, {text}@last or {text}@epoch1")
+        raise UsageError(f"{text}: a training of a team; name an epoch: {text}@best, {text}@last or {text}@epoch1")
     if "@" not in text or Path(text).is_file():
         return None
     found = _NAME.fullmatch(text)

@@ -220,7 +220,7 @@ class _Player:
             if _hide_secrets(self.observation).digest != step.observation.digest:
                 raise EnvironmentFailure(
                     f"{self.episode.id}: the screen before step {step.index} is not the recorded one; "
-                    "the environment is not what it was when the episode began"
+                    "the environment has changed since the episode began"
                 )
             with boundary(EnvironmentFailure, f"replay of step {step.index}"):
                 self.result = await self.environment.step(step.executed)

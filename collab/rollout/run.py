@@ -182,7 +182,7 @@ def foresee(config: RunConfig, suite: Suite) -> list[str]:
         spaces, name = find_spaces(config.prompts[agent.prompt]), config.agent_names[slot]
         if spaces and suite.space.name not in spaces and agent.kind != "rehearsal":
             found[name] = (
-                f"warning: agents/{name} speaks the actions of {', '.join(sorted(spaces))} (prompts/{agent.prompt}), "
+                f"warning: agents/{name} uses the actions of {', '.join(sorted(spaces))} (prompts/{agent.prompt}), "
                 f"and {config.environment_name} takes those of {suite.space.name}: its replies will give no action; "
                 "choose other --agents or another --env"
             )
@@ -363,7 +363,7 @@ def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None
         before = recorded.get(slot)
         if before is not None and found.weights is not None and found.weights != before:
             raise RunFormatError(
-                f"{path}: {slot} spoke with weights {before[:12]}, the same path holds {found.weights[:12]} now; "
+                f"{path}: {slot} played with weights {before[:12]}, the same path holds {found.weights[:12]} now; "
                 "put the former ones back, or begin another run"
             )
 

@@ -85,7 +85,7 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
     seeds = [config.seed for config in configs]
     twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
     if twice is not None:
-        raise UsageError(f"run seed {twice} stands twice among {', '.join(map(str, seeds))}; name each once")
+        raise UsageError(f"run seed {twice} is given twice in {', '.join(map(str, seeds))}; name each once")
     if (out / FILE).exists():
         raise UsageError(f"{out}: is a run; several seeds need a folder, with one run for each: give another --out")
     places = {out / f"seed-{config.seed}": config for config in configs}
@@ -110,7 +110,7 @@ async def load_series(folder: Path) -> tuple[SeedRun, ...]:
         if path.parent == folder and (config := read_stored_config(path))
     }
     if not recorded:
-        raise RunFormatError(f"{folder}: no run of several seeds lies in it")
+        raise RunFormatError(f"{folder}: holds no run of several seeds")
     first = next(iter(recorded.values()))
     seeds = dict.fromkeys([*first.series, *recorded])
     configs = [recorded[seed] if seed in recorded else await _reseed_run(first, seed) for seed in seeds]

@@ -186,7 +186,7 @@ class RunWriter:
                 raise ValueError(f"episode {id} is not an unfinished episode of an earlier writer")
             next_step = known.steps if step is None else step
             if not 0 <= next_step <= known.steps:
-                raise ValueError(f"episode {id} has {known.steps} steps and cannot go on at step {next_step}")
+                raise ValueError(f"episode {id} has {known.steps} steps and cannot resume at step {next_step}")
             self._append(EpisodeResumed(trajectory=id, attempt=known.attempt, step=next_step))
             self._episodes[id] = replace(known, steps=next_step, running=True)
             return next_step

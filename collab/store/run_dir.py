@@ -318,8 +318,8 @@ class RunDir:
         # Files deeper down are work that was paid for: without its head nothing here may decide to delete it.
         if any(part.is_file() for part in self.path.rglob("*") if part.parent != self.path):
             raise RunFormatError(
-                f"{self.path}: {self.HEAD}, which says what lies in it, is gone; put it back, or remove the directory "
-                "to have all of it made again"
+                f"{self.path}: {self.HEAD}, which describes its content, is missing; put it back, or remove the "
+                "directory to have all of it made again"
             )
         shutil.rmtree(self.path)
 
@@ -361,7 +361,7 @@ class RunDir:
         # From the head, not from defaults: a resume without options must train where and as it was begun.
         head = self.read()
         if GRANTED not in head:
-            raise RunFormatError(f"{self.file}: does not say what may be spent and where to train; begin anew")
+            raise RunFormatError(f"{self.file}: names no budget and no device; begin again")
         stored = validate(RunLimits, head[GRANTED], str(self.file))
         reports = stored.reports if report_to is None else tuple(report_to)
         return RunLimits(budget=budget or stored.budget, device=device or stored.device, reports=reports)

@@ -301,7 +301,7 @@ def _name(code: CodeType) -> str | None:
 
 def _build_failure(log: Path) -> TrainingFailure:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
-    return TrainingFailure(f"the training failed: {lines[-1].strip()}; all of it stands in {log}")
+    return TrainingFailure(f"the training failed: {lines[-1].strip()}; its output is in {log}")
 
 
 STEPS = ("batch_rows=1", "rows_at_once=1", "epochs=3")

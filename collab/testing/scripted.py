@@ -87,7 +87,7 @@ class ScriptedModel:
         # Metered like a real failure, so that counts in tests are those of a run.
         if position in self._fail:
             self.meter.count_failure(latency_s=time.perf_counter() - started)
-            raise ModelFailure(f"{self.policy.base}: call {position} was told to fail")
+            raise ModelFailure(f"{self.policy.base}: call {position} is set to fail")
         text = self._choose_text(request, position)
         reply = Reply(
             text=text,

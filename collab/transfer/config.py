@@ -204,9 +204,7 @@ def _find_source(wish: TransferRequest) -> TransferSource | None:
     head, config = read_training(folder)
     check_trusted(head["config"], str(folder.file))
     if wish.base is None and hash_base_weights(config) != head["base"]:
-        raise RunFormatError(
-            f"{name.run}: the checkpoint that it began with is not what it was; name what to compare with: --base"
-        )
+        raise RunFormatError(f"{name.run}: its first checkpoint has changed; name what to compare with: --base")
     return TransferSource(name=name, config=config, library=Library.for_recorded_training(config.library))
 
 
@@ -266,7 +264,7 @@ async def _configure_first(wish: TransferRequest, source: TransferSource) -> lis
     # Another prompt would count as forgetting.
     changed = find_changed_prompt(runs[0], source.library)
     if changed is not None:
-        raise UsageError(f"prompts/{changed} is not what it was when {source.name.run} was trained; restore it")
+        raise UsageError(f"prompts/{changed} has changed since {source.name.run} was trained; restore it")
     return runs
 
 

@@ -315,7 +315,7 @@ async def resume(
     # Other weights at the same path would be another team.
     changed = [name for name, known in hash_weights_played(config).items() if known != begun.get(name)]
     if changed:
-        raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
+        raise RunFormatError(f"{path}: the weights of {changed[0]} have changed; begin another transfer")
     with compute_as_begun(folder, tell):
         return await _run(config, folder, limits, watch, stop)
 
@@ -403,8 +403,7 @@ def _check_prompts(config: TransferConfig, folder: TransferDir) -> None:
         changed = find_changed_prompt(run, open_library(own))
         if changed is not None:
             raise UsageError(
-                f"{folder.path}: prompts/{changed} is not what it was when the transfer began; "
-                "restore it, or begin anew"
+                f"{folder.path}: prompts/{changed} has changed since the transfer began; restore it, or begin anew"
             )
 
 

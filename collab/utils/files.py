@@ -195,7 +195,7 @@ def check_plain(directory: Path, what: str = "run", leaving: Collection[str] = (
         more = f" (and {len(foreign) - 1} more)" if len(foreign) > 1 else ""
         raise RunFormatError(
             f"{foreign[0][0]}: is {foreign[0][1]}{more}; a {what} holds plain files and folders only: remove it, or "
-            "put there what it leads to"
+            "replace it by its target"
         )
 
 

@@ -155,7 +155,7 @@ def test_an_edge_to_a_stranger_is_named(capsys):
             ":3: backends.fake.opts: no key called 'opts'; did you mean options?",
         ),
         ("backend: fake\nbackends: {fake: {kind: fake}}\nlimits:\n  step_s: -1\n", ":4: limits.step_s"),
-        ("backend: fake\nbackend: fake\n", ":2: the key 'backend' stands twice"),
+        ("backend: fake\nbackend: fake\n", ":2: the key 'backend' is given twice"),
         ("backend: [fake\n", "not YAML"),
         (
             "backend: fake\nbackends: {fake: {kind: fakery}}\n",

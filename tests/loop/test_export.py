@@ -167,7 +167,7 @@ def test_a_finetuning_run_is_its_result(tiny: Path, tmp_path: Path) -> None:
 
 def test_names_without_a_policy_are_refused(training: Training, tmp_path: Path) -> None:
     folder = training()
-    with pytest.raises(UsageError, match=r"say which epoch: .*@best"):
+    with pytest.raises(UsageError, match=r"name an epoch: .*@best"):
         find(str(folder.path))
     with pytest.raises(UsageError, match="leave --base out"):
         find(f"{folder.path}@best", str(tmp_path))

@@ -41,7 +41,7 @@ def test_other_names_with_an_at_are_refused(text: str) -> None:
 
 def test_a_training_without_an_epoch_is_told_how_to_name_one(tmp_path: Path) -> None:
     (tmp_path / "training.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"a training of a team; say which epoch: .*@best, .*@last or .*@epoch1"):
+    with pytest.raises(UsageError, match=r"a training of a team; name an epoch: .*@best, .*@last or .*@epoch1"):
         parse_policy(str(tmp_path))
 
 
@@ -114,7 +114,7 @@ def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Pat
     run = TrainingDir(tmp_path / "run")
     run.begin({"config": config.model_dump(mode="json"), "base": known, **RunLimits(device="cpu").head})
     (adapter / WEIGHTS[0]).write_bytes(b"others")
-    with pytest.raises(RunFormatError, match=f"the checkpoint that it began with is not what it was: {base} has"):
+    with pytest.raises(RunFormatError, match=f"its first checkpoint has changed: {base} has"):
         asyncio.run(resume(run.path))
     (base / "model.safetensors").unlink()
     with pytest.raises(RunFormatError, match=f"the checkpoint that it began with, {base}, is not there; put it back"):
@@ -159,7 +159,7 @@ def test_a_served_checkpoint_is_trained_as_adapters(configured, tiny: Path, tmp_
         build_first_policy(run, configured("determinism=fast").method)
     with pytest.raises(UsageError, match="determinism: exact needs kind local"):
         build_first_policy(run, configured(KEPT).method)
-    with pytest.raises(UsageError, match="with model 'Qwen/nowhere'; what is trained has to lie here"):
+    with pytest.raises(UsageError, match="with model 'Qwen/nowhere'; its weights must lie here"):
         build_first_policy(served(config, "Qwen/nowhere"), config.method)
 
 

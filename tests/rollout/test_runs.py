@@ -256,7 +256,9 @@ def test_other_weights_in_the_same_place_are_refused(library: Path, tmp_path: Pa
     asyncio.run(resume(tmp_path / "run"))
     shutil.rmtree(checkpoint)
     after = hash_weights(make_tiny_checkpoint(checkpoint, seed=3))
-    with pytest.raises(RunFormatError, match=f"ada spoke with weights {before[:12]}, the same path holds {after[:12]}"):
+    with pytest.raises(
+        RunFormatError, match=f"ada played with weights {before[:12]}, the same path holds {after[:12]}"
+    ):
         asyncio.run(resume(tmp_path / "run"))
 
 

@@ -149,7 +149,7 @@ def test_a_base_that_changed_since_is_no_base(
     other = TrainingDir(tmp_path / "run")
     head = trained.read()
     other.begin({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
-    with pytest.raises(RunFormatError, match="not what it was; name what to compare with: --base"):
+    with pytest.raises(RunFormatError, match="its first checkpoint has changed; name what to compare with: --base"):
         put(library, wish, mode="direct", agents=f"{other.path}@epoch0")
 
 
@@ -160,7 +160,7 @@ def test_prompts_that_changed_since_are_refused(
     for run in head["config"]["held_out"]:
         run["prompts"]["pocket"] = dict.fromkeys(run["prompts"]["pocket"], "other words")
     other.begin(head)
-    with pytest.raises(UsageError, match="prompts/pocket is not what it was"):
+    with pytest.raises(UsageError, match="prompts/pocket has changed since"):
         put(library, wish, agents=f"{other.path}@epoch0")
 
 

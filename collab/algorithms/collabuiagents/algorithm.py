@@ -367,7 +367,10 @@ def _warn_other_address(found: CalibrationRecord, config: CollabConfig) -> str:
     then, now = _describe_address(found.config.get("critic")), _describe_address(config.critic.model_dump(mode="json"))
     if then == now:
         return ""
-    return f"; measured of the model at {then}, asked is the one at {now}: take care that both are the same weights"
+    return (
+        f"; measured with the model at {then}, but the critic uses the one at {now}: take care that both have the same "
+        "weights"
+    )
 
 
 def _describe_address(critic: Any) -> str:
@@ -423,7 +426,7 @@ def _doubt_adversary(config: CollabConfig) -> list[str]:
     if method.asks_an_adversary or method.adversary.kind == SAMPLER:
         return []
     name = method.adversary.agent or method.adversary.kind
-    return [f"adversary {name} is not asked: no pairs are made of what it says; --set pairs.adversary=1 makes them"]
+    return [f"adversary {name} is not asked: no source of pairs uses it; --set pairs.adversary=1 makes them"]
 
 
 def _list_temperatures(agent: AgentDefinition) -> list[float]:

@@ -100,7 +100,7 @@ class CollabMethod(Method):
         if self.pairs.anchors and not (self.dpo.anchor and self.objective == "dpo"):
             raise ValueError(
                 f"pairs.anchors: {self.pairs.anchors}, but with objective {self.objective} and dpo.anchor "
-                f"{self.dpo.anchor:g} nothing holds on to them; set pairs.anchors=0"
+                f"{self.dpo.anchor:g} no loss term uses them; set pairs.anchors=0"
             )
         return self
 
@@ -198,11 +198,11 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("pairs.stop_at_first_error=false",),
     ),
     "anchor": Ablation(
-        description="the loss holds on to the likelihood of chosen replies, with weight 5",
+        description="a loss term with weight 5 keeps the likelihood of chosen replies from falling",
         settings=("dpo.anchor=5",),
     ),
     "no-anchor": Ablation(
-        description="plain DPO: nothing holds on to the likelihood of chosen replies",
+        description="plain DPO: no loss term keeps the likelihood of chosen replies from falling",
         settings=("dpo.anchor=0", "pairs.anchors=0"),
     ),
 }

@@ -267,7 +267,7 @@ def _format_training(name: str, metrics: Mapping[str, float | None]) -> list[str
 
 def _format_anchors(name: str, count: int) -> str:
     replies = "1 rewarded reply" if count == 1 else f"{count} rewarded replies"
-    return f"anchors  {name}: {replies} without a pair, held on to"
+    return f"anchors  {name}: {replies} without a pair, learned as anchors"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
