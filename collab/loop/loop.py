@@ -103,8 +103,7 @@ def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDi
     spent = sum_paid([folder.rollout, *find_runs(folder.evaluation)])
     if algorithm is not None:
         spent += algorithm.labeller.read_spent(folder.rollout)
-    state.progress.tokens += spent.prompt_tokens + spent.completion_tokens
-    state.progress.cost_usd += spent.cost_usd
+    state.progress.spent += spent
 
 
 def read_closed(state: LoopState, folder: EpochDir) -> EpochRecord:
@@ -223,10 +222,8 @@ class TrainingResult:
     """None if it stopped before its end."""
     stopped: str | None
     """Why it ended early; None if it is done."""
-    tokens: int = 0
-    """Prompt and completion tokens of this process's models; tokens trained on do not count."""
-    cost_usd: float = 0.0
-    """Their cost in USD."""
+    spent: Usage = Usage()
+    """Usage of this process's models; tokens trained on do not count."""
 
     def __repr__(self) -> str:
         last = self.records[-1].epoch if self.records else 0
@@ -458,8 +455,7 @@ async def _run(
             records=tuple(records),
             summary=_finish(state, records) if stopped is None else None,
             stopped=stopped,
-            tokens=state.tokens,
-            cost_usd=state.cost_usd,
+            spent=state.spent,
         )
 
 

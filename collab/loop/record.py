@@ -129,6 +129,10 @@ class Success(Definition):
         """In [0, 1]."""
         return self.successes / self.episodes if self.episodes else 0.0
 
+    def __str__(self) -> str:
+        """Return the rate with its interval, e.g. "38.0% (31.6% - 44.9%)"."""
+        return f"{self.value:.1%} ({self.low:.1%} - {self.high:.1%})"
+
     @classmethod
     def of(cls, report: Report) -> Success:
         """Return the success of a report, over all planned episodes."""
@@ -147,18 +151,12 @@ class Success(Definition):
         )
 
 
-class Spending(Definition):
-    """Usage of a part of an epoch."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending(Usage):
+    """Usage of a part of an epoch. For training, prompt tokens are the trained tokens, without padding."""
 
     seconds: float | None = None
     """None if several processes worked on it, one died during it, or there was nothing to do."""
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    """Of training: tokens trained, padding left out, are prompt tokens."""
-    cost_usd: float = 0.0
-    lost: int = 0
-    """Calls without a complete answer: their usage is unknown and in no other field."""
 
     @classmethod
     def of(cls, paid: Usage, seconds: float | None) -> Spending:

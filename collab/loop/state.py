@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,12 @@ from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.policy import Policy, build_first_policy
-from collab.loop.record import EpochRecord, Spending, TrainingDir
+from collab.loop.record import EpochRecord, TrainingDir
 from collab.rollout.build import build_suite
-from collab.rollout.collector import USED_UP
-from collab.rollout.collector import Progress as Collecting
+from collab.rollout.collector import USED_UP, UsageMeter
 from collab.types import Usage
 from collab.utils.concurrency import REQUESTED
+from collab.utils.text import format_clock, format_count
 
 
 class Halted(Exception):
@@ -45,10 +45,23 @@ class TrainingProgress:
     before the first."""
     began: float = field(default_factory=time.monotonic)
     """When this process began with this epoch, of `time.monotonic`."""
-    tokens: int = 0
-    """Usage on parts of this epoch that are over, and by earlier processes on this epoch …"""
-    cost_usd: float = 0.0
-    """… and what they cost."""
+    spent: Usage = Usage()
+    """Usage of finished parts of this epoch, and of earlier processes on it."""
+
+    def __str__(self) -> str:
+        """Return one line: epoch, part and its progress, held-out success, usage, and the time left."""
+        parts = [f"epoch {self.epoch}/{self.epochs}", self.part, " ".join(str(self.inner or "").split())]
+        last = next((one for one in reversed(self.records) if one.success is not None), None)
+        if last is not None:
+            parts.append(f"held-out success {last.success} after epoch {last.epoch}")
+        spent = sum_spent_so_far(self)
+        left = estimate_seconds_left(self, time.monotonic())
+        in_all = [
+            format_count(spent.tokens, "token"),
+            *([f"{spent.cost_usd:.2f} USD"] if spent.cost_usd else []),
+            "time left known after an epoch" if left is None else f"at most about {format_clock(left)} left",
+        ]
+        return " | ".join(part for part in (*parts, f"in all {', '.join(in_all)}") if part)
 
     def begin(self, epoch: int) -> None:
         """Begin the next epoch."""
@@ -62,7 +75,7 @@ class TrainingProgress:
     def close(self, record: EpochRecord) -> None:
         """Close an epoch with its record."""
         self.records.append(record)
-        self.inner, self.so_far, self.tokens, self.cost_usd = None, None, 0, 0.0
+        self.inner, self.so_far, self.spent = None, None, Usage()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,9 +93,8 @@ class LoopState:
     progress: TrainingProgress
     reports: Sequence[str] = ()
     """Further places for metrics of training."""
-    tokens: int = 0
-    cost_usd: float = 0.0
-    """Usage so far."""
+    spent: Usage = Usage()
+    """By this process."""
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
     """Of this epoch, by part that this process did from its beginning to its end."""
@@ -127,20 +139,19 @@ class LoopState:
         """Return the remaining budget; raises `Halted` if it is used up, or if a stop was requested."""
         if self.stop.is_set():
             raise Halted(REQUESTED)
-        spent = {"usd": self.cost_usd, "tokens": self.tokens, "minutes": (time.monotonic() - self.started) / 60}
+        minutes = (time.monotonic() - self.started) / 60
+        spent = {"usd": self.spent.cost_usd, "tokens": self.spent.tokens, "minutes": minutes}
         left = {name: limit - spent[name] for name, limit in self.budget.model_dump(exclude_none=True).items()}
         for name, amount in left.items():
             if amount <= 0:
                 raise Halted(_format_used_up(name, getattr(self.budget, name)))
         return Budget(**left)
 
-    def spend(self, progress: Collecting | Usage) -> None:
-        """Count a part's spending."""
-        self.tokens += progress.tokens
-        self.cost_usd += progress.cost_usd
+    def spend(self, spent: Usage) -> None:
+        """Count a part's usage."""
+        self.spent += spent
         self.progress.inner = None  # counted in now
-        self.progress.tokens += progress.tokens
-        self.progress.cost_usd += progress.cost_usd
+        self.progress.spent += spent
 
     def halt(self, why: str | None) -> None:
         """Raise `Halted` if a part stopped before its end; a limit is reported as that of the whole process."""
@@ -203,31 +214,13 @@ def sum_epoch_seconds(record: EpochRecord) -> float | None:
     return sum(one.seconds or 0.0 for one in record.spent.values())
 
 
-def sum_spent_so_far(progress: TrainingProgress) -> tuple[int, float]:
-    """Sum tokens and USD of all finished epochs, by whatever process, and of this one; trained tokens do not count."""
-    over = total(one for record in progress.records for part, one in record.spent.items() if part != "training")
-    tokens, usd = _count_live(progress.inner)
-    return (
-        over.prompt_tokens + over.completion_tokens + progress.tokens + tokens,
-        over.cost_usd + progress.cost_usd + usd,
-    )
+def sum_spent_so_far(progress: TrainingProgress) -> Usage:
+    """Sum the models' usage in finished epochs, by whatever process, and in this one; trained tokens do not count."""
+    over = (total_asked(record) for record in progress.records)
+    live = progress.inner.spent if isinstance(progress.inner, UsageMeter) else Usage()
+    return sum(over, progress.spent + live)
 
 
-def total(parts: Iterable[Spending]) -> Spending:
-    """Sum all parts; the seconds are those that are known."""
-    found = list(parts)
-    seconds = [one.seconds for one in found if one.seconds is not None]
-    return Spending(
-        seconds=sum(seconds) if seconds else None,
-        calls=sum(one.calls for one in found),
-        prompt_tokens=sum(one.prompt_tokens for one in found),
-        completion_tokens=sum(one.completion_tokens for one in found),
-        cost_usd=sum(one.cost_usd for one in found),
-        lost=sum(one.lost for one in found),
-    )
-
-
-def _count_live(inner: Any) -> tuple[int, float]:
-    """Count the tokens and USD of the running part, if it counts its calls."""
-    tokens = getattr(inner, "prompt_tokens", 0) + getattr(inner, "completion_tokens", 0)
-    return tokens, getattr(inner, "cost_usd", 0.0)
+def total_asked(record: EpochRecord) -> Usage:
+    """Return the models' usage in an epoch; trained tokens do not count."""
+    return sum((one for part, one in record.spent.items() if part != "training"), Usage())

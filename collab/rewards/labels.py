@@ -195,7 +195,7 @@ class LabelWriter:
             # What is there is not asked again, as long as its input is the same.
             self._known = {key: one.case for key, one in read_labels(run, name).judged.items()}
             self._log = log.LazyAppender(directory)
-        except CollabError:
+        except BaseException:
             self._lock.release()
             raise
 

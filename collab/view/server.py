@@ -182,7 +182,7 @@ _ADDRESSES = {
     "": "run",
     "/overview": "overview",
     "/problems": "problems",
-    "/finds": "finds",
+    "/finds": "find_steps",
     "/search": "search",
     "/episode": "episode",
     "/step": "step",
