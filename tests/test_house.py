@@ -29,7 +29,7 @@ ORDER = (
     *("errors", "utils", "seeds", "trust", "library", "types", "config"),
     *("envs", "prompts", "models", "agents", "graphs", "store", "data", "evaluation", "rollout"),
     *("rewards", "preferences", "synthesis", "trainers", "loop", "algorithms"),
-    *("testing", "transfer", "view", "api", "cli", "__main__"),
+    *("testing", "transfer", "evidence", "view", "api", "cli", "__main__"),
 )
 """A room imports only rooms that stand before it."""
 

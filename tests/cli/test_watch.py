@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from collab.cli import output
 from collab.cli import progress as watch
 from collab.cli.main import main
 from collab.rollout.collector import Progress
@@ -353,7 +352,7 @@ def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: lis
 
 
 def test_a_word_comes_within_two_seconds() -> None:
-    assert output.SILENCE_S + output._LOOK_S <= 2
+    assert display.SILENCE_S + display._LOOK_S <= 2
 
 
 @pytest.mark.slow
