@@ -340,7 +340,7 @@ def test_what_is_no_run_says_what_goes_on_with_it(tmp_path: Path) -> None:
         folder = tmp_path / command
         folder.mkdir()
         (folder / file).write_text("{}")
-        with pytest.raises(RunFormatError, match=f"no run.json.*goes on with: {command} --resume '{folder}'"):
+        with pytest.raises(RunFormatError, match=f"no run.json.*resumes it with: {command} --resume '{folder}'"):
             asyncio.run(resume(folder))
 
 
