@@ -16,9 +16,14 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 CALL = re.compile(r"(\.?)\b([A-Za-z_]\w*)\(")
 FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-ELSEWHERE = frozenset({"AutoModelForCausalLM", "AutoTokenizer", "DPOConfig", "DPOTrainer", "SFTTrainer", "from_pretrained"})
-ELSEWHERE |= {"DataLoader", "LoraConfig", "load_dataset", "train_test_split", "to_pandas", "read_table", "replace", "run"}
+ELSEWHERE = frozenset(
+    {"AsyncOpenAI", "from_pretrained", "from_string", "initialize_task", "is_successful", "load_dataset"}
+)
 """Names of other packages that an example may call."""
+YOURS = frozenset({"Mine", "MyLearner"})
+"""Names that an example leaves to its reader."""
+FORMULAS = frozenset({"P", "SR", "r"})
+"""Functions of a formula in a docstring."""
 
 
 def defined_names(tree: ast.AST) -> Iterator[str]:
@@ -36,7 +41,8 @@ def defined_names(tree: ast.AST) -> Iterator[str]:
 
 TREES = {path: ast.parse(code) for path, code in SOURCES.items()}
 OURS = {name for tree in TREES.values() for name in defined_names(tree)}
-KNOWN = OURS | set(dir(builtins)) | ELSEWHERE | {name for kind in (str, bytes, list, dict, set, Path) for name in dir(kind)}
+METHODS = {name for kind in (str, bytes, list, dict, set, Path) for name in dir(kind)}
+KNOWN = OURS | METHODS | set(dir(builtins)) | ELSEWHERE | YOURS | FORMULAS
 
 
 def unknown_calls(code: str) -> list[str]:

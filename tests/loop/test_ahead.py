@@ -180,7 +180,7 @@ def test_what_fails_beside_a_failed_rollout_neither_hides_it_nor_what_was_spent(
     async def spends(
         loop: LoopState, run: RunConfig, out: Path, suite: Any, over: asyncio.Event, told: Labelling
     ) -> None:
-        told.prompt_tokens += 7
+        told.spent += Usage(prompt_tokens=7)
         raise KeyError("a mistake of its own")
 
     async def play(failure: Exception | None) -> None:
@@ -226,6 +226,7 @@ import asyncio, json, sys
 from pathlib import Path
 from collab.loop.interfaces import load_config
 from collab.loop.loop import resume, start
+from collab.types import Usage
 
 config, out = load_config(json.loads(Path(sys.argv[1]).read_text()), ""), Path(sys.argv[2])
 asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, options={"anyway": True}, device="cpu"))

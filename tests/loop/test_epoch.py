@@ -157,7 +157,7 @@ def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
 ) -> None:
     """Also the process that goes on with it: what was there before counts."""
     seen: list[Progress] = []
-    monkeypatch.setattr(LoopState, "spend", lambda self, progress: seen.append(progress))
+    monkeypatch.setattr(LoopState, "spend", lambda self, spent: seen.append(self.progress.inner))
     run, out = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600), tmp_path / "run"
     for more in (8, 20):
         before = count_steps(out) if out.exists() else 0
