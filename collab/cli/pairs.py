@@ -80,7 +80,7 @@ def rebuild(
         typer.Option(
             "--adversary",
             metavar="NAME",
-            help="Who makes worse sides up: sampler, an agents file whose model is asked, or several by weight: "
+            help="Adversary that writes rejected replies: sampler, an agents file, or several by weight: "
             "sampler=3,openai=1.",
             rich_help_panel=_WHAT,
         ),
@@ -200,7 +200,7 @@ def describe(progress: RebuildProgress) -> str:
         if labels.calls:
             parts.append(f"{format_count(labels.calls, 'call')} of the critic")
     if (adversary := progress.adversary) is not None:
-        parts.append(f"{format_amount(adversary.answered, 'worse side')} made up")
+        parts.append(f"{format_amount(adversary.answered, 'rejected reply', 'rejected replies')} written")
         if adversary.meter.cost_usd:
             parts.append(f"{adversary.meter.cost_usd:.2f} USD")
     # Nothing asked yet: the run is still being read.

@@ -25,8 +25,8 @@ With `determinism: exact` on a processor, a training that was killed anywhere en
 
 Tokens. A reply is trained in the tokens in which it was sampled, under a prompt in the tokens in which it was read.
 Where a sampled reply's tokens are not known in the policy's tokenizer, those of its text are trained; such examples are
-counted (`retokenised`), and left out where the method says `retokenised: refuse`. What was not sampled, like a worse
-side that was made up, has the tokens of its text.
+counted (`retokenised`), and left out where the method says `retokenised: refuse`. A synthesised rejected reply has the
+tokens of its text.
 
 What an algorithm has to fill in stands in `interfaces`.
 """

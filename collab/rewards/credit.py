@@ -107,7 +107,7 @@ def list_rewarded(step: JudgedStep) -> tuple[Utterance, ...]:
 
 
 def list_rewarded_actions(step: JudgedStep) -> frozenset[Action]:
-    """Return the rewarded actions: a reply that proposes one of them is no worse side, whichever cell wrote it."""
+    """Return the rewarded actions: a reply that proposes one of them is never the rejected one."""
     return frozenset(cell.action for cell in list_rewarded(step) if cell.action is not None)
 
 

@@ -1,4 +1,4 @@
-"""CollabUIAgents: a critic re-assigns credit to every cell, and DPO learns from better against worse replies.
+"""CollabUIAgents: a critic re-assigns credit to every cell, and DPO learns from chosen and rejected replies.
 
 algorithm.py     the algorithm: what it configures, checks and tells
 config.py        its method and configuration; ablations.py, presets/

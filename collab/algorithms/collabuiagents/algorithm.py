@@ -1,7 +1,7 @@
 """CollabUIAgents: multi-agent training with credit re-assignment, as an algorithm of the loop.
 
 Epoch by epoch the graph is drawn anew, the team plays, a critic judges every cell of the action matrix, an adversary or
-the team's own disagreement gives the worse sides, and DPO trains the policies (section 3.2 of the paper, eq. 7 and 8).
+disagreement in the team gives the rejected replies, and DPO trains the policies (section 3.2 of the paper, eq. 7, 8).
 Open there, chosen here: the epoch that counts is the best on held-out seeds, ties to the earlier one; epoch 0, the
 untrained team, is a candidate. Defaults differ from the paper where `presets/collab.yaml` says so.
 
@@ -118,7 +118,7 @@ def count_examples(
 
 
 def build_likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[EncodedPair]:
-    """Return a pair for each cell, with its own prompt and reply; the worse side is as long and differs at once."""
+    """Return a pair for each cell, with its own prompt and reply; the rejected one is as long and differs at once."""
     # As long as the chosen side but different from its first token on: the dearest case, as no prefix is shared.
     return [
         EncodedPair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
@@ -467,7 +467,7 @@ class CollabUIAgents(Algorithm):
     """Credit re-assignment by a critic, preferences by an adversary or by disagreement, iterative DPO."""
 
     name = "collabuiagents"
-    description = "credit re-assignment: a critic rewards every cell, DPO learns from better against worse replies"
+    description = "credit re-assignment: a critic rewards every cell, DPO learns from chosen and rejected replies"
     method = CollabMethod
     config = CollabConfig
     presets = Path(__file__).parent / "presets"

@@ -1,14 +1,10 @@
-"""The method of CollabUIAgents: what a critic, an adversary and DPO add to every training.
+"""The method of CollabUIAgents: settings of critic, adversary and DPO beside those of every training.
 
     method = override(load_method(algorithm, "collab"), ["epochs=2", "dpo.beta=0.3"])
 
-`objective` says what is learned from an epoch: "dpo", "trajectory-dpo" (ablation no-cr) or "rft" (ablation rft).
-
-Ablations of CollabUIAgents by name: each changes one thing of a preset.
-
-Source: CollabUIAgents, table 3 (w/o CR, PO → RFT, w/o edge update, single-agent systems); the pair sources and the
-anchor are ours. The untrained team is none of these, because nothing is trained: `collab eval` plays it, and epoch 0 of
-every training measures it on the held-out seeds.
+Ablations have names, and each changes one thing of a preset. Source: CollabUIAgents, table 3 (w/o CR, PO → RFT, w/o
+edge update, single-agent systems); the pair sources and the anchor are ours. The untrained team is none of these:
+`collab eval` plays it, and epoch 0 of every training measures it on the held-out seeds.
 """
 
 from __future__ import annotations
@@ -32,26 +28,26 @@ class Pairs(Definition):
     """How pairs are made of judgements; see `collab.preferences.pairs`."""
 
     adversary: Weight = 1.0
-    """Weight of synthesised worse sides (the paper's)."""
+    """Weight of synthesised rejected replies (the paper's)."""
     contrast: Weight = 0.0
-    """Weight of worse sides that another cell of the same step said."""
+    """Weight of rejected replies from another cell of the same step."""
     correction: float = Field(default=0.0, ge=0, le=1)
-    """The chance with which a cell that erred learns, under its own input, what a rewarded one said in its place."""
+    """The chance with which a cell that erred learns, under its own input, a rewarded cell's reply."""
     threshold: float = Field(default=0.5, ge=0, lt=1)
     """A score above it is rewarded."""
     cap: int | None = Field(default=None, ge=1)
     """The most pairs of one state; None for all."""
     attempts: int = Field(default=3, ge=1)
-    """How often the adversary is asked about a cell."""
+    """Questions to the adversary per cell."""
     stop_at_first_error: bool = False
     """Whether an episode teaches only up to its first error, that step included. An error is a step without a parsed
     action, or one whose executed action was judged and not rewarded; an unjudged action is none. Holds for anchors and
     rewarded replies (`rft`), too."""
     anchors: int = Field(default=0, ge=0)
-    """Rewarded replies of a state, at most, that are learned though there is no pair under their own input, the surest
-    first (by the likelihood of the whole reply): a row compares each with itself, which the preference loss has no
-    gradient for and its anchor has. Where agents disagree about few states, the policy is held in all others by nothing
-    else. A policy without any pair in an epoch learns nothing in it."""
+    """The most rewarded replies of a state that are learned without a pair under their own input, the surest first (by
+    the likelihood of the whole reply). A row compares each with itself: only the loss's anchor has a gradient there.
+    Where agents disagree about few states, nothing else holds the policy in all others. A policy without any pair in an
+    epoch learns nothing in it."""
 
     @model_validator(mode="after")
     def _some(self) -> Pairs:
@@ -79,22 +75,22 @@ class CollabMethod(Method):
     RECIPE: ClassVar[str] = "dpo"
 
     objective: Objective = "dpo"
-    """What is learned from an epoch: "dpo" from better against worse replies; "trajectory-dpo" from solved against
-    unsolved episodes of a task, whatever any critic says (ablation "w/o CR"); "rft" from rewarded replies, with nothing
-    to compare them with (ablation "PO → RFT")."""
+    """Objective of an epoch: "dpo" compares chosen with rejected replies; "trajectory-dpo" solved with unsolved
+    episodes of a task, without a critic (ablation "w/o CR"); "rft" learns rewarded replies alone (ablation "PO →
+    RFT")."""
     reference: Literal["initial", "previous"] = "initial"
-    """What DPO compares with: the policy before any training, or that of the epoch before."""
+    """Reference policy of DPO: the one before any training, or that of the previous epoch."""
     critic: str = "critic-llm"
     """Agents file of the critic; its rewards are learned from."""
     min_critic_auc: float | None = Field(default=0.7, ge=0, le=1)
-    """What the critic's last calibration must have reached (`collab critic calibrate`); None lets any critic judge. The
-    oracle needs no calibration."""
+    """Lowest AUC of the critic's last calibration (`collab critic calibrate`); None allows any critic. The oracle needs
+    no calibration."""
     adversary: AdversarySpec = AdversarySpec(kind="sampler")
-    """The adversary of worse sides: a name, names with weights ("sampler=3,openai=1"), or written out."""
+    """The adversary: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: Pairs = Pairs()
     replay_fraction: float = Field(default=0.0, ge=0, lt=1)
-    """Share of pairs of older epochs among those that are trained, as far as there are enough. Where the team comes
-    from another training (`--agents RUN@last`), its epochs are older ones, too: what was learned there is rehearsed."""
+    """Share of pairs of older epochs among the trained pairs, as far as there are enough. Where the team comes from
+    another training (`--agents RUN@last`), its epochs count as older ones, too."""
     dpo: DpoRecipe
 
     @model_validator(mode="after")
@@ -134,7 +130,7 @@ class CollabMethod(Method):
 
     @property
     def asks_an_adversary(self) -> bool:
-        """Whether some source of pairs needs worse sides that are made up."""
+        """Whether some source of pairs needs synthesised rejected replies."""
         return self.objective == "dpo" and self.pairs.adversary > 0
 
 
@@ -145,9 +141,9 @@ class CollabConfig(TrainingConfig):
     critic: CriticDefinition
     """The critic."""
     critic_texts: dict[str, str] = Field(default_factory=dict)
-    """Template → text of what it asks; empty when it asks nothing."""
+    """Template → text of the critic's prompt; empty when it asks no model."""
     adversary: dict[str, Any]
-    """The adversary, with all that stood in files: `AdversaryChoice.as_json`."""
+    """The adversary with the contents of its files: `AdversaryChoice.as_json`."""
 
     def build_critic_choice(self, labels: str, seed: int) -> CriticChoice:
         """Return the critic, for labels of that name and a run of that seed."""
@@ -167,7 +163,7 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("objective=trajectory-dpo", "pairs.anchors=0", "pairs.stop_at_first_error=false"),
     ),
     "rft": Ablation(
-        description="rejective fine-tuning in place of preferences: learn the rewarded replies, compare with nothing",
+        description="rejective fine-tuning in place of preferences: learn the rewarded replies alone",
         settings=("objective=rft", "pairs.anchors=0"),
     ),
     "no-edge-update": Ablation(
@@ -175,24 +171,24 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("edges=null",),
     ),
     "single-agent": Ablation(
-        description="one agent that hears nobody, on the graph single; nobody disagrees, so worse sides are made up",
+        description="one agent on the graph single; it hears no other agent, so the adversary writes rejected replies",
         settings=("pairs.adversary=1", "pairs.contrast=0", "pairs.correction=0"),
         graph="single",
     ),
     "adversary-pairs": Ablation(
-        description="worse sides from the adversary alone, as in the paper",
+        description="rejected replies from the adversary alone, as in the paper",
         settings=("pairs.adversary=1", "pairs.contrast=0", "pairs.correction=0"),
     ),
     "contrast-pairs": Ablation(
-        description="worse sides from the team's own disagreement alone",
+        description="rejected replies from the team's own disagreement alone",
         settings=("pairs.adversary=0", "pairs.contrast=1", "pairs.correction=0"),
     ),
     "correction-pairs": Ablation(
-        description="cells that erred learn what a rewarded one said, under their own input",
+        description="cells that erred learn a rewarded cell's reply under their own input",
         settings=("pairs.adversary=0", "pairs.contrast=0", "pairs.correction=1"),
     ),
     "mixed-pairs": Ablation(
-        description="worse sides from the adversary and from disagreement, half and half",
+        description="rejected replies from the adversary and from disagreement, half and half",
         settings=("pairs.adversary=1", "pairs.contrast=1", "pairs.correction=0"),
     ),
     "all-steps": Ablation(
@@ -200,12 +196,12 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("pairs.stop_at_first_error=false",),
     ),
     "anchor": Ablation(
-        description="the loss holds on to the likelihood of chosen replies, with weight 5",
+        description="the loss keeps the likelihood of chosen replies from falling, with weight 5",
         settings=("dpo.anchor=5",),
     ),
     "no-anchor": Ablation(
-        description="plain DPO: nothing holds on to the likelihood of chosen replies",
+        description="plain DPO: nothing keeps the likelihood of chosen replies from falling",
         settings=("dpo.anchor=0", "pairs.anchors=0"),
     ),
 }
-"""By name, in the order in which they are listed."""
+"""Name → ablation, in listing order."""

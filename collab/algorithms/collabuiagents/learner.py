@@ -132,14 +132,14 @@ def add_anchors(
 ) -> None:
     """Put rewarded replies without a pair of their own behind the rows of pairs, of each state as the method says.
 
-    A reply that is the better side under another cell's input has none under its own. Those are taken first that their
+    A reply that is chosen under another cell's input has none under its own. Those are taken first that their
     policy was surest of: what a hot policy says of little likelihood is no model to hold on to. A policy without any
     pair has nothing to hold on against, and gets none.
 
     Args:
         space: of the suite that was played in.
     """
-    # "Without a pair under its own input": a reply may well be the better side of another cell's correction.
+    # "Without a pair under its own input": a reply may well be the chosen one of another cell's correction.
     method = get_method(builder).pairs
     paired = {pair.answered for pair in pairs}
     # A policy without any pair gets no anchors: with nothing to move it, there is nothing to hold.

@@ -90,7 +90,7 @@ def say_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def format_scores(better: float | None, worse: float | None) -> str | None:
-    """The critic's scores in words; None when there is none for the better side."""
+    """The critic's scores in words; None when the chosen reply has none."""
     if better is None:
         return None
     return f"{better:.2f}" if worse is None else f"{better:.2f} > {worse:.2f}"
@@ -165,7 +165,7 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
     # What this process asked and paid; earlier ones printed theirs.
     say(
         f"asked    {format_amount(result.judged, 'step')} judged and "
-        f"{format_amount(result.asked, 'worse side')} made up now{cost}"
+        f"{format_amount(result.asked, 'rejected reply', 'rejected replies')} written now{cost}"
     )
     if lost := max(spent.lost, head.spent.lost):
         say(f"         {describe_lost(lost)}")
@@ -234,7 +234,7 @@ def _say_head(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
     policy = pair.policy
     by = "several policies" if policy is None else _format_policy(policy)
     say(f"where    {where.trajectory}, step {where.step}, {where.cell.agent} in round {where.cell.round + 1}")
-    say(f"policy   {by}{', which said the better side' if pair.source == 'correction' else ''}")
+    say(f"policy   {by}{', which wrote the chosen reply' if pair.source == 'correction' else ''}")
 
 
 def _format_policy(policy: PolicyRef) -> str:
@@ -245,13 +245,13 @@ def _format_policy(policy: PolicyRef) -> str:
 
 def _format_speaker(told: PairExplanation, side: PairSide) -> str:
     if side.cell is None:
-        return f"made up by {told.pair.adversary}"
+        return f"synthesised by {told.pair.adversary}"
     return f"said by {side.cell.agent} in round {side.cell.round + 1}"
 
 
 def _format_judgement(pair: PreferencePair, side: PairSide) -> str:
     if side.cell is None:
-        return "judged by nobody: it passed the linter"
+        return "not judged: it passed the linter"
     if side.score is None:
         return f"the words of {pair.critic} are not stored any more"
     return f"{pair.critic} gives {side.score:.2f}: {clean_line(side.because) or 'without a word'}"
@@ -259,9 +259,9 @@ def _format_judgement(pair: PreferencePair, side: PairSide) -> str:
 
 def _format_context(told: PairExplanation) -> str:
     if told.off_context:
-        other, own = ("better", "worse") if told.pair.source == "correction" else ("worse", "better")
-        heard = f"the {other} side was said after hearing other messages"
-        return f"off-context: {heard}; both are trained under the {own}'s"
+        other, own = ("chosen", "rejected") if told.pair.source == "correction" else ("rejected", "chosen")
+        heard = f"the {other} reply was written after hearing other messages"
+        return f"off-context: {heard}; both are trained under the input of the {own} one"
     return "both sides answer the same input" if told.rejected.cell is None else "both sides heard the same messages"
 
 
@@ -278,7 +278,7 @@ def _format_recipe(head: PairHead) -> str:
     recipe = head.recipe
     sources = " and ".join(f"{name} {weight:g}" for name, weight in recipe.sources.weights.items())
     cap = "no cap" if recipe.cap is None else f"at most {recipe.cap} per state"
-    who = "" if head.adversary is None else f", worse sides by {head.adversary}"
+    who = "" if head.adversary is None else f", rejected replies by {head.adversary}"
     end = ", up to each episode's first error" if recipe.stop_at_first_error else ""
     return f"{sources}; rewarded above {recipe.threshold:g} by {head.critic} (labels {head.labels!r}); {cap}{end}{who}"
 

@@ -303,11 +303,11 @@ class PairView:
     """"adversary", "contrast", "correction" or "trajectory"."""
     chosen: Sequence[ReplyKey]
     rejected: Sequence[ReplyKey]
-    """At most 50 each; more than one for whole trajectories; rejected is empty where the reply was made up."""
+    """At most 50 each; more than one for whole trajectories; rejected is empty for a synthesised reply."""
     more: int
     """Replies of either side beyond those."""
     synthetic: LongTextView | None
-    """The made-up worse reply; None when it was said."""
+    """The synthesised rejected reply; None when a cell wrote it."""
     synthetic_action: ActionView | None
     """As it reads on this screen; None when it cannot be read, or there is none."""
     adversary: str | None
