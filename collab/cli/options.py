@@ -44,7 +44,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 
 
 def _compute_in(threads: int | None) -> None:
-    """Have torch compute in so many threads; it reads the variable when it is loaded."""
+    """Set the number of torch's threads; torch reads the variable when it is loaded."""
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
         if "torch" in sys.modules:
@@ -67,7 +67,8 @@ Environment = Annotated[
     str, typer.Option("--env", metavar="NAME", help="Where: see collab env list.", rich_help_panel=PLAY)
 ]
 Graph = Annotated[
-    str, typer.Option("--graph", metavar="NAME", help="Who hears whom: see collab graph list.", rich_help_panel=PLAY)
+    str,
+    typer.Option("--graph", metavar="NAME", help="The graph; see collab graph list.", rich_help_panel=PLAY),
 ]
 Agents = Annotated[
     str,
@@ -85,7 +86,7 @@ Tasks = Annotated[
         "--tasks",
         metavar="NAMES",
         help="Task names, comma-separated or repeated; tag:WORD for all with a tag, all for all. "
-        "Default: what the environment's file says. See collab env tasks.",
+        "Default: those of the environment's file. See collab env tasks.",
         rich_help_panel=PLAY,
     ),
 ]
@@ -103,7 +104,7 @@ Backend = Annotated[
     typer.Option(
         "--backend",
         metavar="NAME",
-        help="Which implementation of the environment; default: what its file says.",
+        help="Implementation of the environment; default: the one in its file.",
         rich_help_panel=PLAY,
     ),
 ]
@@ -196,9 +197,9 @@ Trust = Annotated[
 def read_definitions(
     definitions: Library, room: LibraryRoom, model: type[ModelT]
 ) -> tuple[dict[str, ModelT], dict[str, str]]:
-    """Read all definitions of a room: those that fit by name, and what is wrong with each of the others.
+    """Read all definitions of a room, by name, and the errors of those that cannot be read.
 
-    The latter are also told on stderr, so that a listing shows all that can be used.
+    The errors are also printed on stderr, so that a listing shows all usable ones.
     """
     entries = definitions.read_entries(room, model)
     broken = {one.name: one.error for one in entries if one.error is not None}
@@ -208,19 +209,19 @@ def read_definitions(
 
 
 def build_error_data(broken: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What a JSON listing says of definitions that cannot be read."""
+    """Build the entries of a JSON listing for definitions that cannot be read."""
     return {name: {"error": error} for name, error in broken.items()}
 
 
 def open_library(folder: Path | None) -> Library:
-    """The built-in definitions, and the user's own before them."""
+    """Open the built-in definitions, with the user's own before them."""
     from collab.library import Library
 
     return Library(own=folder)
 
 
 def build_device_options(serial: str | None, allow_apps: list[str] | None, allow_effects: bool) -> dict[str, Any]:
-    """What was said about the device, as options of a backend; nothing for what was not said."""
+    """Build a backend's options from the device options that are given."""
     said = {
         "serial": serial,
         "allow_apps": split_names("--allow-apps", allow_apps) or None,
@@ -232,10 +233,10 @@ def build_device_options(serial: str | None, allow_apps: list[str] | None, allow
 def split_names(
     option: str, values: list[str] | None, *, whole: Callable[[str], bool] = lambda value: False
 ) -> list[str]:
-    """Items of an option that may be repeated and holds comma-separated names; none where it was left out.
+    """Split an option that may be repeated and holds comma-separated names; empty where it was left out.
 
     Args:
-        whole: whether a value is one item, commas and all.
+        whole: whether a value is one item, commas included.
 
     Raises:
         UsageError: it was given and names nothing, as when a script's variable is empty.
@@ -250,7 +251,7 @@ def split_names(
 
 
 def tell_doubts(config: RunConfig) -> None:
-    """Warn of chat templates under which a model would be played in another place than it knows."""
+    """Warn of chat templates that do not fit a model's training."""
     from collab.cli.output import note
     from collab.rollout.build import list_template_doubts
 
@@ -259,11 +260,11 @@ def tell_doubts(config: RunConfig) -> None:
 
 
 def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collection[str]) -> None:
-    """Say which tasks that were asked for by name a split left out.
+    """Print which tasks that were named a split left out.
 
     Args:
-        asked: items of --tasks; tags and "all" ask for whatever of theirs is in the split.
-        split: None where nothing was kept to one.
+        asked: items of --tasks; tags and "all" mean only their tasks in the split.
+        split: None for no split.
         kept: tasks of the run.
     """
     outside = [one for one in asked if one != "all" and not one.startswith("tag:") and one not in kept]
@@ -272,12 +273,12 @@ def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collecti
 
 
 def print_sample(tasks: Sequence[str], episodes: int, what: str, among: str = "") -> None:
-    """Say which tasks are played where there are fewer episodes than tasks.
+    """Print which tasks are played where there are fewer episodes than tasks.
 
     Args:
         tasks: in the order in which they are played.
-        what: plays them, e.g. "seed 30".
-        among: which tasks they are, e.g. " of at most 20 steps".
+        what: the run that plays them, e.g. "seed 30".
+        among: restriction of the tasks, e.g. " of at most 20 steps".
     """
     from collab.cli.output import note
 
@@ -288,7 +289,7 @@ def print_sample(tasks: Sequence[str], episodes: int, what: str, among: str = ""
 
 
 def split_folders(option: str, values: list[str] | None) -> list[str]:
-    """Directories of an option, as `split_names`; a value that is the name of a directory may hold commas itself."""
+    """Split an option into directories, as `split_names`; the name of an existing directory may hold commas."""
     return split_names(option, values, whole=lambda value: Path(value).expanduser().is_dir())
 
 
@@ -302,7 +303,7 @@ def require_out(out: Path | None) -> Path:
 
 
 def parse_seeds(option: str, values: list[str]) -> list[int]:
-    """Whole numbers of an option, as `split_names`; UsageError where one is none."""
+    """Parse an option's whole numbers, as `split_names`; UsageError for anything else."""
     from collab.errors import UsageError
 
     texts = split_names(option, values)
@@ -313,18 +314,18 @@ def parse_seeds(option: str, values: list[str]) -> list[int]:
 
 
 def list_given_options(context: typer.Context, names: Iterable[str]) -> list[str]:
-    """Options, as they are written, that stand on the command line; of these parameters."""
+    """List those of the parameters that stand on the command line, as options."""
     sources = {name: context.get_parameter_source(name) for name in names}
     there = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     return ["--set" if name == "settings" else f"--{name.replace('_', '-')}" for name in there]
 
 
 def refuse_beside_resume(context: typer.Context, free: Collection[str], what: str) -> None:
-    """UsageError where options say what a directory that is gone on with knows already.
+    """Raise UsageError for options that the resumed directory already knows.
 
     Args:
         free: parameters that may stand beside --resume.
-        what: the directory is, e.g. "the training".
+        what: name of the work, e.g. "the training".
     """
     from collab.errors import UsageError
 
@@ -337,10 +338,10 @@ HOW = "How it is trained"
 """A heading in the help."""
 
 AUTO = "auto"
-"""Where to train unless said otherwise."""
+"""Default device of training."""
 
 COLLAB = "collabuiagents"
-"""The algorithm that trains unless said otherwise."""
+"""Default algorithm of training."""
 
 Algo = Annotated[
     str,
@@ -425,7 +426,7 @@ Calibrations = Annotated[
 ]
 Anyway = Annotated[
     bool,
-    typer.Option("--anyway", help="Let the algorithm's critic judge, whatever is known of it.", rich_help_panel=HOW),
+    typer.Option("--anyway", help="Let the algorithm's critic judge without a calibration.", rich_help_panel=HOW),
 ]
 ReportTo = Annotated[
     list[str] | None,
@@ -448,7 +449,7 @@ Resume = Annotated[
 
 
 def build_check_options(calibrations: Path | None, anyway: bool) -> dict[str, Any]:
-    """Return what was given for the algorithm beside the configuration (see `Algorithm.check`)."""
+    """Return the algorithm's options beside the configuration (see `Algorithm.check`)."""
     return {**({} if calibrations is None else {"calibrations": calibrations}), **({"anyway": True} if anyway else {})}
 
 

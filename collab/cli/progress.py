@@ -1,19 +1,17 @@
-"""Long work as a person sees it: live on a terminal, plain lines elsewhere, and Ctrl-C that loses nothing.
+"""Progress of long work: live on a terminal, plain lines elsewhere, and Ctrl-C that loses nothing.
 
     result = work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop), out)
 
-The first Ctrl-C (or SIGTERM) asks the work to stop; what was recorded stays and can be resumed. The second one ends the
-process at once. Progress goes to stderr.
+The first Ctrl-C or SIGTERM asks the work to stop; its record stays and can be resumed. The second one ends the process
+at once. Progress goes to stderr.
 
-Ctrl-C and SIGTERM: the first asks the work to stop, the second ends the process, wherever it is.
-
-    with asking(lambda number: stop.set(), leaving=f"go on with: {command}"):
+    with handle_signals(lambda number: stop.set(), leaving=f"go on with: {command}"):
         asyncio.run(job())
 
 Python raises KeyboardInterrupt between two instructions of the main thread: never while a library computes there, and
 inside the event loop's own calls, which may then wait for ever. So a thread of its own reads the signals from the pipe
-that the operating system's handler writes to (`signal.set_wakeup_fd`). Leaving is as safe as a kill: what is recorded
-is with the operating system before the call that records it returns.
+to which the operating system's handler writes (`signal.set_wakeup_fd`). Leaving is as safe as a kill: every record is
+with the operating system before the call that writes it returns.
 """
 
 from __future__ import annotations
@@ -93,7 +91,7 @@ def listen() -> None:
 
 
 def treat_sigterm_as_ctrl_c() -> None:
-    """Let SIGTERM interrupt this process as Ctrl-C does, so that it removes what it put aside for a while."""
+    """Let SIGTERM interrupt this process as Ctrl-C does, so that it restores temporary changes."""
     signal.signal(signal.SIGTERM, _interrupt)
 
 
@@ -154,15 +152,15 @@ def _hear_nothing() -> None:
 ResultT = TypeVar("ResultT")
 
 Watch = Callable[[Any], None]
-"""Told once of a live object; of which kind, the one who shows it must know."""
+"""Receives a live object once; the display must know its kind."""
 Job = Callable[[Watch, asyncio.Event], Coroutine[Any, Any, ResultT]]
 Lines = Callable[[Any], Sequence[str]]
-"""Of what the job lets be watched."""
+"""Returns lines for a job's progress object."""
 
 BLINK_S = 0.2
-"""Between two refreshes of the live line."""
+"""Seconds between two refreshes of the live line."""
 LINE_S = 5.0
-"""Between two plain lines."""
+"""Seconds between two plain lines."""
 
 
 def work(
@@ -178,12 +176,12 @@ def work(
     """Run a job to its end with progress shown and signals heard.
 
     Args:
-        run: where it is recorded.
-        opening: said once the work has really begun; empty for nothing.
-        tell: the line for what the job lets be watched; None for a collection's `Progress`.
-        below: what stands below it on a terminal.
-        news: elsewhere, all that is to be said once; it only grows.
-        resume: what to type to go on; None for a run.
+        run: directory of the record.
+        opening: a line printed once the work has really begun; empty for none.
+        tell: formats the job's progress on one line; None for a collection's `Progress`.
+        below: lines below it on a terminal.
+        news: lines that are printed once where there is no terminal; they only grow.
+        resume: the command that resumes the work; None for that of a run.
     """
     stop, loop = asyncio.Event(), asyncio.new_event_loop()
 
@@ -198,11 +196,11 @@ def work(
 
 
 def end_early(stopped: str | None, resume: str) -> None:
-    """End the command with exit code 1 where its work stopped before its end.
+    """End the command with exit code 1 where its work stopped early.
 
     Args:
-        stopped: why; None when it did not.
-        resume: what to type to go on.
+        stopped: the cause, or None.
+        resume: the command that resumes the work.
 
     Raises:
         typer.Exit: it stopped.
@@ -213,11 +211,7 @@ def end_early(stopped: str | None, resume: str) -> None:
 
 
 def tell_finished(path: Path, more: str) -> None:
-    """Say of what is to be gone on with that nothing is left of it.
-
-    Args:
-        more: what to type for more of its kind.
-    """
+    """Print that a directory's work is finished; `more` is the command for more of its kind."""
     note(f"{path} is finished; {more}")
 
 
@@ -226,7 +220,7 @@ class _Ended(Protocol):
 
     @property
     def stopped(self) -> str | None:
-        """Why it ended early; None when it is done."""
+        """Why the work ended early; None when it is done."""
 
 
 _EndedT = TypeVar("_EndedT", bound=_Ended)
@@ -238,17 +232,17 @@ def _list_nothing(progress: Any) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumable:
-    """A command whose work is recorded in a directory and can be resumed: how it shows that work and its result."""
+    """Display of a command whose work is recorded in a directory and can be resumed."""
 
     describe: Callable[[Any], str]
-    """The line for what the job lets be watched."""
+    """Formats the job's progress on one line."""
     below: Lines = _list_nothing
     news: Lines = _list_nothing
-    """Both as of `work`."""
+    """Both as in `work`."""
     show: Callable[[Any], None]
-    """Print a result."""
+    """Prints a result."""
     to_json: Callable[[Any], Any]
-    """The same as data."""
+    """Converts a result to JSON data."""
 
     def begin(
         self, job: Callable[..., Coroutine[Any, Any, _EndedT]], folder: RunDir, opening: str, as_json: bool
@@ -256,8 +250,8 @@ class Resumable:
         """Run a job that makes the directory, and print its result.
 
         Args:
-            job: takes `watch` and `stop`, as of `work`; its result says why it stopped (`stopped`).
-            opening: said once the work has really begun.
+            job: takes `watch` and `stop`, as in `work`; its result has `stopped`, the cause of an early end.
+            opening: a line printed once the work has really begun.
 
         Raises:
             typer.Exit: it stopped early.
@@ -270,12 +264,12 @@ class Resumable:
         """Run a job that resumes the directory, as `begin`.
 
         Args:
-            more: what to type for more of its kind, where nothing is left to do; None where something is.
+            more: the command for more of its kind where the work is finished, else None.
         """
         if more is None:
             return self._run(job, folder, f"going on with {folder.path}", self.news, as_json)
         tell_finished(folder.path, more)
-        return self._run(job, folder, "", _list_nothing, as_json)  # what is over is told once, in the end
+        return self._run(job, folder, "", _list_nothing, as_json)  # earlier news are not repeated
 
     def _run(
         self, job: Callable[..., Coroutine[Any, Any, _EndedT]], folder: RunDir, opening: str, news: Lines, as_json: bool
@@ -293,13 +287,13 @@ class Resumable:
             emit(self.to_json(result))
         else:
             self.show(result)
-        # What is finished is printed first, then why it ended.
+        # Print the result first, then why the work ended early.
         end_early(result.stopped, folder.resume)
         return result
 
 
 def resume_command(run: Path) -> str:
-    """What to type to go on with a run."""
+    """Return the command that resumes a run."""
     return f"collab runs resume {shlex.quote(str(run))}"
 
 
@@ -316,10 +310,7 @@ async def show_work(
     tell: Callable[[Any], str] | None = None,
     news: Lines = lambda progress: (),
 ) -> ResultT:
-    """Await a job with progress shown, in a loop of events that is there already; arguments as of `work`.
-
-    Signals are left to whoever runs that loop.
-    """
+    """Await a job with progress shown, in a running event loop; arguments as of `work`. Signals are not handled."""
     return await _work(job, asyncio.Event(), opening, _Telling(tell or describe, lambda progress: (), news))
 
 
@@ -343,7 +334,7 @@ async def _work(job: Job[ResultT], stop: asyncio.Event, opening: str, tell: _Tel
 
 
 async def _run_until_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Event, seen: Sequence[Any]) -> ResultT:
-    """Run a job; one that is asked to stop before it has anything to show is ended at once.
+    """Run a job, and cancel it if it is asked to stop before its first progress.
 
     Raises:
         RunError: it was ended; nothing was begun.
@@ -364,15 +355,15 @@ async def _run_until_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Ev
 
 
 class _Display(Protocol):
-    """Shows how far the work is."""
+    """Shows the progress of work."""
 
     interval_s: float
 
     def show(self, progress: Any, tell: _Telling) -> None:
-        """What has changed since it was shown last."""
+        """Show what has changed since the last call."""
 
     def end(self, progress: Any, tell: _Telling) -> None:
-        """What must be told before the work is left."""
+        """Show the last lines before the work is left."""
 
 
 class _Lines:
@@ -398,7 +389,7 @@ class _Lines:
 
 
 class _Live:
-    """A screen that is written over and over, with what else is said above it."""
+    """A screen that is redrawn, with other output above it."""
 
     interval_s = BLINK_S
 
@@ -413,7 +404,7 @@ class _Live:
             self._shown = text
 
     def end(self, progress: Any, tell: _Telling) -> None:
-        """Nothing: it vanishes, and the result tells all."""
+        """Do nothing: the screen vanishes, and the result shows all."""
 
 
 @contextlib.contextmanager
@@ -441,7 +432,7 @@ def _open_display() -> Iterator[_Display]:
 
 
 async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
-    """Show the newest progress every so often, and only when there is something to tell."""
+    """Show the newest progress at intervals, and only when it has changed."""
     while True:
         await asyncio.sleep(display.interval_s)
         if seen:
@@ -452,12 +443,12 @@ def describe(progress: Progress) -> str:
     """Format one line: episodes or steps, how many were solved, calls, tokens, calls per second, time left.
 
     Of those that are over no rate is told: short episodes end first, and those are solved more often than others.
-    Where it is told also the prefix cache's share, the batches' width and the mean time of a call in line and at work.
+    Where they are known: the prefix cache's share, the batches' width and a call's mean times in line and at work.
     """
     # No rate before the end: short episodes end first, and they are solved more often.
     solved = f" over, {progress.succeeded} solved" if progress.done else ""
     parts = [f"{progress.done}/{format_amount(progress.planned, 'episode')}{solved}"]
-    # With a step budget, steps are what is planned, and episodes only follow.
+    # A step budget plans steps, and the number of episodes follows.
     if progress.wanted_steps is not None:
         played = min(progress.steps_before + progress.steps, progress.wanted_steps)
         ending = ", ending episodes that were begun" if played == progress.wanted_steps else ""
@@ -467,7 +458,7 @@ def describe(progress: Progress) -> str:
         ]
     if progress.broken:
         parts.append(f"{progress.broken} broken")
-    # Of all processes: a resumed run's cost includes what was spent before.
+    # Cost of all processes: a resumed run includes the earlier ones.
     whole = progress.spent_in_all
     tokens = format_count(whole.prompt_tokens + whole.completion_tokens, "token")
     parts.append(f"{format_count(whole.calls, 'call')}, {tokens}, {progress.calls_per_s:.1f} calls/s")
@@ -489,19 +480,19 @@ def describe(progress: Progress) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """A count in few letters with its noun, in the singular for one."""
+    """Format a count in few letters with its noun, in the singular for one."""
     return format_amount(number, noun) if number == 1 else f"{shorten_number(number)} {noun}s"
 
 
 def shorten_number(number: int) -> str:
-    """A count in few letters: 950, 12.3k, 4.56M."""
+    """Format a count in few letters: 950, 12.3k, 4.56M."""
     if number < 10_000:
         return str(number)
     return f"{number / 1e3:.1f}k" if number < 1_000_000 else f"{number / 1e6:.2f}M"
 
 
 def format_clock(seconds: float) -> str:
-    """A duration as 0:07, 12:30 or 1:02:03."""
+    """Format a duration as 0:07, 12:30 or 1:02:03."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

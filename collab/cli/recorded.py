@@ -1,4 +1,4 @@
-"""What lies at a path that a user names: a run, runs of several seeds, a training, a transfer or fine-tuning."""
+"""Find out what a user's path holds: a run, runs of several seeds, a training, a transfer or fine-tuning."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class Recorded:
     kind: Kind
     """It is "series" where each run lies in a seed's folder, and "runs" for any other folder with runs in it."""
     runs: tuple[Path, ...]
-    """All runs that lie in it, however deep; of a run itself alone. A training's are in the order of its epochs."""
+    """All runs in it, however deep, or the run itself. A training's are in the order of its epochs."""
 
     @property
     def what(self) -> str:
-        """In words, with its path."""
+        """The kind in words, with the path."""
         return f"{self.path}: {_WORDS[self.kind]}"
 
 
 def find_recorded(path: Path) -> Recorded:
-    """Look what a path holds, without reading any of it. What holds nothing counts as a run, which cannot be opened."""
+    """Find out what a path holds by its files' names. An empty path counts as a run, which cannot be opened."""
     from collab.evaluation.report import find_runs
     from collab.store.log import list_segments
 
@@ -64,10 +64,10 @@ def find_recorded(path: Path) -> Recorded:
 
 
 def suggest_commands(found: Recorded, command: str) -> str:
-    """Return one line for a command that takes one run: what was found, and what to type for one of its runs.
+    """Format one line for a command that takes one run: what was found, and the command for one of its runs.
 
     Args:
-        command: with "{}" where the run stands.
+        command: with "{}" in the place of the run.
     """
     first = next((run for run in found.runs if run.name == "rollout"), found.runs[0] if found.runs else found.path)
     if not found.runs:
@@ -78,12 +78,12 @@ def suggest_commands(found: Recorded, command: str) -> str:
 
 
 def quote_path(command: str, path: Path) -> str:
-    """A path as it is written in that command: for a shell, or within the quotes of a call."""
+    """Quote a path for a command: for a shell, or within the quotes of a Python call."""
     return str(path) if '"' in command else shlex.quote(str(path))
 
 
 def refuse_several(found: Recorded, command: str) -> None:
-    """UsageError where a command that takes one run is given something else; as `suggest_commands`."""
+    """Raise UsageError where a command that takes one run is given something else; see `suggest_commands`."""
     from collab.errors import UsageError
 
     if found.kind != "run":
@@ -91,7 +91,7 @@ def refuse_several(found: Recorded, command: str) -> None:
 
 
 def _build_number_key(path: Path) -> list[tuple[int, str]]:
-    """A key by which epoch 10 stands behind epoch 9."""
+    """Build a sort key by which epoch 10 follows epoch 9."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.parts]
 
 
@@ -99,15 +99,15 @@ def _build_number_key(path: Path) -> list[tuple[int, str]]:
 
 
 def show_recorded(found: Recorded, *, as_json: bool) -> None:
-    """Print what is known of anything but a single run.
+    """Print the results of anything but a single run.
 
     Raises:
-        UsageError: runs lie there that are not one evaluation.
+        UsageError: it holds runs that are not one evaluation.
         RunFormatError: it cannot be read.
     """
     from collab.errors import UsageError
 
-    # Which of several runs is meant, only the user knows.
+    # Only the user knows which of several runs is meant.
     if found.kind == "runs":
         where = shlex.quote(str(found.path))
         raise UsageError(f"{found.what}; see which with: collab runs list {where}, and show one of them")
@@ -167,7 +167,7 @@ def _show_series(found: Recorded, as_json: bool) -> None:
 
 
 def _read_states(runs: Sequence[Path]) -> list[str]:
-    """What has become of each of several runs; "dead" stands for one of which nothing is there yet."""
+    """Return the states of several runs; "dead" for one that has no files yet."""
     from collab.store.run import RunStore
 
     states, planned = list[str](), set[int]()
@@ -180,7 +180,7 @@ def _read_states(runs: Sequence[Path]) -> list[str]:
 
 
 def _combine_states(states: Collection[str]) -> str:
-    """The state of all together: that of the least finished."""
+    """Return the state of all together: that of the least finished."""
     return next((state for state in ("running", "dead", "stopped") if state in states), "finished")
 
 
@@ -201,7 +201,7 @@ def _show_training(found: Recorded, as_json: bool) -> None:
 
 
 def _read_training(path: Path) -> tuple[TrainingResult, str]:
-    """A training as it is now, and whether it runs, is finished or stopped."""
+    """Read a training as it is now, and whether it runs, is finished or stopped."""
     from collab.config import validate
     from collab.loop.interfaces import read_training
     from collab.loop.loop import TrainingResult
@@ -246,7 +246,7 @@ def _show_transfer(found: Recorded, as_json: bool) -> None:
 
 
 def _read_parts(path: Path) -> dict[str, str]:
-    """Part of a transfer → how far it is."""
+    """Return each part of a transfer → its progress."""
     from collab.transfer.outcome import TransferDir, list_parts_after, list_parts_before
     from collab.transfer.run import read_stored_config
 
@@ -280,9 +280,9 @@ def _show_finetuning(found: Recorded, as_json: bool) -> None:
 
 
 def list_rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
-    """The trainings, transfers and fine-tuning runs in a folder, however deep, each as a line of a list.
+    """Yield a row for each training, transfer and fine-tuning run in a folder, however deep.
 
-    One that cannot be read is told and left out.
+    Unreadable ones are reported and left out.
     """
     from collab.errors import CollabError
 
@@ -304,7 +304,7 @@ _NOT_OF_EPISODES: dict[str, Any] = {
     **dict.fromkeys(("algorithm", "succeeded", "broken", "replies", "sampling", "note")),
     "privileged": False,
 }
-"""What a row of something other than a run says of episodes; a training names its algorithm."""
+"""Episode columns in the row of anything but a run; a training names its algorithm."""
 
 
 def _build_training_row(path: Path) -> dict[str, Any]:

@@ -109,7 +109,7 @@ async def configure_run(
     Args:
         split: keep to this split of the environment; None keeps to none.
         device: options of the backend that were given by flags of their own.
-        tells: say if a trained team is played at other temperatures than it was trained at.
+        tells: warn if a trained team is played at other temperatures than in training.
     """
     from collab.config import Budget, run_config
     from collab.rollout.build import has_episode_count, resolve_run
@@ -139,7 +139,7 @@ async def configure_run(
 
 
 def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
-    """The same run with these options of its backend; UsageError where they mean nothing to it."""
+    """Return the run with these options of its backend; UsageError where its backend does not have them."""
     from collab.errors import UsageError
     from collab.rollout.build import has_parameter
 
@@ -170,7 +170,7 @@ def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult
 
 
 def format_opening(config: RunConfig, path: Path) -> str:
-    """Return what is said when a run begins."""
+    """Return the line that is printed when a run begins."""
     agents = "+".join(dict.fromkeys(config.agent_names.values()))
     what = (
         f"{format_amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
@@ -295,7 +295,7 @@ def evaluate(
 
 
 def choose_seeds(seed: int | None, seeds: list[str] | None, settings: list[str] | None) -> list[int]:
-    """All run seeds; UsageError where something beside `--seeds` names one, too, or one is no whole number."""
+    """Return all run seeds; UsageError where another option names one, too, or one is no whole number."""
     from collab.config import strip_run_prefix
     from collab.errors import UsageError
 
@@ -309,7 +309,7 @@ def choose_seeds(seed: int | None, seeds: list[str] | None, settings: list[str] 
 
 
 def _play_series(configs: list[RunConfig], definitions: Library, out: Path | None, *, as_json: bool) -> None:
-    """Play what is missing of each seed and tell all together; exit code 1 when it stopped early."""
+    """Play the missing episodes of each seed and print all together; exit code 1 when it stopped early."""
     from collab.rollout.run import choose_out
     from collab.rollout.seeds import plan_series
 
@@ -320,7 +320,7 @@ def _play_series(configs: list[RunConfig], definitions: Library, out: Path | Non
 
 
 def resume_series(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
-    """Go on with an evaluation over several seeds and print what came of it.
+    """Resume an evaluation over several seeds and print its result.
 
     Args:
         budget: what may be spent from here on; None grants its own once more.
@@ -349,7 +349,7 @@ def resume_series(folder: Path, budget: Budget | None, *, as_json: bool) -> None
 def _finish_series(
     folder: Path, runs: tuple[SeedRun, ...], definitions: Library, budget: Budget, *, again: str, as_json: bool
 ) -> None:
-    """Play what is missing and print all together.
+    """Play the missing episodes and print all together.
 
     Args:
         again: how to go on, behind the words "go on with".

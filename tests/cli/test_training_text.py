@@ -81,7 +81,7 @@ FIRST = EpochRecord(
 TOLD = [
     "held out 38.0% (31.6% - 44.9%), 76 of 200 episodes",
     "played   50.0% (35.2% - 64.8%), 20 of 40 episodes, 1 broken, 310 steps",
-    "agreed   71% of all replies voted for what was done",
+    "agreed   71% of all replies voted for the executed action",
     "trained  shared: loss 0.412, 12 steps, 120.0k tokens, 2 examples longer than the context",
     "alarm    shared: the chosen replies fall",
     "trained  ben stays as it was: no valid pair in this epoch",

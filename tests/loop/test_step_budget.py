@@ -176,9 +176,8 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     for spoilt in ("{", "{}", '{"format": 3}', '{"format": 3, "config": []}'):
         training.file.write_text(spoilt)
         assert f"/600)\n         {everything} of 600 episodes are over" in told("show", str(out))
-        line = (
-            f"{out}: all episodes are counted, for what its training learns from could not be read: {training.file}: "
-        )
+        why = "because the selection of its training could not be read"
+        line = f"{out}: all episodes are counted, {why}: {training.file}: "
         for command in (("show", str(out)), ("list", str(tmp_path))):
             assert line in told(*command, beside=True)
         (problem,) = json.loads(told("show", str(out), "--json"))["problems"]

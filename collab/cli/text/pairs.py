@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 5
-"""Pairs that came or went are told one by one up to so many."""
+"""Most changed pairs that are listed one by one."""
 
 
 def mark_of(run: Path) -> str | None:
-    """What is to be said of every output of a run whose agents look at solutions; None for all others."""
+    """Return the mark of a run whose agents read solutions; None for all others."""
     from collab.store.manifest import find_manifest
 
     manifest = find_manifest(run)
@@ -35,17 +35,17 @@ def mark_of(run: Path) -> str | None:
 
 
 def add_mark(line: str, run: Path) -> str:
-    """The line, with the mark of its run where it has one."""
+    """Add the mark of its run to a line, where it has one."""
     mark = mark_of(run)
     return line if mark is None else f"{line}  ({mark})"
 
 
 def build_row(pair: PreferencePair, letters: str, sides: tuple[PairSide, PairSide] | None) -> dict[str, Any]:
-    """A pair on one line.
+    """Build the row of a pair.
 
     Args:
         letters: by which it is known here.
-        sides: None where it is one of whole trajectories, or what it is about is not there any more.
+        sides: None for whole trajectories, and where the pair's step is not stored any more.
     """
     where, single = pair.place, pair.answered is not None
     row = {
@@ -69,7 +69,7 @@ def build_row(pair: PreferencePair, letters: str, sides: tuple[PairSide, PairSid
 
 
 def say_rows(rows: list[dict[str, Any]]) -> None:
-    """Pairs as a table."""
+    """Print pairs as a table."""
     columns = ("id", "episode", "step", "cell", "source", "better", "worse", "score")
     print_table(
         columns,
@@ -90,14 +90,14 @@ def say_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def format_scores(better: float | None, worse: float | None) -> str | None:
-    """The critic's scores in words; None when the chosen reply has none."""
+    """Format the critic's scores; None when the chosen reply has none."""
     if better is None:
         return None
     return f"{better:.2f}" if worse is None else f"{better:.2f} > {worse:.2f}"
 
 
 def say_sides(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
-    """Both replies, whole."""
+    """Print both replies in full."""
     _say_head(run, stored, told)
     for word, side in (("better", told.chosen), ("worse", told.rejected)):
         say(f"\n{word}: {_format_speaker(told, side)}")
@@ -134,14 +134,14 @@ def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prom
 
 
 def build_explanation_data(run: Path, stored: StoredPairs, told: PairExplanation) -> dict[str, Any]:
-    """What a pair rests on, as JSON data."""
+    """Return an explained pair as JSON data."""
     found: dict[str, Any] = to_data(told)
     found["prompt"] = {"hash": told.pair.prompt, "system": told.prompt.system, "user": told.prompt.user}
     return {"run": str(run), "note": mark_of(run), "name": stored.name, "labels": stored.head.labels, **found}
 
 
 def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: Mapping[str, str]) -> None:
-    """Print what was made, its counts, and the difference to the earlier pairs."""
+    """Print the new pairs, their counts, and the difference to the earlier pairs."""
     from collab.preferences.explain import count_lines
 
     head, changes = stored.head, result.changes
@@ -162,7 +162,7 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
         if spent.calls
         else ""
     )
-    # What this process asked and paid; earlier ones printed theirs.
+    # The calls and cost of this process; earlier ones printed theirs.
     say(
         f"asked    {format_amount(result.judged, 'step')} judged and "
         f"{format_amount(result.asked, 'rejected reply', 'rejected replies')} written now{cost}"
@@ -204,7 +204,7 @@ def _explain_none(result: RebuiltPairs, head: PairHead) -> str:
 
 
 def build_rebuilt_data(run: Path, result: RebuiltPairs) -> dict[str, Any]:
-    """A rebuilding as JSON data; pairs by their IDs."""
+    """Return a rebuild's result as JSON data; pairs by their IDs."""
     stored, changes = result.stored, result.changes
     return {
         "run": str(run),
@@ -238,7 +238,7 @@ def _say_head(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
 
 
 def _format_policy(policy: PolicyRef) -> str:
-    """Base, adapter where there is one, and how often it was updated."""
+    """Format base, adapter where there is one, and the number of updates."""
     adapter = "" if policy.adapter is None else f" + {policy.adapter}"
     return f"{policy.base}{adapter}, version {policy.version}"
 
@@ -270,7 +270,7 @@ def _say_indented(text: str) -> None:
 
 
 def _clean_indented(line: str) -> str:
-    """A line without control characters, its indent kept."""
+    """Clean a line of control characters, but keep its indent."""
     return " " * (len(line) - len(line.lstrip(" "))) + clean_line(line)
 
 
@@ -332,7 +332,7 @@ def _build_changes_data(changes: PairChanges) -> dict[str, Any]:
 
 
 def say_whole(run: Path, stored: StoredPairs, told: TrajectoryPair) -> None:
-    """Which episodes a pair compares, and how each of them ended."""
+    """Print which episodes a pair compares, and how each of them ended."""
     say(f"pair     {told.pair.id}")
     say(add_mark(f"of       {stored.name!r} of {run}, source {told.pair.source}", run))
     for word, one, replies in (
@@ -349,7 +349,7 @@ def say_whole(run: Path, stored: StoredPairs, told: TrajectoryPair) -> None:
 
 
 def build_whole_data(run: Path, stored: StoredPairs, told: TrajectoryPair) -> dict[str, Any]:
-    """The same as JSON data."""
+    """Return a pair of whole trajectories as JSON data."""
     sides = {
         name: {"episode": one.id, "seed": one.task.seed, "steps": len(one.steps), "outcome": to_data(one.outcome)}
         for name, one in (("chosen", told.chosen), ("rejected", told.rejected))

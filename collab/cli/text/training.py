@@ -1,6 +1,6 @@
 """How a training of a team is told: live while it goes on, as tables and lists in the end, as JSON data.
 
-Epochs of a training: all of one as a list of lines, and all of them as a table, side by side.
+An epoch is a list of lines, and all epochs are a table, side by side.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPARED = ("95 % interval", "agreement", "rewarded", "margin", "accuracy", "token
 
 
 def build_epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[str], list[list[object]]]:
-    """Columns and rows of the epochs side by side.
+    """Build columns and rows of the epochs side by side.
 
     Args:
         room: columns of a terminal, which so many columns of the table are left out for as it takes; None for all.
@@ -49,7 +49,7 @@ def build_epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple
 
 
 def build_epoch_row(record: EpochRecord) -> dict[str, object]:
-    """The line of a table, by column; of several policies that were trained, the mean."""
+    """Build an epoch's row, by column; for several trained policies, the mean."""
     from collab.loop.interfaces import load_algorithm
     from collab.loop.state import sum_epoch_seconds, total
 
@@ -72,9 +72,9 @@ def build_epoch_row(record: EpochRecord) -> dict[str, object]:
 
 
 def format_epoch(record: EpochRecord) -> list[str]:
-    """All that is known of an epoch, one line for each kind of it that came up.
+    """Format all that is known of an epoch, one line for each kind.
 
-    What a low screen may cut off stands last: causes and costs, not what was learned.
+    Causes and costs come last, where a low screen may cut them off.
     """
     from collab.loop.interfaces import load_algorithm
 
@@ -93,7 +93,7 @@ def format_epoch(record: EpochRecord) -> list[str]:
         *(
             []
             if record.agreement is None
-            else [f"agreed   {record.agreement:.0%} of all replies voted for what was done"]
+            else [f"agreed   {record.agreement:.0%} of all replies voted for the executed action"]
         ),
         *(line for name, one in record.trained.items() for line in _format_trained(name, one)),
         *(f"trained  {name} stays as it was: {why}" for name, why in record.untrained.items()),
@@ -104,12 +104,12 @@ def format_epoch(record: EpochRecord) -> list[str]:
 
 
 def format_epochs(records: Sequence[EpochRecord]) -> list[str]:
-    """All lines of all epochs, each told of which."""
+    """Format all lines of all epochs, each with its epoch."""
     return [clean_line(f"epoch {record.epoch} | {line}") for record in records for line in format_epoch(record)]
 
 
 def _format_scale(record: EpochRecord) -> list[str]:
-    """By what the rollout was hotter than declared; one number where all agents share a policy."""
+    """Format the temperature scale of the rollout; one number where all agents share a policy."""
     told = {slot: f"{factor:.2f}" for slot, factor in record.temperature_scale.items()}
     different = set(told.values())
     values = ", ".join(different if len(different) == 1 else (f"{slot} {factor}" for slot, factor in told.items()))
@@ -141,7 +141,7 @@ def _format_trained(name: str, one: Trained) -> list[str]:
 
 
 def _format_spent(record: EpochRecord) -> list[str]:
-    """Time, calls, tokens and money by part; what did not take place is left out."""
+    """Format time, calls, tokens and money by part; parts that did not run are left out."""
     lines = [f"{part} {told}" for part, one in record.spent.items() if (told := _format_spending(one))]
     return [f"spent    {'; '.join(lines)}"] if lines else []
 
@@ -169,7 +169,7 @@ def _format_success(rate: Success) -> str:
 
 
 def _format_silent(rate: Success | None, of: str) -> list[str]:
-    """Replies without an action, by cause."""
+    """Format replies without an action, by cause."""
     from collab.evaluation.metrics import Replies
 
     if rate is None or not rate.replies:
@@ -182,7 +182,7 @@ def _format_interval(rate: Success) -> str:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """None where there is no value, or not everywhere one."""
+    """Return the mean; None where a value is missing."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
@@ -194,7 +194,7 @@ _LINE = 4
 
 
 def describe(progress: TrainingProgress) -> str:
-    """One line: epoch, part, how far that is; held-out success; tokens and cost so far, and the time left."""
+    """Format one line: epoch, part, its progress; held-out success; tokens and cost so far, and the time left."""
     parts = [f"epoch {progress.epoch}/{progress.epochs}", progress.part, _format_inner(progress)]
     last = next((one for one in reversed(progress.records) if one.success is not None), None)
     if last is not None and last.success is not None:
@@ -205,7 +205,7 @@ def describe(progress: TrainingProgress) -> str:
 
 
 def format_below(progress: TrainingProgress) -> list[str]:
-    """What a screen shows beside that line.
+    """Return the lines for the screen below that line.
 
     The last epochs side by side, what is known of the one that goes on, and all of the last one that is over. A low
     screen shows fewer epochs side by side, one at least.
@@ -232,12 +232,12 @@ def _format_epochs_below(progress: TrainingProgress, epochs: int, room: int) -> 
 
 
 def format_news(progress: TrainingProgress) -> list[str]:
-    """What a log is told of epochs that are over."""
+    """Return log lines about finished epochs."""
     return format_epochs(progress.records)
 
 
 def build_result_data(result: TrainingResult) -> dict[str, Any]:
-    """For scripts."""
+    """Return the result as JSON data."""
     return {
         "out": str(result.path),
         "stopped": result.stopped,
@@ -267,7 +267,7 @@ def show_result(result: TrainingResult) -> None:
 
 
 def _format_inner(progress: TrainingProgress) -> str:
-    """How far the part is that goes on; empty where it does not tell."""
+    """Format the progress of the current part; empty where it is unknown."""
     from collab.rewards.labelling import Labelling
     from collab.rollout.collector import Progress as Collecting
 
@@ -283,7 +283,7 @@ def _format_inner(progress: TrainingProgress) -> str:
 
 
 def _format_totals(progress: TrainingProgress) -> str:
-    """Tokens, cost and time left of the whole training."""
+    """Format tokens, cost and time left of the whole training."""
     from collab.loop.state import estimate_seconds_left, sum_spent_so_far
 
     tokens, usd = sum_spent_so_far(progress)
