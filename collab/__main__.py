@@ -8,7 +8,7 @@ import sys
 def run() -> None:
     """Entry point of the console script."""
     try:
-        from collab.cli.output import begin
+        from collab.utils.progress import begin
 
         begin()
         from collab.cli.main import run as command

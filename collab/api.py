@@ -17,31 +17,28 @@ import inspect
 import json
 import os
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from collab.cli import options
-from collab.cli.output import note
-from collab.cli.progress import Job, ResultT, show_work
-from collab.cli.recorded import find_recorded, suggest_commands
-from collab.cli.rollout import choose_seeds, configure_run, format_opening
-from collab.cli.text import training
-from collab.config import Budget, RunConfig
+from collab.config import Budget, RunConfig, SplitChoice, run_config, strip_run_prefix
 from collab.data.splits import TRAIN
 from collab.errors import UsageError
 from collab.evaluation.metrics import Report
-from collab.evaluation.report import report_of
+from collab.evaluation.report import find_recorded, report_of, suggest_commands
 from collab.library import Library
-from collab.loop.configure import configure as configure_training
-from collab.loop.loop import TrainingResult
-from collab.loop.loop import start as start_training
+from collab.rollout.build import has_episode_count, has_parameter, resolve_run
 from collab.rollout.run import RunResult, choose_out, start
 from collab.rollout.seeds import SeriesResult, build_series_result, plan_series, play_missing
 from collab.store.reader import RunReader
 from collab.trust import trust_all
+from collab.utils.progress import Job, ResultT, note, show_work
 from collab.utils.redact import redact
+from collab.utils.text import format_amount, read_numbers, split_names
+
+if TYPE_CHECKING:
+    from collab.loop.loop import TrainingResult
 
 Names: TypeAlias = str | Sequence[str]
 """Names with commas, or one by one."""
@@ -108,7 +105,9 @@ async def collect(
         split=split,
         episodes=episodes,
         seed=seed,
-        device=_build_device_options(serial, allow_apps, allow_effects),
+        serial=serial,
+        allow_apps=_split_names("allow_apps", allow_apps),
+        allow_effects=allow_effects,
         concurrency=concurrency,
         budget=budget,
         settings=_list_settings(settings),
@@ -172,7 +171,9 @@ async def evaluate(
             split=split,
             episodes=episodes,
             seed=one,
-            device=_build_device_options(serial, allow_apps, allow_effects),
+            serial=serial,
+            allow_apps=_split_names("allow_apps", allow_apps),
+            allow_effects=allow_effects,
             concurrency=concurrency,
             budget=budget,
             settings=overrides,
@@ -190,7 +191,7 @@ async def train(
     out: Path | str,
     env: str | os.PathLike[str] = "androidworld",
     graph: str | os.PathLike[str] = "team",
-    algo: str = options.COLLAB,
+    algo: str = "collabuiagents",
     preset: str | None = None,
     ablation: str | None = None,
     backend: str | None = None,
@@ -225,6 +226,10 @@ async def train(
     """
     # As in `collect`: nothing is read before types and trust are clear.
     _check_types(train, locals())
+    from collab.loop.configure import configure as configure_training
+    from collab.loop.loop import start as start_training
+    from collab.loop.report import format_epochs
+
     trust_all(trust)
     named = _split_names("tasks", tasks)
     config = await configure_training(
@@ -247,7 +252,7 @@ async def train(
         start_training,
         config,
         Path(out),
-        options=options.build_check_options(None if calibrations is None else Path(calibrations), anyway),
+        options=build_check_options(calibrations, anyway),
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         device=device,
         report_to=_split_names("report_to", report_to),
@@ -257,8 +262,7 @@ async def train(
         lambda watch, stop: begin(watch=watch, stop=stop),
         progress,
         opening=f"training by {config.called}, in {out}",
-        tell=training.describe,
-        news=training.format_news,
+        news=lambda going: format_epochs(going.records),
     )
 
 
@@ -412,11 +416,110 @@ def _format_setting(name: str, value: object) -> str:
 
 
 def _split_names(name: str, given: Names) -> list[str]:
-    return options.split_names(name, [given] if isinstance(given, str) else list(given) or None)
+    return split_names(name, [given] if isinstance(given, str) else list(given))
 
 
-def _build_device_options(serial: str | None, allow_apps: Names, allow_effects: bool) -> dict[str, Any]:
-    return options.build_device_options(serial, _split_names("allow_apps", allow_apps) or None, allow_effects)
+# ------------------------------------------------------------------------------------- from names to a configuration
+
+EVALUATION_SEED = 30
+"""Suite seed of evaluations where none is named."""
+
+
+async def configure_run(
+    library: Library,
+    purpose: Literal["rollout", "eval"],
+    *,
+    agents: str,
+    graph: str,
+    split: str | None,
+    episodes: int | None,
+    budget: Budget | str | None,
+    settings: Sequence[str],
+    serial: str | None,
+    allow_apps: Sequence[str],
+    allow_effects: bool,
+    tells: bool = True,
+    **choices: Any,
+) -> RunConfig:
+    """Put a run together from names, its tasks written out; every task once unless a number was asked for.
+
+    Args:
+        split: keep to this split of the environment; None keeps to none.
+        serial: of the device, like `allow_apps` and `allow_effects`: options of the backend with flags of their own.
+        tells: say if a trained team is played at other temperatures than it was trained at.
+        choices: as of `collab.config.run_config`.
+
+    Raises:
+        UsageError: something does not fit.
+    """
+    trained, may_be_trained = None, "@" in agents or os.path.isfile(os.path.join(agents, "training.json"))
+    if may_be_trained:  # only then is the code that reads trainings imported
+        from collab.loop.trained import load_trained_agents, note_sampling
+
+        trained = load_trained_agents(library, agents, graph)
+    config = run_config(
+        library=library,
+        purpose=purpose,
+        graph=graph,
+        agents=agents if trained is None else Path(agents).name,
+        filled=trained,
+        episodes=episodes,
+        budget=Budget.parse(budget) if isinstance(budget, str) else budget,
+        settings=settings,
+        **choices,
+    )
+    told = note_sampling(agents, config) if tells and may_be_trained else None
+    if told is not None:
+        note(told)
+    device = {"serial": serial, "allow_apps": list(allow_apps), "allow_effects": allow_effects}
+    config = _with_device(config, {option: value for option, value in device.items() if value})
+    return await resolve_run(config, once_per_task=not has_episode_count(episodes, settings), split=split)
+
+
+def _with_device(config: RunConfig, asked: Mapping[str, Any]) -> RunConfig:
+    """The same run with these options of its backend; UsageError where they mean nothing to it."""
+    environment = config.environment
+    # An option that the backend does not take would be ignored silently.
+    for option in asked:
+        taking = [name for name, part in environment.backends.items() if has_parameter(part, option)]
+        if environment.backend not in taking:
+            raise UsageError(
+                f"--{option.replace('_', '-')} means nothing to the backend {environment.backend} of "
+                f"{config.environment_name}; it is for: {', '.join(taking) or 'none of its backends'}"
+            )
+    part = environment.part.model_copy(update={"options": environment.part.options | dict(asked)})
+    backends = environment.backends | {environment.backend: part}
+    return config.model_copy(update={"environment": environment.model_copy(update={"backends": backends})})
+
+
+def choose_seeds(seed: int | None, seeds: Sequence[str] | None, settings: Sequence[str]) -> list[int]:
+    """Return all run seeds; UsageError where something beside `--seeds` names one, too, or one is no whole number."""
+    if seeds is None:
+        return [EVALUATION_SEED if seed is None else seed]
+    if seed is not None:
+        raise UsageError("--seed and --seeds both say which; leave one of them out")
+    if any(strip_run_prefix(setting).partition("=")[0] == "seed" for setting in settings):
+        raise UsageError("--set seed=… and --seeds both say which; leave one of them out")
+    return read_numbers("--seeds", seeds)
+
+
+def build_check_options(calibrations: Path | str | None, anyway: bool) -> dict[str, Any]:
+    """Return what was given for the algorithm beside the configuration (see `Algorithm.check`)."""
+    folder = {} if calibrations is None else {"calibrations": Path(calibrations)}
+    return {**folder, **({"anyway": True} if anyway else {})}
+
+
+def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collection[str]) -> None:
+    """Say which tasks that were asked for by name a split left out.
+
+    Args:
+        asked: items of --tasks; tags and "all" ask for whatever of theirs is in the split.
+        split: None where nothing was kept to one.
+        kept: tasks of the run.
+    """
+    outside = [one for one in asked if one != "all" and not one.startswith("tag:") and one not in kept]
+    if split is not None and outside:
+        note(f"left out, because they are not in split {split.name}: {', '.join(outside)}")
 
 
 # ------------------------------------------------------------------------------------------------ what is done
@@ -427,7 +530,7 @@ async def _play(
 ) -> RunResult:
     path = choose_out(config) if out is None else Path(out)
     if progress:
-        options.tell_outside(named, config.split, config.tasks)
+        tell_outside(named, config.split, config.tasks)
     return await _run_with_progress(
         lambda watch, stop: start(config, library, path, tell=_warn, watch=watch, stop=stop),
         progress,
@@ -435,12 +538,21 @@ async def _play(
     )
 
 
+def format_opening(config: RunConfig, path: Path) -> str:
+    """Return what is said when a run begins."""
+    agents = "+".join(dict.fromkeys(config.agent_names.values()))
+    what = (
+        f"{format_amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
+    )
+    return f"playing {what}, recorded in {path}"
+
+
 async def _play_series(
     configs: Sequence[RunConfig], library: Library, named: Sequence[str], out: Path | str | None, *, progress: bool
 ) -> SeriesResult:
     folder = choose_out(configs[0]) if out is None else Path(out)
     if progress:
-        options.tell_outside(named, configs[0].split, configs[0].tasks)
+        tell_outside(named, configs[0].split, configs[0].tasks)
     runs = await plan_series(configs, library, folder)
     play = partial(play_missing, runs, library, budget=configs[0].budget, tell=note if progress else _say_nothing)
     stopped = await _run_with_progress(lambda watch, stop: play(watch=watch, stop=stop), progress)

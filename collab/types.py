@@ -511,6 +511,16 @@ class Usage:
     lost: int = 0
     """Attempts that were sent and never answered whole (cancelled, timed out, cut off): what they cost is not known."""
 
+    @classmethod
+    def of_call(cls, prompt_tokens: int | None, completion_tokens: int | None, cost_usd: float | None) -> Usage:
+        """Return what one answered call cost; None for what was not counted, or has no known price."""
+        return cls(
+            calls=1,
+            prompt_tokens=prompt_tokens or 0,
+            completion_tokens=completion_tokens or 0,
+            cost_usd=cost_usd or 0.0,
+        )
+
     @property
     def tokens(self) -> int:
         """Prompt and completion tokens together."""

@@ -24,8 +24,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import random
 import statistics
 import tempfile
@@ -36,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bench import SHAPES, describe_device
 
 from collab.config import EdgeSampler
 from collab.graphs.dag import Dag
@@ -48,12 +47,6 @@ from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import CellRef, Prompt, Sampling
 from collab.types import Segment as Message
 
-SHAPES: dict[str, dict[str, int]] = {
-    "0.5b": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14},
-    "1.5b": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12},
-}
-"""Sizes of published Qwen2 models; both have two key-value heads and the same vocabulary."""
-VOCABULARY = 151_936
 SLOTS = ("ada", "ben", "cyd", "dee")
 ROUNDS = 3
 
@@ -128,8 +121,6 @@ def make_checkpoint(folder: Path, options: argparse.Namespace) -> Path:
         tiny = Qwen2Config.from_pretrained(folder)
         config = Qwen2Config(
             **SHAPES[options.shape],
-            vocab_size=VOCABULARY,
-            num_key_value_heads=2,
             max_position_embeddings=context,
             tie_word_embeddings=True,
             bos_token_id=None,
@@ -314,25 +305,6 @@ def unique_tokens(spoken: Spoken, model: LocalModel, steps: Sequence[Step]) -> i
     return sum(pieces.values())
 
 
-def machine(device: str) -> dict[str, Any]:
-    """What it ran on, with the measured peak of matrix products in GFLOP/s."""
-    size = 1024
-    left, right = torch.randn(size, size, device=device), torch.randn(size, size, device=device)
-    best = float("inf")
-    for _ in range(8):
-        started = time.perf_counter()
-        (left @ right)[0, 0].item()
-        best = min(best, time.perf_counter() - started)
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor() or platform.machine()
-    return {
-        "device": name,
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
-        "torch": torch.__version__,
-        "gemm_gflops_fp32": round(2 * size**3 / best / 1e9, 1),
-    }
-
-
 def main() -> None:
     """Measure, print a line per prefix length and the JSON."""
     parser = argparse.ArgumentParser(description="Measure what a deliberation costs with the local model.")
@@ -354,7 +326,7 @@ def main() -> None:
         options.prefix, options.repeat, options.steps = [500], 1, 1
     device = "cuda" if options.device == "auto" and torch.cuda.is_available() else options.device.replace("auto", "cpu")
     shape = SHAPES[options.shape] if options.shape else {"hidden": options.hidden, "layers": options.layers}
-    report: dict[str, Any] = {"machine": machine(device), "model": shape}
+    report: dict[str, Any] = {"machine": describe_device(device), "model": shape}
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = make_checkpoint(Path(folder), options)
         report["prefixes"] = []

@@ -27,8 +27,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
-import platform
 import random
 import statistics
 import tempfile
@@ -39,6 +37,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bench import SHAPES as PUBLISHED
+from bench import describe_device
 from datasets import Dataset  # type: ignore[import-untyped]
 from torch import Tensor
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
@@ -51,7 +51,6 @@ from collab.trainers.distributed import bound_caches, give_back
 from collab.trainers.dpo import SharedPrefixDPOTrainer
 from collab.trainers.prefix_sharing import Packed, score_labels_only
 
-_PUBLISHED = {"num_key_value_heads": 2, "vocab_size": 151_936}
 SHAPES: dict[str, dict[str, int]] = {
     "pocket": {
         "hidden_size": 256,
@@ -61,19 +60,16 @@ SHAPES: dict[str, dict[str, int]] = {
         "num_key_value_heads": 2,
         "vocab_size": 2048,
     },
-    "0.5b": _PUBLISHED
-    | {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14},
-    "1.5b": _PUBLISHED
-    | {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12},
+    **PUBLISHED,
 }
 """Sizes of the base agent in `agents/pocket`, and of published Qwen2 models."""
 CELLS = ((500, 40), (2000, 80), (8000, 100))
 CLOSE = {"logp": 1e-4, "loss": 1e-5}
 """Differences between arms that rounding explains in float32."""
 SAME = ("device", "threads")
-"""Of `machine`, what all cells of a file have in common."""
+"""Of `describe_device`, what all cells of a file have in common."""
 MEASURED_ON = (*SAME, "load", "gemm_gflops")
-"""Of `machine`, what a cell tells."""
+"""Of `describe_device`, what a cell tells."""
 
 PairIds = dict[str, list[int]]
 
@@ -206,7 +202,7 @@ def measure(
     options: argparse.Namespace,
     here: dict[str, Any],
 ) -> dict[str, Any]:
-    """All arms at one cell; `here` as of `machine`."""
+    """All arms at one cell; `here` as of `describe_device`."""
     (prefix, reply, count), peak = cell, here["gemm_gflops"]
     pairs = make_pairs(prefix, reply, count, seed=0, vocabulary=model.config.vocab_size)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
@@ -311,30 +307,11 @@ def operations(model: Any, packed: Packed) -> float:
     return total
 
 
-def machine(device: str, dtype: str) -> dict[str, Any]:
-    """What it ran on, with the measured peak of matrix products in GFLOP/s."""
-    size = 1024 if device == "cpu" else 8192
-    left, right = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
-    best = float("inf")
-    for _ in range(8):
-        started = time.perf_counter()
-        (left @ right)[0, 0].item()
-        best = min(best, time.perf_counter() - started)
-    return {
-        "device": platform.processor() or platform.machine() if device == "cpu" else torch.cuda.get_device_name(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "load": os.getloadavg()[0],
-        "torch": torch.__version__,
-        "gemm_gflops": round(2 * size**3 / best / 1e9, 1),
-    }
-
-
 def main() -> None:
     """Measure the cells that are missing, print a line for each and the JSON."""
     options = arguments()
     bound_caches()
-    here = machine(options.device, options.dtype)
+    here = describe_device(options.device, options.dtype)
     report: dict[str, Any] = {"machine": here, "settings": settings(options), "cells": known(options, here)}
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(Path(folder), options)

@@ -25,19 +25,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from bench import Figures, Target, measure_ms, report
+from bench_phones import bench_adb, bench_crowd
 
 from collab import collect
 from collab.envs.grammar import MOBILE
@@ -47,26 +48,6 @@ from collab.envs.simphone.ui.render import render, render_png
 from collab.errors import UsageError
 from collab.testing.scripted import ScriptedModel
 from collab.types import Action, Observation, Task
-
-Figures = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """One figure against what was aimed at."""
-
-    figure: str
-    value: float
-    unit: str
-    target: float
-    at_least: bool
-    """Whether more is better."""
-
-    @property
-    def ratio(self) -> float:
-        """Above 1 is better than aimed at."""
-        return self.value / self.target if self.at_least else self.target / self.value
-
 
 # ------------------------------------------------------------------------------------------------------- phone
 
@@ -130,14 +111,6 @@ async def follow(environment: PhoneEnvironment, script: Script, steps: Clock, re
     return seen
 
 
-def per_call_ms(call: Callable[[], object], times: int = 20) -> float:
-    """Milliseconds of one call, on the wall."""
-    start = time.perf_counter()
-    for _ in range(times):
-        call()
-    return 1000 * (time.perf_counter() - start) / times
-
-
 @dataclass(slots=True)
 class Pace:
     """What came of playing every task once per repetition; the first, which warms the caches up, does not count."""
@@ -162,7 +135,7 @@ async def play(suite: SimPhoneSuite, repetitions: int) -> Pace:
         for script in scripts:
             seen = await follow(environment, script, steps, resets)
             pace.screens.append(seen[len(seen) // 2])
-        pace.forks_ms.append(per_call_ms(environment.core.fork))
+        pace.forks_ms.append(measure_ms(environment.core.fork, 20))
         if repetition == 0:
             continue
         taken = sum(len(script.texts) for script in scripts)
@@ -188,8 +161,8 @@ async def bench_phone(quick: bool) -> Figures:
         "reset_ms": round(statistics.median(pace.resets_ms), 3),
         "reset_cpu_ms": round(statistics.median(pace.resets_cpu_ms), 3),
         "fork_ms": round(statistics.median(pace.forks_ms), 4),
-        "render_ms": round(statistics.median(per_call_ms(partial(render, look), 1) for look in looks), 1),
-        "png_ms": round(statistics.median(per_call_ms(partial(render_png, look), 1) for look in looks), 1),
+        "render_ms": round(statistics.median(measure_ms(partial(render, look)) for look in looks), 1),
+        "png_ms": round(statistics.median(measure_ms(partial(render_png, look)) for look in looks), 1),
     }
 
 
@@ -211,40 +184,11 @@ async def bench_distracted(quick: bool) -> Figures:
 # ------------------------------------------------------------------------------------------------------ others
 
 
-async def bench_crowd(quick: bool) -> Figures:
-    """Memory of many phones."""
-    from bench_phones import bench_crowd as bench
-
-    return await bench(quick)
-
-
-async def bench_adb(quick: bool) -> Figures:
-    """Round trips over adb."""
-    from bench_phones import bench_adb as bench
-
-    return await bench(quick)
-
-
 async def bench_miniwob(quick: bool) -> Figures:
     """Clicks per second on MiniWoB++ pages: all of them, or with `quick` every fifth."""
-    from bench_miniwob import bench, measure
+    from bench_miniwob import bench
 
-    from collab.envs.web.miniwob import MiniwobSuite
-
-    if not quick:
-        return await bench(tabs=4, steps=50, mix="click")
-    suite = MiniwobSuite(pages=4)
-    try:
-        tallies = {info.name: await measure(suite, info.name, 4, 10, "click") for info in suite.tasks()[::5]}
-    finally:
-        await suite.close()
-    rates = {name: round(tally.steps_per_s) for name, tally in tallies.items()}
-    slowest = min(rates, key=lambda name: rates[name])
-    return {
-        "pages": len(rates),
-        "median_steps_per_s": round(statistics.median(rates.values())),
-        "slowest": {slowest: rates[slowest]},
-    }
+    return await bench(tabs=4, steps=10 if quick else 50, mix="click", every=5 if quick else 1)
 
 
 async def bench_start(quick: bool) -> Figures:
@@ -252,7 +196,7 @@ async def bench_start(quick: bool) -> Figures:
     command = [sys.executable, "-c", "from collab.__main__ import run; run()", "--help"]
     ask = partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=True)
     ask()
-    times = [per_call_ms(ask, 1) for _ in range(5 if quick else 20)]
+    times = [measure_ms(ask) for _ in range(5 if quick else 20)]
     return {"help_ms": round(statistics.median(times))}
 
 
@@ -311,35 +255,18 @@ async def bench_deliberation(quick: bool) -> Figures:
 # ------------------------------------------------------------------------------------------------------ report
 
 
-def machine() -> Figures:
-    """The facts without which no rate means anything."""
-    model = platform.processor() or platform.machine()
-    described = Path("/proc/cpuinfo")
-    if described.exists():
-        names = [line.split(":", 1)[1].strip() for line in described.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    return {
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
-
-
-TARGETS: tuple[tuple[str, str, str, float, bool], ...] = (
-    ("crowd", "resident_mb", "MB", 1000, False),
-    ("phone", "steps_per_s", "steps/s", 3000, True),
-    ("phone", "reset_ms", "ms", 2, False),
-    ("phone", "fork_ms", "ms", 1, False),
-    ("phone", "render_ms", "ms", 25, False),
-    ("distracted", "hostile_steps_per_s", "steps/s", 3000, True),
-    ("adb", "dump_ms", "ms", 60, False),
-    ("miniwob", "median_steps_per_s", "steps/s", 250, True),
-    ("start", "help_ms", "ms", 500, False),
-    ("deliberation", "step_ms", "ms", 3, False),
+TARGETS = (
+    Target("crowd", "resident_mb", "MB", 1000),
+    Target("phone", "steps_per_s", "steps/s", 3000, at_least=True),
+    Target("phone", "reset_ms", "ms", 2),
+    Target("phone", "fork_ms", "ms", 1),
+    Target("phone", "render_ms", "ms", 25),
+    Target("distracted", "hostile_steps_per_s", "steps/s", 3000, at_least=True),
+    Target("adb", "dump_ms", "ms", 60),
+    Target("miniwob", "median_steps_per_s", "steps/s", 250, at_least=True),
+    Target("start", "help_ms", "ms", 500),
+    Target("deliberation", "step_ms", "ms", 3),
 )
-"""Part, figure, unit, what is aimed at, whether more is better."""
 
 PARTS: dict[str, Callable[[bool], Coroutine[Any, Any, Figures]]] = {
     "crowd": bench_crowd,  # first: what later parts leave behind is not its memory
@@ -352,50 +279,24 @@ PARTS: dict[str, Callable[[bool], Coroutine[Any, Any, Figures]]] = {
 }
 
 
-def goals(measured: dict[str, Figures]) -> list[Goal]:
-    """Every figure that has a target and was measured."""
-    return [
-        Goal(figure=f"{part} {name}", value=measured[part][name], unit=unit, target=target, at_least=at_least)
-        for part, name, unit, target, at_least in TARGETS
-        if name in measured.get(part, {})
-    ]
-
-
-def run(parts: Sequence[str], quick: bool) -> dict[str, Any]:
-    """Measure the parts one after the other; a part whose packages are missing says so instead."""
-    measured: dict[str, Figures] = {}
-    for part in parts:
-        try:
-            measured[part] = asyncio.run(PARTS[part](quick))
-        except UsageError as missing:
-            measured[part] = {"not_measured": str(missing)}
-    aims = [asdict(goal) | {"ratio": round(goal.ratio, 2)} for goal in goals(measured)]
-    return {"machine": machine(), "quick": quick, **measured, "goals": aims}
-
-
 def main() -> None:
-    """Parse the command line, measure, print."""
+    """Parse the command line, measure one part after the other, print; a part whose packages are missing says so."""
     parser = argparse.ArgumentParser(description="Measure how fast the worlds and the framework are.")
     parser.add_argument("--quick", action="store_true", help="few repetitions: under a minute")
     parser.add_argument("--only", choices=tuple(PARTS), action="append", help="measure this part; may be repeated")
     parser.add_argument("--out", type=Path, help="write the JSON here, too")
     options = parser.parse_args()
-    facts = run(options.only or tuple(PARTS), options.quick)
-    for goal in facts["goals"]:
-        aim = f"aim {'≥' if goal['at_least'] else '≤'} {goal['target']:g}"
-        print(f"{goal['figure']:32} {goal['value']:>10g} {goal['unit']:8} {aim}  ×{goal['ratio']:g}")
-    for part, figures in facts.items():
-        if isinstance(figures, dict) and "not_measured" in figures:
-            print(f"{part:32} not measured: {figures['not_measured']}")
-    text = json.dumps(facts)
-    if options.out:
-        options.out.write_text(text + "\n")
-    print(text)
+    measured: dict[str, Figures] = {}
+    for part in options.only or PARTS:
+        try:
+            measured[part] = asyncio.run(PARTS[part](options.quick))
+        except UsageError as missing:
+            measured[part] = {"not_measured": str(missing)}
+            print(f"{part:32} not measured: {missing}")
+    facts = report(measured, TARGETS, quick=options.quick, out=options.out)
+    told = (f"{one['figure']} {one['value']:g} {one['unit']} (×{one['ratio']:g})" for one in facts["goals"])
     where = facts["machine"]
-    told = ", ".join(
-        f"{goal['figure']} {goal['value']:g} {goal['unit']} (×{goal['ratio']:g})" for goal in facts["goals"]
-    )
-    print(f"{told}; {where['cpu']}, {where['cores']} cores, load {where['load']}")
+    print(f"{', '.join(told)}; {where['cpu']}, {where['cores']} cores, load {where['load']}")
 
 
 if __name__ == "__main__":

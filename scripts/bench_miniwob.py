@@ -15,12 +15,13 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import statistics
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from bench import describe_machine
 
 from collab.envs.grammar import WEB
 from collab.envs.random_actions import draw_action
@@ -137,10 +138,7 @@ async def bench(tabs: int, steps: int, mix: str, every: int = 1) -> dict[str, ob
         "reset_ms_median": round(statistics.median(resets), 1) if resets else None,
         "load_and_warm_up_ms_median": round(statistics.median(tally.load_s for tally in tallies.values()) * 1000),
         "seconds": round(time.perf_counter() - start, 1),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
+        **describe_machine(),
     }
 
 

@@ -37,17 +37,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from bench_env import Goal, machine
+from bench import Figures, Target, measure_ms, report
 from view_run import Size, make_run
 
 from collab.view.inspector import Inspector
-
-Figures = dict[str, Any]
 
 COLLAB = (sys.executable, "-c", "from collab.__main__ import run; run()")
 QUICK = Size(episodes=30, steps=8, played=12)
@@ -57,12 +56,11 @@ BARE = 50
 """Steps that are asked for without the run's own index."""
 
 TARGETS = (
-    ("open", "open_s", "s", 1.0),
-    ("steps", "step_ms_max", "ms", 100.0),
-    ("memory", "server_mb", "MB", 300.0),
-    ("export", "report_mb", "MB", 15.0),
+    Target("open", "open_s", "s", 1.0),
+    Target("steps", "step_ms_max", "ms", 100.0),
+    Target("memory", "server_mb", "MB", 300.0),
+    Target("export", "report_mb", "MB", 15.0),
 )
-"""Part, figure, unit, what it may be at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +192,10 @@ def bench_finds(server: Server, run: str) -> Figures:
     """Milliseconds for what looks at all steps."""
     figures: Figures = {}
     for kind in ("first-wrong", "overruled", "disagrees"):
-        figures[f"{kind}_ms"] = _ms(lambda kind=kind: server.get(f"run/{run}/finds", kind=kind))
-    figures["search_ms"] = _ms(lambda: server.get(f"run/{run}/search", q="contacts"))
-    figures["page_ms"] = _ms(lambda: server.get(f"run/{run}/episodes", sort="agreement", limit=200))
-    return figures
+        figures[f"{kind}_ms"] = round(measure_ms(partial(server.get, f"run/{run}/finds", kind=kind)), 1)
+    figures["search_ms"] = round(measure_ms(lambda: server.get(f"run/{run}/search", q="contacts")), 1)
+    page = measure_ms(lambda: server.get(f"run/{run}/episodes", sort="agreement", limit=200))
+    return figures | {"page_ms": round(page, 1)}
 
 
 def bench_export(run: Path, folder: Path) -> Figures:
@@ -224,14 +222,6 @@ def measure(run: Path, folder: Path, *, steps: int) -> dict[str, Figures]:
     return {**parts, "bare": bench_bare(run, folder, wanted[:BARE]), "export": bench_export(run, folder)}
 
 
-def goals(measured: dict[str, Figures]) -> list[Goal]:
-    """Every figure that has a target."""
-    return [
-        Goal(figure=f"{part} {name}", value=measured[part][name], unit=unit, target=target, at_least=False)
-        for part, name, unit, target in TARGETS
-    ]
-
-
 def main() -> None:
     """Make a run if none is named, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -245,13 +235,7 @@ def main() -> None:
         run = options.run or make_run(folder / "big", QUICK if options.quick else Size())
         made = {} if options.run else {"make": {"seconds": round(time.perf_counter() - start, 1)}}
         measured = measure(run, folder, steps=20 if options.quick else options.steps)
-    aims = [asdict(goal) | {"ratio": round(goal.ratio, 2)} for goal in goals(measured)]
-    facts = {"machine": machine(), "quick": options.quick, **made, **measured, "goals": aims}
-    for aim in aims:
-        print(f"{aim['figure']:24} {aim['value']:>10g} {aim['unit']:4} aim ≤ {aim['target']:g}  ×{aim['ratio']:g}")
-    if options.out:
-        options.out.write_text(json.dumps(facts) + "\n")
-    print(json.dumps(facts))
+    report(made | measured, TARGETS, quick=options.quick, out=options.out)
 
 
 # ------------------------------------------------------------------------------------------------------ inside
@@ -270,12 +254,6 @@ def _timed(into: list[float], call: Any) -> Any:
     found = call()
     into.append(1000 * (time.perf_counter() - start))
     return found
-
-
-def _ms(call: Any) -> float:
-    spent: list[float] = []
-    _timed(spent, call)
-    return round(spent[0], 1)
 
 
 def _p95(values: Sequence[float]) -> float:

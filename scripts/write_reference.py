@@ -4,8 +4,8 @@
     python scripts/write_reference.py --check    # exit code 1 when one is not up to date
 
 Keys, types, limits and defaults come from the pydantic models, options of kinds from the constructors' signatures and
-docstrings, samplers from their functions. Only the variables of prompts are described here (`VARIABLES`); a test holds
-that they are the ones that templates are given.
+docstrings, samplers from their functions. The words around the tables are `docs/reference/*.md.jinja`; the variables of
+prompts are described in `prompts.yaml` beside them, and a test holds that they are the ones that templates are given.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import annotated_types
+import jinja2
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -57,55 +59,8 @@ _HEAD = "<!-- Written by scripts/write_reference.py; change the code or the scri
 _FROM_ELSEWHERE = {"model", "scorer", "texts", "sampling", "seed", "attempt", "call_s", "history", "context_tokens"}
 """Parameters of critics and adversaries that no option gives: other keys of their file do, or the command."""
 
-_WHO = {"world": '"a phone" or "a web page"', "actions": "list of the actions, one a line"}
-_STEP = {
-    "goal": "the task in words",
-    "summary": "the policy's own summary; empty when none is kept",
-    "history": "executed steps, oldest first, each with `number`, `action`, `effect`, and often `reason`",
-}
-_SCREEN = {"screen": "the screen, one element a line"}
-_CELL = {"agent": "slot that speaks", "round": "from 1"}
-VARIABLES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
-    "default": {
-        "system": _WHO,
-        "shared": {**_STEP, "screen": "the screen, one element a line; empty where only a picture is shown"},
-        "message": {**_CELL, "message": "what that agent said; must stand in the text"},
-        "header": {**_CELL, "rounds": "how many there are"},
-        "summary": _STEP,
-        "question": {**_SCREEN, "question": "asked in words; must stand in the text"},
-    },
-    "critic": {"system": _WHO, "step": {**_STEP, **_SCREEN, "proposals": "lines to be scored"}},
-    "critic-model": {
-        "system": {"world": _WHO["world"]},
-        "state": {**_STEP, **_SCREEN},
-        "action": {"words": "the action in words", "written": "the action as a reply writes it"},
-    },
-    "adversary": {
-        "clumsy": {"right": "the right action in words", "actions": "list of the actions; empty where it was told"}
-    },
-    "teacher": {
-        "system": _WHO,
-        "screen": {**_SCREEN, "questions": "each with `number` and `text`"},
-        "instructions": {
-            **_SCREEN,
-            "count": "how many are wanted",
-            "complete": "how an end is written",
-            "answer": "how an answer is written",
-        },
-        "act": {"state": "task, what was done, screen"},
-        "clumsy": {"state": "task, what was done, screen", "right": "the right step in words"},
-        "critic": {"state": "task, what was done, screen", "proposals": "each with `id`, `action`, `reason`"},
-    },
-}
-"""Folder in prompts/ → file, without .jinja → variable → what it is. All files of a teacher but `system` get `form`."""
-FORM = {"form": "how an action is written"}
-_USED_BY = {
-    "default": "What agents are told. Any folder with these six files can be named by `prompt:` of an agents file.",
-    "critic": "What a language model is told that scores actions (kind `llm` of a critic).",
-    "critic-model": "What a reward model reads (kind `model` of a critic).",
-    "adversary": "What a language model is told that proposes wrong actions (`collab pairs`, kind `llm`).",
-    "teacher": "What `collab synth --teacher` tells its model.",
-}
+PROMPTS: Mapping[str, Any] = yaml.safe_load((HOME / "prompts.yaml").read_text(encoding="utf-8"))
+"""Folder in prompts/ → what the page says of it."""
 
 
 # ---------------------------------------------------------------------------------------------------- models
@@ -216,12 +171,21 @@ def _yaml(value: Any) -> str:
 def kinds_of(group: Group, level: str = "###") -> str:
     """Return a section for each built-in kind of a group, with its options."""
     parts = []
-    for kind, target in BUILT_IN[group].items():
-        module, _, name = target.partition(":")
-        made = getattr(importlib.import_module(module), name)
-        said = inspect.getdoc(made) or ""
-        parts.append(f"{level} `kind: {kind}`\n\n{said.partition(chr(10) * 2)[0]}\n\n{options_table(made, group)}")
+    for kind in BUILT_IN[group]:
+        made = _load_kind(group, kind)
+        parts.append(f"{level} `kind: {kind}`\n\n{_summary(made)}\n\n{options_table(made, group)}")
     return "\n".join(parts)
+
+
+def _load_kind(group: Group, kind: str) -> Callable[..., Any]:
+    module, _, name = BUILT_IN[group][kind].partition(":")
+    made: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return made
+
+
+def _summary(made: Callable[..., Any]) -> str:
+    """The first paragraph of a docstring."""
+    return (inspect.getdoc(made) or "").partition("\n\n")[0]
 
 
 def options_table(made: Callable[..., Any], group: Group) -> str:
@@ -282,228 +246,66 @@ def definitions_table(room: str) -> str:
     return table(("name", "what it is"), rows)
 
 
-# ----------------------------------------------------------------------------------------------------- pages
+def options_of(group: Group, kind: str) -> str:
+    """Return a table of the options of one kind."""
+    return options_table(_load_kind(group, kind), group)
 
 
-def agents_page() -> str:
-    """Return the page of agents files."""
-    return f"""# Agents files
-
-`agents/NAME.yaml`: who speaks in a slot, or judges. `--agents NAME` takes one for all slots, `--agents a=X,b=Y` one for
-each. Your own lie in `DIR/agents/` (`--library DIR`), or are named by their path. `collab agents check NAME` asks
-whether one works.
-
-```yaml
-kind: openai
-options: {{model: my-model, base_url: "http://127.0.0.1:8000/v1"}}
-sampling: {{temperature: [0.1, 0.3, 0.5, 0.8], max_tokens: 256}}
-```
-
-{keys_table(AgentDefinition)}
-Under `sampling`:
-
-{keys_table(SamplingDefinition)}
-## Kinds that speak
-
-A kind is one of these, the name of an installed entry point (`collab.models`), or `package.module:Class`.
-
-{kinds_of("models")}
-## Kinds that judge
-
-An agents file of one of these kinds is a critic (`--critic NAME`); it never fills a slot. `llm` asks the model that its
-option `model: {{kind: …, options: …}}` describes; `model` takes the options of a reward model. `prompt`, `sampling`,
-`history` and `context_tokens` of the file count, too.
-
-{kinds_of("critics")}
-### The reward model of `kind: model`
-
-{options_table(_made("scorers", "model"), "scorers")}
-## Kinds that propose wrong actions
-
-Adversaries of `collab pairs` and of a method's `pairs`.
-
-{kinds_of("adversaries")}
-## Built in
-
-{definitions_table("agents")}"""
-
-
-def _made(group: Group, kind: str) -> Callable[..., Any]:
-    module, _, name = BUILT_IN[group][kind].partition(":")
-    made: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return made
-
-
-def graphs_page() -> str:
-    """Return the page of graph files."""
-    samplers = []
+def samplers_table() -> str:
+    """Return a table of the samplers of edges and their parameters."""
+    rows = []
     for name, sampler in SAMPLERS.items():
         needed = [one for one in inspect.signature(sampler).parameters.values() if one.kind is one.KEYWORD_ONLY]
         takes = ", ".join(
             f"`{one.name}`" + (" (needed)" if one.default is one.empty else f" (`{one.default}` unless given)")
             for one in needed
         )
-        said = " ".join((inspect.getdoc(sampler) or "").partition("\n\n")[0].split())
-        samplers.append((f"`{name}`", takes or "none", said))
-    return f"""# Graph files
-
-`graphs/NAME.yaml`: the slots of a team and who hears whom. `--graph NAME` takes one. Your own lie in `DIR/graphs/`
-(`--library DIR`), or are named by their path. `collab graph show NAME` draws one, `collab graph validate` looks for
-mistakes.
-
-```yaml
-slots: [ada, ben, cyd]
-rounds: 2
-edges: {{sampler: ordered, p: 0.5}} # or a list of pairs: [[ada, ben], [ben, cyd]]
-rewire: task
-```
-
-{keys_table(GraphDefinition)}
-A drawn graph has under `edges`:
-
-{keys_table(EdgeSampler)}
-## Samplers
-
-{table(("sampler", "parameters", "edges"), samplers)}
-## Built in
-
-{definitions_table("graphs")}"""
+        rows.append((f"`{name}`", takes or "none", " ".join(_summary(sampler).split())))
+    return table(("sampler", "parameters", "edges"), rows)
 
 
-def environments_page() -> str:
-    """Return the page of environment files."""
-    return f"""# Environment files
-
-`envs/NAME.yaml`: where a team acts. `--env NAME` takes one. Your own lie in `DIR/envs/` (`--library DIR`), or are named
-by their path. `collab env tasks NAME` lists what one plays, `collab env check NAME` proves what it promises.
-
-```yaml
-backend: pages
-backends:
-  pages: {{kind: web, options: {{tasks: my-tasks.yaml, allow_hosts: [shop.example]}}}}
-tasks: all
-```
-
-{keys_table(EnvironmentDefinition)}
-Each of `backends` has a `kind` and its `options`. Under `limits`:
-
-{keys_table(Limits)}
-Under `unseen`:
-
-{keys_table(Unseen)}
-## Kinds
-
-A kind is one of these, the name of an installed entry point (`collab.environments`), or `package.module:Class`.
-
-{kinds_of("environments")}
-## Tasks on web pages
-
-The option `tasks` of `kind: web` is such a list, or the path of a file with the key `tasks` that holds it. The file is
-looked up beside the definition, then in the current folder; it may lie in `envs/`.
-
-{keys_table(LiveTask, like=DeviceTask)}
-Under `success`:
-
-{keys_table(LiveSuccess)}
-## Tasks on devices
-
-The option `tasks` of `kind: device`, in the same way.
-
-{keys_table(DeviceTask)}
-Under `success`:
-
-{keys_table(DeviceSuccess)}
-## Built in
-
-{definitions_table("envs")}"""
+def variables_table(prompt: Mapping[str, Any]) -> str:
+    """Return a table of the variables of a folder's templates."""
+    rows = []
+    for name, variables in prompt["files"].items():
+        every = {} if name == "system" else prompt.get("every", {})
+        rows += [(f"`{name}.jinja`", f"`{variable}`", text) for variable, text in {**variables, **every}.items()]
+    return table(("file", "variable", "what it is"), rows)
 
 
-def prompts_page() -> str:
-    """Return the page of prompts."""
-    parts = []
-    for folder, files in VARIABLES.items():
-        more = FORM if folder == "teacher" else {}
-        rows = []
-        for name, variables in files.items():
-            told = variables if name == "system" else {**variables, **more}
-            rows += [(f"`{name}.jinja`", f"`{variable}`", said) for variable, said in told.items()]
-        parts.append(
-            f"## `prompts/{folder}`\n\n{_USED_BY[folder]}\n\n{table(('file', 'variable', 'what it is'), rows)}"
-        )
-    return f"""# Prompts
+def settings_table(model: type[BaseModel], beside: type[BaseModel] | None = None) -> str:
+    """Return a table of what `--set` takes.
 
-`prompts/NAME/`: [Jinja](https://jinja.palletsprojects.com/en/stable/templates/) templates, one a file. Your own lie in
-`DIR/prompts/NAME/` (`--library DIR`); an agents file names its folder with `prompt: NAME`. A variable that a template
-is not given is an error that names it. `prompts/pocket` has the files of `prompts/default`.
-
-A run keeps the texts of its prompts, so later changes of the files do not touch it.
-
-{chr(10).join(parts)}"""
+    Args:
+        model: of the settings.
+        beside: a model whose settings are left out.
+    """
+    shared = set() if beside is None else set(settable(beside))
+    rows = [
+        tuple("given" if cell == "needed" else cell for cell in row) for row in settable(model) if row not in shared
+    ]
+    return table(("setting", "type", "default", "what it is"), rows)
 
 
-_SETTINGS: tuple[tuple[str, str, type[BaseModel]], ...] = (
-    (
-        "A run",
-        "`collab rollout`, `collab eval`; `collab agents check` and `collab env check` take the parts of theirs.",
-        RunConfig,
-    ),
-    *(
-        (
-            f"A training by {name}",
-            f"`collab train --algo {name}`, `collab transfer --algo {name}`, `collab verify-resume --algo {name}`; "
-            "settings of its runs may begin with `run.`.",
-            load_algorithm(name).method,
-        )
-        for name in BUILT_IN["algorithms"]
-    ),
-    ("A synthesis", "`collab synth`.", SynthConfig),
-    ("A fine-tuning", "`collab finetune`, all stages.", Recipe),
-    ("A fine-tuning, sft", "`collab finetune --stage sft`, beside those of all stages.", SftRecipe),
-    ("A fine-tuning, dpo", "`collab finetune --stage dpo`, beside those of all stages.", DpoRecipe),
-    ("A fine-tuning, copy", "`collab finetune --stage copy`, beside those of all stages.", CopyRecipe),
-    ("A calibration", "`collab critic`; settings of the critic's own file begin with `critic.`.", CalibrationConfig),
-    ("A new checkpoint", "`collab checkpoint new`.", Architecture),
+MODELS = (
+    *(AgentDefinition, SamplingDefinition, GraphDefinition, EdgeSampler, EnvironmentDefinition, Limits, Unseen),
+    *(DeviceTask, LiveTask, RunConfig, SynthConfig, CalibrationConfig),
+    *(Recipe, SftRecipe, DpoRecipe, CopyRecipe, Architecture),
 )
-
-
-def settings_page() -> str:
-    """Return the page of `--set`."""
-    parts = []
-    for title, commands, model in _SETTINGS:
-        shared = set(settable(Recipe)) if model in (SftRecipe, DpoRecipe, CopyRecipe) else set()
-        found = [row for row in settable(model) if row not in shared]
-        rows = [tuple("given" if cell == "needed" else cell for cell in row) for row in found]
-        parts.append(f"## {title}\n\n{commands}\n\n{table(('setting', 'type', 'default', 'what it is'), rows)}")
-    return f"""# `--set`
-
-`--set a.b=value` overrides one setting; it may be repeated, and later ones win. The value is read as YAML: `3`, `0.5`,
-`true`, `null`, `[1, 2]`, `text`. A `*` stands for every name: `agents.*.history=3` is meant for all slots,
-`agents.ada.history=3` for one. Options of a kind are set by their name, whatever the file says:
-`environment.backends.simphone.options.preset=daily`, `agents.*.options.path=DIR`; the pages of
-[agents](agents.md) and [environments](environments.md) list them.
-
-```console
-$ collab rollout --env androidworld --set graph.rounds=2 --set 'agents.*.sampling.temperature=0'
-```
-
-What a setting cannot be is refused with what is allowed, before anything is played. Where the default is "given", a
-file or an option of the command says it.
-
-{chr(10).join(parts)}"""
-
-
-PAGES: Mapping[str, Callable[[], str]] = {
-    "agents.md": agents_page,
-    "graphs.md": graphs_page,
-    "environments.md": environments_page,
-    "prompts.md": prompts_page,
-    "settings.md": settings_page,
-}
+"""That pages name."""
+TABLES = (keys_table, kinds_of, options_of, samplers_table, definitions_table, variables_table, settings_table)
 
 
 def render_pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
-    return {name: _HEAD + re.sub(r"\n{3,}", "\n\n", page()).rstrip() + "\n" for name, page in PAGES.items()}
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, loader=jinja2.FileSystemLoader(HOME), autoescape=False
+    )
+    environment.globals |= {one.__name__: one for one in (*MODELS, *TABLES)}
+    environment.globals |= {"DeviceSuccess": DeviceSuccess, "LiveSuccess": LiveSuccess, "prompts": PROMPTS}
+    environment.globals["algorithms"] = {name: load_algorithm(name).method for name in BUILT_IN["algorithms"]}
+    pages = {path.stem: environment.get_template(path.name).render() for path in sorted(HOME.glob("*.md.jinja"))}
+    return {name: _HEAD + re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n" for name, text in pages.items()}
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ ORDER = (
     *("errors", "utils", "seeds", "trust", "library", "types", "config"),
     *("envs", "prompts", "models", "agents", "graphs", "store", "data", "evaluation", "rollout"),
     *("rewards", "preferences", "synthesis", "trainers", "loop", "algorithms"),
-    *("testing", "transfer", "view", "cli", "api", "__main__"),
+    *("testing", "transfer", "evidence", "view", "api", "cli", "__main__"),
 )
 """A room imports only rooms that stand before it."""
 
@@ -222,6 +222,13 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not loaded("import collab") & HEAVY
 
 
+def test_the_python_interface_loads_neither_torch_nor_training_nor_the_command_line() -> None:
+    modules = loaded("import collab.api")
+    assert not modules & (HEAVY | {"typer", "rich"})
+    rooms = {name.split(".")[1] for name in modules if name.startswith("collab.")}
+    assert not rooms & (TRAINING | {"cli"})
+
+
 def test_help_loads_the_command_line_alone() -> None:
     show_help = """
 import sys
@@ -235,7 +242,8 @@ except SystemExit as stop:
     modules = loaded(show_help)
     assert not modules & HEAVY
     ours = {name for name in modules if name.split(".")[0] == "collab" and not name.startswith("collab.cli.")}
-    assert ours == {f"collab{name}" for name in ("", ".cli", ".errors", ".utils", ".utils.concurrency", ".utils.text")}
+    utilities = ("", ".concurrency", ".progress", ".text")
+    assert ours == {"collab", "collab.cli", "collab.errors", *(f"collab.utils{name}" for name in utilities)}
 
 
 TRAINING = {"rewards", "preferences", "synthesis", "trainers", "loop", "algorithms", "transfer", "testing", "view"}
@@ -346,7 +354,7 @@ LONGEST_UNEXPLAINED = 20
 """Lines of a body, without its docstring, from which on a comment says why."""
 
 LITERALS = {
-    "collab/store/parquet.py": ("_build_episode_row", "_build_step_row", "_build_cell_row"),
+    "collab/store/parquet.py": ("_build_episode_row", "_step", "_build_cell_row"),
     "collab/trainers/estimate.py": ("format_plan",),
     "collab/trainers/prepare.py": ("build_manifest",),
     "collab/transfer/config.py": ("_configure_second",),
@@ -461,7 +469,7 @@ def test_the_wheel_holds_the_declarations_and_all_code(wheel: Path) -> None:
 
 def test_an_installed_wheel_finds_its_definitions(wheel: Path) -> None:
     show = "from collab.library import Library, find_builtin_root; print(find_builtin_root())"
-    code = f"import sys; sys.path.insert(0, {str(wheel)!r}); {show}; print(*Library().names('graphs'))"
+    code = f"import sys; sys.path.insert(0, {str(wheel)!r}); {show}; print(*Library().list_names('graphs'))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=wheel, capture_output=True, text=True, check=True)
     home, names = done.stdout.splitlines()

@@ -42,9 +42,8 @@ def test_a_rollout_with_foreign_parts(installed: dict[str, str], tmp_path: Path)
 
 
 def test_entry_points_are_kinds(installed: dict[str, str]) -> None:
-    code = (
-        "from collab.rollout.build import kinds; print(kinds('environments')['lighthouse'], kinds('models')['keeper'])"
-    )
+    show = "print(list_kinds('environments')['lighthouse'], list_kinds('models')['keeper'])"
+    code = f"from collab.rollout.build import list_kinds; {show}"
     done = subprocess.run([sys.executable, "-c", code], env=installed, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["lighthouse.suite:LighthouseSuite", "lighthouse.keeper:KeeperModel"]
 

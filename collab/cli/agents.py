@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, emit, note, print_table, say, to_data
+from collab.cli.output import REHEARSAL, emit, print_table, say, to_data
 from collab.cli.progress import handle_signals
+from collab.utils.progress import note
 
 if TYPE_CHECKING:
     from collab.config import AgentDefinition

@@ -11,8 +11,8 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import describe_lost, emit, print_table, say, to_data
-from collab.cli.progress import Resumable, format_count, shorten_number
-from collab.utils.text import format_amount
+from collab.cli.progress import Resumable
+from collab.utils.text import format_amount, format_count, shorten_number, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -121,7 +121,7 @@ def calibrate(
     limits = Budget.parse(budget) if budget is not None else None
     # None stands for "not given": the preset or the critic's own value is taken.
     chosen: dict[str, Any] = dict(env=env, critic=critic, cases=cases, seed=seed, settings=settings)
-    chosen["tasks"] = options.split_names("--tasks", tasks) or None
+    chosen["tasks"] = split_names("--tasks", tasks) or None
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "budget", "as_json"}, "the calibration")
         resume_calibration(resume, limits, as_json=as_json)
@@ -187,12 +187,10 @@ def describe(progress: CalibrationProgress) -> str:
         parts.append(f"{made.failed} failed")
     if made.missing:
         parts.append(f"{sum(made.missing.values())} of {made.cells} scores missing")
-    if made.calls:
-        parts.append(
-            f"{format_count(made.calls, 'call')}, {format_count(made.prompt_tokens + made.completion_tokens, 'token')}"
-        )
-    if made.cost_usd:
-        parts.append(f"{made.cost_usd:.2f} USD")
+    if made.spent.calls:
+        parts.append(f"{format_count(made.spent.calls, 'call')}, {format_count(made.tokens, 'token')}")
+    if made.spent.cost_usd:
+        parts.append(f"{made.spent.cost_usd:.2f} USD")
     return " | ".join(parts)
 
 
@@ -214,8 +212,8 @@ def show_result(result: CalibrationResult) -> None:
     """Print a critic's numbers; for a calibration that stopped early only the cost of unanswered calls."""
     if result.record.numbers is not None:
         _show(result.path, result.record, result.record.numbers)
-    elif result.progress.labelling.lost:
-        say(describe_lost(result.progress.labelling.lost))
+    elif result.progress.labelling.spent.lost:
+        say(describe_lost(result.progress.labelling.spent.lost))
 
 
 CALIBRATION = Resumable(describe=describe, show=show_result, to_json=build_result_data)
@@ -236,7 +234,7 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
     say(f"missing      {sum(numbers.missing.values())} of {numbers.cells}" + (f": {missing}" if missing else ""))
     if record.spent is not None and record.spent.calls:
         spent = record.spent
-        tokens = shorten_number(spent.prompt_tokens + spent.completion_tokens)
+        tokens = shorten_number(spent.tokens)
         say(
             f"spent        {format_amount(spent.calls, 'call')}, {tokens} tokens"
             + (f", {spent.cost_usd:.4f} USD" * (spent.cost_usd > 0))

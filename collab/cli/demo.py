@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, clean_line, emit, fail, note, print_table, say
+from collab.cli.output import REHEARSAL, emit, fail, print_table, say
 from collab.cli.progress import resume_command, work
 from collab.cli.text.report import build_result_data, end_unplayed, show_stop
-from collab.utils.text import format_amount
+from collab.utils.progress import note
+from collab.utils.text import clean_line, format_amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig
@@ -250,7 +251,7 @@ def _build_row(name: str, result: RunResult) -> tuple[object, ...]:
         f"{low:.1%} - {high:.1%}",
         f"{rate.successes}/{rate.episodes}",
         f"{result.report.mean_steps:.1f}",
-        result.progress.calls,
+        result.progress.spent.calls,
     )
 
 

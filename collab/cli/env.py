@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import clean_line, emit, note, print_table, say, to_data
-from collab.cli.progress import LINE_S, handle_signals
-from collab.utils.text import format_amount
+from collab.cli.output import emit, print_table, say, to_data
+from collab.cli.progress import handle_signals
+from collab.utils.progress import LINE_S, note
+from collab.utils.text import clean_line, format_amount, split_names
 
 if TYPE_CHECKING:
     from collab.config import EnvironmentDefinition
@@ -76,9 +77,7 @@ def list_tasks(
     # The suite is opened only to list its tasks, and closed before anything is printed.
     suite = build_named_suite(name, definition)
     try:
-        names = set(
-            resolve_task_names(suite, options.split_names("--tasks", tasks) or definition.own_tasks, name, definition)
-        )
+        names = set(resolve_task_names(suite, split_names("--tasks", tasks) or definition.own_tasks, name, definition))
         infos = [info for info in suite.tasks() if info.name in names]
     finally:
         asyncio.run(suite.close())
@@ -175,7 +174,7 @@ def check_environments(
     if not chosen:
         raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.list_names('envs'))}")
     effort = _Effort(seeds=(0,) if quick else _parse_numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
-    wanted = options.split_names("--tasks", tasks)
+    wanted = split_names("--tasks", tasks)
     # Loaded before the first is checked: a misspelt setting must not show after minutes.
     worlds = [(name, _override_definition(load(definitions, name, backend), settings or [])) for name in chosen]
     reports = [asyncio.run(_check(name, world, wanted, effort, timeout)) for name, world in worlds]
@@ -288,7 +287,7 @@ def _parse_numbers(text: str) -> tuple[int, ...]:
     from collab.errors import ConfigError
 
     try:
-        return tuple(int(item) for item in options.split_names("--seeds", [text]))
+        return tuple(int(item) for item in split_names("--seeds", [text]))
     except ValueError:
         raise ConfigError(f"--seeds {text!r}: write whole numbers with commas, e.g. 0,1,2") from None
 

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, note, say, to_data
+from collab.cli.output import emit, say, to_data
 from collab.cli.output import to_data as as_data
 from collab.cli.progress import handle_signals, tell_finished
-from collab.utils.text import format_amount
+from collab.utils.progress import note
+from collab.utils.text import format_amount, split_names
 
 if TYPE_CHECKING:
     from collab.data.example import Example, Level
@@ -243,7 +244,7 @@ def finetune(
         refuse_part(resume)
     # Machine and packages first, as they cost nothing to check.
     check_installed()
-    reports = options.split_names("--report-to", report_to)
+    reports = split_names("--report-to", report_to)
     check_reports(reports)
     check_device(device)
     _check_minutes(max_minutes)
@@ -253,7 +254,7 @@ def finetune(
         _tell_over(folder, as_json)
         return
     if resume is None:
-        folders, chosen = options.split_folders("--data", data), options.split_names("--levels", levels)
+        folders, chosen = options.split_folders("--data", data), split_names("--levels", levels)
         task = _build_task(stage, base, folders, preset, chosen, settings, seed, max_broken)
         prepared = prepare_task(task, options.open_library(library), allow_overlap)
     else:

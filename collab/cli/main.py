@@ -33,10 +33,11 @@ from collab.cli import (
     view,
 )
 from collab.cli.options import prepare
-from collab.cli.output import clean_line, fail, say
+from collab.cli.output import fail, say
 from collab.cli.progress import listen, treat_sigterm_as_ctrl_c
 from collab.errors import CollabError, describe_error, forget_outside, outside_parts, outside_place
 from collab.utils.concurrency import is_left_behind
+from collab.utils.text import clean_line
 
 DEBUG = "COLLAB_DEBUG"
 """Environment variable that lets tracebacks through."""

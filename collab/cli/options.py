@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from collab.cli.output import note
-from collab.utils.text import format_amount
+from collab.utils.progress import note
+from collab.utils.text import format_amount, split_names
 
 if TYPE_CHECKING:
-    from collab.config import RunConfig, SplitChoice
+    from collab.config import RunConfig
     from collab.library import Library, LibraryRoom, ModelT
 
 
@@ -220,56 +220,12 @@ def open_library(folder: Path | None) -> Library:
     return Library(own=folder)
 
 
-def build_device_options(serial: str | None, allow_apps: list[str] | None, allow_effects: bool) -> dict[str, Any]:
-    """Build a backend's options from the device options that are given."""
-    said = {
-        "serial": serial,
-        "allow_apps": split_names("--allow-apps", allow_apps) or None,
-        "allow_effects": allow_effects or None,
-    }
-    return {option: value for option, value in said.items() if value is not None}
-
-
-def split_names(
-    option: str, values: list[str] | None, *, whole: Callable[[str], bool] = lambda value: False
-) -> list[str]:
-    """Split an option that may be repeated and holds comma-separated names; empty where it was left out.
-
-    Args:
-        whole: whether a value is one item, commas included.
-
-    Raises:
-        UsageError: it was given and names nothing, as when a script's variable is empty.
-    """
-    from collab.errors import UsageError
-
-    parts = [part for value in values or () for part in ([value] if whole(value) else value.split(","))]
-    items = [part.strip() for part in parts if part.strip()]
-    if values and not items:
-        raise UsageError(f"{option} {values[0]!r}: nothing is named; name something or leave the option out")
-    return items
-
-
 def tell_doubts(config: RunConfig) -> None:
     """Warn of chat templates that do not fit a model's training."""
-    from collab.cli.output import note
     from collab.rollout.build import list_template_doubts
 
     for line in list_template_doubts(config):
         note(line)
-
-
-def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collection[str]) -> None:
-    """Print which tasks that were named a split left out.
-
-    Args:
-        asked: items of --tasks; tags and "all" mean only their tasks in the split.
-        split: None for no split.
-        kept: tasks of the run.
-    """
-    outside = [one for one in asked if one != "all" and not one.startswith("tag:") and one not in kept]
-    if split is not None and outside:
-        note(f"left out, because they are not in split {split.name}: {', '.join(outside)}")
 
 
 def print_sample(tasks: Sequence[str], episodes: int, what: str, among: str = "") -> None:
@@ -280,8 +236,6 @@ def print_sample(tasks: Sequence[str], episodes: int, what: str, among: str = ""
         what: the run that plays them, e.g. "seed 30".
         among: restriction of the tasks, e.g. " of at most 20 steps".
     """
-    from collab.cli.output import note
-
     if episodes >= len(tasks):
         return
     listed = ", ".join(tasks[: min(episodes, _SAMPLE)]) + (f" and {episodes - _SAMPLE} more" * (episodes > _SAMPLE))
@@ -300,17 +254,6 @@ def require_out(out: Path | None) -> Path:
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
     return out
-
-
-def parse_seeds(option: str, values: list[str]) -> list[int]:
-    """Parse an option's whole numbers, as `split_names`; UsageError for anything else."""
-    from collab.errors import UsageError
-
-    texts = split_names(option, values)
-    try:
-        return [int(text) for text in texts]
-    except ValueError:
-        raise UsageError(f"{option} {','.join(texts)!r}: write whole numbers with commas, e.g. 30,31,32") from None
 
 
 def list_given_options(context: typer.Context, names: Iterable[str]) -> list[str]:
@@ -446,11 +389,6 @@ Resume = Annotated[
         rich_help_panel=LIMITS,
     ),
 ]
-
-
-def build_check_options(calibrations: Path | None, anyway: bool) -> dict[str, Any]:
-    """Return the algorithm's options beside the configuration (see `Algorithm.check`)."""
-    return {**({} if calibrations is None else {"calibrations": calibrations}), **({"anyway": True} if anyway else {})}
 
 
 EXAMPLES = {

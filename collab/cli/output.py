@@ -2,77 +2,24 @@
 
 Results go to stdout; progress, notes and errors go to stderr, so that `collab … --json | jq` always works. Text from
 outside (page titles, task names, file names) is printed without control characters and never read as markup.
-
-A thread prints the present work on stderr where a command has been silent for a moment. It runs in processes of the
-command line alone, and pauses while a live line is on the screen.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import math
 import shutil
 import sys
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
 from collab.errors import StoreFailure
-from collab.utils.concurrency import Doing, get_latest_doing
-
-SILENCE_S = 1.5
-"""Seconds of silence before a line is printed."""
-_LOOK_S = 0.1
-
-_state = {"spoken": 0.0, "paused": 0.0}
-"""Time of the last output, 0 for never; and the number of live lines on the screen."""
-
-
-def begin() -> None:
-    """Start to watch the output of this process."""
-    threading.Thread(target=_watch, args=(time.monotonic(),), name="collab-herald", daemon=True).start()
-
-
-def mark_spoken() -> None:
-    """Note that something was printed."""
-    _state["spoken"] = time.monotonic()
-
-
-@contextlib.contextmanager
-def pause_output() -> Iterator[None]:
-    """Print nothing during the block, as a live line shows the work."""
-    _state["paused"] += 1
-    try:
-        yield
-    finally:
-        _state["paused"] -= 1
-        mark_spoken()
-
-
-def _watch(started: float) -> None:
-    told: Doing | None = None
-    while True:
-        time.sleep(_LOOK_S)
-        now, last, what = time.monotonic(), _state["spoken"], get_latest_doing()
-        if _state["paused"] or now - max(last, started) < SILENCE_S:
-            continue
-        if what is not None and what is not told:
-            told = what
-            _say(f"{what.what} …")
-        elif not last:
-            _say("loading …")
-
-
-def _say(text: str) -> None:
-
-    note(text)
-
+from collab.utils.progress import note, write_line
+from collab.utils.text import clean_line
 
 REHEARSAL = "rehearsal: not a language model"
 """Mark in every output of a run whose agents read solutions."""
@@ -97,19 +44,11 @@ def say(text: str = "") -> None:
 
 def _print(text: str) -> None:
     try:
-        _write(sys.stdout, text)
+        write_line(sys.stdout, text)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise StoreFailure(f"the output cannot be written: {error.strerror}") from None
-
-
-def note(text: str) -> None:
-    """Print a line beside the result on stderr; if that fails, work continues."""
-    from collab.utils.redact import hide_text
-
-    with contextlib.suppress(OSError):
-        _write(sys.stderr, clean_line(hide_text(text)))
 
 
 def describe_lost(lost: int) -> str:
@@ -225,18 +164,5 @@ def to_data(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def clean_line(text: str) -> str:
-    """Put a text on one line, without control characters."""
-    if text.isprintable():
-        return text.strip()
-    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
-
-
 def _is_unicode(stream: TextIO) -> bool:
     return (stream.encoding or "").lower().replace("-", "").startswith("utf")
-
-
-def _write(stream: TextIO, text: str) -> None:
-    mark_spoken()
-    stream.write(text + "\n")
-    stream.flush()

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import describe_lost, emit, note, say, to_data
-from collab.cli.progress import format_count, tell_finished, work
+from collab.cli.output import describe_lost, emit, say, to_data
+from collab.cli.progress import tell_finished, work
 from collab.cli.text.pairs import (
     add_mark,
     build_explanation_data,
@@ -31,7 +31,8 @@ from collab.cli.text.pairs import (
     say_sides,
     say_whole,
 )
-from collab.utils.text import format_amount
+from collab.utils.progress import note
+from collab.utils.text import format_amount, format_count
 
 if TYPE_CHECKING:
     from collab.preferences.explain import PairExplainer, PairExplanation, PairSide
@@ -138,8 +139,8 @@ def rebuild(
     rejected replies by default. Nothing is judged or answered twice, and the same command resumes after a kill. In a
     training's rollout, the episodes count from which the training learns.
     """
-    from collab.cli.recorded import find_recorded, refuse_several
     from collab.config import Budget
+    from collab.evaluation.report import find_recorded, refuse_several
     from collab.loop.record import LABELS as PAIRS
     from collab.loop.record import find_training
     from collab.loop.step_budget import build_counted_reader
@@ -197,12 +198,12 @@ def describe(progress: RebuildProgress) -> str:
         parts.append(f"{labels.judged}/{format_amount(progress.steps, 'step')} judged")
         if labels.failed:
             parts.append(f"{labels.failed} failed")
-        if labels.calls:
-            parts.append(f"{format_count(labels.calls, 'call')} of the critic")
+        if labels.spent.calls:
+            parts.append(f"{format_count(labels.spent.calls, 'call')} of the critic")
     if (adversary := progress.adversary) is not None:
         parts.append(f"{format_amount(adversary.answered, 'rejected reply', 'rejected replies')} written")
-        if adversary.meter.cost_usd:
-            parts.append(f"{adversary.meter.cost_usd:.2f} USD")
+        if adversary.meter.spent.cost_usd:
+            parts.append(f"{adversary.meter.spent.cost_usd:.2f} USD")
     # Nothing asked yet: the run is still being read.
     return " | ".join(parts) or "reading the run"
 
@@ -337,8 +338,8 @@ def _with_pairs(path: Path, name: str | None) -> list[Path]:
     Raises:
         UsageError: there are several, and none has pairs.
     """
-    from collab.cli.recorded import find_recorded, suggest_commands
     from collab.errors import UsageError
+    from collab.evaluation.report import find_recorded, suggest_commands
     from collab.preferences.store import pair_names
 
     found = find_recorded(path)

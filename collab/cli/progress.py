@@ -1,9 +1,9 @@
-"""Progress of long work: live on a terminal, plain lines elsewhere, and Ctrl-C that loses nothing.
+"""Long work in a command: shown while it goes on (`collab.utils.progress`), and Ctrl-C loses nothing.
 
     result = work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop), out)
 
-The first Ctrl-C or SIGTERM asks the work to stop; its record stays and can be resumed. The second one ends the process
-at once. Progress goes to stderr.
+The first Ctrl-C (or SIGTERM) asks the work to stop; what was recorded stays and can be resumed. The second one ends the
+process at once.
 
     with handle_signals(lambda number: stop.set(), leaving=f"go on with: {command}"):
         asyncio.run(job())
@@ -21,22 +21,19 @@ import contextlib
 import os
 import shlex
 import signal
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import typer
 
-from collab.cli.output import emit, note, pause_output
-from collab.errors import RunError
-from collab.utils.text import format_amount
+from collab.cli.output import emit
+from collab.utils.progress import Job, Lines, ResultT, note, show_work
 
 if TYPE_CHECKING:
-    from collab.rollout.collector import Progress
     from collab.store.run_dir import RunDir
 
 
@@ -91,7 +88,7 @@ def listen() -> None:
 
 
 def treat_sigterm_as_ctrl_c() -> None:
-    """Let SIGTERM interrupt this process as Ctrl-C does, so that it restores temporary changes."""
+    """Let SIGTERM interrupt this process as Ctrl-C does, so that it removes its temporary files."""
     signal.signal(signal.SIGTERM, _interrupt)
 
 
@@ -149,26 +146,12 @@ def _hear_nothing() -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-ResultT = TypeVar("ResultT")
-
-Watch = Callable[[Any], None]
-"""Receives a live object once; the display must know its kind."""
-Job = Callable[[Watch, asyncio.Event], Coroutine[Any, Any, ResultT]]
-Lines = Callable[[Any], Sequence[str]]
-"""Returns lines for a job's progress object."""
-
-BLINK_S = 0.2
-"""Seconds between two refreshes of the live line."""
-LINE_S = 5.0
-"""Seconds between two plain lines."""
-
-
 def work(
     job: Job[ResultT],
     run: Path,
     *,
     opening: str = "",
-    tell: Callable[[Any], str] | None = None,
+    tell: Callable[[Any], str] = str,
     below: Lines = lambda progress: (),
     news: Lines = lambda progress: (),
     resume: str | None = None,
@@ -176,12 +159,9 @@ def work(
     """Run a job to its end with progress shown and signals heard.
 
     Args:
-        run: directory of the record.
-        opening: a line printed once the work has really begun; empty for none.
-        tell: formats the job's progress on one line; None for a collection's `Progress`.
-        below: lines below it on a terminal.
-        news: lines that are printed once where there is no terminal; they only grow.
-        resume: the command that resumes the work; None for that of a run.
+        run: where it is recorded.
+        opening: as of `show_work`, like `tell`, `below` and `news`.
+        resume: what to type to go on; None for a run.
     """
     stop, loop = asyncio.Event(), asyncio.new_event_loop()
 
@@ -192,7 +172,7 @@ def work(
 
     leaving = f"go on with: {resume or resume_command(run)}"
     with handle_signals(ask, leaving=leaving), asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(_work(job, stop, opening, _Telling(tell or describe, below, news)))
+        return runner.run(show_work(job, stop=stop, opening=opening, tell=tell, below=below, news=news))
 
 
 def end_early(stopped: str | None, resume: str) -> None:
@@ -234,7 +214,7 @@ def _list_nothing(progress: Any) -> Sequence[str]:
 class Resumable:
     """Display of a command whose work is recorded in a directory and can be resumed."""
 
-    describe: Callable[[Any], str]
+    describe: Callable[[Any], str] = str
     """Formats the job's progress on one line."""
     below: Lines = _list_nothing
     news: Lines = _list_nothing
@@ -295,204 +275,3 @@ class Resumable:
 def resume_command(run: Path) -> str:
     """Return the command that resumes a run."""
     return f"collab runs resume {shlex.quote(str(run))}"
-
-
-class _Telling(NamedTuple):
-    line: Callable[[Any], str]
-    below: Lines
-    news: Lines
-
-
-async def show_work(
-    job: Job[ResultT],
-    *,
-    opening: str = "",
-    tell: Callable[[Any], str] | None = None,
-    news: Lines = lambda progress: (),
-) -> ResultT:
-    """Await a job with progress shown, in a running event loop; arguments as of `work`. Signals are not handled."""
-    return await _work(job, asyncio.Event(), opening, _Telling(tell or describe, lambda progress: (), news))
-
-
-async def _work(job: Job[ResultT], stop: asyncio.Event, opening: str, tell: _Telling) -> ResultT:
-    seen: list[Any] = []
-
-    def watch(progress: Any) -> None:
-        seen.append(progress)
-        if opening:
-            note(opening)
-
-    with _open_display() as display:
-        # The display is updated beside the work, which may not return for minutes.
-        ticker = asyncio.create_task(_tick(seen, display, tell))
-        try:
-            return await _run_until_stopped(job(watch, stop), stop, seen)
-        finally:
-            ticker.cancel()
-            if seen:
-                display.end(seen[-1], tell)
-
-
-async def _run_until_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Event, seen: Sequence[Any]) -> ResultT:
-    """Run a job, and cancel it if it is asked to stop before its first progress.
-
-    Raises:
-        RunError: it was ended; nothing was begun.
-    """
-    working, asked = asyncio.ensure_future(job), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
-        # Before the first progress there is nothing to keep, so it is cancelled and not asked to finish.
-        if not working.done() and not seen:
-            working.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                return await working
-            raise RunError("stopped on request before anything was begun")
-        return await working
-    finally:
-        asked.cancel()
-        working.cancel()
-
-
-class _Display(Protocol):
-    """Shows the progress of work."""
-
-    interval_s: float
-
-    def show(self, progress: Any, tell: _Telling) -> None:
-        """Show what has changed since the last call."""
-
-    def end(self, progress: Any, tell: _Telling) -> None:
-        """Show the last lines before the work is left."""
-
-
-class _Lines:
-    """Plain lines, for logs."""
-
-    interval_s = LINE_S
-
-    def __init__(self) -> None:
-        self._shown, self._told = "", 0
-
-    def show(self, progress: Any, tell: _Telling) -> None:
-        self.end(progress, tell)
-        line = tell.line(progress)
-        if line != self._shown:
-            note(line)
-            self._shown = line
-
-    def end(self, progress: Any, tell: _Telling) -> None:
-        lines = tell.news(progress)
-        for line in lines[self._told :]:
-            note(line)
-        self._told = len(lines)
-
-
-class _Live:
-    """A screen that is redrawn, with other output above it."""
-
-    interval_s = BLINK_S
-
-    def __init__(self, update: Callable[[str, Sequence[str]], None]) -> None:
-        self._update = update
-        self._shown: tuple[str, Sequence[str]] = ("", ())
-
-    def show(self, progress: Any, tell: _Telling) -> None:
-        text = tell.line(progress), tell.below(progress)
-        if text != self._shown:
-            self._update(*text)
-            self._shown = text
-
-    def end(self, progress: Any, tell: _Telling) -> None:
-        """Do nothing: the screen vanishes, and the result shows all."""
-
-
-@contextlib.contextmanager
-def _open_display() -> Iterator[_Display]:
-    if not sys.stderr.isatty():
-        yield _Lines()
-        return
-    from rich.console import Console, Group
-    from rich.live import Live
-    from rich.spinner import Spinner
-    from rich.text import Text
-
-    spinner = Spinner("line", "starting")
-    with pause_output(), Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-
-        def update(text: str, below: Sequence[str]) -> None:
-            spinner.update(text=Text(text))
-            rest = Text("\n".join(below), overflow="fold")
-            live.update(Group(spinner, rest) if below else spinner, refresh=True)
-
-        try:
-            yield _Live(update)
-        finally:
-            live.update("", refresh=True)  # rich draws the last frame whole, and cannot erase what is out at the top
-
-
-async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
-    """Show the newest progress at intervals, and only when it has changed."""
-    while True:
-        await asyncio.sleep(display.interval_s)
-        if seen:
-            display.show(seen[-1], tell)
-
-
-def describe(progress: Progress) -> str:
-    """Format one line: episodes or steps, how many were solved, calls, tokens, calls per second, time left.
-
-    Of those that are over no rate is told: short episodes end first, and those are solved more often than others.
-    Where they are known: the prefix cache's share, the batches' width and a call's mean times in line and at work.
-    """
-    # No rate before the end: short episodes end first, and they are solved more often.
-    solved = f" over, {progress.succeeded} solved" if progress.done else ""
-    parts = [f"{progress.done}/{format_amount(progress.planned, 'episode')}{solved}"]
-    # A step budget plans steps, and the number of episodes follows.
-    if progress.wanted_steps is not None:
-        played = min(progress.steps_before + progress.steps, progress.wanted_steps)
-        ending = ", ending episodes that were begun" if played == progress.wanted_steps else ""
-        parts = [
-            f"{played}/{format_amount(progress.wanted_steps, 'step')}{ending}",
-            f"{format_amount(progress.done, 'episode')}{solved}",
-        ]
-    if progress.broken:
-        parts.append(f"{progress.broken} broken")
-    # Cost of all processes: a resumed run includes the earlier ones.
-    whole = progress.spent_in_all
-    tokens = format_count(whole.prompt_tokens + whole.completion_tokens, "token")
-    parts.append(f"{format_count(whole.calls, 'call')}, {tokens}, {progress.calls_per_s:.1f} calls/s")
-    # Only local engines and some servers report their cache; a missing number is left out, not shown as 0.
-    if progress.hit_rate is not None:
-        computed = shorten_number(progress.computed_tokens)
-        parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")
-    if progress.mean_width is not None:
-        parts.append(f"batches {progress.mean_width:.1f} wide")
-    # Waiting and working apart: the first mends with more servers, the second with a faster one.
-    if progress.timed_calls:
-        queue_s, work_s = (total / progress.timed_calls for total in (progress.queue_s, progress.work_s))
-        parts.append(f"{queue_s:.2f} s in line, {work_s:.2f} s at work")
-    if whole.cost_usd:
-        parts.append(f"{whole.cost_usd:.2f} USD")
-    if progress.seconds_left is not None:
-        parts.append(f"about {format_clock(progress.seconds_left)} left")
-    return " | ".join(parts)
-
-
-def format_count(number: int, noun: str) -> str:
-    """Format a count in few letters with its noun, in the singular for one."""
-    return format_amount(number, noun) if number == 1 else f"{shorten_number(number)} {noun}s"
-
-
-def shorten_number(number: int) -> str:
-    """Format a count in few letters: 950, 12.3k, 4.56M."""
-    if number < 10_000:
-        return str(number)
-    return f"{number / 1e3:.1f}k" if number < 1_000_000 else f"{number / 1e6:.2f}M"
-
-
-def format_clock(seconds: float) -> str:
-    """Format a duration as 0:07, 12:30 or 1:02:03."""
-    minutes, rest = divmod(max(0, round(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

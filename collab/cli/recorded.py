@@ -1,98 +1,19 @@
-"""Find out what a user's path holds: a run, runs of several seeds, a training, a transfer or fine-tuning."""
+"""How a training, a transfer, a fine-tuning run and runs of several seeds are shown, each and in a list."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import emit, note, print_table, say
+from collab.cli.output import emit, print_table, say
+from collab.utils.progress import note
 from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
+    from collab.evaluation.report import Kind, Recorded
     from collab.loop.loop import TrainingResult
-
-Kind: TypeAlias = Literal["run", "series", "runs", "training", "transfer", "finetuning"]
-_WORDS: dict[Kind, str] = {
-    "run": "a run",
-    "series": "an evaluation over several seeds",
-    "runs": "a folder of runs",
-    "training": "a training",
-    "transfer": "a transfer",
-    "finetuning": "a fine-tuning run",
-}
-_HEADS: dict[Kind, str] = {
-    "run": "run.json",
-    "training": "training.json",
-    "transfer": "transfer.json",
-    "finetuning": "finetune.json",
-}
-"""Kind → the file at its head. Named here, so that looking at a folder imports nothing of what made it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """What was found."""
-
-    path: Path
-    kind: Kind
-    """It is "series" where each run lies in a seed's folder, and "runs" for any other folder with runs in it."""
-    runs: tuple[Path, ...]
-    """All runs in it, however deep, or the run itself. A training's are in the order of its epochs."""
-
-    @property
-    def what(self) -> str:
-        """The kind in words, with the path."""
-        return f"{self.path}: {_WORDS[self.kind]}"
-
-
-def find_recorded(path: Path) -> Recorded:
-    """Find out what a path holds by its files' names. An empty path counts as a run, which cannot be opened."""
-    from collab.evaluation.report import find_runs
-    from collab.store.log import list_segments
-
-    kind = next((kind for kind, head in _HEADS.items() if (path / head).is_file()), None)
-    if kind == "run" or (kind is None and list_segments(path)):
-        return Recorded(path=path, kind="run", runs=(path,))
-    runs = tuple(sorted(find_runs(path), key=_build_number_key))
-    if kind is None and not runs:
-        return Recorded(path=path, kind="run", runs=(path,))
-    together = all(run.parent == path and run.name.startswith("seed-") for run in runs)
-    return Recorded(path=path, kind=kind or ("series" if together else "runs"), runs=runs)
-
-
-def suggest_commands(found: Recorded, command: str) -> str:
-    """Format one line for a command that takes one run: what was found, and the command for one of its runs.
-
-    Args:
-        command: with "{}" in the place of the run.
-    """
-    first = next((run for run in found.runs if run.name == "rollout"), found.runs[0] if found.runs else found.path)
-    if not found.runs:
-        return f"{found.what} without a run in it; look at it with: collab runs show {shlex.quote(str(found.path))}"
-    runs = f"its {format_amount(len(found.runs), 'run')}" if len(found.runs) > 1 else "its run"
-    more = "" if len(found.runs) == 1 else ", and so on for each"
-    return f"{found.what}; name one of {runs}: {command.format(quote_path(command, first))}{more}"
-
-
-def quote_path(command: str, path: Path) -> str:
-    """Quote a path for a command: for a shell, or within the quotes of a Python call."""
-    return str(path) if '"' in command else shlex.quote(str(path))
-
-
-def refuse_several(found: Recorded, command: str) -> None:
-    """Raise UsageError where a command that takes one run is given something else; see `suggest_commands`."""
-    from collab.errors import UsageError
-
-    if found.kind != "run":
-        raise UsageError(suggest_commands(found, command))
-
-
-def _build_number_key(path: Path) -> list[tuple[int, str]]:
-    """Build a sort key by which epoch 10 follows epoch 9."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.parts]
 
 
 # ------------------------------------------------------------------------------------------------------ as results
@@ -273,7 +194,10 @@ def _show_finetuning(found: Recorded, as_json: bool) -> None:
     say(f"finetune {found.path} ({status}, {manifest.get('stage')})")
     if last:
         say("last     " + ", ".join(f"{name} {value}" for name, value in last.items() if value is not None))
-    say(f"go on with: {folder.resume}" if status == "stopped" else f"play it: --agents with path: {folder.final}")
+    if status == "stopped":
+        say(f"go on with: {folder.resume}")
+    elif folder.final.is_dir():
+        say(f"play it: --agents with path: {folder.final}")
 
 
 # ----------------------------------------------------------------------------------------------------- in a list
@@ -285,6 +209,7 @@ def list_rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
     Unreadable ones are reported and left out.
     """
     from collab.errors import CollabError
+    from collab.evaluation.report import HEADS
 
     rows: dict[Kind, Callable[[Path], dict[str, Any]]] = {
         "training": _build_training_row,
@@ -292,7 +217,7 @@ def list_rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
         "finetuning": _build_finetuning_row,
     }
     for kind, row in rows.items():
-        for path in sorted(folder.rglob(_HEADS[kind])):
+        for path in sorted(folder.rglob(HEADS[kind])):
             # One unreadable training must not hide the others.
             try:
                 yield _NOT_OF_EPISODES | row(path.parent)

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, note
+from collab.cli.output import emit
 from collab.cli.progress import resume_command, tell_finished, work
 from collab.cli.text.report import (
     build_comparison_data,
@@ -27,7 +25,8 @@ from collab.cli.text.report import (
     show_result,
     show_stop,
 )
-from collab.utils.text import format_amount
+from collab.utils.progress import note
+from collab.utils.text import split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget, RunConfig
@@ -59,106 +58,39 @@ def rollout(
     as_json: options.Json = False,
 ) -> None:
     """Play episodes with a team and record them."""
+    from collab.api import configure_run, tell_outside
+
     # Everything is resolved before the run directory is made: a refusal leaves nothing behind.
-    definitions = options.open_library(library)
-    config = configure(
+    definitions, named = options.open_library(library), split_names("--tasks", tasks)
+    configured = configure_run(
         definitions,
         "rollout",
         env=env,
         graph=graph,
         agents=agents,
-        tasks=tasks,
+        tasks=named,
         split=split,
         episodes=episodes,
         seed=seed,
         backend=backend,
-        device=options.build_device_options(serial, allow_apps, allow_effects),
+        serial=serial,
+        allow_apps=split_names("--allow-apps", allow_apps),
+        allow_effects=allow_effects,
         concurrency=concurrency,
         budget=budget,
-        settings=settings,
+        settings=settings or (),
     )
+    config = asyncio.run(configured)
     # What was chosen is shown, with seed and number, before the first call is paid.
-    options.tell_outside(options.split_names("--tasks", tasks), config.split, config.tasks)
+    tell_outside(named, config.split, config.tasks)
     options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     options.tell_doubts(config)
     finish(play(config, definitions, out), as_json=as_json, details=False)
 
 
-def configure(definitions: Library, purpose: Literal["rollout", "eval"], **choices: Any) -> RunConfig:
-    """Put a run together from options, as `configure_run` does, outside of any loop of events."""
-    return asyncio.run(configure_run(definitions, purpose, **choices))
-
-
-async def configure_run(
-    definitions: Library,
-    purpose: Literal["rollout", "eval"],
-    *,
-    tasks: list[str] | None,
-    split: str | None,
-    episodes: int | None,
-    budget: Budget | str | None,
-    settings: list[str] | None,
-    device: Mapping[str, Any],
-    agents: str,
-    graph: str,
-    tells: bool = True,
-    **choices: Any,
-) -> RunConfig:
-    """Put a run together from options, its tasks written out; every task once unless a number was asked for.
-
-    Args:
-        split: keep to this split of the environment; None keeps to none.
-        device: options of the backend that were given by flags of their own.
-        tells: warn if a trained team is played at other temperatures than in training.
-    """
-    from collab.config import Budget, run_config
-    from collab.rollout.build import has_episode_count, resolve_run
-
-    trained, may_be_trained = None, "@" in agents or os.path.isfile(os.path.join(agents, "training.json"))
-    if may_be_trained:  # only then is the code that reads trainings imported
-        from collab.loop.trained import load_trained_agents, note_sampling
-
-        trained = load_trained_agents(definitions, agents, graph)
-    config = run_config(
-        library=definitions,
-        purpose=purpose,
-        graph=graph,
-        agents=agents if trained is None else Path(agents).name,
-        filled=trained,
-        tasks=options.split_names("--tasks", tasks),
-        episodes=episodes,
-        budget=Budget.parse(budget) if isinstance(budget, str) else budget,
-        settings=settings or (),
-        **choices,
-    )
-    told = note_sampling(agents, config) if tells and may_be_trained else None
-    if told is not None:
-        note(told)
-    config = _with_device(config, device)
-    return await resolve_run(config, once_per_task=not has_episode_count(episodes, settings or ()), split=split)
-
-
-def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
-    """Return the run with these options of its backend; UsageError where its backend does not have them."""
-    from collab.errors import UsageError
-    from collab.rollout.build import has_parameter
-
-    environment = config.environment
-    # An option that the backend does not take would be ignored silently.
-    for option in said:
-        taking = [name for name, part in environment.backends.items() if has_parameter(part, option)]
-        if environment.backend not in taking:
-            raise UsageError(
-                f"--{option.replace('_', '-')} means nothing to the backend {environment.backend} of "
-                f"{config.environment_name}; it is for: {', '.join(taking) or 'none of its backends'}"
-            )
-    part = environment.part.model_copy(update={"options": environment.part.options | dict(said)})
-    backends = environment.backends | {environment.backend: part}
-    return config.model_copy(update={"environment": environment.model_copy(update={"backends": backends})})
-
-
 def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult:
     """Play a new run with progress shown; Ctrl-C stops it resumable."""
+    from collab.api import format_opening
     from collab.rollout.run import choose_out, start
 
     path = out or choose_out(config)
@@ -167,15 +99,6 @@ def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult
         path,
         opening=format_opening(config, path),
     )
-
-
-def format_opening(config: RunConfig, path: Path) -> str:
-    """Return the line that is printed when a run begins."""
-    agents = "+".join(dict.fromkeys(config.agent_names.values()))
-    what = (
-        f"{format_amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
-    )
-    return f"playing {what}, recorded in {path}"
 
 
 def finish(result: RunResult, *, as_json: bool, details: bool) -> None:
@@ -194,10 +117,6 @@ def finish(result: RunResult, *, as_json: bool, details: bool) -> None:
     end_unplayed(result.report, resume_command(result.path))
 
 
-SEED = 30
-"""Suite seed of evaluations, the same as in the Python API."""
-
-
 def evaluate(
     *,
     env: options.Environment = "androidworld",
@@ -212,7 +131,7 @@ def evaluate(
             "--seed",
             metavar="S",
             help="Decides every instance and draw.",
-            show_default=str(SEED),
+            show_default="30",
             rich_help_panel=options.PLAY,
         ),
     ] = None,
@@ -253,36 +172,40 @@ def evaluate(
 
     For a table of several evaluations: collab runs table. Greedy replies: --set agents.*.sampling.temperature=0
     """
+    from collab.api import choose_seeds, configure_run, tell_outside
+
     # Comparing plays nothing, so none of the options for playing is looked at.
     if comparing is not None:
         _compare(*comparing, force=force, as_json=as_json)
         return
-    definitions = options.open_library(library)
-    device = options.build_device_options(serial, allow_apps, allow_effects)
+    definitions, named = options.open_library(library), split_names("--tasks", tasks)
 
     # One configuration per seed; doubts are printed once, not once per seed.
-    def configured(chosen: int, tells: bool) -> RunConfig:
-        return configure(
+    def configure(chosen: int, tells: bool) -> RunConfig:
+        configured = configure_run(
             definitions,
             "eval",
             env=env,
             graph=graph,
             agents=agents,
-            tasks=tasks,
+            tasks=named,
             split=split,
             episodes=episodes,
             seed=chosen,
             backend=backend,
-            device=device,
+            serial=serial,
+            allow_apps=split_names("--allow-apps", allow_apps),
+            allow_effects=allow_effects,
             concurrency=concurrency,
             budget=budget,
-            settings=settings,
+            settings=settings or (),
             tells=tells,
         )
+        return asyncio.run(configured)
 
     # All seeds are configured before the first is played: a mistake must not show after hours.
-    configs = [configured(one, not number) for number, one in enumerate(choose_seeds(seed, seeds, settings))]
-    options.tell_outside(options.split_names("--tasks", tasks), configs[0].split, configs[0].tasks)
+    configs = [configure(one, not number) for number, one in enumerate(choose_seeds(seed, seeds, settings or ()))]
+    tell_outside(named, configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
     options.tell_doubts(configs[0])
@@ -292,20 +215,6 @@ def evaluate(
         finish(play(config, definitions, out), as_json=as_json, details=True)
         return
     _play_series(configs, definitions, out, as_json=as_json)
-
-
-def choose_seeds(seed: int | None, seeds: list[str] | None, settings: list[str] | None) -> list[int]:
-    """Return all run seeds; UsageError where another option names one, too, or one is no whole number."""
-    from collab.config import strip_run_prefix
-    from collab.errors import UsageError
-
-    if seeds is None:
-        return [SEED if seed is None else seed]
-    if seed is not None:
-        raise UsageError("--seed and --seeds both say which; leave one of them out")
-    if any(strip_run_prefix(setting).partition("=")[0] == "seed" for setting in settings or ()):
-        raise UsageError("--set seed=… and --seeds both say which; leave one of them out")
-    return options.parse_seeds("--seeds", seeds)
 
 
 def _play_series(configs: list[RunConfig], definitions: Library, out: Path | None, *, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, clean_line, emit, note, print_table, say, to_data
+from collab.cli.output import REHEARSAL, emit, print_table, say, to_data
 from collab.cli.text.report import (
     build_replies_data,
     build_sampling_data,
@@ -29,7 +29,8 @@ from collab.cli.text.report import (
     show_cost,
     show_tables,
 )
-from collab.utils.text import format_amount
+from collab.utils.progress import note
+from collab.utils.text import clean_line, format_amount, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -153,12 +154,12 @@ def overlap(
 
     It compares tasks, instance seeds, apps, and every word on screens and in goals and replies.
     """
-    from collab.cli.recorded import find_recorded
     from collab.data.splits import list_instances, refuse_overlap
+    from collab.evaluation.report import find_recorded
 
     # A folder of runs stands for all of them.
     runs = [run for named in runs for run in find_recorded(named).runs or (named,)]
-    held = _collect_held_out(options.open_library(library), runs, options.split_names("--with", kept))
+    held = _collect_held_out(options.open_library(library), runs, split_names("--with", kept))
     episodes = (episode for run in runs for episode in list_instances(run))
     found = refuse_overlap(episodes, held, allow_overlap=allow_overlap)
     if as_json:
@@ -307,8 +308,9 @@ def show_run(
 
     Of several seeds their results together, of a training its epochs, of a transfer what came of it.
     """
-    from collab.cli.recorded import find_episode, find_recorded, refuse_several, show_recorded
+    from collab.cli.recorded import find_episode, show_recorded
     from collab.errors import UsageError
+    from collab.evaluation.report import find_recorded, refuse_several
 
     # Contradicting options are refused before the run is opened.
     if cost and episode is not None:
@@ -398,7 +400,7 @@ def export_run(
     Episodes, steps and cells with their prompts; rewards and pairs where there are some; preferences and demonstrations
     also as the messages that TRL's trainers read.
     """
-    from collab.cli.recorded import find_recorded
+    from collab.evaluation.report import find_recorded
     from collab.preferences.export import export_rows, export_runs, is_data
 
     found = find_recorded(run)
@@ -436,8 +438,8 @@ def _resume_other(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
         typer.Exit: it stopped early.
     """
     from collab.cli import critic, finetune, rollout, synth, train, transfer
-    from collab.cli.recorded import find_recorded
     from collab.errors import UsageError
+    from collab.evaluation.report import find_recorded
     from collab.rewards.calibration.record import FILE as CALIBRATION
     from collab.synthesis.journal import FILE as SYNTHESIS
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import describe_lost, emit, note, print_table, say, to_data
-from collab.cli.progress import Resumable, format_clock, format_count
-from collab.utils.text import format_amount
+from collab.cli.output import describe_lost, emit, print_table, say, to_data
+from collab.cli.progress import Resumable
+from collab.utils.progress import note
+from collab.utils.text import format_amount, format_clock, format_count, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -132,9 +133,7 @@ def synth(
 
     limits = Budget.parse(budget) if budget is not None else None
     chosen = dict(env=env, teacher=teacher, prompt=prompt, backend=backend, seed=seed, settings=settings)
-    chosen |= dict(
-        levels=options.split_names("--levels", levels) or None, tasks=options.split_names("--tasks", tasks) or None
-    )
+    chosen |= dict(levels=split_names("--levels", levels) or None, tasks=split_names("--tasks", tasks) or None)
     chosen |= dict(episodes=episodes, screens=screens)
     # A resume takes everything from the directory.
     if resume is not None:
@@ -149,13 +148,14 @@ def synth(
 
 
 def _configure_synthesis(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
+    from collab.api import tell_outside
     from collab.synthesis.config import SynthesisRequest, configure
 
     # None stands for "not given", which the environment or the preset fills in.
     asked = {name: value for name, value in chosen.items() if value is not None}
     wish = SynthesisRequest(**{"env": "androidworld", **asked})
     config = asyncio.run(configure(options.open_library(library), wish))
-    options.tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
+    tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
     if config.episodes:
         options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     # Tasks without a solution are named: nothing is learned about them.
@@ -204,13 +204,13 @@ def describe(progress: SynthesisProgress) -> str:
         parts.append(f"{progress.refused} refused")
     if calls.broken:
         parts.append(f"{calls.broken} broken")
-    if calls.calls:
+    if calls.spent.calls:
         parts.append(
-            f"{format_count(calls.calls, 'call')}, {format_count(calls.tokens, 'token')}, "
+            f"{format_count(calls.spent.calls, 'call')}, {format_count(calls.tokens, 'token')}, "
             f"{calls.calls_per_s:.1f} calls/s"
         )
-    if calls.cost_usd:
-        parts.append(f"{calls.cost_usd:.2f} USD")
+    if calls.spent.cost_usd:
+        parts.append(f"{calls.spent.cost_usd:.2f} USD")
     if calls.seconds_left is not None:
         parts.append(f"about {format_clock(calls.seconds_left)} left")
     return " | ".join(parts)
@@ -249,8 +249,8 @@ def show_result(result: SynthResult) -> None:
     calls, report = result.progress.calls, result.report
     # Stopped early there is no report, and yet calls may have cost something.
     if report is None:
-        if calls.lost:
-            say(describe_lost(calls.lost))
+        if calls.spent.lost:
+            say(describe_lost(calls.spent.lost))
         return
     say(result.label)
     say(f"rows     {report.rows}: " + ", ".join(f"{count} {level}" for level, count in report.by_level.items()))
@@ -259,7 +259,7 @@ def show_result(result: SynthResult) -> None:
     refused = sum(sum(causes.values()) for causes in report.refused.values())
     say(f"refused  {refused}" + (" (causes are in the card)" if refused else ""))
     say(
-        f"spent    {format_clock(calls.seconds)}, {format_amount(calls.calls, 'call')}, "
+        f"spent    {format_clock(calls.seconds)}, {format_amount(calls.spent.calls, 'call')}, "
         f"{format_count(calls.tokens, 'token')}"
     )
     if report.spent.lost:

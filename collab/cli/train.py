@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, note, print_table, say, to_data
+from collab.cli.output import emit, print_table, say, to_data
 from collab.cli.progress import Resumable
-from collab.cli.text.training import build_result_data, describe, format_below, format_news, show_result
-from collab.utils.text import format_amount
+from collab.cli.text.training import build_result_data, format_below, format_news, show_result
+from collab.utils.progress import note
+from collab.utils.text import format_amount, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -56,9 +57,7 @@ Agents = Annotated[
 ]
 
 
-TRAINING = Resumable(
-    describe=describe, below=format_below, news=format_news, show=show_result, to_json=build_result_data
-)
+TRAINING = Resumable(below=format_below, news=format_news, show=show_result, to_json=build_result_data)
 
 
 def train(
@@ -94,12 +93,13 @@ def train(
     Every part is on the disk before the next begins; --resume continues wherever it was stopped or killed. train-marl
     is the same command for the algorithm collabuiagents.
     """
+    from collab.api import build_check_options, tell_outside
     from collab.config import Budget
 
     # The algorithm decides which options exist, so it is checked first.
     _check_algorithm(context, algo)
     limit = None if budget is None else Budget.parse(budget)
-    reports = None if report_to is None else options.split_names("--report-to", report_to)
+    reports = None if report_to is None else split_names("--report-to", report_to)
     # A resume takes everything from the directory; options that would contradict it are refused.
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "device", "report_to", "budget", "as_json"}, "the training")
@@ -108,7 +108,7 @@ def train(
         return
     # An ablation may fix the graph; a contradicting one is refused rather than overruled.
     _refuse_graph(context, algo, ablation, graph)
-    definitions, named = options.open_library(library), options.split_names("--tasks", tasks)
+    definitions, named = options.open_library(library), split_names("--tasks", tasks)
     config = _configure_training(
         definitions,
         agents,
@@ -125,7 +125,7 @@ def train(
         settings=settings or (),
     )
     # Tasks, held-out instances and doubts are shown before anything is paid.
-    options.tell_outside(named, config.run.split, config.run.tasks)
+    tell_outside(named, config.run.split, config.run.tasks)
     for one in config.held_out:
         options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
     options.tell_doubts(config.run)
@@ -137,7 +137,7 @@ def train(
             config,
             options.require_out(out),
             budget=limit,
-            options=options.build_check_options(calibrations, anyway),
+            options=build_check_options(calibrations, anyway),
             device=device or options.AUTO,
             report_to=reports or (),
             as_json=as_json,

@@ -14,31 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, note, print_table, say, to_data
+from collab.cli.output import emit, print_table, say, to_data
 from collab.cli.progress import Resumable
-from collab.cli.progress import describe as describe_collection
-from collab.cli.text.training import describe as describe_training
 from collab.cli.text.training import format_below as below_training
 from collab.cli.text.training import format_news as news_of_training
+from collab.utils.progress import note
+from collab.utils.text import read_numbers, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
     from collab.transfer.config import TransferConfig, TransferRequest
     from collab.transfer.outcome import TransferDir
     from collab.transfer.run import PlanLine, TransferPlan, TransferProgress, TransferResult
-
-
-def describe(progress: TransferProgress) -> str:
-    """Format one line: the part and its progress."""
-    from collab.loop.state import TrainingProgress as Training
-    from collab.rollout.collector import Progress as Collecting
-
-    parts = [f"part {progress.number}/{progress.parts}", progress.part]
-    if isinstance(progress.inner, Collecting):
-        parts.append(describe_collection(progress.inner))
-    elif isinstance(progress.inner, Training):
-        parts.append(describe_training(progress.inner))
-    return " | ".join(part for part in parts if part)
 
 
 def format_below(progress: TransferProgress) -> list[str]:
@@ -79,9 +66,7 @@ def show_result(result: TransferResult) -> None:
         say(f"transfer  {result.path}")
 
 
-TRANSFER = Resumable(
-    describe=describe, below=format_below, news=format_news, show=show_result, to_json=build_result_data
-)
+TRANSFER = Resumable(below=format_below, news=format_news, show=show_result, to_json=build_result_data)
 
 FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
@@ -194,10 +179,11 @@ def transfer(
 
     Every part is an ordinary run or training in one directory; --resume continues wherever it was stopped or killed.
     """
+    from collab.api import build_check_options
     from collab.config import Budget
 
     limit = None if budget is None else Budget.parse(budget)
-    reports = None if report_to is None else options.split_names("--report-to", report_to)
+    reports = None if report_to is None else split_names("--report-to", report_to)
     # As in `collab train`: a resume takes everything from the directory.
     if resume is not None:
         options.refuse_beside_resume(context, FREE, "the transfer")
@@ -212,7 +198,7 @@ def transfer(
         base=base,
         graph=graph,
         backend=backend,
-        tasks=tuple(options.split_names("--tasks", tasks)),
+        tasks=tuple(split_names("--tasks", tasks)),
         split=None if split == NO_SPLIT else split,
         episodes=episodes,
         concurrency=concurrency,
@@ -221,7 +207,7 @@ def transfer(
         ablation=ablation,
         seed=seed,
         settings=tuple(settings or ()),
-        **({} if seeds is None else {"seeds": tuple(options.parse_seeds("--seeds", seeds))}),
+        **({} if seeds is None else {"seeds": tuple(read_numbers("--seeds", seeds))}),
     )
     # Everything that could be refused is refused here, before a directory exists.
     config = _configure_transfer(library, wish)
@@ -233,7 +219,7 @@ def transfer(
         config,
         options.require_out(out),
         budget=limit,
-        options=options.build_check_options(calibrations, anyway),
+        options=build_check_options(calibrations, anyway),
         device=device or options.AUTO,
         report_to=reports or (),
         as_json=as_json,
@@ -300,13 +286,14 @@ def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
 
 
 def _configure_transfer(library: Path | None, wish: TransferRequest) -> TransferConfig:
+    from collab.api import tell_outside
     from collab.transfer.config import configure
 
     config = asyncio.run(configure(options.open_library(library), wish))
     # Both environments are shown before anything is paid: their tasks, doubts and samples.
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
-        options.tell_outside(wish.tasks, run.split, run.tasks)
+        tell_outside(wish.tasks, run.split, run.tasks)
         options.tell_doubts(run)
     for name, evaluations in (("", config.transferred), ("first environment, ", config.first)):
         for one in evaluations:

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, emit, note, say
+from collab.cli.output import REHEARSAL, emit, say
+from collab.utils.progress import note
 from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
-    from collab.cli.recorded import Recorded
+    from collab.evaluation.report import Recorded
     from collab.view.auth import Gate
     from collab.view.inspector import Inspector
     from collab.view.schema.runs import RunRow
@@ -52,7 +53,7 @@ def report(
 
     Of several seeds and of a transfer it is the table of their results, then the overview of each run and training.
     """
-    from collab.cli.recorded import find_recorded
+    from collab.evaluation.report import find_recorded
     from collab.view.inspector import Inspector
     from collab.view.markdown import report as markdown
     from collab.view.plots import draw_plots, write_plots
@@ -81,9 +82,8 @@ def report(
 
 def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, as_json: bool) -> None:
     """Print the results of several runs together, then each of them."""
-    from collab.cli.recorded import suggest_commands
     from collab.errors import UsageError
-    from collab.evaluation.report import read_evaluation, show_rate
+    from collab.evaluation.report import read_evaluation, show_rate, suggest_commands
     from collab.transfer.outcome import TransferDir
     from collab.view.inspector import Inspector
     from collab.view.markdown import report as markdown

@@ -1,4 +1,4 @@
-"""What was recorded, as reports: one run, or several runs that are one evaluation.
+"""What was recorded: what lies at a path, and reports of one run, or of several runs that are one evaluation.
 
 found = recorded_evaluation(Path("runs/team"))      # a run, or a folder with one run per suite seed
 print(found.report.planned, found.by_seed[30].planned)
@@ -17,6 +17,7 @@ print(markdown(table))
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,10 +38,12 @@ from collab.evaluation.metrics import (
     summarise,
 )
 from collab.seeds import Seeds
+from collab.store.log import list_segments
 from collab.store.manifest import FILE, Manifest
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.types import PlannedTask, Sampling
+from collab.utils.text import format_amount
 
 TEAM = ("environment", "graph", "agents", "prompts", "split")
 """Parts of a run's configuration that do not change within one evaluation."""
@@ -131,6 +134,82 @@ def count_replies(reader: RunReader) -> dict[str, Replies]:
 def find_runs(folder: Path) -> list[Path]:
     """Run directories in a folder, however deep, or the folder itself; sorted."""
     return sorted(path.parent for path in folder.rglob(FILE)) if folder.is_dir() else []
+
+
+Kind: TypeAlias = Literal["run", "series", "runs", "training", "transfer", "finetuning"]
+_KINDS: dict[Kind, str] = {
+    "run": "a run",
+    "series": "an evaluation over several seeds",
+    "runs": "a folder of runs",
+    "training": "a training",
+    "transfer": "a transfer",
+    "finetuning": "a fine-tuning run",
+}
+HEADS: dict[Kind, str] = {
+    "run": "run.json",
+    "training": "training.json",
+    "transfer": "transfer.json",
+    "finetuning": "finetune.json",
+}
+"""Kind → the file at its head. Named here, so that looking at a folder imports nothing of what made it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What lies at a path that a user names."""
+
+    path: Path
+    kind: Kind
+    """It is "series" where each run lies in a seed's folder, and "runs" for any other folder with runs in it."""
+    runs: tuple[Path, ...]
+    """All runs that lie in it, however deep; of a run itself alone. A training's are in the order of its epochs."""
+
+    @property
+    def what(self) -> str:
+        """In words, with its path."""
+        return f"{self.path}: {_KINDS[self.kind]}"
+
+
+def find_recorded(path: Path) -> Recorded:
+    """Find out what a path holds, reading none of it. What holds nothing counts as a run, which cannot be opened."""
+    kind = next((kind for kind, head in HEADS.items() if (path / head).is_file()), None)
+    if kind == "run" or (kind is None and list_segments(path)):
+        return Recorded(path=path, kind="run", runs=(path,))
+    runs = tuple(sorted(find_runs(path), key=_build_number_key))
+    if kind is None and not runs:
+        return Recorded(path=path, kind="run", runs=(path,))
+    together = all(run.parent == path and run.name.startswith("seed-") for run in runs)
+    return Recorded(path=path, kind=kind or ("series" if together else "runs"), runs=runs)
+
+
+def suggest_commands(found: Recorded, command: str) -> str:
+    """Return one line for a command that takes one run: what was found, and what to type for one of its runs.
+
+    Args:
+        command: with "{}" where the run stands.
+    """
+    first = next((run for run in found.runs if run.name == "rollout"), found.runs[0] if found.runs else found.path)
+    if not found.runs:
+        return f"{found.what} without a run in it; look at it with: collab runs show {shlex.quote(str(found.path))}"
+    runs = f"its {format_amount(len(found.runs), 'run')}" if len(found.runs) > 1 else "its run"
+    more = "" if len(found.runs) == 1 else ", and so on for each"
+    return f"{found.what}; name one of {runs}: {command.format(quote_path(command, first))}{more}"
+
+
+def quote_path(command: str, path: Path) -> str:
+    """A path as it is written in that command: for a shell, or within the quotes of a call."""
+    return str(path) if '"' in command else shlex.quote(str(path))
+
+
+def refuse_several(found: Recorded, command: str) -> None:
+    """UsageError where a command that takes one run is given something else; as `suggest_commands`."""
+    if found.kind != "run":
+        raise UsageError(suggest_commands(found, command))
+
+
+def _build_number_key(path: Path) -> list[tuple[int, str]]:
+    """A key by which epoch 10 stands behind epoch 9."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.parts]
 
 
 def read_run(path: Path, opened: RunReader | None = None) -> EvaluatedRun:

@@ -12,7 +12,6 @@ text has to do, and that is told ("retokenised").
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,11 +20,10 @@ from collab.config import RunConfig
 from collab.data.example import Example, Level, Provenance, Sampled
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Rollout
-from collab.loop.policy import Policy, build_chat_tokenizer, get_template
+from collab.loop.policy import Policy, build_chat_tokenizer
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template, hash_prefix
 from collab.store.reader import RunReader
-from collab.store.run import RunStore
 from collab.types import Prompt, PromptRef, ReplyRef, Segment, Step, Trajectory, Utterance
 
 OTHER_PROMPT = "its prompt cannot be made again exactly"
@@ -136,20 +134,11 @@ class ExampleBuilder:
         return cell, cell.text
 
 
-@contextlib.contextmanager
-def open_builder(config: TrainingConfig, rollout: Rollout, policy: Policy) -> Iterator[ExampleBuilder]:
-    """Open the builder for a rollout; policies read as they will be trained."""
-    known: dict[str, ChatTokenizer] = {}
-    chats = {}
-    for slot, path in policy.weights.items():
-        agent = rollout.run.agents[slot]
-        key = f"{path} {get_template(agent)}"
-        chats[slot] = known[key] = known.get(key) or build_chat_tokenizer(agent, path)
-    with RunStore.open(rollout.path).open_reader() as reader:
-        said = _Episodes(reader)
-        yield ExampleBuilder.of(
-            RecordedRun(run=rollout.run, trajectories=said, prefix=reader.read_prefix), chats, config
-        )
+def make_builder(config: TrainingConfig, rollout: Rollout, policy: Policy) -> ExampleBuilder:
+    """Return the builder for a rollout; policies read as they will be trained."""
+    chats = {slot: build_chat_tokenizer(rollout.run.agents[slot], path) for slot, path in policy.weights.items()}
+    said, prefix = _Episodes(rollout.reader), rollout.reader.read_prefix
+    return ExampleBuilder.of(RecordedRun(run=rollout.run, trajectories=said, prefix=prefix), chats, config)
 
 
 class _Episodes(Mapping[str, Trajectory]):

@@ -37,6 +37,7 @@ from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir
 from collab.loop.state import LoopState
 from collab.rollout.build import list_kinds, load_class
+from collab.store.reader import RunReader
 from collab.types import Prompt, Trajectory, Usage, Utterance
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ class Rollout:
     """The run's directory; labels lie beside it."""
     trajectories: Sequence[Trajectory]
     """The finished episodes that count, by task and number."""
+    reader: RunReader
+    """The run, open while the epoch goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +254,7 @@ class NoLabels:
 
     def read_spent(self, rollout: Path) -> Usage:
         """Return nothing."""
-        return Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
+        return Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

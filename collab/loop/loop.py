@@ -103,8 +103,7 @@ def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDi
     spent = sum_paid([folder.rollout, *find_runs(folder.evaluation)])
     if algorithm is not None:
         spent += algorithm.labeller.read_spent(folder.rollout)
-    state.progress.tokens += spent.prompt_tokens + spent.completion_tokens
-    state.progress.cost_usd += spent.cost_usd
+    state.progress.spent += spent
 
 
 def read_closed(state: LoopState, folder: EpochDir) -> EpochRecord:
@@ -223,10 +222,8 @@ class TrainingResult:
     """None when it stopped before its end."""
     stopped: str | None
     """Why it ended early; None when it is done."""
-    tokens: int = 0
-    """Tokens that the models of this process read and said; what is trained on does not count."""
-    cost_usd: float = 0.0
-    """What they cost, in USD."""
+    spent: Usage = Usage()
+    """What the models of this process took; tokens that were trained on do not count."""
 
     def __repr__(self) -> str:
         last = self.records[-1].epoch if self.records else 0
@@ -459,8 +456,7 @@ async def _run(
             records=tuple(records),
             summary=_finish(state, records) if stopped is None else None,
             stopped=stopped,
-            tokens=state.tokens,
-            cost_usd=state.cost_usd,
+            spent=state.spent,
         )
 
 

@@ -262,7 +262,7 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
             result = await start(
                 config, state.library, out, watch=watch, stop=ending.stop, admit=ending.admit, suite=suite
             )
-    state.spend(result.progress)
+    state.spend(result.progress.spent)
     # A rollout that has its steps was stopped by its own budget, which is no reason to halt.
     if steps is None or not has_enough(out, steps):
         state.halt(result.stopped)
@@ -300,7 +300,7 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutRes
             continue
         suite, budget = await state.open_suite(run.config), state.compute_left()
         result = await play(run, state.library, budget=budget, watch=state.inner, stop=state.stop, suite=suite)
-        state.spend(result.progress)
+        state.spend(result.progress.spent)
         state.halt(result.stopped)
     return _read_measured(folder)
 
@@ -339,7 +339,8 @@ async def collect(
         over = (one.id for one in reader.list_episodes() if one.state == "finished")
         ids = tuple(id for id in over if names is None or id in names)
         played = Trajectories(lambda: contextlib.nullcontext(reader), ids)
-        yield Rollout(number=number, run=plan.run, path=out, trajectories=played), report, read_usage(reader)
+        rollout = Rollout(number=number, run=plan.run, path=out, trajectories=played, reader=reader)
+        yield rollout, report, read_usage(reader)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

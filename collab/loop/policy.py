@@ -17,7 +17,7 @@ from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.record import TrainingDir, read_record
-from collab.models.tokenizer import ChatTokenizer
+from collab.models.tokenizer import ChatTokenizer, open_chat
 from collab.models.vllm import CONFIG
 
 WHERE: Mapping[str, str] = {"local": "path", "openai": "model"}
@@ -123,7 +123,7 @@ def get_template(agent: AgentDefinition) -> dict[str, Any]:
 def build_chat_tokenizer(agent: AgentDefinition, path: str) -> ChatTokenizer:
     """Return the tokenizer of a checkpoint, its template rendered as the agent reads it."""
     how = get_template(agent)
-    return ChatTokenizer(resolve_checkpoint(path), date=how["date"], template=how["chat_template_kwargs"])
+    return open_chat(resolve_checkpoint(path), date=how["date"], template=how["chat_template_kwargs"])
 
 
 def load_policy(folder: TrainingDir, config: TrainingConfig, number: int) -> Policy:

@@ -133,6 +133,10 @@ class Success(Definition):
         """In [0, 1]."""
         return self.successes / self.episodes if self.episodes else 0.0
 
+    def __str__(self) -> str:
+        """Return the rate with its interval, e.g. "38.0% (31.6% - 44.9%)"."""
+        return f"{self.value:.1%} ({self.low:.1%} - {self.high:.1%})"
+
     @classmethod
     def of(cls, report: Report) -> Success:
         """Of a report, over all planned episodes."""
@@ -151,18 +155,12 @@ class Success(Definition):
         )
 
 
-class Spending(Definition):
-    """What a part of an epoch took."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending(Usage):
+    """What a part of an epoch took. Of training, tokens trained, padding left out, are prompt tokens."""
 
     seconds: float | None = None
     """None where several processes worked on it, or one that did not live to tell; and where nothing was to be done."""
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    """Of training: tokens trained, padding left out, are prompt tokens."""
-    cost_usd: float = 0.0
-    lost: int = 0
-    """Calls that were sent and never answered whole: what they took is not known and in no other field."""
 
     @classmethod
     def of(cls, paid: Usage, seconds: float | None) -> Spending:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,12 @@ from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.policy import Policy, build_first_policy
-from collab.loop.record import EpochRecord, Spending, TrainingDir
+from collab.loop.record import EpochRecord, TrainingDir
 from collab.rollout.build import build_suite
-from collab.rollout.collector import USED_UP
-from collab.rollout.collector import Progress as Collecting
+from collab.rollout.collector import USED_UP, UsageMeter
 from collab.types import Usage
 from collab.utils.concurrency import REQUESTED
+from collab.utils.text import format_clock, format_count
 
 
 class Halted(Exception):
@@ -48,10 +48,23 @@ class TrainingProgress:
     None before the first."""
     began: float = field(default_factory=time.monotonic)
     """When this process began with this epoch, of `time.monotonic`."""
-    tokens: int = 0
-    """Usage on parts of this epoch that are over, and by earlier processes on this epoch …"""
-    cost_usd: float = 0.0
-    """… and what they cost."""
+    spent: Usage = Usage()
+    """On parts of this epoch that are over, and by earlier processes on this epoch."""
+
+    def __str__(self) -> str:
+        """Return one line: epoch, part and how far it is, held-out success, what was spent, and the time left."""
+        parts = [f"epoch {self.epoch}/{self.epochs}", self.part, " ".join(str(self.inner or "").split())]
+        last = next((one for one in reversed(self.records) if one.success is not None), None)
+        if last is not None:
+            parts.append(f"held-out success {last.success} after epoch {last.epoch}")
+        spent = sum_spent_so_far(self)
+        left = estimate_seconds_left(self, time.monotonic())
+        in_all = [
+            format_count(spent.tokens, "token"),
+            *([f"{spent.cost_usd:.2f} USD"] if spent.cost_usd else []),
+            "time left known after an epoch" if left is None else f"at most about {format_clock(left)} left",
+        ]
+        return " | ".join(part for part in (*parts, f"in all {', '.join(in_all)}") if part)
 
     def begin(self, epoch: int) -> None:
         """Go on with the next epoch."""
@@ -65,7 +78,7 @@ class TrainingProgress:
     def close(self, record: EpochRecord) -> None:
         """An epoch is over, and its record tells what it took."""
         self.records.append(record)
-        self.inner, self.so_far, self.tokens, self.cost_usd = None, None, 0, 0.0
+        self.inner, self.so_far, self.spent = None, None, Usage()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,9 +96,8 @@ class LoopState:
     progress: TrainingProgress
     reports: Sequence[str] = ()
     """Further places for metrics of training."""
-    tokens: int = 0
-    cost_usd: float = 0.0
-    """Usage so far."""
+    spent: Usage = Usage()
+    """By this process."""
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
     """Of this epoch, by part that this process did from its beginning to its end."""
@@ -136,20 +148,19 @@ class LoopState:
         """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""
         if self.stop.is_set():
             raise Halted(REQUESTED)
-        spent = {"usd": self.cost_usd, "tokens": self.tokens, "minutes": (time.monotonic() - self.started) / 60}
+        minutes = (time.monotonic() - self.started) / 60
+        spent = {"usd": self.spent.cost_usd, "tokens": self.spent.tokens, "minutes": minutes}
         left = {name: limit - spent[name] for name, limit in self.budget.model_dump(exclude_none=True).items()}
         for name, amount in left.items():
             if amount <= 0:
                 raise Halted(_format_used_up(name, getattr(self.budget, name)))
         return Budget(**left)
 
-    def spend(self, progress: Collecting | Usage) -> None:
+    def spend(self, spent: Usage) -> None:
         """Count in what a part has spent."""
-        self.tokens += progress.tokens
-        self.cost_usd += progress.cost_usd
+        self.spent += spent
         self.progress.inner = None  # counted in now
-        self.progress.tokens += progress.tokens
-        self.progress.cost_usd += progress.cost_usd
+        self.progress.spent += spent
 
     def halt(self, why: str | None) -> None:
         """Raise `Halted` where a part stopped before its end; of a limit, what it is for all that this process does."""
@@ -212,34 +223,16 @@ def sum_epoch_seconds(record: EpochRecord) -> float | None:
     return sum(one.seconds or 0.0 for one in record.spent.values())
 
 
-def sum_spent_so_far(progress: TrainingProgress) -> tuple[int, float]:
-    """Tokens that models read and said, and USD: of epochs that are over, by whatever process, and of this one.
+def sum_spent_so_far(progress: TrainingProgress) -> Usage:
+    """Return what models took: in epochs that are over, by whatever process, and in this one.
 
     Tokens that were trained on do not count.
     """
-    over = total(one for record in progress.records for part, one in record.spent.items() if part != "training")
-    tokens, usd = _count_live(progress.inner)
-    return (
-        over.prompt_tokens + over.completion_tokens + progress.tokens + tokens,
-        over.cost_usd + progress.cost_usd + usd,
-    )
+    over = (total_asked(record) for record in progress.records)
+    live = progress.inner.spent if isinstance(progress.inner, UsageMeter) else Usage()
+    return sum(over, progress.spent + live)
 
 
-def total(parts: Iterable[Spending]) -> Spending:
-    """All together; the seconds are those that are known."""
-    found = list(parts)
-    seconds = [one.seconds for one in found if one.seconds is not None]
-    return Spending(
-        seconds=sum(seconds) if seconds else None,
-        calls=sum(one.calls for one in found),
-        prompt_tokens=sum(one.prompt_tokens for one in found),
-        completion_tokens=sum(one.completion_tokens for one in found),
-        cost_usd=sum(one.cost_usd for one in found),
-        lost=sum(one.lost for one in found),
-    )
-
-
-def _count_live(inner: Any) -> tuple[int, float]:
-    """Of the part that goes on, where it counts what its calls take."""
-    tokens = getattr(inner, "prompt_tokens", 0) + getattr(inner, "completion_tokens", 0)
-    return tokens, getattr(inner, "cost_usd", 0.0)
+def total_asked(record: EpochRecord) -> Usage:
+    """Return what models took in an epoch; tokens that were trained on do not count."""
+    return sum((one for part, one in record.spent.items() if part != "training"), Usage())

@@ -241,11 +241,6 @@ class Reading:
     """Sum over all calls, waiting and retries included."""
 
     @property
-    def mean_latency_s(self) -> float:
-        """Seconds per call; 0 before the first."""
-        return self.latency_s / self.calls if self.calls else 0.0
-
-    @property
     def hit_rate(self) -> float | None:
         """Share of prompt tokens that came from a prefix cache, over the calls that tell; None before the first.
 

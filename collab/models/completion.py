@@ -334,6 +334,9 @@ def read_completion(
     if scored and finish == "stop" and _is_end(scored[-1], completion.text):
         ids = ids[:-1] if ids is not None and len(ids) == len(scored) else ids
         scored = scored[:-1]
+    elif not scored and finish == "stop":
+        # Without log-probabilities nothing says whether the last id is the end of the turn, so no id is relied on.
+        ids = None
     # None and empty differ: no log-probabilities were sent, or those of a reply without tokens.
     logprobs = tuple(entry.logprob for entry in scored) if completion.scored else None
     # Servers report log p of the unscaled policy; only at temperature 1 and top-p 1 was the reply drawn from that.

@@ -33,7 +33,7 @@ from collab.library import resolve_checkpoint
 from collab.models.base import Capabilities, Meter, Reply, Request
 from collab.models.checkpoint import check_layout, check_over, hash_played_weights
 from collab.models.engine.sampling import DecodeRequest, SampledReply
-from collab.models.tokenizer import ChatTokenizer, PromptIds
+from collab.models.tokenizer import ChatTokenizer, PromptIds, open_chat
 from collab.models.vision import Picture, PictureReader
 from collab.types import PolicyRef, Prompt
 from collab.utils.concurrency import note_doing
@@ -298,7 +298,7 @@ class LocalModel:
         self._base = path
         # One worker per checkpoint: siblings with other adapters join it.
         self._worker = Worker(
-            ChatTokenizer(folder, download, date=date, template=chat_template_kwargs),
+            open_chat(folder, download, date=date, template=chat_template_kwargs),
             device=device,
             dtype=dtype,
             exact=determinism == "exact",

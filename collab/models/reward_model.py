@@ -34,7 +34,7 @@ from collab.library import resolve_checkpoint
 from collab.models.base import Capabilities
 from collab.models.checkpoint import choose_device, choose_dtype, hash_weights, is_out_of_memory
 from collab.models.local import check_files
-from collab.models.tokenizer import ChatTokenizer
+from collab.models.tokenizer import open_chat
 from collab.models.weights import check_vocabulary, get_text_config, load_model, read_config, read_context_length
 from collab.types import PolicyRef, Prompt
 
@@ -82,7 +82,7 @@ class RewardModel:
         config = get_text_config(_check_config(self._folder), path)
         self.context = read_context_length(config)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
-        self.chat = ChatTokenizer(self._folder)
+        self.chat = open_chat(self._folder)
         check_vocabulary(self.chat, config)
         self.policy = PolicyRef(base=path)
         # Weights are loaded at the first use: plans and checks need none.

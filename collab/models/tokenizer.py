@@ -32,7 +32,9 @@ import hashlib
 import inspect
 import json
 import math
+import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -254,6 +256,31 @@ class Places:
     """Ids that follow the last picture."""
     closing: str = ""
     """Text that closes the prompt, after the template's own."""
+
+
+def open_chat(
+    path: str,
+    download: bool = False,
+    *,
+    date: datetime.date | None = None,
+    template: Mapping[str, Any] | None = None,
+) -> ChatTokenizer:
+    """Return the tokenizer of a checkpoint, built once as long as its files stay the same; as `ChatTokenizer`.
+
+    Each thread has its own: whether control tokens count is a state of a tokenizer while it encodes.
+    """
+    try:
+        files = sorted((one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in os.scandir(path))
+        variables = json.dumps(template or {}, sort_keys=True)
+    except (OSError, TypeError):  # a name of the model hub, or something that no file holds
+        return ChatTokenizer(path, download, date=date, template=template)
+    return build_chat(path, download, date or get_prompt_date(), variables, threading.get_ident(), tuple(files))
+
+
+@lru_cache(maxsize=4)
+def build_chat(path: str, download: bool, date: datetime.date, template: str, *key: object) -> ChatTokenizer:
+    """Build a tokenizer once per key; see `open_chat`."""
+    return ChatTokenizer(path, download, date=date, template=json.loads(template))
 
 
 class ChatTokenizer:

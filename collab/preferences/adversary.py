@@ -39,7 +39,7 @@ from collab.prompts.render import Templates, read_texts
 from collab.rewards.base import CriticInput
 from collab.rewards.perturb import WEIGHTS, DecisionPoint, MistakeKind, draw_mistakes, list_task_words
 from collab.rewards.query import ask, format_reason, strip_thoughts
-from collab.rollout.collector import Progress as Meter
+from collab.rollout.collector import UsageMeter
 from collab.seeds import derive, generator
 from collab.types import Action, Prompt, Sampling, Segment, Usage, Utterance
 from collab.utils.concurrency import GRACE_S, REQUESTED, Stopped, wait_unless_stopped
@@ -127,7 +127,7 @@ class BudgetedAdversary:
 
     adversary: Adversary
     budget: Budget
-    meter: Meter
+    meter: UsageMeter
     """Cost so far; updated by every answer."""
     stop: asyncio.Event
     """Set from outside to end."""
@@ -195,14 +195,8 @@ class BudgetedAdversary:
                 self._idle.set()
         self.answered += 1
         if proposal is not None:
-            self._count(proposal)
+            self.meter.spent += proposal.spent
         return proposal
-
-    def _count(self, proposal: AdversaryProposal) -> None:
-        self.meter.calls += proposal.spent.calls
-        self.meter.prompt_tokens += proposal.spent.prompt_tokens
-        self.meter.completion_tokens += proposal.spent.completion_tokens
-        self.meter.cost_usd += proposal.spent.cost_usd
 
 
 _DRAWS = 40
@@ -402,10 +396,6 @@ class LanguageAdversary:
         parsed = read_reply(text, occasion.case.space, occasion.case.observation)
         if parsed.action is not None:
             text = write_reply(parsed.reason, parsed.action, occasion.case.space)
-        spent = Usage(
-            calls=1,
-            prompt_tokens=reply.prompt_tokens or 0,
-            completion_tokens=reply.completion_tokens or 0,
-            cost_usd=reply.cost_usd or 0.0,
-        )
-        return AdversaryProposal(text=text, maker=f"{label_of(self)}: {self._model.policy.base}", spent=spent)
+        maker = f"{label_of(self)}: {self._model.policy.base}"
+        spent = Usage.of_call(reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
+        return AdversaryProposal(text=text, maker=maker, spent=spent)

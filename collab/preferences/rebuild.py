@@ -52,7 +52,7 @@ from collab.rewards.registry import (
 )
 from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
-from collab.rollout.collector import Progress as Meter
+from collab.rollout.collector import UsageMeter
 from collab.rollout.run import read_stored_config
 from collab.store.reader import RunReader
 from collab.types import PreferencePair, Trajectory, Usage
@@ -385,7 +385,7 @@ class _Rebuild:
     counted: int | None = None
     """Episodes that were paired; None before."""
     progress: RebuildProgress = field(default_factory=RebuildProgress)
-    meter: Meter = field(default_factory=lambda: Meter(planned=0))
+    meter: UsageMeter = field(default_factory=UsageMeter)
 
     async def run(self) -> RebuiltPairs:
         """Judge, pair and store."""
@@ -424,9 +424,7 @@ class _Rebuild:
                     stop=self.stop,
                     watch=self._watch,
                 )
-        self.meter.calls, self.meter.cost_usd = found.calls, found.cost_usd
-        self.meter.prompt_tokens, self.meter.completion_tokens = found.prompt_tokens, found.completion_tokens
-        self.meter.lost = found.lost
+        self.meter.spent = found.spent
         return found.stopped
 
     def _check_same(self, known: LabelSet, head: LabelHead) -> None:
@@ -466,7 +464,7 @@ class _Rebuild:
                 try:
                     made = await self._pair_from(labels, remembering)
                 finally:
-                    self.meter.lost += count_lost_calls(adversary) - begun
+                    self.meter.spent += Usage(lost=count_lost_calls(adversary) - begun)
                 # Lost calls of earlier processes are part of the cost of these pairs.
                 return replace(made, spent=made.spent + remembering.before), label_of(adversary)
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from collab.errors import CollabError, RunFormatError
+from collab.errors import RunFormatError
 from collab.models.base import count_lost_calls
 from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, label_of, reads_rewarded
 from collab.rewards.query import hash_prompt, hash_text
@@ -85,7 +85,7 @@ class ProposalMemory:
             self._known, self.lost = _read(self.directory)
             self._unanswered: Callable[[], int] = lambda: 0
             self._log = log.LazyAppender(self.directory)
-        except CollabError:
+        except BaseException:
             self._lock.release()
             raise
 

@@ -115,10 +115,6 @@ class CriticInput:
         """SHA-256 of goal, screen, edges and all replies: an episode that was played again gives other cases."""
         return hash_input(self.task.goal, self.observation, self.matrix)
 
-    def list_heard(self, cell: CellRef) -> tuple[Utterance, ...]:
-        """List the replies in a cell's prompt, in conversation order; KeyError when there is no such cell."""
-        return tuple(self.matrix[other] for other in self.matrix[cell].heard)
-
     def group_proposals(self) -> dict[Action, tuple[Utterance, ...]]:
         """Return each distinct canonical action → the cells that proposed it, in conversation order."""
         found: dict[Action, list[Utterance]] = {}
@@ -318,13 +314,8 @@ def to_all_equal(case: CriticInput, words: Mapping[Action, CellScore]) -> dict[C
 
 def sum_spent(calls: Iterable[CriticCall]) -> Usage:
     """Sum the cost of calls; uncounted tokens and unknown prices count as 0."""
-    each = tuple(calls)
-    return Usage(
-        calls=len(each),
-        prompt_tokens=sum(call.prompt_tokens or 0 for call in each),
-        completion_tokens=sum(call.completion_tokens or 0 for call in each),
-        cost_usd=sum(call.cost_usd or 0.0 for call in each),
-    )
+    each = (Usage.of_call(call.prompt_tokens, call.completion_tokens, call.cost_usd) for call in calls)
+    return sum(each, Usage())
 
 
 def label_of(critic: Critic) -> str:

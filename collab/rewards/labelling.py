@@ -13,7 +13,6 @@ something else.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from collab.models.base import count_lost_calls
 from collab.rewards.base import UNREAD, Critic, CriticInput, Judgement, drop_invalid_scores, sum_spent
 from collab.rewards.labels import LabelWriter
 from collab.rewards.query import PartlyAnswered
-from collab.rollout.collector import USED_UP
+from collab.rollout.collector import UsageMeter
 from collab.types import Usage
 from collab.utils.concurrency import PATIENCE, WorkerPool
 from collab.utils.redact import redact
@@ -35,7 +34,7 @@ _SHOWN = 80
 
 
 @dataclass(slots=True, kw_only=True)
-class Labelling:
+class Labelling(UsageMeter):
     """Progress of labelling and its result; a live object."""
 
     known: int = 0
@@ -54,27 +53,13 @@ class Labelling:
     rewarded: int = 0
     cells: int = 0
     """Cells of new judgements with a score."""
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost_usd: float = 0.0
-    """Sum over the calls whose price is known."""
-    lost: int = 0
-    """Calls without a complete answer; their cost is unknown."""
     stopped: str | None = None
     """Why labelling ended early; None when every case was asked about."""
-    started: float = field(default_factory=time.monotonic)
 
-    @property
-    def spent(self) -> Usage:
-        """Cost of the critic's answered calls, those about failed cases included."""
-        return Usage(
-            calls=self.calls,
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            cost_usd=self.cost_usd,
-            lost=self.lost,
-        )
+    def __str__(self) -> str:
+        """Return one line: how many steps are judged, and how many cells are rewarded."""
+        rewarded = f"{self.rewarded}/{format_amount(self.cells, 'cell')} rewarded"
+        return f"{format_amount(self.judged + self.known, 'step')} judged, {rewarded}"
 
     def count(self, judgement: Judgement) -> None:
         """Add one judgement."""
@@ -83,27 +68,7 @@ class Labelling:
         scores = [one.score for one in judgement.rewards.rewards if one.score is not None]
         self.cells += len(scores)
         self.rewarded += sum(score > self.threshold for score in scores)
-        self.pay(sum_spent(judgement.calls))
-
-    def pay(self, spent: Usage) -> None:
-        """Add the cost of answers."""
-        self.calls += spent.calls
-        self.prompt_tokens += spent.prompt_tokens
-        self.completion_tokens += spent.completion_tokens
-        self.cost_usd += spent.cost_usd
-        self.lost += spent.lost
-
-    def explain_exceeded(self, budget: Budget) -> str | None:
-        """Return the limit that is used up, in words; None while there is room."""
-        minutes = (time.monotonic() - self.started) / 60
-        tokens = self.prompt_tokens + self.completion_tokens
-        if budget.usd is not None and self.cost_usd >= budget.usd:
-            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD"
-        if budget.tokens is not None and tokens >= budget.tokens:
-            return f"{USED_UP}: {tokens} of {format_amount(budget.tokens, 'token')}"
-        if budget.minutes is not None and minutes >= budget.minutes:
-            return f"{USED_UP}: {round(minutes, 2):g} of {budget.minutes:g} minutes"
-        return None
+        self.spent += sum_spent(judgement.calls)
 
 
 async def label(
@@ -147,7 +112,7 @@ async def label(
     finally:
         labelling.stopped = labelling.stopped or pool.stopped
         lost = count_lost_calls(critic) - before
-        labelling.lost += lost
+        labelling.spent += Usage(lost=lost)
         writer.record_lost(lost)
     return labelling
 
@@ -206,7 +171,7 @@ class _Worker:
     def _record_failure(
         self, case: CriticInput, failure: EnvironmentFailure | ModelFailure, spent: Usage = Usage()
     ) -> None:
-        self.labelling.pay(spent)
+        self.labelling.spent += spent
         self.writer.fail(case, failure, spent)
         self.labelling.failed += 1
         self._count_failure(redact(str(failure)))

@@ -195,7 +195,7 @@ class LabelWriter:
             # Judged steps are not asked about again, as long as their input is the same.
             self._known = {key: one.case for key, one in read_labels(run, name).judged.items()}
             self._log = log.LazyAppender(directory)
-        except CollabError:
+        except BaseException:
             self._lock.release()
             raise
 

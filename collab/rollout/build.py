@@ -40,7 +40,7 @@ from collab.graphs.deliberation import Network
 from collab.graphs.edges import build_dag
 from collab.library import Library, explain, resolve_checkpoint
 from collab.models.base import Adaptable, AskedAlike, Capabilities, Model
-from collab.models.tokenizer import ChatTokenizer, get_prompt_date, is_in_template, reads_date
+from collab.models.tokenizer import get_prompt_date, is_in_template, open_chat, reads_date
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
 from collab.seeds import Seeds, derive, generator
@@ -339,7 +339,7 @@ def list_template_doubts(config: RunConfig) -> list[str]:
         if agent.kind != "local" or not isinstance(path, str) or _build_key(agent) in found:
             continue
         if is_in_template(resolve_checkpoint(path), b"think"):
-            chat = ChatTokenizer(resolve_checkpoint(path), template=agent.options.get("chat_template_kwargs"))
+            chat = open_chat(resolve_checkpoint(path), template=agent.options.get("chat_template_kwargs"))
             if chat.doubt is not None:
                 found[_build_key(agent)] = f"warning: {path}: {chat.doubt}"
     return list(dict.fromkeys(found.values()))

@@ -40,7 +40,7 @@ from collab.rollout.episode import Admit, Episode, Stage, play
 from collab.store.run import Recorder
 from collab.types import EpisodeError, Step, Trajectory, Usage
 from collab.utils.concurrency import WorkerPool
-from collab.utils.text import format_amount
+from collab.utils.text import format_amount, format_clock, format_count, shorten_number
 
 _RECENT = 64
 """Steps of whose time the pace is taken: it changes while others use the machine, and where fewer pieces are left."""
@@ -105,10 +105,6 @@ class Workload:
     def end(self, name: str) -> None:
         """Note that a piece is over."""
         self._pieces[name].state = "over"
-
-    def estimate_steps_left(self) -> float:
-        """Return how many steps are likely to be left."""
-        return sum(sum(left) for left in self._estimate_left())
 
     def estimate_pace(self) -> float | None:
         """Return the pace of all that run at once; None before the first step."""
@@ -180,8 +176,51 @@ USED_UP = "budget used up"
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
-    """How far a collection is; a live object that displays read."""
+class UsageMeter:
+    """What model calls take, held against a budget; a live object."""
+
+    spent: Usage = Usage()
+    """By this process; lost calls are known when its work has ended."""
+    earlier: Usage = Usage()
+    """What earlier processes spent on the same work."""
+    started: float = field(default_factory=time.monotonic)
+
+    def __str__(self) -> str:
+        """Return one line: calls and tokens; empty before the first call."""
+        return f"{self.spent.calls:,} calls, {format_count(self.tokens, 'token')}" if self.spent.calls else ""
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens of this process."""
+        return self.spent.tokens
+
+    @property
+    def spent_in_all(self) -> Usage:
+        """What all processes spent."""
+        return self.earlier + self.spent
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.started
+
+    def explain_exceeded(self, budget: Budget) -> str | None:
+        """Which limit is used up, in words; None while there is room."""
+        usd, tokens = self.earlier.cost_usd, self.earlier.tokens
+        if budget.usd is not None and self.spent.cost_usd >= budget.usd:
+            before = f", {usd:.4f} USD before that" if usd else ""
+            return f"{USED_UP}: {self.spent.cost_usd:.4f} of {budget.usd:g} USD{before}"
+        if budget.tokens is not None and self.tokens >= budget.tokens:
+            before = f", {tokens} tokens before that" if tokens else ""
+            return f"{USED_UP}: {self.tokens} of {format_amount(budget.tokens, 'token')}{before}"
+        if budget.minutes is not None and self.seconds >= budget.minutes * 60:
+            return f"{USED_UP}: {round(self.seconds / 60, 2):g} of {budget.minutes:g} minutes"
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress(UsageMeter):
+    """How far a collection is; a live object, read by whoever shows it."""
 
     planned: int
     done: int = 0
@@ -197,9 +236,6 @@ class Progress:
     """With how many it is over, though more episodes are planned; None where all of them are played."""
     steps_before: int = 0
     """Of the `wanted_steps`, those that were there when this process began."""
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
     computed_tokens: int = 0
     """Prompt tokens that were computed, over the calls that tell."""
     cacheable_tokens: int = 0
@@ -214,37 +250,10 @@ class Progress:
     """Seconds from leaving the line to the last token, prompt and reply."""
     timed_calls: int = 0
     """Calls that tell how long they stood in line and were worked on."""
-    cost_usd: float = 0.0
-    lost: int = 0
-    """Attempts that were sent and never answered whole; known when the collection has ended."""
     warnings: dict[str, int] = field(default_factory=dict)
     """What was amiss with replies that count all the same → how many."""
-    started: float = field(default_factory=time.monotonic)
-    earlier: Usage = Usage()
-    """What earlier processes spent on the same run; the counts above are of this one."""
     workload: Workload = field(default_factory=Workload)
     """The episodes that this process plays, by their step budgets."""
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and completion tokens together."""
-        return self.prompt_tokens + self.completion_tokens
-
-    @property
-    def spent(self) -> Usage:
-        """What all calls of this process cost."""
-        return Usage(
-            calls=self.calls,
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            cost_usd=self.cost_usd,
-            lost=self.lost,
-        )
-
-    @property
-    def spent_in_all(self) -> Usage:
-        """The same with what earlier processes spent."""
-        return self.earlier + self.spent
 
     @property
     def hit_rate(self) -> float | None:
@@ -260,14 +269,9 @@ class Progress:
         return self.widths / self.wide_calls if self.wide_calls else None
 
     @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self.started
-
-    @property
     def calls_per_s(self) -> float:
         """Model calls per second, averaged over the whole time."""
-        return self.calls / self.seconds if self.seconds > 0 else 0.0
+        return self.spent.calls / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
@@ -280,12 +284,47 @@ class Progress:
         missing, pace = self.wanted_steps - self.steps_before - self.steps, self.workload.estimate_pace()
         return None if pace is None or missing <= 0 else pace * missing
 
+    def __str__(self) -> str:
+        """Return one line: episodes or steps, how many are solved, calls, tokens, calls per second, time left.
+
+        Prefix hits, widths of batches and the mean time of a call stand in it where they are known.
+        """
+        # No rate before the end: short episodes end first, and they are solved more often.
+        solved = f" over, {self.succeeded} solved" if self.done else ""
+        parts = [f"{self.done}/{format_amount(self.planned, 'episode')}{solved}"]
+        # With a step budget, steps are what is planned, and episodes only follow.
+        if self.wanted_steps is not None:
+            played = min(self.steps_before + self.steps, self.wanted_steps)
+            ending = ", ending episodes that were begun" if played == self.wanted_steps else ""
+            parts = [
+                f"{played}/{format_amount(self.wanted_steps, 'step')}{ending}",
+                f"{format_amount(self.done, 'episode')}{solved}",
+            ]
+        if self.broken:
+            parts.append(f"{self.broken} broken")
+        # Of all processes: a resumed run's cost includes what was spent before.
+        whole = self.spent_in_all
+        tokens = format_count(whole.tokens, "token")
+        parts.append(f"{format_count(whole.calls, 'call')}, {tokens}, {self.calls_per_s:.1f} calls/s")
+        # Only local engines and some servers report their cache; a missing number is left out, not shown as 0.
+        if self.hit_rate is not None:
+            computed = shorten_number(self.computed_tokens)
+            parts.append(f"{computed} prompt tokens computed ({self.hit_rate:.0%} prefix hits)")
+        if self.mean_width is not None:
+            parts.append(f"batches {self.mean_width:.1f} wide")
+        # Waiting and working apart: the first mends with more servers, the second with a faster one.
+        if self.timed_calls:
+            queue_s, work_s = (total / self.timed_calls for total in (self.queue_s, self.work_s))
+            parts.append(f"{queue_s:.2f} s in line, {work_s:.2f} s at work")
+        if whole.cost_usd:
+            parts.append(f"{whole.cost_usd:.2f} USD")
+        if self.seconds_left is not None:
+            parts.append(f"about {format_clock(self.seconds_left)} left")
+        return " | ".join(parts)
+
     def count_reply(self, reply: Reply) -> None:
         """Add what one call cost, whether or not its step is ever finished."""
-        self.calls += 1
-        self.prompt_tokens += reply.prompt_tokens or 0
-        self.completion_tokens += reply.completion_tokens or 0
-        self.cost_usd += reply.cost_usd or 0.0
+        self.spent += Usage.of_call(reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
         # Counted, not repeated: the same warning comes with every call.
         if reply.warning:
             self.warnings[reply.warning] = self.warnings.get(reply.warning, 0) + 1
@@ -306,19 +345,6 @@ class Progress:
         self.done += 1
         self.succeeded += trajectory.success
         self.broken += trajectory.error is not None
-
-    def explain_exceeded(self, budget: Budget) -> str | None:
-        """Which limit is used up, in words; None while there is room."""
-        usd, tokens = self.earlier.cost_usd, self.earlier.tokens
-        if budget.usd is not None and self.cost_usd >= budget.usd:
-            before = f", {usd:.4f} USD before that" if usd else ""
-            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD{before}"
-        if budget.tokens is not None and self.tokens >= budget.tokens:
-            before = f", {tokens} tokens before that" if tokens else ""
-            return f"{USED_UP}: {self.tokens} of {format_amount(budget.tokens, 'token')}{before}"
-        if budget.minutes is not None and self.seconds >= budget.minutes * 60:
-            return f"{USED_UP}: {round(self.seconds / 60, 2):g} of {budget.minutes:g} minutes"
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

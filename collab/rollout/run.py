@@ -150,9 +150,11 @@ async def start(
         config, capabilities = await wait_unless_stopped(_fit_run(config, suite, team), stop, _PROBING)
         for line in foresee(config, suite):
             tell(line)
-        manifest = _build_manifest(config, suite, team, capabilities)
-        with RunStore.create(out, manifest).open_writer() as writer:
-            return await _play(config, suite, team, writer, out, _Recorded(), watch, stop, admit)
+        plan = plan_episodes(config)
+        RunStore.create(out, _build_manifest(config, plan, suite, team, capabilities))
+        store = RunStore.open(out)  # its head is read once for all that follows
+        with store.open_writer() as writer:
+            return await _play(config, plan, suite, team, store, writer, _Recorded(), watch, stop, admit)
 
 
 async def check(config: RunConfig) -> list[str]:
@@ -218,9 +220,10 @@ async def resume(
         capabilities = await wait_unless_stopped(team.probe(), stop, _PROBING)
         _check_budget(config, capabilities)
         _check_weights(path, capabilities)
-        with RunStore.open(path).open_writer() as writer:
-            recorded = _split(path, suite)
-            return await _play(config, suite, team, writer, path, recorded, watch, stop, admit)
+        store = RunStore.open(path)
+        with store.open_writer() as writer:
+            recorded = _split(store, suite)
+            return await _play(config, plan_episodes(config), suite, team, store, writer, recorded, watch, stop, admit)
 
 
 def read_finished(path: Path) -> RunResult | None:
@@ -229,9 +232,9 @@ def read_finished(path: Path) -> RunResult | None:
     Raises:
         RunFormatError, UsageError: as `read_stored_config`.
     """
-    plan = plan_episodes(read_stored_config(path))
+    plan, store = plan_episodes(read_stored_config(path)), RunStore.open(path)
     # The index alone answers: no environment and no model is opened for a finished run.
-    with contextlib.closing(RunStore.open(path).open_reader()) as reader:
+    with store.open_reader() as reader:
         over = {one.id: one.outcome.success for one in reader.list_episodes() if one.outcome is not None}
         # Failed episodes may be played again, so a run with one is not over.
         if reader.status != "finished" or any(episode.id not in over for episode in plan):
@@ -243,7 +246,7 @@ def read_finished(path: Path) -> RunResult | None:
     return RunResult(
         path=path,
         label=manifest.environment,
-        report=_report(path, plan),
+        report=_report(store, plan),
         progress=progress,
         stopped=None,
         privileged=manifest.privileged,
@@ -369,7 +372,9 @@ def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None
             )
 
 
-def _build_manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]) -> Manifest:
+def _build_manifest(
+    config: RunConfig, plan: Sequence[Episode], suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]
+) -> Manifest:
     # The whole configuration is written: a run explains itself without the files that it was made of.
     agents = config.agent_names
     same = len(set(agents.values())) == 1
@@ -383,7 +388,7 @@ def _build_manifest(config: RunConfig, suite: Suite, team: Team, capabilities: M
         agents=next(iter(agents.values())) if same else ",".join(f"{slot}={name}" for slot, name in agents.items()),
         planned=config.episodes,
         # The plan is written too: which episodes are missing must not depend on how tasks are drawn tomorrow.
-        tasks=_plan_tasks(config, suite),
+        tasks=_plan_tasks(plan, suite),
         # What was found out about each model; another server behind the same name shows here.
         models={
             slot: {
@@ -397,10 +402,10 @@ def _build_manifest(config: RunConfig, suite: Suite, team: Team, capabilities: M
     )
 
 
-def _plan_tasks(config: RunConfig, suite: Suite) -> tuple[PlannedTask, ...]:
+def _plan_tasks(plan: Sequence[Episode], suite: Suite) -> tuple[PlannedTask, ...]:
     """What a run plays of each task, in the order of the plan."""
     difficulties = {info.name: info.difficulty for info in suite.tasks()}
-    counts = Counter(episode.task for episode in plan_episodes(config))
+    counts = Counter(episode.task for episode in plan)
     return tuple(
         PlannedTask(name=name, difficulty=difficulties.get(name), episodes=count) for name, count in counts.items()
     )
@@ -417,12 +422,12 @@ class _Recorded:
     spent: Usage = Usage()
 
 
-def _split(path: Path, suite: Suite) -> _Recorded:
+def _split(store: RunStore, suite: Suite) -> _Recorded:
     """Read what is recorded of a run.
 
     What a model server broke goes on behind its last step, too; what the environment broke starts again.
     """
-    with contextlib.closing(RunStore.open(path).open_reader()) as reader:
+    with store.open_reader() as reader:
         episodes = reader.list_episodes()
         finished = {one.id: one.outcome.success for one in episodes if one.outcome is not None}
         spent = read_usage(reader)
@@ -443,17 +448,17 @@ def _is_hidden(step: Step) -> bool:
 
 async def _play(
     config: RunConfig,
+    plan: Sequence[Episode],
     suite: Suite,
     team: Team,
+    store: RunStore,
     writer: RunWriter,
-    path: Path,
     recorded: _Recorded,
     watch: Watch,
     stop: asyncio.Event | None,
     admit: Admit | None,
 ) -> RunResult:
-    # Planned anew from the configuration, then what is finished is taken out: resuming needs no list of its own.
-    plan = plan_episodes(config)
+    # What is finished is taken out of the plan: resuming needs no list of its own.
     left = [episode for episode in plan if episode.id not in recorded.finished]
     # Earlier processes count in the display, and in no budget of this one.
     progress = Progress(
@@ -466,7 +471,7 @@ async def _play(
     watch(progress)
     stage = Stage(suite=suite, seeds=config.seeds, limits=config.environment.limits, pictures=config.pictures)
     # Devices write much, and only into a file: the terminal belongs to the progress.
-    with log_to(path / "devices.log"):
+    with log_to(store.path / "devices.log"):
         collection = await collect(
             left,
             team.build_network,
@@ -480,7 +485,8 @@ async def _play(
             admit=admit,
         )
     # Calls without an answer are known to the models alone.
-    progress.lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
+    lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
+    progress.spent += Usage(lost=lost)
     # Warnings go into the log once, with their number, not once per call.
     for warning, number in progress.warnings.items():
         writer.note(f"{warning} ({format_amount(number, 'call')})")
@@ -489,9 +495,9 @@ async def _play(
     _close(writer, collection)
     # The report is read from disk, so that it covers all processes.
     return RunResult(
-        path=path,
+        path=store.path,
         label=suite.label,
-        report=_report(path, plan),
+        report=_report(store, plan),
         progress=progress,
         stopped=collection.stopped,
         privileged=team.network.privileged,
@@ -505,9 +511,9 @@ def _close(writer: RunWriter, collection: Collection) -> None:
         writer.stop(collection.stopped)
 
 
-def _report(path: Path, plan: Sequence[Episode]) -> Report:
+def _report(store: RunStore, plan: Sequence[Episode]) -> Report:
     """Return the report of what is recorded, with its episodes in the order of the plan."""
     order = {episode.id: place for place, episode in enumerate(plan)}
-    with RunStore.open(path).open_reader() as reader:
+    with store.open_reader() as reader:
         report = report_of(reader)
     return replace(report, results=tuple(sorted(report.results, key=lambda one: order.get(one.id, len(order)))))

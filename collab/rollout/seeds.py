@@ -23,10 +23,11 @@ from collab.evaluation.metrics import Report
 from collab.evaluation.report import Evaluation, find_runs, pool_runs, read_run
 from collab.library import Library
 from collab.rollout.build import build_suite, resolve_run, with_dates_of, with_prompts
-from collab.rollout.collector import USED_UP, Progress
+from collab.rollout.collector import USED_UP, UsageMeter
 from collab.rollout.run import RunResult, Watch, read_recorded_config, read_stored_config, resume, start
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
+from collab.utils.text import format_amount
 
 FREE = frozenset({"budget", "concurrency", "series"})
 """Settings that may change when a run is gone on with: they decide no episode."""
@@ -142,7 +143,7 @@ async def play_missing(
         if run.over:
             tell(f"{run.path} is over")
             continue
-        episodes = f"{run.config.episodes} episode{'s' * (run.config.episodes != 1)}"
+        episodes = format_amount(run.config.episodes, "episode")
         doing = "going on with" if run.begun else "playing"
         tell(f"{doing} seed {run.config.seed}: {episodes}, recorded in {run.path}")
         result = await play(run, library, budget=budget, tell=tell, watch=watch, stop=stop)
@@ -185,9 +186,9 @@ async def play(
     return await start(config, library, run.path, tell=tell, watch=watch, stop=stop, suite=suite)
 
 
-def compute_remaining(budget: Budget, progress: Progress) -> Budget | None:
-    """What remains of a budget after a run; None when a limit is used up."""
-    spent = {"usd": progress.cost_usd, "tokens": progress.tokens, "minutes": progress.seconds / 60}
+def compute_remaining(budget: Budget, meter: UsageMeter) -> Budget | None:
+    """What remains of a budget; None when a limit is used up."""
+    spent = {"usd": meter.spent.cost_usd, "tokens": meter.tokens, "minutes": meter.seconds / 60}
     limits = budget.model_dump(exclude_none=True)
     left = {name: limit - spent[name] for name, limit in limits.items()}
     return Budget(**left) if all(amount > 0 for amount in left.values()) else None

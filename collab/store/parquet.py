@@ -22,7 +22,6 @@ from typing import Any
 from collab.errors import MissingExtra, UnknownName, UsageError
 from collab.store.manifest import Manifest
 from collab.store.reader import EpisodeSummary, RunReader
-from collab.store.run import RunStore
 from collab.types import Action, Step, Trajectory, Utterance
 from collab.utils.files import report_write_errors
 
@@ -66,25 +65,6 @@ MESSAGES = "messages"
 """A type: turns of a chat, as TRL and transformers read them."""
 _ROWS = 1024
 """Rows that gather before they are written."""
-
-
-def export_parquet(store: RunStore, out: Path) -> list[Path]:
-    """Write episodes.parquet, steps.parquet and cells.parquet of one run into the folder `out`.
-
-    Unfinished episodes are included, with state "unfinished" and no success.
-
-    Returns:
-        The files.
-
-    Raises:
-        MissingExtra: pyarrow is not installed.
-        UsageError: one of these files is there already.
-        StoreFailure: the folder cannot be written.
-    """
-    with ParquetFolder(out, COLUMNS) as folder, store.open_reader() as reader:
-        for episode in reader.list_episodes():
-            add_episode(folder, str(store.path), reader, episode)
-    return folder.files
 
 
 class ParquetFolder:

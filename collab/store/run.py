@@ -23,7 +23,6 @@ A run directory from outside:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import sqlite3
 import threading
@@ -100,10 +99,10 @@ class RunWriter:
         StoreFailure: from every method: the disk is full or the rights are missing; nothing half-written counts.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, manifest: Manifest | None = None) -> None:
         self.directory = directory
         # Before the lock: a directory that is no run must not get a lock file.
-        manifest = find_manifest(directory)
+        manifest = manifest or find_manifest(directory)
         self._mutex = threading.RLock()
         self._texts: set[str] = set()
         self._secrets = list_secrets()
@@ -404,29 +403,6 @@ class RunRecorder:
         )
 
 
-class Silent:
-    """A recorder that keeps nothing: for trajectories that are only needed in memory."""
-
-    def begin(self, trajectory: Trajectory) -> None:
-        """Keep nothing."""
-
-    def resume(self, trajectory: str, step: int) -> None:
-        """Keep nothing."""
-
-    def store_text(self, key: str, text: str) -> None:
-        """Keep nothing."""
-
-    def store_picture(self, png: bytes) -> str:
-        """Keep nothing; the picture is still named by its content."""
-        return hashlib.sha256(png).hexdigest()
-
-    def step(self, trajectory: str, step: Step) -> None:
-        """Keep nothing."""
-
-    def end(self, trajectory: Trajectory) -> None:
-        """Keep nothing."""
-
-
 @dataclass(frozen=True)
 class RunStore(RunDir):
     """One run directory, made by `create` or `open`. Its head is a `Manifest`."""
@@ -462,7 +438,7 @@ class RunStore(RunDir):
 
     def open_writer(self) -> RunWriter:
         """The run's only writer; takes a stopped or dead run up again. Raises as `RunWriter` does."""
-        return RunWriter(self.path)
+        return RunWriter(self.path, manifest=self.manifest)
 
     def open_reader(self) -> RunReader:
         """The run as it is now. Raises as `RunReader` does."""

@@ -90,7 +90,12 @@ class RunLock:
         except NotPlain as error:  # a link's target would be overwritten
             raise RunFormatError(f"{error.filename}: {error.strerror}; remove it") from None
         # A held lock is the owner's proof of life; the file's content is only for the message.
-        if not _acquire(self._descriptor):
+        try:
+            is_ours = _acquire(self._descriptor)
+        except OSError:  # a file system without locks
+            self.release()
+            raise
+        if not is_ours:
             current = _read(self._descriptor)
             self.release()
             who = f"process {current.pid} since {current.since}" if current else "another process"

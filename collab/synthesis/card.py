@@ -286,7 +286,7 @@ def _list_origin(
             ("teacher's sampling", f"temperature {config.sampling.temperature}, at most {config.sampling.max_tokens}"),
             (
                 "spent",
-                f"{format_amount(spent.calls, 'call')}, {spent.prompt_tokens + spent.completion_tokens} tokens{cost}",
+                f"{format_amount(spent.calls, 'call')}, {spent.tokens} tokens{cost}",
             ),
         ]
     return rows

@@ -31,6 +31,7 @@ from collab.synthesis.llm_teacher import Caller, Desk, LanguageTeacher
 from collab.synthesis.oracle_teacher import Amounts, OracleTeacher
 from collab.synthesis.teacher import Teacher
 from collab.synthesis.units import Ledger, SynthesisProgress, Workshop, finish, read_report, work
+from collab.types import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +244,8 @@ async def _make(
             stopped = await work(config, workplace.workshop, journal, left, ledger, stop) if left else None
         finally:
             # Also after an error: calls without an answer may have cost something.
-            lost = progress.calls.lost = count_lost_calls(workplace.teacher) - before
+            lost = count_lost_calls(workplace.teacher) - before
+            progress.calls.spent += Usage(lost=lost)
             if lost:
                 journal.record(UnansweredQuestion(lost=lost))
         report = None if stopped else finish(path, head, config, units, workplace.splits)

@@ -16,9 +16,9 @@ Proof that a killed training ends like one that nobody disturbed: the same is tr
     proof = verify(Path("verified"), kills=7, seed=0)
     proof.same, proof.points, proof.first_difference
 
-What is trained is a tiny team in a corridor (`school`), with `determinism: exact`, on a processor, an example per
+What is trained is a tiny team in a corridor (`toy_team`), with `determinism: exact`, on a processor, an example per
 optimizer step (`STEPS`) or a few (`SPLIT`), and each three times, so that optimizers have a state to lose. Processes
-are killed as functions of this package are called, and nowhere else (`lives`). Those that go on start with one thread,
+are killed as functions of this package are called, and nowhere else. Those that go on start with one thread,
 however many the training began with, and find that number where it was written down. The directory keeps both
 trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes said.
 """
@@ -26,6 +26,7 @@ trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -39,7 +40,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol
 
 from collab.errors import TrainingFailure, UsageError
 from collab.loop.config import TrainingConfig
@@ -58,11 +59,11 @@ _ROOT = Path(__file__).parents[1]
 LAST = frozenset({"", "evaluation", "training"})
 """Parts of an epoch that a process is killed in only after every other part: what lies between others, too."""
 TRAINING = "training"
-_BEGINS = {
-    "learn.watch.Watcher.on_train_begin": "optimizer",
-    "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples": "optimizer",
-    "learn.written.Written._save_checkpoint": "checkpoint",
-    "learn.result.write_result": "checkpoint",
+BEGINS = {
+    "trainers.callbacks.Watcher.on_train_begin": "optimizer",
+    "trainers.dpo.ByPairs.get_batch_samples": "optimizer",
+    "trainers.base.Written._save_checkpoint": "checkpoint",
+    "trainers.run.write_result": "checkpoint",
     "loop.finetuning._read_trained": TRAINING,
 }
 """Functions of the part `TRAINING` → what begins with them, until the next begins: steps, writing, and neither."""
@@ -94,8 +95,8 @@ class Trace:
         if progress is not None and progress.part != self._told:
             self._told = progress.part
             self._now = (progress.epoch, progress.part)
-        elif self._told == TRAINING and function in _BEGINS:
-            self._now = (self._now[0], _BEGINS[function])
+        elif self._told == TRAINING and function in BEGINS:
+            self._now = (self._now[0], BEGINS[function])
         calls, (epoch, part) = self.parts.setdefault(self._now, Counter()), self._now
         calls[function] = number = calls[function] + 1
         return KillPoint(epoch=epoch, part=part, function=function, call=number)
@@ -141,7 +142,7 @@ def _choose_parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int
 
 def _find_told_part(part: tuple[int, str]) -> tuple[int, str]:
     """The part as the loop tells it."""
-    return (part[0], TRAINING) if part[1] in _BEGINS.values() else part
+    return (part[0], TRAINING) if part[1] in BEGINS.values() else part
 
 
 def train_undisturbed(config: TrainingConfig, out: Path, log: Path, *, threads: int) -> Trace:
@@ -221,10 +222,17 @@ def _run_forked(life: Callable[[], None], log: Path) -> int:
     """
     if not hasattr(os, "fork"):
         raise UsageError("verifying needs a system that can fork a process: Linux or macOS")
-    child = os.fork()
+    resume_signals = _put_off_signals()
+    try:
+        child = os.fork()
+    except OSError:
+        resume_signals()
+        raise
     if not child:
+        resume_signals(act=False)  # what came before the child was there is the parent's
         _leave(life, log)
     try:
+        resume_signals()
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     except BaseException:
         os.kill(child, signal.SIGKILL)
@@ -232,10 +240,41 @@ def _run_forked(life: Callable[[], None], log: Path) -> int:
         raise
 
 
+class _ResumeSignals(Protocol):
+    def __call__(self, *, act: bool = True) -> None:
+        """Put the handlers back; with `act` also do what they would have done meanwhile."""
+
+
+def _put_off_signals() -> _ResumeSignals:
+    """Note Ctrl-C and SIGTERM from here on instead of acting on them.
+
+    Python runs hooks around a fork (those of `logging`, say) and swallows what is raised in them: a KeyboardInterrupt
+    of a handler that happens to run there would be lost.
+    """
+    heard: list[int] = []
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # elsewhere no handler runs
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handlers[number] = signal.signal(number, lambda number, frame: heard.append(number))
+
+    def resume_signals(*, act: bool = True) -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number in heard if act else ():
+            if callable(handlers[number]):
+                handlers[number](number, None)
+            else:
+                os.kill(os.getpid(), number)
+
+    return resume_signals
+
+
 def _leave(life: Callable[[], None], log: Path) -> NoReturn:
     """Of the child: live, and never return."""
     code = 1
     try:
+        with contextlib.suppress(ValueError):  # forked from another thread
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler would tell the parent's user
         written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(written, 1)
         os.dup2(written, 2)

@@ -30,7 +30,7 @@ from collab.errors import ConfigError, UsageError
 from collab.library import resolve_checkpoint
 from collab.models.checkpoint import FILE, PLAIN, check_layout, check_over, hash_weights, read_card, write_layout
 from collab.models.local import check_files
-from collab.models.tokenizer import ChatTokenizer, silence_transformers, take_first_line
+from collab.models.tokenizer import ChatTokenizer, open_chat, silence_transformers, take_first_line
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.models.weights import (
     check_vocabulary,
@@ -316,7 +316,7 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise ConfigError(f"{named}: an adapter, not a whole checkpoint; train it with lora.merge: true")
     check_files(str(folder))
-    chat = ChatTokenizer(str(folder), date=recipe.date, template=recipe.chat_template_kwargs)
+    chat = open_chat(str(folder), date=recipe.date, template=recipe.chat_template_kwargs)
     # Everything is read from the configuration, so that a wrong checkpoint costs no loading.
     whole = read_config(folder, named=named)
     how = read_quantisation(whole)

@@ -92,7 +92,7 @@ def check_same(prepared: Prepared, manifest: Mapping[str, Any]) -> None:
         ("the data", manifest["data"]["digest"], now["data"]["digest"]),
         ("the number of processes", manifest["processes"], now["processes"]),
         ("the order of steps", manifest["order"], now["order"]),
-        ("the base's tokenizer or chat template", manifest["data"].get("tokens", tokens), tokens),
+        ("the base's tokenizer or chat template", manifest["data"]["tokens"], tokens),
     ):
         if was != found:
             raise UsageError(f"--resume: {what} changed since the run began ({was} before, {found} now); start anew")

@@ -33,7 +33,7 @@ from collab.loop.loop import start as start_training
 from collab.loop.policy import WHERE, assign_policy, load_policy
 from collab.loop.record import read_records
 from collab.models.checkpoint import hash_played_weights
-from collab.rollout.collector import Progress as Collecting
+from collab.rollout.collector import UsageMeter
 from collab.rollout.run import check
 from collab.rollout.seeds import compute_remaining, plan_series, play
 from collab.store.run import RunStore
@@ -70,6 +70,11 @@ class TransferProgress:
     training: Any = None
     """That of the training, also when it is over; None before."""
 
+    def __str__(self) -> str:
+        """Return one line: which part, and how far that is."""
+        parts = f"part {self.number}/{self.parts}", self.part, str(self.inner or "")
+        return " | ".join(part for part in parts if part)
+
 
 @dataclass(slots=True, kw_only=True)
 class Work:
@@ -83,7 +88,7 @@ class Work:
     progress: TransferProgress
     reports: Sequence[str] = ()
     """Further places for metrics of training."""
-    meter: Collecting = field(default_factory=lambda: Collecting(planned=0))
+    meter: UsageMeter = field(default_factory=UsageMeter)
     """What this process has spent, and since when."""
 
     def begin(self, part: str) -> None:
@@ -107,11 +112,6 @@ class Work:
         if self.stop.is_set():
             return REQUESTED
         return self.meter.explain_exceeded(self.budget)
-
-    def spend(self, tokens: int, cost_usd: float) -> None:
-        """Count in what this process has spent on a part."""
-        self.meter.prompt_tokens += tokens  # of prompts and replies: a budget does not tell them apart
-        self.meter.cost_usd += cost_usd
 
 
 async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> str | None:
@@ -139,7 +139,7 @@ async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> 
         if work.ending is not None or left is None:
             return work.ending
         result = await play(run, open_library(own), budget=left, watch=work.watch, stop=work.stop)
-        work.spend(result.progress.tokens, result.progress.cost_usd)
+        work.meter.spent += result.progress.spent
         if result.stopped is not None:
             return result.stopped
     report = read_evaluation(folder).report
@@ -161,7 +161,7 @@ async def train(work: Work) -> str | None:
         return work.ending
     folder.clear_unbegun()
     result = await _train_on(work, left)
-    work.spend(result.tokens, result.cost_usd)
+    work.meter.spent += result.spent
     return result.stopped
 
 

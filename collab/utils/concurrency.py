@@ -158,14 +158,20 @@ class WorkerPool(Generic[ItemT]):
             for task in (working, asked, halted, clock):
                 task.cancel()
             await asyncio.gather(working, asked, halted, clock, return_exceptions=True)
-        # An error of a worker is raised plainly; a cancelled one was stopped, which `stopped` says.
-        if not working.cancelled():
-            working.result()
+        # An error of a worker, or of the clock, is raised plainly; a cancelled one was stopped, which `stopped` says.
+        for task in (working, clock):
+            if not task.cancelled():
+                task.result()
 
     async def _watch_clock(self) -> None:
-        while self._has_clock:
-            await asyncio.sleep(0.2)
-            self.may_go_on()
+        try:
+            while self._has_clock:
+                await asyncio.sleep(0.2)
+                self.may_go_on()
+        except Exception:
+            # A limit that cannot be watched is no limit: the work ends, and `run` raises the error.
+            self._halt.set()
+            raise
 
 
 async def run_together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once: int | None = None) -> list[ResultT]:

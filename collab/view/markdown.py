@@ -165,8 +165,9 @@ def _describe_counted(view: RunView, overview: RunOverview) -> str:
             return "on held-out seeds, of the untrained team: no epoch was better"
         return "of its last rollout" if overview.best is None else f"on held-out seeds after epoch {overview.best}"
     episodes = run.success.episodes
-    # Inside a training some episodes of a rollout may not count.
-    if view.training is not None and episodes <= run.done:
+    # Inside a training some episodes of a rollout may not count; the second holds where a rollout alone was named.
+    part_of_training = view.training is not None or 0 < episodes < run.done
+    if part_of_training and episodes <= run.done:
         return (
             "over the episodes that are over" if episodes == run.done else "over the episodes that count for its epoch"
         )

@@ -36,7 +36,16 @@ from collab.evaluation.metrics import Rate as Counted
 from collab.evaluation.metrics import Report, describe_sampling
 from collab.evaluation.report import report_of
 from collab.loop.interfaces import load_algorithm, load_config
-from collab.loop.record import FILE, EpochDir, EpochRecord, Success, TrainingDir, find_best_epoch, read_record
+from collab.loop.record import (
+    FILE,
+    EpochDir,
+    EpochRecord,
+    Success,
+    TrainingDir,
+    find_best_epoch,
+    find_training,
+    read_record,
+)
 from collab.loop.record import FILE as TRAINING
 from collab.loop.step_budget import list_counted, read_step_budget, report_of_counted
 from collab.seeds import Seeds
@@ -220,9 +229,9 @@ def select_learned(root: ListedRun, reader: RunReader) -> frozenset[str] | None:
 
 def _read_planned_steps(root: ListedRun) -> int | None:
     """Return the step budget of a training's rollout; None for other runs, and where its training is damaged."""
-    if root.training is None or root.role != "rollout":
+    training = find_training(root.path)  # also where the rollout alone was named
+    if training is None:
         return None
-    training = TrainingDir(root.path.parents[2])
     return None if explain_unreadable(training.path, training.file) is not None else read_step_budget(root.path)
 
 

@@ -173,21 +173,6 @@ def _find_news(inspector: Inspector, ids: Sequence[str], told: dict[str, str]) -
 STATIC = Path(__file__).parent / "static"
 """The pages."""
 
-_ADDRESSES = {
-    "": "run",
-    "/overview": "overview",
-    "/problems": "problems",
-    "/finds": "finds",
-    "/search": "search",
-    "/episode": "episode",
-    "/step": "step",
-    "/final": "final",
-    "/cell": "cell",
-    "/screen": "screen",
-    "/critics": "critics",
-}
-"""Address behind /api/run/{id} → the method of `Inspector` that answers; its arguments are the query's."""
-
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -241,8 +226,21 @@ def _add_answers(app: FastAPI, inspector: Inspector) -> None:
     add("/api/compare", inspector.compare)
     add("/api/compare/episode", inspector.compare_episodes)
     app.add_api_route("/api/run/{id}/episodes", episodes, response_model=None)
-    for address, name in _ADDRESSES.items():
-        add(f"/api/run/{{id}}{address}", getattr(inspector, name))
+    of_a_run: dict[str, Callable[..., Any]] = {
+        "": inspector.run,
+        "/overview": inspector.overview,
+        "/problems": inspector.problems,
+        "/finds": inspector.find_steps,
+        "/search": inspector.search,
+        "/episode": inspector.episode,
+        "/step": inspector.step,
+        "/final": inspector.final,
+        "/cell": inspector.cell,
+        "/screen": inspector.screen,
+        "/critics": inspector.critics,
+    }
+    for address, ask in of_a_run.items():  # the arguments of each are the query's
+        add(f"/api/run/{{id}}{address}", ask)
 
 
 def _add_pictures(app: FastAPI, inspector: Inspector) -> None:

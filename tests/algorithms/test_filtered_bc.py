@@ -25,6 +25,7 @@ from collab.loop.phases import load_trajectories
 from collab.loop.policy import Policy
 from collab.loop.record import ExampleCounts, TrainingDir
 from collab.rollout.run import read_stored_config
+from collab.store.run import RunStore
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
 
@@ -54,7 +55,9 @@ def rollout(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Rollo
     asyncio.run(play)
     played = load_trajectories(out)
     assert 0 < sum(bool(one.success) for one in played) < len(played)
-    return Rollout(number=1, run=read_stored_config(out), path=out, trajectories=played)
+    return Rollout(
+        number=1, run=read_stored_config(out), path=out, trajectories=played, reader=RunStore.open(out).open_reader()
+    )
 
 
 def imitated(library: Library, rollout: Rollout, tiny: Path, *settings: str) -> dict[str, list[str]]:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from collab.cli import progress
 from collab.cli.main import main
 from collab.store.run import RunStore
 from collab.testing.fake_server import FakeServer
 from collab.types import Usage
+from collab.utils import progress
 
 LIBRARY = str(Path(__file__).parent / "library")
 PLAYED = ["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "2", "--out", "run"]

@@ -8,13 +8,14 @@ import pytest
 
 from collab.cli import options
 from collab.errors import UsageError
+from collab.utils.text import split_names
 
 
 def test_items_stand_between_commas_or_in_options_of_their_own() -> None:
-    assert options.split_names("--tasks", ["a, b", "c,", ""]) == ["a", "b", "c"]
-    assert options.split_names("--tasks", None) == []
+    assert split_names("--tasks", ["a, b", "c,", ""]) == ["a", "b", "c"]
+    assert split_names("--tasks", None) == []
     with pytest.raises(UsageError, match="--tasks '': nothing is named"):
-        options.split_names("--tasks", [""])
+        split_names("--tasks", [""])
 
 
 def test_a_directory_may_hold_commas_where_it_stands_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from collab.cli.output import clean_line, print_table
-from collab.utils.text import format_amount
+from collab.cli.output import print_table
+from collab.utils.text import clean_line, format_amount
 
 COLUMNS = ["episode", "seed", "broken"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
-from collab.cli.recorded import _HEADS
+from collab.evaluation.report import HEADS
 from collab.store.manifest import FILE
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
@@ -111,7 +111,7 @@ def test_a_folder_is_known_by_the_head_that_its_maker_writes() -> None:
     from collab.transfer.outcome import TransferDir
 
     makers = {"run": RunStore, "training": TrainingDir, "transfer": TransferDir, "finetuning": FinetuneDir}
-    assert {kind: maker.HEAD for kind, maker in makers.items()} == _HEADS
+    assert {kind: maker.HEAD for kind, maker in makers.items()} == HEADS
 
 
 def test_the_list_knows_trainings_and_transfers(collab: Command) -> None:

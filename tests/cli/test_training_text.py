@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from collab.cli import progress as watch
-from collab.cli.text.training import describe, format_below, format_news, show_result
+from collab.cli.text.training import format_below, format_news, show_result
 from collab.loop.loop import TrainingResult
 from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Summary, Trained
 from collab.loop.state import TrainingProgress
 from collab.rollout.collector import Progress as Collecting
+from collab.rollout.collector import UsageMeter
+from collab.types import Usage
+from collab.utils import progress as display
 
 START = EpochRecord(
     algorithm="collabuiagents",
@@ -81,7 +84,7 @@ FIRST = EpochRecord(
 TOLD = [
     "held out 38.0% (31.6% - 44.9%), 76 of 200 episodes",
     "played   50.0% (35.2% - 64.8%), 20 of 40 episodes, 1 broken, 310 steps",
-    "agreed   71% of all replies voted for the executed action",
+    "agreed   71% of a step's cells, those without an action included, voted for the winner",
     "trained  shared: loss 0.412, 12 steps, 120.0k tokens, 2 examples longer than the context",
     "alarm    shared: the chosen replies fall",
     "trained  ben stays as it was: no valid pair in this epoch",
@@ -109,33 +112,34 @@ def progress() -> TrainingProgress:
         algorithm="collabuiagents",
         epochs=3,
         part="rollout",
-        inner=Collecting(planned=40, done=4, prompt_tokens=500, cost_usd=0.5),
+        inner=Collecting(planned=40, done=4, spent=Usage(prompt_tokens=500, cost_usd=0.5)),
     )
     made.close(START)
     made.close(FIRST)
     made.begin(2)
-    made.inner, made.tokens, made.cost_usd = Collecting(planned=40, prompt_tokens=500, cost_usd=0.5), 2000, 0.25
+    made.inner = Collecting(planned=40, spent=Usage(prompt_tokens=500, cost_usd=0.5))
+    made.spent = Usage(prompt_tokens=2000, cost_usd=0.25)
     return made
 
 
 def test_a_line_tells_success_with_its_interval_tokens_cost_and_time_left(progress: TrainingProgress) -> None:
     """10,000 of epoch 0, 60,000 + 25,000 + 10,000 of epoch 1, 2,000 + 500 of this one; two epochs of 2:00 to go."""
-    line = describe(progress)
+    line = str(progress)
     assert line.startswith("epoch 2/3 | rollout | 0/40 episodes | ")
     assert "held-out success 38.0% (31.6% - 44.9%) after epoch 1 | " in line
     assert re.search(r" \| in all 107\.5k tokens, 1\.00 USD, at most about (4:00|3:5\d) left$", line)
 
 
 def test_time_left_is_told_once_it_is_known() -> None:
-    assert describe(TrainingProgress(algorithm="collabuiagents", epochs=3, part="rollout")) == (
+    assert str(TrainingProgress(algorithm="collabuiagents", epochs=3, part="rollout")) == (
         "epoch 0/3 | rollout | in all 0 tokens, time left known after an epoch"
     )
     killed = FIRST.model_copy(update={"spent": {"rollout": Spending(calls=4)}})
-    assert "time left known after" in describe(
+    assert "time left known after" in str(
         TrainingProgress(algorithm="collabuiagents", epochs=3, epoch=2, records=[START, killed])
     )
     over = TrainingProgress(algorithm="collabuiagents", epochs=3, epoch=1, records=[START, FIRST])
-    assert describe(over).endswith("at most about 4:00 left")
+    assert str(over).endswith("at most about 4:00 left")
 
 
 def test_a_screen_and_a_log_tell_all_of_an_epoch(progress: TrainingProgress, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,10 +207,10 @@ def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> 
 
 
 def test_what_an_adversary_was_asked_so_far_is_told(progress: TrainingProgress) -> None:
-    progress.part, progress.inner = "adversary", Collecting(planned=0)
-    assert describe(progress).startswith("epoch 2/3 | adversary | held-out success")
-    progress.inner.calls, progress.inner.prompt_tokens = 1200, 90_000
-    assert describe(progress).startswith("epoch 2/3 | adversary | 1,200 calls, 90.0k tokens | held-out success")
+    progress.part, progress.inner = "adversary", UsageMeter()
+    assert str(progress).startswith("epoch 2/3 | adversary | held-out success")
+    progress.inner.spent = Usage(calls=1200, prompt_tokens=90_000)
+    assert str(progress).startswith("epoch 2/3 | adversary | 1,200 calls, 90.0k tokens | held-out success")
 
 
 def test_the_result_tells_all_of_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,18 +225,18 @@ def test_the_result_tells_all_of_every_epoch(capsys: pytest.CaptureFixture[str])
 def shown_by(progress: TrainingProgress) -> None:
     """A training that ends an epoch while it is watched."""
 
-    async def job(tell: watch.Watch, stop: asyncio.Event) -> None:
+    async def job(tell: display.Watch, stop: asyncio.Event) -> None:
         tell(progress)
         await asyncio.sleep(0.1)
         progress.close(FIRST.model_copy(update={"epoch": 2}))
 
-    watch.work(job, Path("run"), tell=describe, below=format_below, news=format_news)
+    watch.work(job, Path("run"), below=format_below, news=format_news)
 
 
 def test_a_log_hears_of_each_epoch_once_and_of_the_last_one_before_the_end(
     progress: TrainingProgress, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watch._Lines, "interval_s", 0.02)
+    monkeypatch.setattr(display._Lines, "interval_s", 0.02)
     shown_by(progress)
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith("epoch 1 | ")] == [f"epoch 1 | {line}" for line in TOLD]
@@ -250,7 +254,7 @@ def test_a_terminal_shows_a_screen_in_its_place(progress: TrainingProgress, monk
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("LINES", "60")
-    monkeypatch.setattr(watch._Live, "interval_s", 0.02)
+    monkeypatch.setattr(display._Live, "interval_s", 0.02)
     shown_by(progress)
     shown = terminal.getvalue()
     assert "rewarded ada 50% 62%, ben - 25%" in shown

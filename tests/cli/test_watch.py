@@ -19,6 +19,9 @@ import pytest
 from collab.cli import progress as watch
 from collab.cli.main import main
 from collab.rollout.collector import Progress
+from collab.types import Usage
+from collab.utils import progress as display
+from collab.utils.text import format_clock, shorten_number
 
 LIBRARY = str(Path(__file__).parent / "library")
 COMMAND = [sys.executable, "-c", "from collab.cli.main import run; run()"]
@@ -45,7 +48,8 @@ def somewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_progress_tells_everything_there_is_to_know(monkeypatch):
-    progress = Progress(planned=20, done=5, succeeded=4, broken=1, calls=1200, prompt_tokens=2_000_000, cost_usd=0.5)
+    progress = Progress(planned=20, done=5, succeeded=4, broken=1)
+    progress.spent = Usage(calls=1200, prompt_tokens=2_000_000, cost_usd=0.5)
     for number in range(4):
         progress.workload.plan(f"Task/{number}", 5)
     progress.workload.begin("Task/0")
@@ -55,39 +59,37 @@ def test_progress_tells_everything_there_is_to_know(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
     progress.started = time.monotonic() - 10
-    assert watch.describe(progress) == (
+    assert str(progress) == (
         "5/20 episodes over, 4 solved | 1 broken | 1200 calls, 2.00M tokens, 120.0 calls/s | 0.50 USD | about 0:30 left"
     )
     progress.computed_tokens, progress.cacheable_tokens = 250_000, 1_000_000
-    assert "calls/s | 250.0k prompt tokens computed (75% prefix hits) | 0.50 USD" in watch.describe(progress)
+    assert "calls/s | 250.0k prompt tokens computed (75% prefix hits) | 0.50 USD" in str(progress)
     progress.widths, progress.wide_calls = 240.0, 20
-    assert "prefix hits) | batches 12.0 wide | 0.50 USD" in watch.describe(progress)
+    assert "prefix hits) | batches 12.0 wide | 0.50 USD" in str(progress)
     progress.queue_s, progress.work_s, progress.timed_calls = 60.0, 1500.0, 1000
-    assert "wide | 0.06 s in line, 1.50 s at work | 0.50 USD" in watch.describe(progress)
-    assert watch.describe(Progress(planned=1, done=1, calls=1, prompt_tokens=1)).startswith(
+    assert "wide | 0.06 s in line, 1.50 s at work | 0.50 USD" in str(progress)
+    assert str(Progress(planned=1, done=1, spent=Usage(calls=1, prompt_tokens=1))).startswith(
         "1/1 episode over, 0 solved | 1 call, 1 token, "
     )
-    assert watch.describe(Progress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")
+    assert str(Progress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")
     by_steps = Progress(planned=800, done=9, wanted_steps=800, steps_before=70, steps=30)
-    assert watch.describe(by_steps).startswith("100/800 steps | 9 episodes over, 0 solved | 0 calls, ")
+    assert str(by_steps).startswith("100/800 steps | 9 episodes over, 0 solved | 0 calls, ")
     beyond = Progress(planned=250, done=1, wanted_steps=250, steps_before=70, steps=281)
-    assert watch.describe(beyond).startswith(
-        "250/250 steps, ending episodes that were begun | 1 episode over, 0 solved"
-    )
+    assert str(beyond).startswith("250/250 steps, ending episodes that were begun | 1 episode over, 0 solved")
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0"), (9999, "9999"), (12_340, "12.3k"), (4_560_000, "4.56M")])
 def test_short_numbers(number, text):
-    assert watch.shorten_number(number) == text
+    assert shorten_number(number) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (7.4, "0:07"), (750, "12:30"), (3723, "1:02:03")])
 def test_durations(seconds, text):
-    assert watch.format_clock(seconds) == text
+    assert format_clock(seconds) == text
 
 
 def test_without_a_terminal_progress_is_plain_lines(monkeypatch, capsys):
-    monkeypatch.setattr(watch._Lines, "interval_s", 0.05)
+    monkeypatch.setattr(display._Lines, "interval_s", 0.05)
     assert main([*SLOW[:7], "--episodes", "4", "--json"]) == 0
     shown = capsys.readouterr()
     lines = shown.err.splitlines()
@@ -162,11 +164,11 @@ def test_nothing_stale_stays_of_a_screen_that_is_longer_than_the_terminal(monkey
     terminal = Terminal()
     for name, value in {"LINES": "24", "COLUMNS": "80", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(watch.sys, "stderr", terminal)
-    monkeypatch.setattr(watch._Live, "interval_s", 0.001)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(display._Live, "interval_s", 0.001)
     seen: list[str] = []
 
-    async def job(watching: watch.Watch, stop: asyncio.Event) -> str:
+    async def job(watching: display.Watch, stop: asyncio.Event) -> str:
         watching(None)
         async with asyncio.timeout(60):
             while not (shown := terminal.shown())[-1].endswith("..."):
@@ -296,7 +298,7 @@ def test_sigterm_is_one_line_and_leaves_no_temporary_folder(tmp_path: Path, body
     "body",
     [
         pytest.param(["    await asyncio.sleep(60)"], id="waiting"),
-        pytest.param(["    await in_background(time.sleep, 60)"], id="amid an optimizer step, in a thread"),
+        pytest.param(["    await run_in_background(time.sleep, 60)"], id="amid an optimizer step, in a thread"),
         pytest.param(["    await asyncio.to_thread(time.sleep, 60)"], id="in a thread that the loop waits for"),
         pytest.param(["    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"], id="in a library that hears nothing"),
         pytest.param(
@@ -324,7 +326,7 @@ def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: lis
     stubborn = "\n".join(
         [
             "import asyncio, collab.cli.rollout as rollout, collab.rollout.run as runs, hashlib, sys, threading, time",
-            "from collab.utils.concurrency import in_background",
+            "from collab.utils.concurrency import run_in_background",
             "from collab.rollout.collector import Progress",
             "lock = threading.Lock()",
             "async def start(*_, watch, stop, **__):",
@@ -349,25 +351,30 @@ def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: lis
     assert err == "error: interrupted; go on with: collab runs resume run\n"
 
 
+def test_a_word_comes_within_two_seconds() -> None:
+    assert display.SILENCE_S + display._LOOK_S <= 2
+
+
 @pytest.mark.slow
 def test_nobody_waits_for_long_without_a_word(tmp_path: Path) -> None:
     """Neither for what says what it is, nor for what does not; what was said once is not said again."""
     code = """
 import sys, time
-from collab.utils.concurrency import doing
-from collab.cli import output as herald
-from collab.cli.output import note, say
+from collab.utils.concurrency import note_doing
+from collab.cli.output import say
+from collab.utils import progress as herald
+from collab.utils.progress import note
 herald.SILENCE_S = 0.3
 herald.begin()
 time.sleep(1)
 note("begun")
-with doing("hashing a"):
+with note_doing("hashing a"):
     time.sleep(1)
-    with doing("loading b"):
+    with note_doing("loading b"):
         time.sleep(1)
-    with herald.paused(), doing("starting c"):
+    with herald.pause_output(), note_doing("starting c"):
         time.sleep(1)
-with doing("quick"):
+with note_doing("quick"):
     time.sleep(0.01)
 say("done")
 """
@@ -382,7 +389,7 @@ say("done")
 def test_a_process_that_loads_a_model_says_so_where_it_takes_long(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     slow = tmp_path / "sitecustomize.py"
-    slow.write_text("import collab.cli.output as herald\nherald.SILENCE_S = 0.05\nherald._LOOK_S = 0.01\n")
+    slow.write_text("import collab.utils.progress as herald\nherald.SILENCE_S = 0.05\nherald._LOOK_S = 0.01\n")
     command = [sys.executable, "-m", "collab.__main__", "rollout", "--agents", "pocket", "--episodes", "1"]
     rest = ["--tasks", "SystemWifiTurnOn", "--set", "environment.limits.max_steps=1", "--out", str(tmp_path / "run")]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}

@@ -105,7 +105,7 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
         asked = [body for body in server.requests if '{"agent"' in str(body["messages"][-1]["content"])]
         calls = [call for one in meanwhile.judged.values() for call in one.calls]
         assert len(asked) == len(calls), "nobody was asked twice"
-        assert loop.tokens == sum((call.prompt_tokens or 0) + (call.completion_tokens or 0) for call in calls) > 0
+        assert loop.spent.tokens == sum((call.prompt_tokens or 0) + (call.completion_tokens or 0) for call in calls) > 0
         assert set(loop.seconds) == {"critic"}, "the time that was waited for it"
         shutil.rmtree(out / FOLDER)
         return [meanwhile, await judge(loop, run, out, played)]
@@ -196,10 +196,10 @@ def test_what_fails_beside_a_failed_rollout_neither_hides_it_nor_what_was_spent(
     with pytest.raises(Halted, match="enough") as told:
         asyncio.run(play(Halted("enough")))
     assert "a mistake of its own" in told.value.__notes__[0]
-    assert loop.tokens == 7
+    assert loop.spent.tokens == 7
     with pytest.raises(KeyError, match="a mistake of its own"):
         asyncio.run(play(None))
-    assert loop.tokens == 14
+    assert loop.spent.tokens == 14
 
 
 def test_environments_that_cannot_be_built_ahead_are_told_by_what_needs_them(

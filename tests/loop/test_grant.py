@@ -70,7 +70,7 @@ def test_what_a_process_spent_is_told_and_no_more(configured, tiny: Path, tmp_pa
     out, config = tmp_path / "run", configured(f"run.agents.*.options.path={tiny}")
     first = asyncio.run(start(config, out, options={"anyway": True}, device="cpu"))
     again = asyncio.run(resume(out))
-    assert (first.tokens, first.cost_usd) == (again.tokens, again.cost_usd) == (34, 0.5)
+    assert (first.spent.tokens, first.spent.cost_usd) == (again.spent.tokens, again.spent.cost_usd) == (34, 0.5)
 
 
 def test_a_training_of_another_format_is_one_line(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from collab.rewards.llm import TOO_LONG
 from collab.rewards.oracle import SolutionCritic
 from collab.rollout.build import resolve_run, with_prompts
 from collab.rollout.run import build_suite, start
+from collab.store.run import RunStore
 from collab.types import Trajectory, Usage
 from collab.utils.concurrency import PATIENCE
 
@@ -71,7 +72,7 @@ def forget_one(epoch: EpochDir) -> None:
 
 
 def rollout(run: RunConfig, out: Path, played: Sequence[Trajectory]) -> Rollout:
-    return Rollout(number=1, run=run, path=out, trajectories=played)
+    return Rollout(number=1, run=run, path=out, trajectories=played, reader=RunStore.open(out).open_reader())
 
 
 def told(labels: LabelSet | None) -> tuple[int, str]:
@@ -104,11 +105,11 @@ def test_only_who_did_all_of_a_part_tells_its_seconds(
     labels = asyncio.run(judge(first, run, out, played))
     asyncio.run(judge(second, run, out, played))
     assert (set(first.seconds), set(second.seconds)) == ({"critic"}, set())
-    asyncio.run(pair(second, run, out, played, labels))
-    asyncio.run(pair(third, run, out, played, labels))
+    asyncio.run(pair(second, rollout(run, out, played), labels))
+    asyncio.run(pair(third, rollout(run, out, played), labels))
     assert (set(second.seconds), set(third.seconds)) == ({"adversary"}, set())
     shutil.rmtree(out / "pairs")  # killed before they were there, with what the adversary had said
-    asyncio.run(pair(third, run, out, played, labels))
+    asyncio.run(pair(third, rollout(run, out, played), labels))
     assert third.seconds == {}
 
 
@@ -125,7 +126,7 @@ def test_nobody_is_asked_again_once_something_was_made_of_it(
     short = told(labels)
     assert short[0] == whole[0] - 1
     if made == "pairs":
-        asyncio.run(pair(loop, run, epoch.rollout, played, labels))
+        asyncio.run(pair(loop, rollout(run, epoch.rollout, played), labels))
     else:
         epoch.examples.mkdir()
         (epoch.examples / COUNTS).write_text("{}")
@@ -206,7 +207,7 @@ def test_an_epoch_of_answers_without_scores_is_not_over(
     for loop in (first, second):
         with pytest.raises(Halted, match=silence) as halted:
             asyncio.run(judge(loop, run, epoch.rollout, played))
-    assert (first.tokens > 0, second.tokens) == (True, 0)
+    assert (first.spent.tokens > 0, second.spent.tokens) == (True, 0)
     found = re.search(silence, str(halted.value))
     assert found is not None
     shutil.rmtree(found[2])
@@ -283,7 +284,7 @@ def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
     config = configured("pairs={adversary: 0, contrast: 1, correction: 0}", "adversary=openai")
     assert not config.method.asks_an_adversary
     loop = process(config, tmp_path)
-    made = asyncio.run(pair(loop, run, out, played, asyncio.run(judge(loop, run, out, played))))
+    made = asyncio.run(pair(loop, rollout(run, out, played), asyncio.run(judge(loop, run, out, played))))
     assert made.pairs
     assert (made.head.adversary, dict(made.head.adversary_options)) == (None, {})
     assert asyncio.run(pair_rollout(loop, rollout(run, out, played), read_labels(out, NAME))) == made
@@ -316,16 +317,16 @@ def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who
             Halted,
             match=r"asking the adversary, or trying its answers, failed for (\d+) of \1 steps \(\1 ModelFailure\)",
         ):
-            asyncio.run(pair(loop, run, out, played, labels))
+            asyncio.run(pair(loop, rollout(run, out, played), labels))
     assert pair_names(out) == []
-    assert asyncio.run(pair(loop, run, out, played, labels)).pairs
+    assert asyncio.run(pair(loop, rollout(run, out, played), labels)).pairs
 
 
 def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, run, out, played, labels = asked
-    loop.budget, loop.tokens = Budget(tokens=1000), 990
+    loop.budget, loop.spent = Budget(tokens=1000), Usage(prompt_tokens=990)
     propose = SamplerAdversary.propose
 
     async def paid(self: SamplerAdversary, occasion: Occasion) -> AdversaryProposal | None:
@@ -338,8 +339,8 @@ def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
 
     monkeypatch.setattr(SamplerAdversary, "propose", paid)
     with pytest.raises(Halted, match=r"^budget used up: tokens=1000$"):
-        asyncio.run(pair(loop, run, out, played, labels))
-    assert loop.tokens >= 1010
+        asyncio.run(pair(loop, rollout(run, out, played), labels))
+    assert loop.spent.tokens >= 1010
 
 
 def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
@@ -352,11 +353,11 @@ def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
     config = configured(f"adversary={clumsy}", "pairs.contrast=0")
     first, second = process(config, tmp_path), process(config, tmp_path)
     labels = asyncio.run(judge(first, run, out, played))
-    spent = asyncio.run(pair(first, run, out, played, labels)).head.spent
+    spent = asyncio.run(pair(first, rollout(run, out, played), labels)).head.spent
     assert spent.calls > 0
     shutil.rmtree(out / "pairs")
-    assert asyncio.run(pair(second, run, out, played, labels)).head.spent == spent
-    assert second.tokens == 0, "and it paid for nothing itself"
+    assert asyncio.run(pair(second, rollout(run, out, played), labels)).head.spent == spent
+    assert second.spent.tokens == 0, "and it paid for nothing itself"
 
 
 def test_only_the_rollout_of_a_training_belongs_to_one(epoch: EpochDir, tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +17,7 @@ import pytest
 from collab.errors import TrainingFailure
 from collab.loop.state import TrainingProgress
 from collab.testing import kill_resume
-from collab.testing.kill_resume import LAST, KillPoint, Trace, draw, live, run_to_end
+from collab.testing.kill_resume import BEGINS, LAST, KillPoint, Trace, draw, live, run_to_end
 
 CALLS = Counter({"store.writer.RunWriter.step": 6, "rollout.play": 1})
 EPOCH = ("rollout", "critic", "adversary", "examples", "training", "optimizer", "checkpoint", "evaluation")
@@ -62,22 +66,33 @@ def test_nothing_is_killed_before_it_began() -> None:
 def test_a_training_has_steps_and_checkpoints() -> None:
     """It tells one part, and is seen to be at its next step or writing."""
     trace, progress = Trace(), TrainingProgress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
-    step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
-    for function in ("read", step, "loss", save, "write", step, "loss", save, "loop.finetuning._trained"):
+    step, save = "trainers.dpo.ByPairs.get_batch_samples", "trainers.base.Written._save_checkpoint"
+    for function in ("read", step, "loss", save, "write", step, "loss", save, "loop.finetuning._read_trained"):
         trace.count_call(progress, function)
     progress.part = "evaluation"
     trace.count_call(progress, save)
     assert trace.parts == {
-        (1, "training"): {"read": 1, "loop.finetuning._trained": 1},
+        (1, "training"): {"read": 1, "loop.finetuning._read_trained": 1},
         (1, "optimizer"): {step: 2, "loss": 2},
         (1, "checkpoint"): {save: 2, "write": 1},
         (1, "evaluation"): {save: 1},
     }
 
 
+@pytest.mark.parametrize("function", BEGINS)
+def test_what_a_part_begins_with_is_a_function_of_this_package(function: str) -> None:
+    """A name that no function has any more would leave its part unseen, and nothing would be killed there."""
+    *folders, module, names = re.fullmatch(r"(\w+)\.(\w+)\.(.+)", function).groups()  # type: ignore[union-attr]
+    file = Path(kill_resume.__file__).parents[1].joinpath(*folders, f"{module}.py")
+    found: ast.AST = ast.parse(file.read_text())
+    for name in names.split("."):
+        found = next(one for one in ast.iter_child_nodes(found) if getattr(one, "name", None) == name)
+    assert isinstance(found, ast.FunctionDef)
+
+
 def test_a_life_with_fewer_calls_is_killed_where_the_part_is_over() -> None:
     point = KillPoint(epoch=1, part="optimizer", function="look", call=3)
-    step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
+    step, save = "trainers.dpo.ByPairs.get_batch_samples", "trainers.base.Written._save_checkpoint"
 
     def killed_at(functions: list[str]) -> int | None:
         """The first of these calls at which it dies; the last of them is in the evaluation."""
@@ -148,6 +163,30 @@ def test_what_comes_before_a_part_begins_belongs_to_the_one_before() -> None:
         progress.epoch, progress.part = epoch, part
         trace.count_call(progress, "play")
     assert trace.parts == {(0, ""): {"start": 1}, (0, "evaluation"): {"play": 2}, (1, "rollout"): {"play": 1}}
+
+
+@pytest.mark.slow
+def test_a_signal_amid_a_fork_is_not_lost(tmp_path: Path) -> None:
+    """Python swallows what is raised in hooks of a fork."""
+    code = """
+import os, signal
+from pathlib import Path
+from collab.cli.progress import treat_sigterm_as_ctrl_c
+from collab.testing.kill_resume import run_to_end
+
+treat_sigterm_as_ctrl_c()
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM))
+try:
+    run_to_end(lambda: None, Path("log"))
+except KeyboardInterrupt:
+    print("heard")
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print("alone")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["heard", "alone"], "")
 
 
 def test_a_process_that_fails_leaves_its_last_line_and_the_parent_goes_on(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import json
 import resource
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -16,6 +17,7 @@ from collab.algorithms.collabuiagents.learner import NO_PAIR
 from collab.algorithms.collabuiagents.metrics import read_metrics
 from collab.config import Budget
 from collab.errors import RunFormatError, StoreFailure, UsageError
+from collab.loop import phases
 from collab.loop.config import TrainingConfig
 from collab.loop.finetuning import NO_NUMBER
 from collab.loop.loop import TrainingResult, resume, start
@@ -23,7 +25,12 @@ from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.loop.trained import PolicyName, load_policy_agents
 from collab.models.local import LocalModel
+from collab.models.tokenizer import ChatTokenizer, build_chat
 from collab.preferences.pairs import PairSource
+from collab.rollout import build
+from collab.rollout import run as rollout
+from collab.store import manifest, reader
+from collab.store.reader import RunReader
 from collab.trainers.run_dir import FinetuneDir
 
 pytestmark = pytest.mark.slow
@@ -111,6 +118,37 @@ def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: TrainingResul
     digests = [record.trained["shared"].digest for record in whole.records[1:]]
     assert len(set(digests)) == 2
     assert json.loads((whole.path / "training.json").read_text())["summary"] == whole.summary.model_dump()
+
+
+def test_an_epoch_makes_each_thing_once(schooled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three runs: an evaluation before and one behind the rollout. What holds much is given back before it trains."""
+    made: Counter[str] = Counter()
+
+    def count(owner: object, name: str) -> None:
+        before = getattr(owner, name)
+
+        def counted(*args: Any, **named: Any) -> Any:
+            made[name if name != "__init__" else owner.__name__] += 1
+            return before(*args, **named)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    config = schooled("epochs=1")
+    for owner, name in ((ChatTokenizer, "__init__"), (RunReader, "__init__"), (build, "build_environment")):
+        count(owner, name)
+    for module in (phases, rollout):
+        count(module, "plan_episodes")
+    for module in (reader, manifest):
+        count(module, "read_manifest")
+    build_chat.cache_clear()
+    run(config, tmp_path / "run")
+    assert made == {
+        "ChatTokenizer": 3,  # of the base, once more in the thread that trains, and of what was trained
+        "RunReader": 6,  # the report of each run, what each evaluation measured, the rollout
+        "build_environment": 4,  # two checks before anything is written, the epoch, what is behind its training
+        "plan_episodes": 4,  # each run, and whether it plays no instance that is kept for evaluation
+        "read_manifest": 9,  # each run as it was written and read, and labels, replies and pairs beside the rollout
+    }
 
 
 def test_the_first_policy_stays_the_reference(whole: TrainingResult) -> None:

@@ -6,6 +6,7 @@ from collab.loop.record import EpochRecord, Spending
 from collab.loop.state import TrainingProgress, estimate_seconds_left, sum_epoch_seconds, sum_spent_so_far
 from collab.rewards.labelling import Labelling
 from collab.rollout.collector import Progress as Collecting
+from collab.types import Usage
 
 
 def record(epoch: int, **spent: Spending) -> EpochRecord:
@@ -14,6 +15,11 @@ def record(epoch: int, **spent: Spending) -> EpochRecord:
 
 def progress(epoch: int, *records: EpochRecord) -> TrainingProgress:
     return TrainingProgress(algorithm="collabuiagents", epoch=epoch, epochs=4, records=list(records), began=1000.0)
+
+
+def spent(progress: TrainingProgress) -> tuple[int, float]:
+    found = sum_spent_so_far(progress)
+    return found.tokens, found.cost_usd
 
 
 START = record(0, evaluation=Spending(seconds=500, calls=1))
@@ -41,11 +47,11 @@ def test_what_nobody_told_is_not_guessed() -> None:
 def test_all_that_was_asked_is_counted_once() -> None:
     found = progress(1, record(0, evaluation=Spending(prompt_tokens=5, completion_tokens=1, cost_usd=0.5)))
     found.records[0].spent["training"] = Spending(prompt_tokens=1000)
-    assert sum_spent_so_far(found) == (6, 0.5)
-    found.tokens, found.cost_usd = 10, 1.0
-    found.inner = Collecting(planned=1, prompt_tokens=3, completion_tokens=1, cost_usd=0.25)
-    assert sum_spent_so_far(found) == (20, 1.75)
-    found.inner = Labelling(prompt_tokens=100, completion_tokens=100, cost_usd=2.0)
-    assert sum_spent_so_far(found) == (216, 3.5)
+    assert spent(found) == (6, 0.5)
+    found.spent = Usage(prompt_tokens=10, cost_usd=1.0)
+    found.inner = Collecting(planned=1, spent=Usage(prompt_tokens=3, completion_tokens=1, cost_usd=0.25))
+    assert spent(found) == (20, 1.75)
+    found.inner = Labelling(spent=Usage(prompt_tokens=100, completion_tokens=100, cost_usd=2.0))
+    assert spent(found) == (216, 3.5)
     found.close(record(1, rollout=Spending(prompt_tokens=10, cost_usd=1.0)))
-    assert sum_spent_so_far(found) == (16, 1.5)
+    assert spent(found) == (16, 1.5)

@@ -188,7 +188,7 @@ def test_rewarded_replies_are_learned_as_they_were_sampled(
     record = acting(spoken.record, changed)
     scribe = scribe_of(record, chat, configured, "objective=rft", "pairs.stop_at_first_error=false")
     played = list(record.trajectories.values())
-    rollout = Rollout(number=1, run=record.run, path=tmp_path, trajectories=played)
+    rollout = Rollout(number=1, run=record.run, path=tmp_path, trajectories=played, reader=None)
     made = build_examples(rollout, JudgedRollout(labels=labelled(record), pairs=None), SPACE, scribe)
     rows = read_data([through_the_disk(made, scribe, tmp_path)], ["demonstration"]).rows
     assert learned(encode_replies(rows, chat, CONTEXT), spoken, [cell for _, cell in cells(record)], chat)

@@ -133,8 +133,8 @@ def test_a_transfer_refuses_teams_that_are_sampled_differently_before_it_plays(l
 
 
 def test_a_held_out_line_names_temperatures_and_replies_without_an_action() -> None:
-    from collab.cli.text.training import format_epoch
     from collab.loop.record import EpochRecord
+    from collab.loop.report import format_epoch
 
     success = Success(
         **{"successes": 1, "episodes": 20, "low": 0.0, "high": 0.2, "broken": 0},

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from collab.cli.text.training import format_epoch
 from collab.config import RunConfig, override
 from collab.errors import ConfigError
 from collab.loop.loop import start
 from collab.loop.phases import compute_temperature_scales, scale_temperatures
 from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, TrainingDir
+from collab.loop.report import format_epoch
 from collab.rollout.run import read_stored_config
 from collab.trainers.optim import measure_gain
 

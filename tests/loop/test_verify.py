@@ -171,6 +171,7 @@ def test_adapters_that_are_gone_on_with_and_compared_with_survive_kills(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_killed_training_ends_like_an_undisturbed_one_and_a_changed_one_is_found(tmp_path: Path) -> None:
     out = tmp_path / "proof"
     asked = ("--quick", "--json", "--seed", "3", "--out", str(out))

@@ -210,6 +210,13 @@ def test_odd_optional_parts_are_absent(parts: dict[str, Any]) -> None:
         assert reply.tokens is None
 
 
+@pytest.mark.parametrize(("finish", "are_known"), [("stop", False), ("length", True)])
+def test_ids_that_may_end_with_the_end_of_the_turn_are_absent(finish: str, are_known: bool) -> None:
+    """Only log-probabilities tell whether the last id is the end of the turn, which is no part of a reply."""
+    reply = answered(finish_reason=finish, logprobs=None, token_ids=[5, 6, 7])
+    assert reply.tokens == ((5, 6, 7) if are_known else None)
+
+
 def test_odd_bytes_of_a_token_are_absent() -> None:
     reply = answered(logprobs={"content": [{"token": "Task: greet. Go.", "logprob": -0.5, "bytes": [300, -1]}]})
     assert reply.logprobs == (-0.5,)

@@ -4,8 +4,10 @@ Sources of the quirks stand in docs/models.md.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,7 +212,7 @@ class Family:
         return self.name
 
 
-FAMILIES = [
+SERVERS = [
     Family(
         name="OpenAI reasoning",
         refuses=openai_reasoning,
@@ -250,6 +252,10 @@ FAMILIES = [
     Family(name="SGLang", refuses=sglang, models=owned_by("sglang"), lacks=frozenset({"logprobs"})),
     Family(name="TGI", refuses=tgi, models=raw(404, ""), lacks=frozenset({"system", "top_p"})),
     Family(name="LiteLLM", refuses=litellm, shapes=sparse, lacks=frozenset({"logprobs", "seed"})),
+]
+"""Those of docs/models.md."""
+FAMILIES = [
+    *SERVERS,
     Family(name="says nothing", refuses=tight_lipped, lacks=frozenset({"system", "temperature", "logprobs"})),
     Family(name="31-bit seeds", refuses=small_seeds, sends={"seed": 2**62 % 2**31 + 5}),
     Family(name="401 for each optional field", refuses=no_optional, lacks=frozenset({"seed", "logprobs"})),
@@ -327,6 +333,19 @@ def test_a_bent_sampling_is_sent_as_far_as_it_is_taken(family: Family) -> None:
     assert reply.text.endswith("Task: greet. "), "a stop string that a server does not take is cut here"
     bent = {"temperature", "top_p", "stop"}
     assert bent & requests[-1].keys() == bent - family.lacks
+
+
+def test_every_family_that_people_use_has_a_server_here_and_sources_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs/models.md").read_text(encoding="utf-8")
+    lines = [line for line in page.partition("## Families")[2].splitlines() if line.startswith("|")][2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    people_use = "OpenAI Claude Gemini Mistral Together OpenRouter Ollama llama.cpp LM vLLM SGLang TGI LiteLLM".split()
+    first_words = [re.split("[ ,]", name)[0] for name, _, _ in rows]
+    assert first_words == people_use
+    assert {one.name.split()[0] for one in SERVERS} == set(people_use)
+    for name, quirks, sources in rows:
+        assert quirks, name
+        assert re.fullmatch(r"\[[^]]+\]\(https://\S+\)(, \[[^]]+\]\(https://\S+\))*", sources), name
 
 
 def test_defaults_are_left_out_but_where_a_server_has_others() -> None:

@@ -125,6 +125,7 @@ def test_the_hit_rate_is_read_from_the_servers_metrics() -> None:
             await model.generate(request("A long task. " * 20 + "Another end."))
             second = await model.prefix_cache()
             assert second is not None
+            await model.close()
             return first.rate, second.since(first).rate
 
         before, after = play(scene)
@@ -134,7 +135,14 @@ def test_the_hit_rate_is_read_from_the_servers_metrics() -> None:
 
 def test_a_server_without_metrics_says_nothing() -> None:
     with FakeServer() as server:
-        assert play(model_of(server).prefix_cache) is None
+        model = model_of(server)
+
+        async def scene() -> object:
+            found = await model.prefix_cache()
+            await model.close()
+            return found
+
+        assert play(scene) is None
 
 
 def test_cached_tokens_are_read_where_they_are_told() -> None:

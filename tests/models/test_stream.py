@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,7 +18,6 @@ from collab.prompts.render import PromptContext, Template, read_templates
 from collab.rollout.collector import Progress, collect
 from collab.rollout.episode import Episode, Stage
 from collab.seeds import Seeds
-from collab.store.run import Silent
 from collab.testing.corridor import CorridorSuite
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import CellRef, Sampling, Trajectory
@@ -100,31 +100,22 @@ def test_a_cell_waits_for_what_it_hears_and_for_nothing_else(checkpoint: Path) -
             assert all(place[seeds[other]] < place[seed] for other in CHAIN.list_dependencies(cell))
 
 
-class Kept(Silent):
-    """Keeps the episodes that ended."""
-
-    def __init__(self) -> None:
-        self.ended: list[Trajectory] = []
-
-    def end(self, trajectory: Trajectory) -> None:
-        self.ended.append(trajectory)
-
-
 def played(checkpoint: Path, environments: int) -> tuple[Progress, tuple[Trajectory, ...]]:
     model = LocalModel(path=str(checkpoint))
     stage = Stage(suite=CorridorSuite(), seeds=Seeds(7), limits=Limits(max_steps=1))
     plan = [Episode(task="OpenDoors", number=number, seed=Seeds(7).task("OpenDoors", number)) for number in range(4)]
-    progress, recorder = Progress(planned=len(plan)), Kept()
+    progress, recorder, ended = Progress(planned=len(plan)), Mock(), list[Trajectory]()
+    recorder.end = ended.append
 
     async def scene() -> tuple[Trajectory, ...]:
         network = team(model, CHAIN, 8)
         await collect(plan, lambda _: network, stage, recorder, concurrency=environments, progress=progress)
         await model.close()
         reading = model.meter.snapshot()
-        assert (reading.calls, reading.computed_tokens) == (progress.calls, progress.computed_tokens)
+        assert (reading.calls, reading.computed_tokens) == (progress.spent.calls, progress.computed_tokens)
         assert reading.hit_rate == progress.hit_rate
         assert reading.queue_s == pytest.approx(progress.queue_s)
-        return tuple(sorted(recorder.ended, key=lambda trajectory: trajectory.episode))
+        return tuple(sorted(ended, key=lambda trajectory: trajectory.episode))
 
     return progress, asyncio.run(scene())
 
@@ -132,7 +123,7 @@ def played(checkpoint: Path, environments: int) -> tuple[Progress, tuple[Traject
 def test_environments_share_batches_and_nothing_else(checkpoint: Path) -> None:
     one, alone = played(checkpoint, 1)
     four, together = played(checkpoint, 4)
-    assert one.calls == four.calls == 4 * ROUNDS * len(SLOTS)
+    assert one.spent.calls == four.spent.calls == 4 * ROUNDS * len(SLOTS)
     assert one.mean_width is not None
     assert four.mean_width is not None
     assert four.mean_width > 2 * one.mean_width

@@ -191,7 +191,7 @@ def test_a_model_answers_the_cells_own_input_with_the_messages_it_heard(phone) -
     system, user = asked["messages"]
     assert system["content"] == one.prompt.system
     assert user["content"].startswith(one.prompt.user)
-    for heard in one.case.list_heard(one.cell.cell):
+    for heard in (one.case.matrix[other] for other in one.cell.heard):
         assert heard.text in user["content"]
     role = user["content"].removeprefix(one.prompt.user)
     assert "very clumsy" in role

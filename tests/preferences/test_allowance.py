@@ -9,7 +9,7 @@ import pytest
 
 from collab.config import Budget
 from collab.preferences.adversary import AdversaryBudgetSpent, AdversaryProposal, BudgetedAdversary, Occasion
-from collab.rollout.collector import Progress
+from collab.rollout.collector import UsageMeter
 from collab.types import Usage
 
 
@@ -31,9 +31,9 @@ class Priced:
         )
 
 
-def asked(times: int, at_once: int, **limits: Any) -> tuple[Progress, Priced, int]:
+def asked(times: int, at_once: int, **limits: Any) -> tuple[UsageMeter, Priced, int]:
     """What was spent, by whom, and how often it was refused, when so many ask together."""
-    meter, inner = Progress(planned=0), Priced()
+    meter, inner = UsageMeter(), Priced()
 
     async def all_of_them() -> list[object]:
         allowed = BudgetedAdversary(
@@ -51,12 +51,12 @@ def asked(times: int, at_once: int, **limits: Any) -> tuple[Progress, Priced, in
 def test_no_more_is_paid_beyond_a_limit_than_is_in_flight(limits: dict[str, float]) -> None:
     """The third call goes over the limit; what waits with it is asked no more."""
     meter, inner, refused = asked(6, 1, **limits)
-    assert (meter.calls, inner.most, refused) == (3, 1, 3)
+    assert (meter.spent.calls, inner.most, refused) == (3, 1, 3)
     meter, inner, refused = asked(12, 2, **limits)
-    assert (inner.most, meter.calls + refused) == (2, 12)
-    assert meter.calls <= 4
+    assert (inner.most, meter.spent.calls + refused) == (2, 12)
+    assert meter.spent.calls <= 4
 
 
 def test_without_such_a_limit_all_are_asked_together() -> None:
     meter, inner, refused = asked(6, 1, minutes=5)
-    assert (meter.calls, inner.most, refused) == (6, 6, 0)
+    assert (meter.spent.calls, inner.most, refused) == (6, 6, 0)

@@ -149,7 +149,7 @@ def test_the_adversary_reads_what_the_cell_read(corridor) -> None:  # type: igno
     for occasion in adversary.asked:
         assert occasion.prompt.suffix == occasion.cell.prompt.suffix
         assert occasion.case.task.goal in occasion.prompt.shared
-        for heard in occasion.case.list_heard(occasion.cell.cell):
+        for heard in (occasion.case.matrix[other] for other in occasion.cell.heard):
             assert heard.text in occasion.prompt.user
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +17,6 @@ from collab.models.base import Reply, Request
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode, Stage, play
 from collab.seeds import Seeds
-from collab.store.run import Silent
 from collab.testing.corridor import CorridorSuite
 from collab.types import ActionMatrix, CellRef, Sampling
 
@@ -55,7 +55,7 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> tuple[ActionMatrix, dict[C
     async def go() -> ActionMatrix:
         network = Network(dag=DAG, agents=agents, rounds=3)
         episode = Episode(task="PressButton", number=0, seed=5)
-        trajectory = await play(await stage.suite.open(), network, episode, stage, Silent())
+        trajectory = await play(await stage.suite.open(), network, episode, stage, Mock())
         await model.close()
         return trajectory.steps[0].matrix
 

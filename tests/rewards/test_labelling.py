@@ -391,22 +391,22 @@ def test_answers_beside_a_call_that_failed_are_counted_and_the_case_is_not_judge
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from collab.rewards.base import cases
+from collab.rewards.base import build_inputs
 from collab.rewards.labelling import label
 from collab.rewards.labels import LabelHead, LabelWriter
 from collab.rewards.llm import LanguageCritic
 from collab.rewards.llm import read_critic_prompts
 from collab.envs.grammar import MOBILE
-from collab.library import root
+from collab.library import find_builtin_root
 from collab.models.openai import OpenAIModel
 from collab.store.run import RunStore
 
 run, url = Path(sys.argv[1]), sys.argv[2]
-with RunStore.open(run).reader() as reader:
-    found = [case for episode in reader.trajectories() for case in cases(episode, MOBILE)]
+with RunStore.open(run).open_reader() as reader:
+    found = [case for episode in reader.iterate_trajectories() for case in build_inputs(episode, MOBILE)]
 critic = LanguageCritic(
     model=OpenAIModel(model="fake", base_url=url, retries=0),
-    texts=read_critic_prompts(root() / "prompts" / "critic"),
+    texts=read_critic_prompts(find_builtin_root() / "prompts" / "critic"),
     seed=2,
 )
 with LabelWriter(run, "one", LabelHead(critic="test-1")) as writer:

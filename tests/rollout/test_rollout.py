@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -22,7 +23,6 @@ from collab.prompts.render import Template, read_templates, rebuild
 from collab.rollout.collector import Collection, Progress, Workload, collect
 from collab.rollout.episode import Episode, Stage, play
 from collab.seeds import Seeds
-from collab.store.run import Silent
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.types import Action, CellRef, PolicyRef, Sampling, Step, StepResult, Trajectory
 
@@ -62,7 +62,7 @@ class Follower:
 
 
 @dataclass
-class Log(Silent):
+class Log:
     """Remembers what it was told."""
 
     begun: list[str] = field(default_factory=list)
@@ -79,6 +79,9 @@ class Log(Silent):
 
     def store_text(self, key: str, text: str) -> None:
         self.texts[key] = text
+
+    def store_picture(self, png: bytes) -> str:
+        return hashlib.sha256(png).hexdigest()
 
     def step(self, trajectory: str, step: Step) -> None:
         self.steps.append((trajectory, step))
@@ -467,9 +470,9 @@ def test_progress_counts() -> None:
     collection = gather(plan, team(Follower()), stage(), Log(), progress=progress)
     steps = sum(len(trajectory.steps) for trajectory in collection.trajectories)
     assert (progress.done, progress.succeeded, progress.broken, progress.steps) == (2, 2, 0, steps)
-    assert progress.calls == 12 * steps
+    assert progress.spent.calls == 12 * steps
     assert progress.tokens == 12 * steps * 110
-    assert progress.cost_usd == pytest.approx(12 * steps * 0.001)
+    assert progress.spent.cost_usd == pytest.approx(12 * steps * 0.001)
 
 
 def test_a_cell_keeps_what_its_call_told_and_progress_adds_up_what_is_told() -> None:
@@ -503,8 +506,8 @@ def test_what_a_broken_step_cost_is_counted_too() -> None:
     progress = Progress(planned=1)
     gather([episode()], team(Follower(trouble=refuse)), stage(), Log(), progress=progress)
     assert (progress.steps, progress.broken) == (0, 1)
-    assert progress.calls >= 8
-    assert progress.tokens == 110 * progress.calls
+    assert progress.spent.calls >= 8
+    assert progress.tokens == 110 * progress.spent.calls
 
 
 def test_a_budget_that_ends_with_the_last_episode_stopped_nothing() -> None:

@@ -113,7 +113,7 @@ asyncio.run(collab.collect(env="slow", agents="actor", graph="team", episodes=12
 RESUME = """
 import asyncio, sys
 from pathlib import Path
-from collab.evaluation.report import recorded_run
+from collab.evaluation.report import read_run
 from collab.rollout.run import resume
 asyncio.run(resume(Path(sys.argv[2])))
 """
@@ -299,7 +299,7 @@ def test_a_finished_run_is_left_as_it_is(library: Path, tmp_path: Path) -> None:
     first = play(library, tmp_path / "run")
     again = asyncio.run(resume(tmp_path / "run"))
     assert list(again.trajectories) == list(first.trajectories)
-    assert again.progress.calls == 0
+    assert again.progress.spent.calls == 0
 
 
 def test_budget_stops_and_resume_finishes(library: Path, tmp_path: Path) -> None:

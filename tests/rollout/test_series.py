@@ -12,10 +12,11 @@ from collab.errors import RunFormatError, UsageError
 from collab.evaluation.report import read_evaluation
 from collab.library import Library
 from collab.rollout.build import resolve_run
-from collab.rollout.collector import Progress
+from collab.rollout.collector import UsageMeter
 from collab.rollout.seeds import SeedRun, compute_remaining, plan_series, play
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
+from collab.types import Usage
 
 DEFINITIONS = {
     "envs/corridor.yaml": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
@@ -134,7 +135,7 @@ def test_mistakes_are_found_before_anything_is_played(library: Library, tmp_path
 
 
 def test_a_budget_is_for_all_seeds_together() -> None:
-    progress = Progress(planned=1, prompt_tokens=600, completion_tokens=100, cost_usd=0.5)
+    progress = UsageMeter(spent=Usage(prompt_tokens=600, completion_tokens=100, cost_usd=0.5))
     left = compute_remaining(Budget(tokens=1000, usd=2), progress)
     assert left is not None
     assert (left.tokens, left.usd, left.minutes) == (300, 1.5, None)

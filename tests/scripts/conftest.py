@@ -1,59 +1,11 @@
-"""What tests of scripts share: they import what lies beside the script, and make files of finished units by hand."""
+"""What tests of scripts share: they import what lies in the folder of scripts."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 SCRIPTS = str(Path(__file__).parents[2] / "scripts")
 
 if SCRIPTS not in sys.path:
     sys.path.insert(0, SCRIPTS)
-
-Made = Callable[..., Any]
-
-
-@pytest.fixture
-def made() -> Made:
-    """Makes the record of a finished unit, e.g. `made("full", 0, "new-seeds", "110")`: three instances, two solved."""
-    from evidence.record import EpochNumbers, Measured, Seconds, UnitRecord
-
-    def rows(solved: str) -> list[Any]:
-        return [(f"Task{place // 2}", 7000 + place, 10, one == "1", 4, None) for place, one in enumerate(solved)]
-
-    def epoch(number: int, solved: str) -> EpochNumbers:
-        trained = {"logp_chosen": -0.5, "chosen_gain": -1.0 * number} if number else {}
-        weights = {"shared": f"weights-{number}"} if number else {}
-        return EpochNumbers(epoch=number, steps=8, held_out=rows(solved), weights=weights, hash="e" * 64, **trained)
-
-    def make(
-        arm: str, seed: int | None, phase: str, solved: str = "", *, epochs: Sequence[str] = (), **more: Any
-    ) -> UnitRecord:
-        trains = bool(epochs)
-        given = {
-            "base": "base",
-            "policy": "base" if trains or seed is None else "weights-1",
-            "code": ["c" * 64],
-            "commit": None,
-            "command": f"collab {'train-marl' if trains else 'eval'} --out {arm}",
-            "machine": {"processors": 2, "threads": None, "system": "Linux", "python": "3.12", "torch": "2.13"},
-            "config": {},
-            "seeds": [39] if trains else [30],
-            "steps": 16 if trains else 4 * len(solved),
-            "seconds": Seconds(
-                whole=600.0, playing=300, environment=6, inference=294, critic=60, adversary=0, training=120
-            ),
-            "hashes": {"training": "h" * 64} if trains else {"30": "h" * 64},
-            "measured": None
-            if trains
-            else Measured(environment="fake", version="1", split="new-seeds", episodes=rows(solved)),
-            "best": 1 if trains else None,
-            "epochs": [epoch(number, told) for number, told in enumerate(epochs)],
-        }
-        return UnitRecord(arm=arm, seed=seed, phase=phase, **{**given, **more})
-
-    return make

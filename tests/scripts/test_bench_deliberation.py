@@ -58,8 +58,7 @@ def test_one_different_reply_ends_it_badly(bench, monkeypatch, capsys):
 
 
 def test_a_published_shape_is_that_of_the_published_model(bench, monkeypatch, tmp_path):
-    monkeypatch.setitem(bench.SHAPES, "0.5b", bench.SHAPES["0.5b"] | {"num_hidden_layers": 1})
-    monkeypatch.setattr(bench, "VOCABULARY", 600)
+    monkeypatch.setitem(bench.SHAPES, "0.5b", bench.SHAPES["0.5b"] | {"num_hidden_layers": 1, "vocab_size": 600})
     options = argparse.Namespace(prefix=[100], hidden=32, layers=1, shape="0.5b")
     folder = bench.make_checkpoint(tmp_path, options)
     config = AutoConfig.from_pretrained(folder)
@@ -69,6 +68,6 @@ def test_a_published_shape_is_that_of_the_published_model(bench, monkeypatch, tm
         sizes = {}
         for name, shape in bench.SHAPES.items():
             whole = {"num_hidden_layers": 24 if name == "0.5b" else 28, "vocab_size": 151_936}
-            made = type(config)(**shape | whole, num_key_value_heads=2, tie_word_embeddings=True)
+            made = type(config)(**shape | whole, tie_word_embeddings=True)
             sizes[name] = AutoModelForCausalLM.from_config(made).num_parameters()
     assert sizes == {"0.5b": 494_032_768, "1.5b": 1_543_714_304}

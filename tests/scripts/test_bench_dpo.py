@@ -95,7 +95,7 @@ def test_cells_of_another_machine_are_not_mixed_in(bench, monkeypatch, tmp_path,
     """Nor those of files from before cells had one."""
     out = tmp_path / "dpo.json"
     monkeypatch.setattr(sys, "argv", [*SMALL, "--pairs", "1", "--out", str(out)])
-    monkeypatch.setattr(bench, "machine", lambda device, dtype: HERE)
+    monkeypatch.setattr(bench, "describe_device", lambda device, dtype: HERE)
     options = bench.arguments()
     cells = [
         {"prefix_tokens": 60, "pairs": 1, "equal": True, "machine": HERE},

@@ -40,10 +40,11 @@ def test_a_made_run_is_one_that_everything_can_read(tmp_path):
 
 
 def test_every_target_is_a_figure_of_its_part():
-    from bench_view import TARGETS, goals
+    from bench import judge_all
+    from bench_view import TARGETS
 
-    measured = {part: {name: target / 2} for part, name, _, target in TARGETS}
-    assert [goal.ratio for goal in goals(measured)] == [2.0] * len(TARGETS)
+    measured = {one.part: {one.name: one.target / 2} for one in TARGETS}
+    assert [goal["ratio"] for goal in judge_all(measured, TARGETS)] == [2.0] * len(TARGETS)
 
 
 def test_a_step_takes_what_its_page_waits_for():

@@ -94,24 +94,25 @@ def test_the_variables_of_prompts_are_those_that_templates_are_given(folder: str
     given: dict[str, set[str]] = {}
     for call in ast.walk(ast.parse(inspect.getsource(FOLDERS[folder]))):
         named = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-        if named and call.func.attr in ("render", "_prompt") and call.args:  # type: ignore[attr-defined]
+        if named and call.func.attr in ("render", "_render_prompt") and call.args:  # type: ignore[attr-defined]
             first = call.args[0]  # type: ignore[attr-defined]
             name = (
                 first.value if isinstance(first, ast.Constant) else getattr(FOLDERS[folder], ast.unparse(first), None)
             )
             if isinstance(name, str):
                 given.setdefault(name, set()).update(one.arg for one in call.keywords if one.arg)  # type: ignore[attr-defined]
-    assert given == {name: set(variables) for name, variables in reference.VARIABLES[folder].items()}
+    assert given == {name: set(variables) for name, variables in reference.PROMPTS[folder]["files"].items()}
 
 
 @pytest.mark.parametrize("folder", sorted(path.name for path in (ROOT / "prompts").iterdir() if path.is_dir()))
 def test_built_in_prompts_use_no_other_variables(folder: str) -> None:
-    files = reference.VARIABLES.get(folder, reference.VARIABLES["default"])
+    prompt = reference.PROMPTS.get(folder, reference.PROMPTS["default"])
+    files = prompt["files"]
     assert {path.stem for path in (ROOT / "prompts" / folder).glob("*.jinja")} == set(files)
     for name, variables in files.items():
         text = (ROOT / "prompts" / folder / f"{name}.jinja").read_text(encoding="utf-8")
         used = jinja2.meta.find_undeclared_variables(jinja2.Environment(autoescape=True).parse(text))
-        assert used <= {*variables, *reference.FORM}, name
+        assert used <= {*variables, *prompt.get("every", ())}, name
 
 
 SETTINGS: dict[str, type[BaseModel]] = {

@@ -26,7 +26,7 @@ sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from conftest import begin, make_step
 from collab.store.run import RunStore
-writer = RunStore.open(Path(sys.argv[1])).writer()
+writer = RunStore.open(Path(sys.argv[1])).open_writer()
 begin(writer, "OpenDoors/0")
 for index in range(100_000):
     writer.step("OpenDoors/0", make_step(index))
@@ -305,7 +305,7 @@ from collab.store import index
 from collab.store.run import RunStore
 index._COMMIT_S = float(sys.argv[3])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-writer = RunStore.open(Path(sys.argv[1])).writer()
+writer = RunStore.open(Path(sys.argv[1])).open_writer()
 begin(writer, "OpenDoors/0")
 resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 number = 0

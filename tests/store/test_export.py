@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from collab.errors import MissingExtra, StoreFailure
-from collab.store.parquet import export_parquet
+from collab.preferences.export import README, export_runs
 from collab.store.run import RunStore
 from collab.types import EpisodeError
 
@@ -25,9 +25,9 @@ def test_tables_hold_the_run(store: RunStore, made: SimpleNamespace, tmp_path: P
         writer.end_episode("A/1", error=EpisodeError(type="ModelFailure", message="gone", step=0))
         made.begin(writer, "B/0")
         writer.step("B/0", made.step(0))
-    files = export_parquet(store, tmp_path / "out")
+    files = export_runs([store.path], tmp_path / "out").files
     assert [path.name for path in files] == ["episodes.parquet", "steps.parquet", "cells.parquet"]
-    assert sorted((tmp_path / "out").iterdir()) == sorted(files)
+    assert sorted((tmp_path / "out").iterdir()) == sorted([*files, tmp_path / "out" / README])
     episodes, steps, cells = (parquet.read_table(path).to_pylist() for path in files)
     assert [(row["trajectory"], row["state"], row["success"], row["steps"]) for row in episodes] == [
         ("A/0", "finished", True, 2),
@@ -52,18 +52,18 @@ def test_tables_hold_the_run(store: RunStore, made: SimpleNamespace, tmp_path: P
 
 def test_an_empty_run_gives_empty_tables(store: RunStore, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    for path in export_parquet(store, tmp_path / "out"):
+    for path in export_runs([store.path], tmp_path / "out").files:
         assert parquet.read_table(path).num_rows == 0
 
 
 def test_a_missing_extra_is_named(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"collab-marl\[parquet\]"):
-        export_parquet(store, tmp_path / "out")
+        export_runs([store.path], tmp_path / "out")
 
 
 def test_what_cannot_be_written_is_one_line(store: RunStore, made: SimpleNamespace, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreFailure, match="then export again"):
-        export_parquet(store, tmp_path / "file")
+        export_runs([store.path], tmp_path / "file")

@@ -18,7 +18,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from collab.store.run import RunStore
-writer = RunStore.open(Path(sys.argv[1])).writer()
+writer = RunStore.open(Path(sys.argv[1])).open_writer()
 print("ready", flush=True)
 time.sleep(60)
 """

@@ -21,6 +21,7 @@ from collab.errors import (
 )
 from collab.store.run_dir import RunDir
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.testing.toy_team import write_library
 from collab.utils.files import report_write_errors
 
 LIBRARY = str(Path(__file__).parents[1] / "cli" / "library")
@@ -93,7 +94,7 @@ def test_what_a_dead_process_left_is_free_and_anything_else_is_not(tmp_path: Pat
     (tmp_path / ".head.json.0123abcd").write_text('{"form')
     folder = ThingDir(tmp_path, "go")
     assert folder.is_free
-    with folder.create():
+    with folder.claim():
         assert not list(tmp_path.glob(".head.json.*"))
     for name in ("events/000001.jsonl", "notes.txt", ".head.json.mine"):
         (tmp_path / name).touch()
@@ -189,6 +190,17 @@ def transfer(folder: Path) -> list[str]:
     return ["transfer", "--mode", "direct", *team, "--seeds", "30", "--episodes", "1", "--library", LIBRARY]
 
 
+def training(folder: Path) -> list[str]:
+    """An epoch of a team that knows nothing: it plays, and nothing is learned from it."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    library = write_library(folder / "library", make_tiny_checkpoint(folder / "tiny", hidden=32, context=2048))
+    settings = ("epochs=1", "episodes=1", "held_out.episodes=1", "held_out.before=false", "sft.context=2048")
+    small = [part for one in (*settings, "run.agents.*.sampling.max_tokens=4") for part in ("--set", one)]
+    team = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library.own)]
+    return ["train", "--algo", "filtered-bc", *team, "--device", "cpu", *small]
+
+
 def rollout(folder: Path) -> list[str]:
     return ROLLOUT[:-1]
 
@@ -203,6 +215,7 @@ COMMANDS = [
     (calibration, "calibration.json"),
     pytest.param(transfer, "transfer.json", marks=pytest.mark.slow),
     pytest.param(finetuning, "finetune.json", marks=pytest.mark.slow),
+    pytest.param(training, "training.json", marks=pytest.mark.slow),
 ]
 
 

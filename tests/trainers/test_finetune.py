@@ -420,13 +420,13 @@ import sys
 from pathlib import Path
 from collab.trainers.run import train
 from collab.trainers.run_dir import FinetuneDir
-from collab.trainers.prepare import prepare, task_of
+from collab.trainers.prepare import prepare, read_task
 from collab.data.tokenize import read_data
-from collab.trainers.prepare import levels_of
+from collab.trainers.prepare import list_levels
 
 folder = FinetuneDir(Path(sys.argv[1]))
-task = task_of(folder.read())
-prepared = prepare(task, read_data([Path(name) for name in task.data], levels_of(task)).rows)
+task = read_task(folder.read())
+prepared = prepare(task, read_data([Path(name) for name in task.data], list_levels(task)).rows)
 train(prepared, folder, device="cpu", watch=lambda progress: print(progress.step, flush=True))
 """
 

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ import torch
 
 import collab.transfer.run as parts
 import collab.transfer.run as transferring
+from collab.cli.main import main
 from collab.config import AgentDefinition, Budget
 from collab.errors import ModelFailure, RunFormatError, UnknownName, UsageError
 from collab.evaluation.report import find_runs
@@ -31,6 +33,7 @@ from collab.testing.corridor import CorridorSuite
 from collab.transfer.config import TransferConfig, TransferRequest, configure
 from collab.transfer.outcome import TransferDir
 from collab.transfer.run import TransferResult, Work, hash_weights_played, list_untrained, plan, resume, start
+from collab.types import Usage
 
 CHILD = """
 import asyncio, os, signal, sys
@@ -141,6 +144,32 @@ def test_what_was_granted_is_granted_again(library: Library, tmp_path: Path, mon
     assert seen == [(begun, "cpu"), (begun, "cpu"), (Budget(minutes=1), "auto"), (begun, "cpu")]
 
 
+def test_places_for_metrics_reach_the_training(library: Library, tmp_path: Path, monkeypatch) -> None:
+    """Which need not be installed here; and they are remembered."""
+    seen: list[tuple[str, ...]] = []
+
+    async def enough(*_: object, report_to: Sequence[str], **rest: object) -> SimpleNamespace:
+        seen.append(tuple(report_to))
+        return SimpleNamespace(tokens=0, cost_usd=0.0, stopped="enough was seen")
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    for name, part in {"start_training": enough, "_all": transferring.train, "_check": nothing}.items():
+        monkeypatch.setattr(transferring, name, part)
+    monkeypatch.setattr("collab.loop.loop.check_reports", lambda names: None)
+    config = put(library, PRESSES)
+    more = {
+        "mode": "continual",
+        "training": asyncio.run(toy_team.configure_toy_training(library)),
+        "first": config.base,
+    }
+    run(config.model_copy(update=more), tmp_path / "out", report_to=["tensorboard"])
+    asyncio.run(resume(tmp_path / "out"))
+    asyncio.run(resume(tmp_path / "out", report_to=[]))
+    assert seen == [("tensorboard",), ("tensorboard",), ()]
+
+
 def test_threads_that_were_written_down_are_those_that_it_goes_on_in(
     library: Library, tmp_path: Path, monkeypatch
 ) -> None:
@@ -225,7 +254,9 @@ def test_of_a_training_only_what_this_process_spent_counts(
     record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, hash="", spent=spent)
 
     async def trained(work: Work, budget: Budget) -> TrainingResult:
-        return TrainingResult(path=tmp_path, records=(record,), summary=None, stopped=None, tokens=34, cost_usd=0.5)
+        return TrainingResult(
+            path=tmp_path, records=(record,), summary=None, stopped=None, spent=Usage(prompt_tokens=34, cost_usd=0.5)
+        )
 
     monkeypatch.setattr(parts, "_train_on", trained)
     work = Work(
@@ -374,6 +405,31 @@ def test_continual_trains_on_and_measures_both_environments(whole: TransferResul
     assert training["config"]["method"]["reference"] == "initial"
     played = episodes_of(whole.path)
     assert len(set(played.values())) == 5, "base, team and continued team say different things in either place"
+
+
+@pytest.mark.slow
+def test_the_command_reports_its_training_where_it_is_asked_to(
+    taught: Library, wish: TransferRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    asked = ["--mode", wish.mode, "--agents", wish.agents, "--env", wish.env, "--graph", wish.graph, "--seeds", "30"]
+    settings = [word for one in wish.settings for word in ("--set", one)]
+    more = [
+        "--library",
+        str(taught.own),
+        "--episodes",
+        "1",
+        "--anyway",
+        "--device",
+        "cpu",
+        "--report-to",
+        "tensorboard",
+    ]
+    assert main(["transfer", *asked, *settings, *more, "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+    (events,) = (tmp_path / "out/training/epochs/1/training/tensorboard").glob("events.out.tfevents.*")
+    found = event_accumulator.EventAccumulator(str(events.parent))
+    found.Reload()
+    assert found.Scalars("train/loss")
 
 
 @pytest.mark.slow

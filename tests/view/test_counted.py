@@ -14,7 +14,9 @@ import pytest
 
 from collab.algorithms.collabuiagents.metrics import read_metrics
 from collab.cli.main import main
-from collab.loop.record import EpochRecord, Spending, TrainingDir
+from collab.evaluation.metrics import evaluate
+from collab.loop.interfaces import load_config
+from collab.loop.record import EpochRecord, Spending, TrainingDir, collect_play_facts
 from collab.loop.step_budget import plan_order
 from collab.store.reader import RunReader
 from collab.testing import toy_team
@@ -57,7 +59,9 @@ def budgeted(recorded: Path, tmp_path: Path) -> tuple[Path, str]:
     return folder.path, first
 
 
-def test_a_rollout_is_told_by_the_episodes_that_are_learned_from(budgeted: tuple[Path, str], inspect: Open) -> None:
+def test_a_rollout_is_told_by_the_episodes_that_are_learned_from(
+    budgeted: tuple[Path, str], inspect: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, first = budgeted
     inspector = inspect(path)
     row = inspector.runs().runs[0]
@@ -82,6 +86,14 @@ def test_a_rollout_is_told_by_the_episodes_that_are_learned_from(budgeted: tuple
     assert inspector.row(rollout).success.episodes == 1
     assert (inspector.row(rollout).done, inspector.row(rollout).steps) == (3, steps), "all of it was played"
     assert inspector.overview(row.id).tasks_epoch == 1
+    alone = inspect(path / "epochs" / "1" / "rollout")
+    (one,) = alone.runs().runs
+    assert (one.success.successes, one.success.episodes) == (solved, 1), "also where its training was not named"
+    assert (alone.overview(one.id).epochs[0].steps, alone.overview(one.id).epochs[0].agreement) == votes[:2]
+    assert main(["runs", "show", str(path / "epochs" / "1" / "rollout"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["success"]["episodes"] == 1
+    counted = "over the episodes that count for its epoch"
+    assert counted in report(alone.run(one.id), alone.overview(one.id))
     text = report(inspector.run(row.id), inspector.overview(row.id))
     assert "By task, of the rollout of epoch 1: played to be learned from, not held out." in text
 
@@ -98,6 +110,49 @@ def test_calls_that_nothing_is_learned_from_are_a_part_of_their_epoch(
     parts = {one.part: one.calls for one in inspector.overview(row.id).epochs[0].spent}
     assert parts == {"rollout": 2, "rollout, not learned from": row.calls - 2}
     assert row.seconds == 3.0, "as its record says"
+
+
+def test_agreement_is_one_number_and_one_sentence_wherever_it_is_told(
+    budgeted: tuple[Path, str], inspect: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By hand, in a step, an episode, a run and its training, in JSON, Markdown and on the command line."""
+    path, first = budgeted
+    training = TrainingDir(path)
+    config = load_config(training.read()["config"], "training.json")
+    with RunReader(training.get_epoch(1).rollout) as reader:
+        learned = [one for one in reader.iterate_trajectories() if one.id == first]
+    facts = collect_play_facts(config.run, learned, evaluate(learned))
+    record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, hash="", **facts)
+    write_json(training.get_epoch(1).record, record.model_dump(mode="json"))
+    shares = []
+    for step in learned[0].steps:
+        winner = step.vote.ballots[0].cells if step.vote.ballots else ()
+        shares.append(len(winner) / len(list(step.matrix)))
+    mean = sum(shares) / len(shares)
+    assert 0 < mean < 1
+
+    inspector = inspect(path)
+    row = inspector.runs().runs[0]
+    rollout = inspector.run(row.id).parts[0].id
+    told = [inspector.step(rollout, first, number).vote.agreement for number in range(len(shares))]
+    assert told == pytest.approx(shares)
+    assert [one.agreement for one in inspector.episode(rollout, first).steps] == pytest.approx(shares)
+    assert inspector.episode(rollout, first).row.agreement == pytest.approx(mean)
+    for id in (row.id, rollout):
+        assert inspector.overview(id).epochs[0].agreement == pytest.approx(mean)
+    for place in (path, training.get_epoch(1).rollout):
+        assert main(["report", str(place)]) == 0
+        lines = [line.split("|") for line in capsys.readouterr().out.splitlines()]
+        head = next(number for number, line in enumerate(lines) if " agreement " in line)
+        assert lines[head + 2][lines[head].index(" agreement ")].strip() == f"{100 * mean:.1f}"
+    assert main(["runs", "show", str(path)]) == 0
+    assert f"agreed   {mean:.0%} of a step's cells, those without an action included, voted for the winner" in (
+        capsys.readouterr().out
+    )
+    words = "the share of a step's cells, those without an action included, that voted for the winner"
+    docs = Path(__file__).parents[2] / "docs"
+    for page in ("glossary", "inspector", "training"):
+        assert words in " ".join((docs / f"{page}.md").read_text(encoding="utf-8").split())
 
 
 def test_a_run_that_is_not_over_has_the_same_success_here_and_on_the_command_line(

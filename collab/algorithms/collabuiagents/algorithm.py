@@ -28,7 +28,17 @@ from collab.errors import ConfigError, RunError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples, encode_cells
-from collab.loop.interfaces import NONE_ASKED, Algorithm, Checked, Estimate, LabelEstimate, Questions, Range, TriedStep
+from collab.loop.interfaces import (
+    NONE_ASKED,
+    Algorithm,
+    Checked,
+    Estimate,
+    LabelEstimate,
+    Questions,
+    Range,
+    Rollout,
+    TriedStep,
+)
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import build_chat_tokenizer, get_template
 from collab.loop.record import EpochRecord, TrainingDir
@@ -58,6 +68,7 @@ from collab.rewards.registry import (
     read_critic_texts,
 )
 from collab.rollout.build import build, build_suite
+from collab.store.run import RunStore
 from collab.trainers.prepare import FinetuneTask
 from collab.types import Prompt, Utterance
 from collab.utils.text import format_amount
@@ -259,7 +270,9 @@ async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[floa
             return state.seconds["critic"], 0.0
         if not config.erring.free:
             return state.seconds["critic"], None
-        await pair(state, tried.run, tried.out, [tried.trajectory], labels)
+        with RunStore.open(tried.out).open_reader() as reader:
+            played = Rollout(number=1, run=tried.run, path=tried.out, trajectories=[tried.trajectory], reader=reader)
+            await pair(state, played, labels)
     except Halted as why:
         # A plan has no resume: what would halt a training is an error of the plan.
         raise RunError(f"the one step that is tried: {why}") from None

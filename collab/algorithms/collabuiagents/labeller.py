@@ -59,7 +59,7 @@ from collab.rewards.llm import TOO_LONG
 from collab.rewards.registry import MODEL, open_critic
 from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
-from collab.rollout.collector import Progress as Meter
+from collab.rollout.collector import UsageMeter
 from collab.store.manifest import FILE
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
@@ -398,7 +398,7 @@ async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | No
         # Without a critic, the outcome alone says which of two episodes is better.
         pairs = _load_whole_pairs(config, run, out, rollout.trajectories)
     else:
-        pairs = await pair(state, run, out, rollout.trajectories, labels)
+        pairs = await pair(state, rollout, labels)
     # Also for pairs that were read: a changed recipe must not train on pairs of the old one.
     _check_pairs(pairs.head, labels, config, run, out)
     return pairs
@@ -414,9 +414,7 @@ def _explain_unasked(made: Paired) -> str | None:
     return f"asking the adversary, or trying its answers, failed for {failed} of {made.asked} steps ({causes})"
 
 
-async def pair(
-    state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: LabelSet
-) -> StoredPairs:
+async def pair(state: LoopState, rollout: Rollout, labels: LabelSet) -> StoredPairs:
     """Pair a judged rollout, or read the pairs that are there.
 
     Raises:
@@ -426,27 +424,27 @@ async def pair(
         StoreFailure: the pairs cannot be written.
     """
     # Pairs are written at once at the end, so their head means that all of them are there.
+    out = rollout.path
     if not _is_paired(out):
         state.begin("adversary")
-        suite = await state.open_suite(run)
+        suite = await state.open_suite(rollout.run)
         # Proposals of an earlier process make this one's time a part of the whole.
         with state.time_part("adversary", whole=not (out / PROPOSALS).exists()):
-            await _pair(state, run, out, played, labels, suite)
+            await _pair(state, rollout, labels, suite)
     return read_pairs(out, NAME)
 
 
-async def _pair(
-    state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: LabelSet, suite: Suite
-) -> None:
+async def _pair(state: LoopState, rollout: Rollout, labels: LabelSet, suite: Suite) -> None:
+    run, out = rollout.run, rollout.path
     # Where no source needs an adversary, the sampler stands in; it is never asked.
     recipe, asks = get_config(state).method.pairs.build_recipe(run.seed), get_config(state).method.asks_an_adversary
     choice = (
         get_config(state).erring if asks else AdversaryChoice(part=PartDefinition(kind=SAMPLER))
     )  # which is never asked then
-    meter, budget, call_s = Meter(planned=0), state.compute_left(), run.environment.limits.call_s
+    meter, budget, call_s = UsageMeter(), state.compute_left(), run.environment.limits.call_s
     state.inner(meter)
     # Proposals are remembered on disk as they come: a kill, or a changed recipe, pays no reply twice.
-    with ProposalMemory(out) as memory, RunStore.open(out).open_reader() as reader:
+    with ProposalMemory(out) as memory:
         # Inside out: the real adversary, then its budget, then the memory, so that remembered replies cost no budget.
         async with open_adversary(choice, budget, call_s, state.stop) as adversary:
             allowed = BudgetedAdversary(
@@ -456,11 +454,11 @@ async def _pair(
             stopped = None
             try:
                 made = await pair_up(
-                    played,
+                    rollout.trajectories,
                     labels,
                     recipe,
                     space=suite.space,
-                    prefix=reader.read_prefix,
+                    prefix=rollout.reader.read_prefix,
                     adversary=remembering,
                     states=StateRebuilder(suite),
                     concurrency=run.concurrency,
@@ -469,7 +467,7 @@ async def _pair(
                 # Both leave replies in the memory and no pairs on disk: a resume continues from there.
                 stopped = str(reached)
             finally:
-                state.spend(meter)
+                state.spend(meter.spent)
             # Halted outside the `try`, so that what was spent is counted first.
             state.halt(stopped)
             who = label_of(adversary) if asks else None

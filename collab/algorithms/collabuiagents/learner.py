@@ -2,8 +2,7 @@
 
 What of a judged rollout is learned: replies with their own prompts, in the pieces in which a policy reads them.
 
-    with example_builder(config, rollout, policy) as builder:
-        made = examples_of(rollout, judged, suite.space, builder)
+    made = build_examples(rollout, judged, suite.space, make_builder(config, rollout, policy))
     made.rows["shared"], made.counts("shared", older=[])
 
 By the method's objective, "dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt,
@@ -33,7 +32,7 @@ from collab.errors import RunFormatError
 from collab.loop.checks import check_bases
 from collab.loop.config import TrainingConfig
 from collab.loop.example_store import Examples, draw_older, get_examples_file, read_counts, store
-from collab.loop.examples import ExampleBuilder, Target, open_builder
+from collab.loop.examples import ExampleBuilder, Target, make_builder
 from collab.loop.finetuning import Finetuning, build_task, finetune
 from collab.loop.interfaces import Labels, Rollout, Update
 from collab.loop.policy import Policy
@@ -339,8 +338,7 @@ async def write_examples(state: LoopState, rollout: Rollout, labels: Labels, pol
         return counts
     state.begin("examples")
     suite = await state.open_suite(rollout.run)
-    with open_builder(config, rollout, policy) as builder:
-        made = build_examples(rollout, labels.value, suite.space, builder)
+    made = build_examples(rollout, labels.value, suite.space, make_builder(config, rollout, policy))
     return store_examples(config, folder, number, made)
 
 

@@ -22,7 +22,7 @@ from collab.loop.checks import check_bases
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples
 from collab.loop.example_store import Examples, get_examples_file, read_counts, store
-from collab.loop.examples import Target, open_builder
+from collab.loop.examples import Target, make_builder
 from collab.loop.finetuning import Finetuning, build_task, finetune
 from collab.loop.interfaces import Algorithm, Estimate, Labels, NoLabels, Range, Rollout, TriedStep, Update
 from collab.loop.phases import DrawnTasks
@@ -90,12 +90,12 @@ class ImitationLearner:
         made, imitated = Examples.of(config), self._select_imitated(config, rollout)
         # Each slot's replies train the policy that wrote them: slots of one group share a policy.
         groups = {slot: group for group, slots in config.groups.items() for slot in slots}
-        with open_builder(config, rollout, policy) as builder:
-            # The outcome is the only filter: no critic, so wrong turns inside a solved episode are imitated, too.
-            for one in (one for one in rollout.trajectories if one.id in imitated):
-                for said in self.iterate_replies(one):
-                    target = Target(said=said, level="demonstration", kind="solved", teacher="outcome")
-                    made.add(groups[said.cell.agent], builder, target)
+        builder = make_builder(config, rollout, policy)
+        # The outcome is the only filter: no critic, so wrong turns inside a solved episode are imitated, too.
+        for one in (one for one in rollout.trajectories if one.id in imitated):
+            for said in self.iterate_replies(one):
+                target = Target(said=said, level="demonstration", kind="solved", teacher="outcome")
+                made.add(groups[said.cell.agent], builder, target)
         return made
 
     def iterate_replies(self, trajectory: Trajectory) -> Iterator[ReplyRef]:

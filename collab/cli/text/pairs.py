@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import REHEARSAL, clean_line, describe_lost, note, print_table, say, to_data
-from collab.cli.progress import format_count
-from collab.utils.text import format_amount, format_causes
+from collab.cli.output import REHEARSAL, describe_lost, print_table, say, to_data
+from collab.utils.progress import note
+from collab.utils.text import clean_line, format_amount, format_causes, format_count
 
 if TYPE_CHECKING:
     from collab.preferences.explain import PairExplanation, PairSide
@@ -156,16 +156,11 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
     if result.beyond:
         say(f"left out {format_amount(result.beyond, 'episode')} beyond the steps that the training learns from")
     spent = result.spent
-    cost = (
-        f", {format_amount(spent.calls, 'call')}, "
-        f"{format_count(spent.prompt_tokens + spent.completion_tokens, 'token')}"
-        if spent.calls
-        else ""
-    )
+    cost = f", {format_amount(spent.calls, 'call')}, {format_count(spent.tokens, 'token')}" if spent.calls else ""
     # The calls and cost of this process; earlier ones printed theirs.
     say(
         f"asked    {format_amount(result.judged, 'step')} judged and "
-        f"{format_amount(result.asked, 'rejected reply', 'rejected replies')} written now{cost}"
+        f"{format_amount(result.asked, 'rejected side')} proposed now{cost}"
     )
     if lost := max(spent.lost, head.spent.lost):
         say(f"         {describe_lost(lost)}")

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, describe_lost, emit, fail, note, print_table, say, to_data
-from collab.cli.progress import format_clock, format_count, resume_command, shorten_number
-from collab.utils.text import format_amount
+from collab.cli.output import REHEARSAL, describe_lost, emit, fail, print_table, say, to_data
+from collab.cli.progress import resume_command
+from collab.utils.progress import note
+from collab.utils.text import format_amount, format_clock, format_count
 
 if TYPE_CHECKING:
     from collab.evaluation.comparison import InstanceKey, RunComparison
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collab.seeds import Seeds
     from collab.store.reader import RunReader
     from collab.store.usage import Cost, Costs, Proposals
-    from collab.types import Sampling
+    from collab.types import Sampling, Usage
 
 
 SHOWN = 40
@@ -92,15 +93,15 @@ def build_result_data(result: RunResult) -> dict[str, Any]:
             {
                 "seconds": round(progress.seconds, 3),
                 "steps": progress.steps,
-                "calls": progress.calls,
-                "prompt_tokens": progress.prompt_tokens,
-                "completion_tokens": progress.completion_tokens,
+                "calls": progress.spent.calls,
+                "prompt_tokens": progress.spent.prompt_tokens,
+                "completion_tokens": progress.spent.completion_tokens,
                 # None where no model reports its cache: 0 would mean that nothing was found in it.
                 "computed_tokens": None if progress.hit_rate is None else progress.computed_tokens,
                 "prefix_hit_rate": progress.hit_rate,
                 "mean_width": progress.mean_width,
-                "usd": progress.cost_usd,
-                "lost": progress.lost,
+                "usd": progress.spent.cost_usd,
+                "lost": progress.spent.lost,
             }
         ),
         "spent_in_all": to_data(progress.spent_in_all),
@@ -116,24 +117,20 @@ def show_result(result: RunResult, *, details: bool) -> None:
     # The cause of broken episodes stands beside the rate that they lower.
     show_cause(result.path, result.report)
     progress = result.progress
-    say(
-        f"spent    {format_clock(progress.seconds)}, {format_count(progress.calls, 'call')}, "
-        f"{format_count(progress.tokens, 'token')}" + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
-    )
+    say(f"spent    {format_clock(progress.seconds)}, {_describe_usage(progress.spent)}")
     # What earlier processes spent is shown apart, as this one's budget did not pay for it.
     if progress.earlier.calls:
-        whole = progress.spent_in_all
-        tokens = shorten_number(whole.prompt_tokens + whole.completion_tokens)
-        usd = f", {whole.cost_usd:.4f} USD" if whole.cost_usd else ""
-        say(
-            f"in all   {format_count(whole.calls, 'call')}, {tokens} tokens{usd}, "
-            "with what was spent before it was resumed"
-        )
+        say(f"in all   {_describe_usage(progress.spent_in_all)}, with what was spent before it was resumed")
     if lost := progress.spent_in_all.lost:
         say(f"         {describe_lost(lost)}")
     for warning, count in progress.warnings.items():
         note(f"warning: {warning} ({count} call{'s' * (count != 1)})")
     say(f"run      {result.path}")
+
+
+def _describe_usage(spent: Usage) -> str:
+    usd = f", {spent.cost_usd:.4f} USD" if spent.cost_usd else ""
+    return f"{format_count(spent.calls, 'call')}, {format_count(spent.tokens, 'token')}{usd}"
 
 
 def show_stop(result: RunResult) -> None:

@@ -239,7 +239,7 @@ def _attend_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: float) -
     outputs, lses = [], []
     for piece in torch.split(query, max(1, _SCORES_AT_ONCE // (key.shape[0] * key.shape[1])), 1):
         # (G, piece, K); float32 from here on, for exponentials and their sums
-        scores = (piece @ key.transpose(-1, -2)).float() * scale
+        scores = piece.float() @ key.float().transpose(-1, -2) * scale
         lse = scores.logsumexp(-1)  # (G, piece)
         outputs.append(((scores - lse[..., None]).exp().to(value.dtype) @ value).float())
         lses.append(lse)
@@ -291,7 +291,7 @@ def _attend_rows(
 
 def _attend_masked(query: Tensor, key: Tensor, value: Tensor, absent: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Attend by matrix products, (R, G, n, D) against (R, G, K, D): output and log-sum-exp (R, G, n)."""
-    scores = (query @ key.transpose(-1, -2)).float() * scale + absent  # (R, G, n, K)
+    scores = query.float() @ key.float().transpose(-1, -2) * scale + absent  # (R, G, n, K), float32 as in all parts
     lse = scores.logsumexp(-1)
     return (scores - lse[..., None]).exp().to(value.dtype) @ value, lse
 

@@ -230,7 +230,7 @@ def _add_numbers(
     return replace(
         record,
         numbers=measure(record.label, known, judged, bins),
-        asked=prompts.hexdigest() if total.calls else None,
+        asked=prompts.hexdigest() if total.spent.calls else None,
         spent=total.spent,
     )
 

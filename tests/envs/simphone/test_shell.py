@@ -226,6 +226,12 @@ def test_find_lists_and_deletes_as_androidworld_asks():
     found = out(f"find {SDCARD}/Documents -type f -o -type d", phone).splitlines()
     assert f"{SDCARD}/Documents/a.md" in found
     assert f"{SDCARD}/Documents" in found
+    either = f"find {SDCARD}/Documents '(' -name a.md -o -name Documents ')'"
+    assert out(f"{either} -type d", phone).splitlines() == [f"{SDCARD}/Documents"]
+    assert out(f"{either} ! '(' -type d ')'", phone).splitlines() == [f"{SDCARD}/Documents/a.md"]
+    assert "missing )" in run(phone, f"find {SDCARD} '(' -type f").stderr
+    odd = write(phone, f"{SDCARD}/Documents/%s.md", "x")
+    assert out(f"stat -c '%n %s' {SDCARD}/Documents/%s.md", odd) == f"{SDCARD}/Documents/%s.md 1\n"
     cleared = after(f"find {SDCARD}/ -mindepth 1 -type f -delete", phone)
     assert out(f"find {SDCARD} -type f", cleared) == ""
     assert out("ls /sdcard", cleared).count("\n") >= 12

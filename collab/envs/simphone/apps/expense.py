@@ -1,4 +1,4 @@
-"""Pro Expense: the month at a glance, the log of all records with a selection mode, and the form of one record.
+"""Pro Expense: sums and the latest records, the log of all records with a selection mode, and the form of one record.
 
 Pro Expense's records: what was earned and spent, in the app's own database.
 """

@@ -9,7 +9,8 @@ import datetime
 import fnmatch
 import hashlib
 import posixpath
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -258,9 +259,8 @@ def stat(session: ShellSession, args: list[str], stdin: str) -> Output:
         values = {"%n": path, "%s": str(found.size), "%Y": str(found.changed_ms // 1000), "%F": kind}
         # The usual form, unless -c gives one.
         line = flags.get("c") or "  File: %n\n  Size: %s\t %F\nModify: %Y"
-        for name, value in values.items():
-            line = line.replace(name, value)
-        out.append(line + "\n")
+        # In one pass: a path that holds "%s" itself stays as it is.
+        out.append("".join(values.get(part, part) for part in re.split("(%[nsYF])", line)) + "\n")
     return Output("".join(out), "".join(err), int(bool(err)))
 
 
@@ -318,13 +318,24 @@ _Test = Callable[[str, int, bool], bool]
 
 
 def _parse_rules(rules: list[str]) -> tuple[_Test, bool]:
-    """Parse the expression into one test of (path, depth, is folder); -o binds weaker than "and"."""
+    """Parse the expression into one test of (path, depth, is folder), and whether it deletes."""
+    limits: list[_Test] = []
+    matches, delete = _parse_alternatives(iter(rules), limits, inside=False)
+
+    def test(path: str, depth: int, folder: bool) -> bool:
+        return all(limit(path, depth, folder) for limit in limits) and matches(path, depth, folder)
+
+    return test, delete
+
+
+def _parse_alternatives(waiting: Iterator[str], limits: list[_Test], *, inside: bool) -> tuple[_Test, bool]:
+    """Parse up to the end, or to the closing parenthesis; -o binds weaker than "and". Depth limits are added."""
     # Alternatives (-o) of tests that all must hold; depth limits hold for the whole expression.
     alternatives: list[list[_Test]] = [[]]
-    limits: list[_Test] = []
     delete, negate = False, False
-    waiting = iter(rules)
     for rule in waiting:
+        if rule == ")" and inside:
+            break
         if rule in ("-o", "-or"):
             alternatives.append([])
         elif rule == "-delete":
@@ -332,21 +343,29 @@ def _parse_rules(rules: list[str]) -> tuple[_Test, bool]:
             delete = True
         elif rule in ("!", "-not"):
             negate = not negate
-        elif rule in ("-print", "-a", "-and", "(", ")"):
+        elif rule in ("-print", "-a", "-and"):
             continue
         elif rule in ("-mindepth", "-maxdepth"):
             limits.append(_parse_depth_rule(rule, parse_whole(next(waiting, "")) or 0))
         else:
-            alternatives[-1].append(_parse_rule(rule, next(waiting, None), negate=negate))
-            # "!" negates the next test and no more.
+            # "!" negates the next test, or all between parentheses, and no more.
+            if rule == "(":
+                test, deletes = _parse_alternatives(waiting, limits, inside=True)
+                delete = delete or deletes
+            else:
+                test = _parse_rule(rule, next(waiting, None))
+            alternatives[-1].append(_negate(test) if negate else test)
             negate = False
+    else:
+        if inside:
+            raise ValueError("missing )")
+    return lambda path, depth, folder: any(
+        all(one(path, depth, folder) for one in all_) for all_ in alternatives
+    ), delete
 
-    def test(path: str, depth: int, folder: bool) -> bool:
-        if not all(limit(path, depth, folder) for limit in limits):
-            return False
-        return any(all(one(path, depth, folder) for one in group) for group in alternatives)
 
-    return test, delete
+def _negate(test: _Test) -> _Test:
+    return lambda path, depth, folder: not test(path, depth, folder)
 
 
 def _parse_depth_rule(rule: str, depth_limit: int) -> _Test:
@@ -355,19 +374,19 @@ def _parse_depth_rule(rule: str, depth_limit: int) -> _Test:
     return lambda path, depth, folder: depth <= depth_limit
 
 
-def _parse_rule(rule: str, value: str | None, *, negate: bool) -> _Test:
+def _parse_rule(rule: str, value: str | None) -> _Test:
     if value is None:
         raise ValueError(f"{rule}: missing argument")
     wanted = value
     if rule == "-type" and wanted in ("f", "d"):
-        return lambda path, depth, folder: (folder == (wanted == "d")) != negate
+        return lambda path, depth, folder: folder == (wanted == "d")
     if rule == "-name":
-        return lambda path, depth, folder: fnmatch.fnmatchcase(posixpath.basename(path), wanted) != negate
+        return lambda path, depth, folder: fnmatch.fnmatchcase(posixpath.basename(path), wanted)
     if rule == "-iname":
         low = wanted.lower()
-        return lambda path, depth, folder: fnmatch.fnmatchcase(posixpath.basename(path).lower(), low) != negate
+        return lambda path, depth, folder: fnmatch.fnmatchcase(posixpath.basename(path).lower(), low)
     if rule == "-path":
-        return lambda path, depth, folder: fnmatch.fnmatchcase(path, wanted) != negate
+        return lambda path, depth, folder: fnmatch.fnmatchcase(path, wanted)
     raise ValueError(f"bad arg '{rule}'")
 
 

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import reproduce_tables
-from evidence.gather import base_of, code_digest, speaking_after
-from evidence.plan import ARMS, Phase, Plan, Stage
-from evidence.record import UnitRecord, file_of, read_all
-from evidence.units import Unit
-from evidence.work import Place, work_off
 
 from collab.errors import UsageError
+from collab.evidence.gather import digest_after, hash_base, hash_code
+from collab.evidence.plan import Arm, EvidenceUnit, Phase, Plan, PlanStage
+from collab.evidence.queue import Workspace, work_off
+from collab.evidence.record import UnitRecord, file_of, read_all
 from collab.library import Library
 from collab.loop.record import Trained, TrainingDir
 from collab.models.checkpoint import hash_weights
 from collab.testing.toy_team import configure_toy_training, write_library
 
 Made = Callable[..., UnitRecord]
-TRAIN = Unit(arm="full", seed=0, phase="train")
+TRAIN = EvidenceUnit(arm="full", seed=0, phase="train")
 
 
 def test_the_quick_form_tells_nothing_of_other_code(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places: list[Place] = []
+    places: list[Workspace] = []
 
-    def worked_off(plan: Plan, place: Place, records: Any, *, jobs: int) -> dict[Unit, UnitRecord]:
+    def worked_off(
+        plan: Plan, place: Workspace, records: Any, *, say: Any, jobs: int
+    ) -> dict[EvidenceUnit, UnitRecord]:
         assert (records, jobs) == ({}, 2)
         places.append(place)
         teams = {("untrained-team", None): "0110" * 9, ("full", 0): "1111" * 9}
@@ -42,7 +43,7 @@ def test_the_quick_form_tells_nothing_of_other_code(
 
     monkeypatch.setattr(reproduce_tables, "work_off", worked_off)
     for code in ("a" * 64, "b" * 64, "a" * 64):
-        monkeypatch.setattr(reproduce_tables, "code_digest", lambda code=code: code)
+        monkeypatch.setattr(reproduce_tables, "hash_code", lambda code=code: code)
         assert reproduce_tables.main(["--quick", "--work", str(tmp_path)]) == 0
     first, second, third = places
     assert first == third != second
@@ -58,7 +59,7 @@ def test_a_reader_that_has_gone_ends_the_list_quietly(tmp_path: Path, monkeypatc
     monkeypatch.setattr(sys, "argv", ["", "--list", "--out", str(tmp_path), "--work", str(tmp_path)])
     with open(writer, "w", encoding="utf-8") as gone:
         monkeypatch.setattr(sys, "stdout", gone)
-        assert reproduce_tables.run() == 1
+        assert reproduce_tables.main() == 1
         gone.write("what Python itself writes in the end")
         gone.flush()
 
@@ -105,10 +106,10 @@ def test_the_list_tells_how_far_every_unit_is(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_code_has_one_digest_and_the_base_that_of_its_weights() -> None:
-    assert code_digest() == code_digest()
-    assert len(base_of("pocket", Library())) == 64
+    assert hash_code() == hash_code()
+    assert len(hash_base("pocket", Library())) == 64
     with pytest.raises(UsageError, match="agents/rehearsal: of kind rehearsal"):
-        base_of("rehearsal", Library())
+        hash_base("rehearsal", Library())
 
 
 def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> None:
@@ -118,15 +119,15 @@ def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> 
     assert library.own is not None
     own = library.own / "agents/over.yaml"
     own.write_text(f"kind: local\noptions: {{path: {tmp_path / 'base'}, adapter: {tmp_path / 'adapter'}}}\n")
-    both = f"{base_of('scholar', library)}+{hash_weights(tmp_path / 'adapter')}"
-    assert base_of("over", library) == both
+    both = f"{hash_base('scholar', library)}+{hash_weights(tmp_path / 'adapter')}"
+    assert hash_base("over", library) == both
 
     trained = Trained.model_construct(digest="d")
     plain, kept = (
         asyncio.run(configure_toy_training(library, *more)) for more in ((), ("dpo.lora={rank: 4, alpha: 8}",))
     )
-    assert speaking_after(plain, both, trained) == "d"
-    assert speaking_after(kept, both, trained) == f"{base_of('scholar', library)}+d"
+    assert digest_after(plain, both, trained) == "d"
+    assert digest_after(kept, both, trained) == f"{hash_base('scholar', library)}+d"
 
 
 # ----------------------------------------------------------------------------------------------- for real, slowly
@@ -140,25 +141,25 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
     from collab.testing.toy_team import create_toy_team
 
     library = create_toy_team(tmp_path / "school")
-    settings = [word for setting in (*SECONDS, "held_out.before=false") for word in ("--set", setting)]
-    there = ("--env", "corridor", "--library", str(library.own))
+    settings = " ".join(f"--set {shlex.quote(setting)}" for setting in (*SECONDS, "held_out.before=false"))
+    there = f"--env corridor --library {library.own}"
+    train = f"{there} --graph pair --split none {settings}"
     plan = Plan(
         agents="scholar",
-        arms={name: replace(ARMS[name], graph="pair") for name in ("untrained-team", "full")},
-        phases={
-            "train": Phase(
-                kind="train-marl", options=(*there, "--graph", "pair", "--split", "none", *settings), minutes=1
-            ),
-            "new-seeds": Phase(
-                kind="eval", options=(*there, "--episodes", "3", "--seeds", "30,31"), minutes=1, after="train"
-            ),
+        arms={
+            "untrained-team": Arm(label="untrained", graph="pair"),
+            "full": Arm(label="full method", graph="pair", method="--preset collab"),
         },
-        stages=(Stage(arms=("untrained-team", "full"), phases=("train", "new-seeds")),),
-        seeds=(0,),
+        phases={
+            "train": Phase(kind="train-marl", options=train, minutes=1),
+            "new-seeds": Phase(kind="eval", options=f"{there} --episodes 3 --seeds 30,31", minutes=1, after="train"),
+        },
+        stages=[PlanStage(arms=["untrained-team", "full"], phases=["train", "new-seeds"])],
+        seeds=[0],
     )
-    base = base_of("scholar", library)
-    place = Place(work=tmp_path / "work" / base[:12], units=tmp_path / "units", base=base)
-    made = work_off(plan, place, {})
+    base = hash_base("scholar", library)
+    place = Workspace(work=tmp_path / "work" / base[:12], units=tmp_path / "units", base=base)
+    made = work_off(plan, place, {}, say=print)
     assert [unit.name for unit in made] == ["untrained-team/new-seeds", "full/seed-0/train", "full/seed-0/new-seeds"]
     assert read_all(place.units, plan) == made
 
@@ -173,7 +174,7 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
     assert 0 < sum(part for part in parts if part is not None) < told.whole
     assert None not in parts
 
-    played = made[Unit(arm="full", seed=0, phase="new-seeds")]
+    played = made[EvidenceUnit(arm="full", seed=0, phase="new-seeds")]
     assert played.measured is not None
     assert (len(played.measured.episodes), played.seeds, list(played.hashes)) == (6, [30, 31], ["30", "31"])
     texts = [file_of(place.units, unit).read_text(encoding="utf-8") for unit in made]
@@ -182,7 +183,7 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
     def nobody(name: str, words: Sequence[str]) -> int:
         raise AssertionError(f"nothing is missing, but {words}")
 
-    assert work_off(plan, place, made, run=nobody) == made
+    assert work_off(plan, place, made, say=print, run=nobody) == made
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -11,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from evidence.commands import Commands, Stopped
 
 from collab.errors import UsageError
+from collab.evidence.queue import Commands, QueueStopped
 from collab.library import find_builtin_root
+
+say = functools.partial(print, flush=True)
 
 
 def program(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,14 +31,17 @@ def test_the_program_that_COLLAB_names_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program(tmp_path / "collab", 'printf "%s|" "$@"; exit 3', monkeypatch)
-    with Commands() as run:
+    with Commands(1, say) as run:
         assert run("full/seed-0/train", ["eval", "--out", "a b"]) == 3
     assert capfd.readouterr().out == "$ collab eval --out 'a b'\neval|--out|a b|"
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLAB", str(tmp_path / "gone"))
-    with Commands() as run, pytest.raises(UsageError, match=r"gone: cannot be run \(No such .*\); .*COLLAB=PATH$"):
+    with (
+        Commands(1, say) as run,
+        pytest.raises(UsageError, match=r"gone: cannot be run \(No such .*\); .*COLLAB=PATH$"),
+    ):
         run("full/seed-0/train", ["eval"])
 
 
@@ -43,7 +49,7 @@ def test_each_line_of_several_is_told_with_whose_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program(tmp_path / "collab", 'echo "one of $1"; echo "two of $1" >&2; exit $1', monkeypatch)
-    with Commands(jobs=2) as run, ThreadPoolExecutor(2) as workers:
+    with Commands(2, say) as run, ThreadPoolExecutor(2) as workers:
         assert list(workers.map(run, ("a", "b"), (["3"], ["4"]))) == [3, 4]
     told = capsys.readouterr()
     assert sorted(told.out.splitlines()) == [
@@ -69,7 +75,7 @@ def test_processors_are_shared_out_unless_somebody_did(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if asked is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
-    with Commands(jobs=jobs) as run:
+    with Commands(jobs, say) as run:
         run("unit", [])
     assert capfd.readouterr().out.splitlines()[-1].removeprefix("unit | ") == threads
 
@@ -84,10 +90,10 @@ def test_programs_stop_in_good_order_when_the_queue_is_ended(
     text += f'if [ "$1" = first ]; then kill -{how} $PPID; fi\nsleep 20 > /dev/null 2>&1 & wait'
     program(tmp_path / "collab", text, monkeypatch)
     asked = [["first"], ["second"]][:jobs]
-    with Commands(jobs=jobs) as run, ThreadPoolExecutor(jobs) as workers:
+    with Commands(jobs, say) as run, ThreadPoolExecutor(jobs) as workers:
         assert list(workers.map(run, ["unit"] * jobs, asked)) == [1] * jobs
         assert run.stopping
-        with pytest.raises(Stopped, match="stopped on request; give the same command again"):
+        with pytest.raises(QueueStopped, match="stopped on request; give the same command again"):
             run("unit", ["third"])
     assert capfd.readouterr().out.count("stopping\n") == jobs
 
@@ -97,7 +103,7 @@ def test_what_is_just_being_begun_is_told_once(tmp_path: Path, monkeypatch: pyte
     text = "trap 'echo told >> told; exit 1' INT\ntouch ready\nsleep 20 & wait"
     monkeypatch.chdir(tmp_path)
     program(tmp_path / "collab", text, monkeypatch)
-    begun = Commands._begun
+    begun = Commands._start
 
     def told_meanwhile(commands: Commands, words: list[str]) -> subprocess.Popen[bytes]:
         process = begun(commands, words)
@@ -106,8 +112,8 @@ def test_what_is_just_being_begun_is_told_once(tmp_path: Path, monkeypatch: pyte
         os.kill(os.getpid(), signal.SIGINT)
         return process
 
-    monkeypatch.setattr(Commands, "_begun", told_meanwhile)
-    with Commands() as run:
+    monkeypatch.setattr(Commands, "_start", told_meanwhile)
+    with Commands(1, say) as run:
         assert run("unit", []) == 1
     assert Path("told").read_text() == "told\n"
 
@@ -121,13 +127,13 @@ def test_what_is_told_to_end_is_told_once_by_a_terminal(tmp_path: Path) -> None:
     )
     program.chmod(0o755)
     script = """
-from evidence.commands import Commands, Stopped
-with Commands() as run:
+from collab.evidence.queue import Commands
+with Commands(1, print) as run:
     run("unit", [])
 """
     process = subprocess.Popen(
         [sys.executable, "-c", script],
-        env={**os.environ, "COLLAB": str(program), "PYTHONPATH": str(find_builtin_root() / "scripts")},
+        env={**os.environ, "COLLAB": str(program), "PYTHONPATH": str(find_builtin_root())},
         stdout=subprocess.PIPE,
         text=True,
         process_group=0,

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import reproduce_tables
-from evidence.gather import base_of
-from evidence.plan import PLAN, Phase, Plan
-from evidence.recipe import check_records, then, today
-from evidence.record import UnitRecord, file_of, read_all, write
-from evidence.units import Unit, command, shown_command
 
 from collab.config import run_config
 from collab.errors import UsageError
-from collab.library import Library
+from collab.evidence.gather import hash_base
+from collab.evidence.plan import EvidenceUnit, Phase, Plan, read_plan
+from collab.evidence.record import (
+    UnitRecord,
+    check_records,
+    file_of,
+    read_all,
+    recipe_of_command,
+    recipe_of_config,
+    write,
+)
+from collab.library import Library, find_builtin_root
 from collab.loop.configure import configure
 from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
@@ -27,14 +32,15 @@ from collab.testing.toy_team import write_library
 
 Made = Callable[..., UnitRecord]
 WORK = Path("runs/tables")
+PLAN = read_plan(find_builtin_root() / "docs/results/plan.yaml")
 BASE = "b" * 64
-TRAIN = Unit(arm="full", seed=0, phase="train")
-PLAYED = Unit(arm="full", seed=0, phase="new-seeds")
+TRAIN = EvidenceUnit(arm="full", seed=0, phase="train")
+PLAYED = EvidenceUnit(arm="full", seed=0, phase="new-seeds")
 
 
-def asked(unit: Unit) -> dict[str, Any]:
+def asked(unit: EvidenceUnit) -> dict[str, Any]:
     """What `collab train-marl` makes of a unit's words."""
-    words = command(PLAN, unit, WORK)[1:]
+    words = PLAN.command(unit, WORK)[1:]
     pairs = list(zip(words[::2], words[1::2], strict=True))
     given = dict(pairs)
     config = configure(
@@ -51,9 +57,9 @@ def asked(unit: Unit) -> dict[str, Any]:
     return asyncio.run(config).model_dump(mode="json")
 
 
-def played(unit: Unit) -> dict[str, Any]:
+def played(unit: EvidenceUnit) -> dict[str, Any]:
     """What `collab eval` makes of them, by a policy that a training left."""
-    words = command(PLAN, unit, WORK)[1:]
+    words = PLAN.command(unit, WORK)[1:]
     settings = [value for name, value in zip(words[::2], words[1::2], strict=True) if name == "--set"]
     run = run_config(
         purpose="eval",
@@ -74,8 +80,8 @@ def config() -> dict[str, Any]:
     return asked(TRAIN)
 
 
-def finished(made: Made, unit: Unit, config: dict[str, Any], **more: Any) -> UnitRecord:
-    given = {"base": BASE, "command": shown_command(PLAN, unit, BASE), "config": config, **more}
+def finished(made: Made, unit: EvidenceUnit, config: dict[str, Any], **more: Any) -> UnitRecord:
+    given = {"base": BASE, "command": PLAN.shown_command(unit, BASE), "config": config, **more}
     return made(unit.arm, unit.seed, unit.phase, "10", epochs=["1"] if unit.phase == "train" else (), **given)
 
 
@@ -85,42 +91,35 @@ def check(*made: UnitRecord) -> None:
 
 @pytest.mark.parametrize("arm", ["full", "paper", "single-agent"])
 def test_today_s_recipe_is_what_collab_makes_of_the_command(arm: str) -> None:
-    unit = Unit(arm=arm, seed=1, phase="train")
-    assert then(asked(unit), "config") == today(PLAN, unit)
+    unit = EvidenceUnit(arm=arm, seed=1, phase="train")
+    assert recipe_of_config(asked(unit), "config") == recipe_of_command(PLAN, unit)
 
 
 @pytest.mark.parametrize(
     "unit",
     [
         PLAYED,
-        Unit(arm="untrained-single", seed=None, phase="unseen-tasks"),
-        Unit(arm="full", seed=2, phase="new-seeds-cold"),
+        EvidenceUnit(arm="untrained-single", seed=None, phase="unseen-tasks"),
+        EvidenceUnit(arm="full", seed=2, phase="new-seeds-cold"),
     ],
 )
-def test_and_of_evaluations_whatever_weights_they_play(unit: Unit) -> None:
-    assert then(played(unit), "config") == today(PLAN, unit)
+def test_and_of_evaluations_whatever_weights_they_play(unit: EvidenceUnit) -> None:
+    assert recipe_of_config(played(unit), "config") == recipe_of_command(PLAN, unit)
 
 
 def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path: Path) -> None:
     library = write_library(tmp_path / "library", tmp_path / "base")
-    options = (
-        "--env",
-        "corridor",
-        "--library",
-        str(library.own),
-        "--graph",
-        "pair",
-        "--split",
-        "none",
-        "--set",
-        "epochs=2",
+    options = f"--env corridor --library {library.own} --graph pair --split none --set epochs=2"
+    plan = Plan(
+        agents="scholar",
+        arms={"full": PLAN.arms["full"].model_copy(update={"graph": "pair"})},
+        phases={"train": Phase(kind="train-marl", options=options, minutes=1)},
+        stages=[],
+        seeds=[0],
     )
-    arms = {"full": replace(PLAN.arms["full"], graph="pair")}
-    phases = {"train": Phase(kind="train-marl", options=options, minutes=1)}
-    plan = Plan(agents="scholar", arms=arms, phases=phases, stages=(), seeds=(0,))
     there = {"env": "corridor", "graph": "pair", "agents": "scholar", "split": None, "settings": ["epochs=2"]}
     began = asyncio.run(configure(library, algorithm="collabuiagents", **there))
-    assert then(began.model_dump(mode="json"), "config") == today(plan, TRAIN)
+    assert recipe_of_config(began.model_dump(mode="json"), "config") == recipe_of_command(plan, TRAIN)
 
 
 @pytest.mark.slow
@@ -188,7 +187,7 @@ def test_what_decides_nothing_may_differ(made: Made, config: dict[str, Any], pat
     ],
 )
 def test_so_is_one_of_another_command(made: Made, config: dict[str, Any], old: str, new: str, told: str) -> None:
-    other = shlex.join(shlex.split(shown_command(PLAN, TRAIN, BASE).replace(old, new)))
+    other = shlex.join(shlex.split(PLAN.shown_command(TRAIN, BASE).replace(old, new)))
     with pytest.raises(UsageError, match=rf"\({told}\)"):
         check(finished(made, TRAIN, config, command=other))
 
@@ -207,7 +206,7 @@ def test_with_a_training_goes_what_plays_it(made: Made, config: dict[str, Any]) 
 def test_the_list_refuses_both_what_is_done_and_what_is_begun_by_another_recipe(
     tmp_path: Path, made: Made, config: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base, other, work = base_of("pocket", Library()), changed(config, "method.epochs", 7), tmp_path / "work"
+    base, other, work = hash_base("pocket", Library()), changed(config, "method.epochs", 7), tmp_path / "work"
     training = TrainingDir(work / base[:12] / TRAIN.name)
     training.begin({"config": other})
     places = ["--out", str(tmp_path), "--work", str(work)]
@@ -216,7 +215,7 @@ def test_the_list_refuses_both_what_is_done_and_what_is_begun_by_another_recipe(
     assert told.startswith(f"error: {training.path}: was begun by another recipe than today's (method.epochs: 7 there")
 
     units = tmp_path / "results" / "units"
-    command = shown_command(PLAN, TRAIN, base)
+    command = PLAN.shown_command(TRAIN, base)
     write(units, finished(made, TRAIN, other, base=base, policy=base, command=command))
     for way in ("--list", "--render"):
         assert reproduce_tables.main([way, *places]) == 2

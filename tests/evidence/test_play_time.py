@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence.playing import Interval, Played, played, played_in, union
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collab.evidence.gather import Interval, PlayTime, _split_playing, measure_play, measure_union
 from collab.store import run as writing
 from collab.store.events import EpisodeFinished, EpisodeResumed, EpisodeStarted, Note, Record, StepRecorded
 from collab.store.manifest import Manifest
@@ -35,15 +35,15 @@ INTERVALS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambd
     ids=["none", "one", "overlapping", "within", "apart and touching", "twice", "ending before it begins"],
 )
 def test_what_overlaps_counts_once(intervals: Sequence[Interval], seconds: float) -> None:
-    assert union(intervals) == seconds
+    assert measure_union(intervals) == seconds
 
 
 @given(INTERVALS)
 def test_a_union_is_no_longer_than_the_sum_and_no_shorter_than_the_longest(intervals: list[Interval]) -> None:
     lengths = [end - begin for begin, end in intervals]
     seconds = {second for begin, end in intervals for second in range(int(begin), int(end))}
-    assert max(lengths, default=0) <= union(intervals) <= sum(lengths)
-    assert union(intervals) == len(seconds)
+    assert max(lengths, default=0) <= measure_union(intervals) <= sum(lengths)
+    assert measure_union(intervals) == len(seconds)
 
 
 # ---------------------------------------------------------------------------------------------------------- a log
@@ -108,8 +108,8 @@ def test_environments_at_work_are_counted_by_the_clock_on_the_wall() -> None:
         (20, ended("b", seconds=9, steps=1)),
         (30, Note(text="behind all")),
     )
-    assert played(records) == Played(whole=10, environment=8)
-    assert played(log((5, Note(text="nothing else")))) == Played()
+    assert measure_play(records) == PlayTime(whole=10, environment=8)
+    assert measure_play(log((5, Note(text="nothing else")))) == PlayTime()
 
 
 def test_a_picture_is_work_and_waiting_for_agents_is_not() -> None:
@@ -120,7 +120,7 @@ def test_a_picture_is_work_and_waiting_for_agents_is_not() -> None:
         (12, acted("a", 1, speaking=3, acting=1)),
         (12, ended("a", seconds=11, steps=2)),
     )
-    assert played(records) == Played(whole=11, environment=1 + 1 + 1 + 1)
+    assert measure_play(records) == PlayTime(whole=11, environment=1 + 1 + 1 + 1)
 
 
 def test_what_a_second_process_plays_again_is_work_of_its_own() -> None:
@@ -132,11 +132,11 @@ def test_what_a_second_process_plays_again_is_work_of_its_own() -> None:
         (40, ended("a", seconds=10, steps=2)),
         writer="0002-b",
     )
-    assert played([*first, *second]) == Played(whole=4 + 10, environment=1 + 4 + 2)
+    assert measure_play([*first, *second]) == PlayTime(whole=4 + 10, environment=1 + 4 + 2)
 
 
 def test_an_episode_whose_reset_broke_was_nothing_but_reset() -> None:
-    assert played(log((9, begun("a")), (9, ended("a", seconds=5, steps=0)))) == Played(whole=5, environment=5)
+    assert measure_play(log((9, begun("a")), (9, ended("a", seconds=5, steps=0)))) == PlayTime(whole=5, environment=5)
 
 
 def test_runs_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,9 +150,9 @@ def test_runs_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             writer.step("Task/0", step(0, speaking=0.25, acting=0.5))
             writer.end_episode("Task/0", outcome=Outcome(success=True, score=1.0, reason=""), seconds=2.5)
         next(clock)
-    found = played_in([tmp_path / "one", tmp_path / "two"])
-    assert (found.whole, found.environment) == (pytest.approx(2 * 2.5), pytest.approx(2 * (0.5 + 0.5)))
-    assert played_in([]) == Played()
+    found = _split_playing([tmp_path / "one", tmp_path / "two"])
+    assert (found["playing"], found["environment"]) == (pytest.approx(2 * 2.5), pytest.approx(2 * (0.5 + 0.5)))
+    assert _split_playing([]) == {"playing": 0, "environment": 0, "inference": 0}
 
 
 def _timed(made: Any, clock: Any) -> Any:

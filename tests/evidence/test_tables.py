@@ -12,41 +12,52 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from evidence.curves import Curve, draw_curves, likelihood_curves, success_curves
-from evidence.document import document, render
-from evidence.figures import (
-    MISSING,
-    Spot,
-    difference,
-    difference_cell,
-    learned_table,
-    likelihood_table,
-    rate_cell,
-    seed_table,
-    transfer_table,
-)
-from evidence.gather import machine, placeless, preloaded, processor_model
-from evidence.goals import Goal, beside, goal_table
-from evidence.goals import verdict as goal_verdict
-from evidence.listing import unit_lines
-from evidence.plan import PLAN, QUICK, TRAINED_PAGES
-from evidence.quick import verdict
-from evidence.reasons import reasons
-from evidence.record import LARGEST, Records, UnitRecord, check_base, file_of, read, read_all, write
-from evidence.times import time_table
-from evidence.units import Unit, queue
 
-from collab.errors import RunFormatError, StoreFailure, UsageError
+from collab.errors import ConfigError, RunFormatError, StoreFailure, UsageError
 from collab.evaluation.comparison import RunComparison
 from collab.evaluation.metrics import Rate, wilson_interval
+from collab.evidence.gather import describe_machine, read_processor_model
+from collab.evidence.page import Curve, collect_curves, draw_curves, fill_template, judge_training, render_page
+from collab.evidence.plan import EvidenceUnit, Goal, read_plan
+from collab.evidence.record import (
+    LARGEST,
+    Records,
+    UnitRecord,
+    check_base,
+    file_of,
+    hide_places,
+    read,
+    read_all,
+    write,
+)
+from collab.evidence.tables import MISSING, Results, judge_goal
+from collab.library import find_builtin_root
 from collab.utils.plotting import to_svg
 
 Made = Callable[..., UnitRecord]
-FULL, TEAM = (Spot(arm=arm, phase="new-seeds") for arm in ("full", "untrained-team"))
+FOLDER = find_builtin_root() / "docs" / "results"
+PLAN, QUICK = (read_plan(FOLDER / f"{name}.yaml") for name in ("plan", "quick"))
+PAGE = FOLDER / "page.md.jinja"
+TRAINED_PAGES = PLAN.words["trained_pages"].split(",")
+FULL, TEAM = "full/new-seeds", "untrained-team/new-seeds"
 
 
-def records(*made: UnitRecord) -> dict[Unit, UnitRecord]:
+def records(*made: UnitRecord) -> dict[EvidenceUnit, UnitRecord]:
     return {one.unit: one for one in made}
+
+
+def results(*made: UnitRecord) -> Results:
+    return Results(PLAN, records(*made))
+
+
+def document(known: Records) -> str:
+    """The page of some units."""
+    return fill_template(Results(PLAN, known), PAGE)[0]
+
+
+def section(known: Records, head: str) -> str:
+    """What the page says under a head, in one line."""
+    return " ".join(document(known).partition(f"## {head}\n")[2].partition("\n## ")[0].split())
 
 
 def written(folder: Path, *made: UnitRecord) -> Path:
@@ -124,7 +135,7 @@ def test_no_place_of_this_machine_is_told(tmp_path: Path) -> None:
         "library": str(tmp_path / "elsewhere" / "library"),
         "agents": [{"path": "built-in:pocket"}, {"steps": 3}],
     }
-    assert placeless(config, work) == {
+    assert hide_places(config, work) == {
         "path": "runs/tables/0f8d/full/final",
         "library": "…/library",
         "agents": [{"path": "built-in:pocket"}, {"steps": 3}],
@@ -135,7 +146,7 @@ def test_no_place_of_this_machine_is_told(tmp_path: Path) -> None:
 
 
 def test_nothing_is_made_up_where_nothing_was_measured() -> None:
-    text = document(PLAN, {})
+    text = document({})
     assert "Nothing has been measured yet" in text
     cells = [cell.strip() for line in text.splitlines() if line.startswith("| ") for cell in line.strip("|").split("|")]
     told = {cell for cell in cells if cell and any(letter.isdigit() for letter in cell)}
@@ -145,7 +156,7 @@ def test_nothing_is_made_up_where_nothing_was_measured() -> None:
 
 def test_the_page_s_own_words_hold_no_result_and_no_long_line(made: Made) -> None:
     """But for temperatures; tables, commands and links to files are as long as they are."""
-    text = document(PLAN, records(made("untrained-team", None, "new-seeds", "1110", base="b" * 64)))
+    text = document(records(made("untrained-team", None, "new-seeds", "1110", base="b" * 64)))
     own, _, _ = text.partition("## Goals")
     assert set(re.findall(r"\d+\.\d+", own)) == {"1.5", "0.3", "0.1", "0.8"}
     assert "weights `bbbbbbbbbbbb`" in own
@@ -156,12 +167,12 @@ def test_the_rate_of_an_arm_is_over_all_run_seeds(made: Made) -> None:
     known = records(made("full", 0, "new-seeds", "1100"), made("full", 1, "new-seeds", "1110"))
     low, high = wilson_interval(2.5, 4)  # both trainings played the same four instances
     told = f"62.5 [{100 * low:.1f}, {100 * high:.1f}] (2 x 4), 2 of 3 seeds"
-    assert rate_cell(PLAN, known, FULL) == told
+    assert Results(PLAN, known).rate(FULL) == told
     alike = records(made("full", 0, "new-seeds", "1100"), made("full", 1, "new-seeds", "1100"))
-    alone = rate_cell(PLAN, records(made("untrained-team", None, "new-seeds", "1100")), TEAM)
-    assert rate_cell(PLAN, alike, FULL) == alone.replace("(4)", "(2 x 4), 2 of 3 seeds")
-    assert rate_cell(PLAN, known, TEAM) == MISSING
-    assert rate_cell(PLAN, known, Spot(arm="rft", phase="pages")) == "–"
+    alone = results(made("untrained-team", None, "new-seeds", "1100")).rate(TEAM)
+    assert Results(PLAN, alike).rate(FULL) == alone.replace("(4)", "(2 x 4), 2 of 3 seeds")
+    assert Results(PLAN, known).rate(TEAM) == MISSING
+    assert Results(PLAN, known).rate("rft/pages") == "–"
 
 
 def test_an_untrained_arm_is_paired_with_every_training(made: Made) -> None:
@@ -171,10 +182,10 @@ def test_an_untrained_arm_is_paired_with_every_training(made: Made) -> None:
         made("full", 0, "new-seeds", "1110"),
         made("full", 2, "new-seeds", "1011"),
     )
-    found = difference(PLAN, known, TEAM, FULL)
+    found = Results(PLAN, known).compare(TEAM, FULL)
     assert found is not None
     assert (found.pairs, found.tasks, found.difference) == (8, 2, 0.25)
-    turned = difference(PLAN, known, FULL, TEAM)
+    turned = Results(PLAN, known).compare(FULL, TEAM)
     assert turned is not None
     assert turned.difference == -0.25
     assert turned.interval == (-found.interval[1], -found.interval[0])
@@ -188,12 +199,12 @@ def test_arms_are_paired_within_a_run_seed_and_only_there(made: Made) -> None:
         made("full", 1, "new-seeds", "00"),
         made("rft", 2, "new-seeds", "11"),
     )
-    rft = Spot(arm="rft", phase="new-seeds")
-    found = difference(PLAN, known, rft, FULL)
+    rft = "rft/new-seeds"
+    found = Results(PLAN, known).compare(rft, FULL)
     assert found is not None
     assert (found.pairs, found.difference) == (2, 0.5)
     only = {unit: one for unit, one in known.items() if unit.seed != 0}
-    assert difference_cell(PLAN, only, rft, FULL) == MISSING
+    assert Results(PLAN, only).difference(rft, FULL) == MISSING
 
 
 def test_too_many_broken_episodes_are_no_result(made: Made) -> None:
@@ -203,16 +214,16 @@ def test_too_many_broken_episodes_are_no_result(made: Made) -> None:
     broken = broken.model_copy(update={"measured": broken.measured.model_copy(update={"episodes": rows})})
     known = records(broken, made("untrained-team", None, "new-seeds", "11"))
     with pytest.raises(UsageError, match="2 of 2 episodes broke"):
-        difference(PLAN, known, TEAM, FULL)
+        Results(PLAN, known).compare(TEAM, FULL)
 
 
 @pytest.mark.parametrize(("after", "verdict"), [("1111" * 4, "reached so far"), ("0110" * 4, "**not reached so far**")])
 def test_goals_are_told_whichever_way_they_fall(made: Made, after: str, verdict: str) -> None:
     known = records(made("untrained-team", None, "new-seeds", "0110" * 4), made("full", 0, "new-seeds", after))
-    first, *others = goal_table(PLAN, known)[2:]
+    first, *others = Results(PLAN, known).goal_table().splitlines()[2:]
     assert first.endswith(f"], 1 of 3 seeds | {verdict} |")
     every = records(*known.values(), *(made("full", seed, "new-seeds", after) for seed in (1, 2)))
-    assert goal_table(PLAN, every)[2].endswith(f"] | {verdict.replace(' so far', '')} |")
+    assert Results(PLAN, every).goal_table().splitlines()[2].endswith(f"] | {verdict.replace(' so far', '')} |")
     assert all(MISSING in line for line in others)
 
 
@@ -228,13 +239,9 @@ def test_goals_are_told_whichever_way_they_fall(made: Made, after: str, verdict:
 def test_a_goal_that_the_interval_leaves_open_says_so(interval: tuple[float, float], at_most: bool, said: str) -> None:
     rate = Rate(successes=4, episodes=8)
     found = RunComparison(first=rate, second=rate, difference=0.0, interval=interval, pairs=8, tasks=2)
-    goal = Goal(
-        told="",
-        first=TEAM,
-        second=FULL,
-        reached=lambda one: one.difference <= 0 if at_most else one.difference >= 0,
-    )
-    assert goal_verdict(goal, found) == said
+    limit = {"at_most": 0.0} if at_most else {"at_least": 0.0}
+    goal = Goal(label="", first=TEAM, second=FULL, **limit)
+    assert judge_goal(goal, found) == said
 
 
 def test_what_was_gained_on_pages_is_told_of_those_trained_on_and_of_the_others(made: Made) -> None:
@@ -247,7 +254,8 @@ def test_what_was_gained_on_pages_is_told_of_those_trained_on_and_of_the_others(
         assert record.measured is not None
         return record.model_copy(update={"measured": record.measured.model_copy(update={"episodes": rows})})
 
-    lines = transfer_table(PLAN, records(on("0010", "pages"), on("1010", "pages-continued")))
+    text = document(records(on("0010", "pages"), on("1010", "pages-continued")))
+    lines = text.partition("## Another environment")[2].partition("##")[0].splitlines()
     assert [line.partition(" [")[0] for line in lines if line.lstrip().startswith("- ")] == [
         "- Gained on the pages by training there: +25.0",
         "  - of it on the 23 pages that are trained on: +50.0",
@@ -259,7 +267,7 @@ def test_what_was_gained_on_pages_is_told_of_those_trained_on_and_of_the_others(
 def test_critics_of_trainings_on_pages_are_told_where_files_name_them(made: Made) -> None:
     def told(*critics: list[str] | None) -> str:
         units = [made("full", seed, "continual", epochs=["1", "1"], critics=of) for seed, of in enumerate(critics)]
-        return document(PLAN, records(*units)).partition("## Another environment")[2].partition("\n|")[0]
+        return document(records(*units)).partition("## Another environment")[2].partition("\n|")[0]
 
     assert "Judged on the pages by `oracle-2`: run seed 0, run seed 1." in told(["oracle-2"], ["oracle-2"])
     mixed = told(["oracle-2"], ["oracle-3"])
@@ -271,9 +279,11 @@ def test_critics_of_trainings_on_pages_are_told_where_files_name_them(made: Made
 def test_an_epoch_that_trained_nothing_is_told(made: Made) -> None:
     training = made("full", 0, "train", epochs=["10", "11", "11"])
     still = [one.model_copy(update={"weights": {}}) if one.epoch == 2 else one for one in training.epochs]
-    (line,) = [one for one in seed_table(PLAN, records(training)) if "full" in one]
+    (line,) = [one for one in results(training).seed_table("train", "new-seeds").splitlines() if "full" in one]
     (other,) = [
-        one for one in seed_table(PLAN, records(training.model_copy(update={"epochs": still}))) if "full" in one
+        one
+        for one in results(training.model_copy(update={"epochs": still})).seed_table("train", "new-seeds").splitlines()
+        if "full" in one
     ]
     assert "16 steps:" in line
     assert "16 steps, nothing trained in epoch 2:" in other
@@ -287,9 +297,11 @@ def test_alarms_of_trainings_are_told(made: Made) -> None:
         second.model_copy(update={"chosen_gain": -5.1, "alarm": "!"}),
     ]
     known = known.model_copy(update={"epochs": [known.epochs[0], *told]})
-    assert likelihood_table(PLAN, records(known))[2:] == ["| full method, train, run seed 0 | +0.34 | -5.10, alarm |"]
-    assert "alarm" in document(PLAN, records(known))
-    assert likelihood_table(PLAN, records(made("full", 0, "new-seeds", "11"))) == []
+    assert results(known).likelihood_table().splitlines()[2:] == [
+        "| full method, train, run seed 0 | +0.34 | -5.10, alarm |"
+    ]
+    assert "alarm" in document(records(known))
+    assert results(made("full", 0, "new-seeds", "11")).likelihood_table().splitlines() == []
 
 
 def in_parts(made: Made, seed: int | None, outcomes: str, **more: Any) -> list[UnitRecord]:
@@ -315,7 +327,7 @@ def in_parts(made: Made, seed: int | None, outcomes: str, **more: Any) -> list[U
     ids=["half of all more", "nothing", "one more", "one more of many that differ"],
 )
 def test_the_quick_form_asks_for_more_than_luck(made: Made, before: str, after: str, said: str) -> None:
-    text, better = verdict(QUICK, records(*in_parts(made, None, before), *in_parts(made, 0, after)))
+    text, better = judge_training(Results(QUICK, records(*in_parts(made, None, before), *in_parts(made, 0, after))))
     (line,) = (one for one in text.splitlines() if one.startswith("difference in points"))
     assert re.search(
         rf"95 % interval over 72 paired episodes of \d+ tasks; at least [+-]\d+\.\d with 90%: {said}$", line
@@ -325,11 +337,13 @@ def test_the_quick_form_asks_for_more_than_luck(made: Made, before: str, after: 
 
 def test_trainings_stand_by_themselves_and_tell_what_took_how_long(made: Made) -> None:
     known = records(made("full", 1, "train", epochs=["10", "11"]), made("full", 1, "new-seeds", "1110"))
-    line = next(line for line in seed_table(PLAN, known) if "full method" in line)
+    line = next(
+        line for line in Results(PLAN, known).seed_table("train", "new-seeds").splitlines() if "full method" in line
+    )
     assert line.startswith(f"| full method | {MISSING} | epoch 1, 16 steps: 75.0 [")
-    times = next(line for line in time_table(PLAN, known) if "full method" in line)
+    times = next(line for line in Results(PLAN, known).time_table().splitlines() if "full method" in line)
     assert times == "| full method | 10 | 50% | 1% | 49% | 10% | 0% | 20% | 20% |"
-    assert not any("all units" in line for line in time_table(PLAN, known))
+    assert not any("all units" in line for line in Results(PLAN, known).time_table().splitlines())
 
 
 def test_shares_are_of_the_trainings_that_tell_them(made: Made) -> None:
@@ -337,10 +351,12 @@ def test_shares_are_of_the_trainings_that_tell_them(made: Made) -> None:
     telling = made("full", 0, "train", epochs=["10", "11"])
     silent = telling.seconds.model_copy(update={"whole": 1200.0, "critic": None})
     known = records(telling, made("full", 1, "train", epochs=["10", "11"], seconds=silent))
-    (line,) = (line for line in time_table(PLAN, known) if line.startswith("| full method ("))
+    (line,) = (line for line in Results(PLAN, known).time_table().splitlines() if line.startswith("| full method ("))
     assert line == "| full method (shares: 1 of 2) | 15 | 50% | 1% | 49% | 10% | 0% | 20% | 20% |"
     (line,) = (
-        line for line in time_table(PLAN, records(known[Unit(arm="full", seed=1, phase="train")])) if "| 20" in line
+        line
+        for line in results(known[EvidenceUnit(arm="full", seed=1, phase="train")]).time_table().splitlines()
+        if "| 20" in line
     )
     assert line == "| full method | 20 | 25% | 0.5% | 24% | not told | 0% | 10% | not told |"
 
@@ -355,7 +371,7 @@ def test_playing_is_told_where_nobody_knows_how_it_is_divided(made: Made) -> Non
         epochs=["10", "11"],
         seconds=known.seconds.model_copy(update={"environment": None, "inference": None}),
     )
-    alone, both = (time_table(PLAN, records(*those)) for those in ((older,), (older, known)))
+    alone, both = (results(*those).time_table().splitlines() for those in ((older,), (older, known)))
     assert alone[0] == "|  | minutes | playing | critic | adversary | training | other |"
     assert next(line for line in alone if "rejective" in line).endswith(" | 10 | 50% | 10% | 0% | 20% | 20% |")
     assert both[0] == "|  | minutes | playing | environment | inference | critic | adversary | training | other |"
@@ -363,10 +379,10 @@ def test_playing_is_told_where_nobody_knows_how_it_is_divided(made: Made) -> Non
         " | 10 | 50% | not told | not told | 10% | 0% | 20% | 20% |"
     )
     evaluation = made("full", 0, "new-seeds", "10")
-    assert time_table(PLAN, records(older, evaluation)) == alone, "no training tells"
-    assert "inference is the rest of playing" not in " ".join(document(PLAN, records(older, evaluation)).split())
-    assert "before the split of playing was measured" in document(PLAN, records(older))
-    assert "inference is the rest of playing" in " ".join(document(PLAN, records(older, known)).split())
+    assert results(older, evaluation).time_table().splitlines() == alone, "no training tells"
+    assert "inference is the rest of playing" not in " ".join(document(records(older, evaluation)).split())
+    assert "before the split of playing was measured" in document(records(older))
+    assert "inference is the rest of playing" in " ".join(document(records(older, known)).split())
 
 
 def test_what_is_there_and_small_is_not_told_as_nothing(made: Made) -> None:
@@ -375,7 +391,7 @@ def test_what_is_there_and_small_is_not_told_as_nothing(made: Made) -> None:
     )
     (line,) = (
         line
-        for line in time_table(PLAN, records(made("full", 0, "train", epochs=["1"], seconds=took)))
+        for line in results(made("full", 0, "train", epochs=["1"], seconds=took)).time_table().splitlines()
         if line.startswith("| full method | 10 ")
     )
     assert line == "| full method | 10 | 50% | <0.1% | 49% | 0.5% | 1% | 20% | 29% |"
@@ -388,11 +404,11 @@ def test_the_quick_form_tells_what_all_units_took(made: Made) -> None:
         update={"whole": 100.0, "playing": 95.0, "environment": 10.0, "inference": 85.0, "critic": None}
     )
     played = [part for seed in (0, None) for part in in_parts(made, seed, "111", seconds=took)]
-    lines = verdict(QUICK, records(training, *played))[0].splitlines()
+    lines = judge_training(Results(QUICK, records(training, *played)))[0].splitlines()
     assert "| all units | 20 | 72% | 6% | 67% | 5% | 0% | 10% | 12% |" in lines
     assert "inference is the rest of playing." in lines[-1]
     silent = training.model_copy(update={"seconds": training.seconds.model_copy(update={"critic": None})})
-    lines = verdict(QUICK, records(silent, *played))[0].splitlines()
+    lines = judge_training(Results(QUICK, records(silent, *played)))[0].splitlines()
     assert "| all units | 20 | 72% | 6% | 67% | not told | 0% | 10% | not told |" in lines
 
 
@@ -407,132 +423,133 @@ def trained(made: Made, arm: str, seed: int, *gains: float, phase: str = "train"
     return record.model_copy(update={"epochs": [first, *told]})
 
 
+METHOD = {"objective": "dpo", "dpo": {"beta": 0.5, "batch_rows": 4}}
+
+
+def with_margins(record: UnitRecord) -> UnitRecord:
+    epochs = [epoch.model_copy(update={"margin": 1.0}) for epoch in record.epochs]
+    return record.model_copy(update={"config": {"method": METHOD}, "epochs": epochs})
+
+
+def still(made: Made) -> list[UnitRecord]:
+    """Two arms of which chosen replies hardly moved; of eight instances they solve 4, and once 3."""
+    return [
+        *(with_margins(trained(made, "paper", seed, -0.02, 0.05)) for seed in range(3)),
+        *(made("paper", seed, "new-seeds", "11110000") for seed in range(3)),
+        *(trained(made, "no-cr", seed, -0.02, 0.05) for seed in range(3)),
+        *(made("no-cr", seed, "new-seeds", told) for seed, told in enumerate(("11110000", "01110000", "11110000"))),
+    ]
+
+
+def learn_table_needs(record: UnitRecord) -> UnitRecord:
+    """With all of a method that the page shows."""
+    shown = {
+        "pairs": {"adversary": 1.0, "contrast": 0.0, "correction": 0.0},
+        "dpo": METHOD["dpo"] | {"learning_rate": 2e-5, "final_norm_learning_rate": None, "lora": None},
+    }
+    return record.model_copy(update={"config": {"method": METHOD | shown}}) if record.config else record
+
+
+def goals_of(*known: UnitRecord) -> str:
+    return section(records(*map(learn_table_needs, known)), "Goals")
+
+
 def test_a_goal_that_was_missed_is_told_with_what_the_records_say(made: Made) -> None:
-    """By hand, of eight instances: untrained 5 hot and 6 cold, full 6 and 6; w/o credit re-assignment 4, 3 and 4."""
+    """By hand, of eight instances: untrained 5 hot and 6 cold, full 6 and 6."""
     known = [
         made("untrained-team", None, "new-seeds", "11111000"),
         made("untrained-team", None, "new-seeds-cold", "11111100"),
         *(made("full", seed, "new-seeds", told) for seed, told in enumerate(("11101100", "11111000", "11110100"))),
         *(made("full", seed, "new-seeds-cold", "11111100") for seed in range(3)),
-        *(trained(made, "no-cr", seed, -0.02, 0.05) for seed in range(3)),
-        *(made("no-cr", seed, "new-seeds", told) for seed, told in enumerate(("11110000", "01110000", "11110000"))),
-        *(trained(made, "rft", seed, -0.02, 0.5) for seed in range(3)),
-        *(made("rft", seed, "new-seeds", "11111000") for seed in range(3)),
+        *still(made),
     ]
-    text = " ".join(" ".join(reasons(PLAN, records(*known))).split())
-    assert text.startswith("Missed: full method over the untrained team, new seeds: 8 points or more")
+    text = goals_of(*known)
+    assert "Missed: full method over the untrained team, new seeds: 8 points or more" in text
     assert "they solve 62.5, 62.5 and 62.5 %, and two of them differ in 2 of 8 instances." in text
-    assert "“w/o credit re-assignment” hardly moved their chosen replies (by 0.05 nats at most). Yet" in text
-    assert "two trainings of one of these arms differ in 0 to 1 of 8 instances." in text
-    assert "Their 3 trainings solve 37.5 to 50.0 %, by arm 45.8 in the mean; the untrained team solves 62.5." in text
+    assert (
+        "“w/o credit re-assignment” hardly moved their chosen replies (by 0.05 nats at most; rejected ones of" in text
+    )
+    assert "“the paper's settings, rate not tuned” by 2.0). Yet two trainings of one of these arms" in text
+    assert "these arms differ in 0 to 1 of 8 instances. Their 6 trainings solve 37.5 to 50.0 %," in text
+    assert "by arm 50.0 and 45.8 in the mean; the untrained team solves 62.5." in text
     assert "Cold, the untrained team solves 75.0 %, +12.5 points over itself hot." in text
     assert "The full method solves 62.5 hot and 75.0 cold, +0.0 over the untrained team there." in text
     assert "Of 8 instances 2 are solved by neither team, hot or cold, in any training; of 4 tasks 1 not once." in text
     assert "Missed: training on the pages" not in text
-    method = {"objective": "dpo", "dpo": {"beta": 0.5, "batch_rows": 4}}
-    of_pairs = [
-        one.model_copy(
-            update={
-                "config": {"method": method},
-                "epochs": [epoch.model_copy(update={"margin": 1.0}) for epoch in one.epochs],
-            }
-        )
-        if (one.arm, one.phase) == ("no-cr", "train")
-        else one
-        for one in known
-    ]
-    assert "at most; rejected ones of “w/o credit re-assignment” by 2.0). Yet" in " ".join(
-        " ".join(reasons(PLAN, records(*of_pairs))).split()
-    )
     fewer = [one for one in known if (one.arm, one.seed, one.phase) != ("full", 2, "new-seeds")]
-    assert reasons(PLAN, records(*fewer)) == [], "not all that was wanted is measured"
+    assert "Missed:" not in goals_of(*fewer), "not all that was wanted is measured"
 
 
 def test_nothing_is_said_of_a_goal_that_was_reached(made: Made) -> None:
-    before, after = "0110" * 4, "1111" * 4
-    known = [
-        made("untrained-team", None, "new-seeds", before),
-        *(made("full", s, "new-seeds", after) for s in range(3)),
-    ]
-    assert reasons(PLAN, records(*known)) == []
-    assert reasons(PLAN, {}) == []
+    after = (made("full", seed, "new-seeds", "1111" * 4) for seed in range(3))
+    assert "Missed:" not in goals_of(made("untrained-team", None, "new-seeds", "0110" * 4), *after)
+
+
+def on_pages(record: UnitRecord) -> UnitRecord:
+    """The same of pages, some of which are trained on."""
+    names = ("click-button", "click-option", "click-tab", "focus-text")
+    assert record.measured is not None
+    rows = [(names[int(task.removeprefix("Task"))], *rest) for task, *rest in record.measured.episodes]
+    return record.model_copy(update={"measured": record.measured.model_copy(update={"episodes": rows})})
 
 
 def test_pages_that_gained_and_pages_that_were_never_solved_are_told(made: Made) -> None:
     """By hand, of four tasks with two instances: the first gains one in two trainings, the last is never solved."""
     known = [
-        *(made("full", seed, "pages", "10111100") for seed in range(3)),
+        *(on_pages(made("full", seed, "pages", "10111100")) for seed in range(3)),
         *(
-            made("full", seed, "pages-continued", told)
+            on_pages(made("full", seed, "pages-continued", told))
             for seed, told in enumerate(("11111100", "11011100", "10111100"))
         ),
         *(trained(made, "full", seed, -0.5 * seed, 2.0, phase="continual") for seed in range(3)),
     ]
-    text = " ".join(" ".join(reasons(PLAN, records(*known))).split())
+    text = goals_of(*known)
     assert "The trainings gain +12.5, +0.0 and +0.0 points, which lie 12.5 apart" in text
     assert (
-        "Of 4 pages 1 are not solved once, before or after. 100% of the gain is on 3 pages (`Task0` +33, "
-        "`Task2` +0, `Task3` +0 points there), and 1 pages are solved less often than before."
+        "Of 4 pages 1 are not solved once, before or after. 100% of the gain is on 3 pages (`click-button` +33, "
+        "`click-tab` +0, `focus-text` +0 points there), and 1 pages are solved less often than before."
     ) in text
     assert "raise the alarm" not in text
-    alarmed = known[-1].model_copy(
-        update={
-            "epochs": [one.model_copy(update={"alarm": "!" if one.epoch == 1 else None}) for one in known[-1].epochs]
-        }
-    )
-    text = " ".join(" ".join(reasons(PLAN, records(*known[:-1], alarmed))).split())
+    alarmed = [one.model_copy(update={"alarm": "!" if one.epoch == 1 else None}) for one in known[-1].epochs]
+    text = goals_of(*known[:-1], known[-1].model_copy(update={"epochs": alarmed}))
     assert "1 of 3 trainings raise the alarm" in text
-    assert "end that epoch at -1.00 to -0.00 nats from the reference, and the last one at +2.00 to +2.00." in text
+    assert "end that epoch at -1.00 to -0.00 nats from the reference, and the last one at +2.00." in text
 
 
 def test_what_one_agent_does_better_is_told_beside_the_goals(made: Made) -> None:
-    known = [
+    text = goals_of(
         *(made("single-agent", seed, "unseen-tasks", "11110000") for seed in range(3)),
         *(made("full", seed, "unseen-tasks", "11100000") for seed in range(3)),
-    ]
-    head, _, tasks, pages, *plays = beside(PLAN, records(*known))
-    assert head == "Beyond the goals:"
-    assert tasks.startswith("- full method over “one agent, trained”, phone, unseen tasks: -12.5 [")
-    assert pages == f"- full method over “one agent, trained”, mobile-miniwob: {MISSING}"
-    assert " ".join(plays).endswith(f"other sampling seeds: {MISSING}")
+    ).partition("Beyond the goals: ")[2]
+    assert text.startswith("- full method over “one agent, trained”, phone, unseen tasks: -12.5 [")
+    assert f"- full method over “one agent, trained”, mobile-miniwob: {MISSING}" in text
+    assert text.endswith(f"other sampling seeds: {MISSING}")
 
 
 def test_other_plays_of_the_untrained_team_are_told_beside_the_goals(made: Made) -> None:
-    """By hand, of eight instances: untrained 5, 4 and 1 of them, full 6 and then 5."""
-    known = [
-        made("untrained-team", None, "new-seeds", "11111000"),
+    """By hand, of eight instances: untrained 5, 4 and 1 of them, full 5."""
+    again = [
         made("untrained-team", None, "new-seeds-sampling-1", "11110000"),
         made("untrained-team", None, "new-seeds-sampling-2", "00000001"),
-        *(made("full", seed, "new-seeds", "11111100") for seed in range(3)),
-        *(trained(made, "no-cr", seed, -0.02, 0.05) for seed in range(3)),
-        *(made("no-cr", seed, "new-seeds", "11110000") for seed in range(3)),
     ]
-
-    def told(records: Records) -> str:
-        return " ".join(line.strip() for line in beside(PLAN, records))
-
-    text = told(records(*known))
-    assert "- each run separately: +25.0 [" in text
-    assert "], +62.5 [" in text
-    assert "- the mean of these: +43.8 [" in text
-    assert "- the mean of all its runs, including the first: +33.3 [" in text
-    missed = [made("full", seed, "new-seeds", "11111000") for seed in range(3)]
-    worse = {**records(*known), **records(*missed)}
-    text = " ".join(" ".join(reasons(PLAN, worse)).split())
+    known = [
+        made("untrained-team", None, "new-seeds", "11111000"),
+        *(made("full", seed, "new-seeds", "11111000") for seed in range(3)),
+    ]
+    text = goals_of(*known, *again)
+    assert "- each run separately: +12.5 [" in text
+    assert "], +50.0 [" in text
+    assert "- the mean of these: +31.2 [" in text
+    assert "- the mean of all its runs, including the first: +20.8 [" in text
     assert (
         "It solves 4 and 1 of them, 31.2 % in the mean; its first run solved 5. The mean of all its runs is 41.7 %, "
         "and any two of them differ in 1 to 6 instances. Full method minus the mean of the later runs: +31.2 ["
     ) in text
     assert "] points; minus the mean of all: +20.8 [" in text
     assert "full method differ from it in 0 instances, from the later ones in 1 to 6. So a" in text
-    assert "These records do not decide it" not in text
-    one = {unit: one for unit, one in worse.items() if unit.phase != "new-seeds-sampling-2"}
-    text = " ".join(" ".join(reasons(PLAN, one)).split())
-    assert "Of 2 more runs of it on these instances, with other sampling seeds, 1 is done; the joint" in text
-    assert f"], {MISSING} - the mean of these: {MISSING} - the mean of all its runs, including " in told(one)
-    none = {unit: one for unit, one in one.items() if unit.phase != "new-seeds-sampling-1"}
-    assert "These records do not decide it" in " ".join(" ".join(reasons(PLAN, none)).split())
-    assert told(none).endswith(f"played with other sampling seeds: {MISSING}")
+    text = goals_of(*known, again[0])
+    assert f"], {MISSING} - the mean of these: {MISSING} - the mean of all its runs, including " in text
+    assert "played these instances again" not in text
 
 
 def test_what_trainings_learned_from_is_told_with_how_much_there_was(made: Made) -> None:
@@ -552,7 +569,7 @@ def test_what_trainings_learned_from_is_told_with_how_much_there_was(made: Made)
         with_pairs("full", 1, "dpo", None, 0.1, 800, 1200),
         with_pairs("paper", 0, "trajectory-dpo", {"rank": 4}, None, 8, 8),
     )
-    lines = learned_table(PLAN, known)
+    lines = Results(PLAN, known).learned_table().splitlines()
     row = "| full method | pairs: contrast and correction | 900 (700 to 1,200) | all weights | 2e-05, last norm 0.1 |"
     assert row in lines
     assert (
@@ -560,9 +577,9 @@ def test_what_trainings_learned_from_is_told_with_how_much_there_was(made: Made)
         in lines
     )
     assert f"| w/o anchor |{f' {MISSING} |' * 4}" in lines
-    assert "An optimizer step takes 32 rows at most" in " ".join(document(PLAN, known).split())
+    assert "An optimizer step takes 32 rows at most" in " ".join(document(known).split())
     silent = made("full", 0, "train", epochs=["1"])
-    assert "An optimizer step" not in document(PLAN, records(silent))
+    assert "An optimizer step" not in document(records(silent))
 
 
 def test_units_that_took_long_and_what_files_do_not_tell_are_told(made: Made) -> None:
@@ -578,16 +595,16 @@ def test_units_that_took_long_and_what_files_do_not_tell_are_told(made: Made) ->
         made("full", 1, "train", epochs=["1"]),
         made("full", 0, "new-seeds", "1", machine=told),
     )
-    text = " ".join("\n".join(unit_lines(known)).split())
+    text = section(known, "Every unit")
     assert "1 of 3 took longer: `full/seed-0/train`." in text
     assert "3 digests below" in text
     assert "2 of 3 files name neither the processor's model nor libraries that were preloaded" in text
     assert "1 of 2 trainings that a critic judged do not name its version" in text
     assert "- 2 processors, Linux, Python 3.12, torch 2.13" in text
     assert "- 2 processors, A Processor, 1 thread a process, preloaded fast.so, Linux, Python 3.12, torch 2.13" in text
-    new = unit_lines(records(made("full", 0, "new-seeds", "1", machine=told)))
-    assert "0 of 1 took longer." in " ".join(new)
-    assert "noted" not in " ".join(new)
+    new = section(records(made("full", 0, "new-seeds", "1", machine=told)), "Every unit")
+    assert "0 of 1 took longer." in new
+    assert "noted" not in new
 
 
 def test_a_machine_is_told_by_its_processor_and_by_what_was_preloaded(
@@ -595,17 +612,12 @@ def test_a_machine_is_told_by_its_processor_and_by_what_was_preloaded(
 ) -> None:
     told = tmp_path / "cpuinfo"
     told.write_text("processor\t: 0\nmodel name\t: A Processor @ 2.20GHz\nprocessor\t: 1\nmodel name\t: B\n")
-    assert processor_model(told) == "A Processor @ 2.20GHz"
+    assert read_processor_model(told) == "A Processor @ 2.20GHz"
     monkeypatch.setattr(platform, "processor", lambda: "")
-    assert processor_model(tmp_path / "nothing") is None
-    assert [preloaded(one) for one in ("", " ", "/a/b/fast.so", "fast.so:/c/d.so /e.so")] == [
-        None,
-        None,
-        "fast.so",
-        "fast.so d.so e.so",
-    ]
-    monkeypatch.setenv("LD_PRELOAD", "")
-    assert {"model", "preloaded", "processors", "threads"} <= machine().keys()
+    assert read_processor_model(tmp_path / "nothing") is None
+    for preloaded, names in ((" ", None), ("/a/b/fast.so", "fast.so"), ("fast.so:/c/d.so /e.so", "fast.so d.so e.so")):
+        monkeypatch.setenv("LD_PRELOAD", preloaded)
+        assert describe_machine()["preloaded"] == names
 
 
 # ------------------------------------------------------------------------------------------------------ pictures
@@ -613,7 +625,7 @@ def test_a_machine_is_told_by_its_processor_and_by_what_was_preloaded(
 
 def test_a_curve_goes_through_the_means_of_the_run_seeds(made: Made) -> None:
     known = records(made("full", 0, "train", epochs=["10", "11"]), made("full", 1, "train", epochs=["00", "01"]))
-    (curve,) = success_curves(PLAN, known)
+    (curve,) = collect_curves(Results(PLAN, known), "train", "success")
     assert curve.means == [(0, 25.0), (1, 75.0)]
 
 
@@ -632,7 +644,10 @@ def test_an_arm_looks_the_same_on_every_picture(made: Made) -> None:
     plain = made("rft", 0, "train", epochs=["10"])
     mute = plain.model_copy(update={"epochs": [one.model_copy(update={"chosen_gain": None}) for one in plain.epochs]})
     known = records(made("full", 0, "train", epochs=["10"]), mute, made("no-anchor", 0, "train", epochs=["10"]))
-    first, second = ({one.name: one.look for one in of(PLAN, known)} for of in (success_curves, likelihood_curves))
+    first, second = (
+        {one.name: one.look for one in collect_curves(Results(PLAN, known), "train", value)}
+        for value in ("success", "chosen_gain")
+    )
     assert len(set(first.values())) == len(first) == 3
     assert first["full method"] == 0
     assert second == {name: look for name, look in first.items() if name in second} != first
@@ -641,21 +656,21 @@ def test_an_arm_looks_the_same_on_every_picture(made: Made) -> None:
 def test_the_page_says_how_each_number_came_to_be(tmp_path: Path, made: Made) -> None:
     known = records(made("full", 0, "train", epochs=["10", "11"]), made("full", 0, "new-seeds", "1110"))
     folder = tmp_path / "results"
-    render(PLAN, known, tmp_path / "results.md", folder)
+    render_page(Results(PLAN, known), PAGE, tmp_path / "results.md")
     text = (tmp_path / "results.md").read_text()
-    assert f"2 of {len(queue(PLAN))} units are done" in text
+    assert f"2 of {len(PLAN.units)} units are done" in text
     assert "$ collab train-marl --out full" in text
     assert "| [full/seed-0/train](results/units/full/seed-0/train.json) | 10 | training `hhhhhhhhhhhh` |" in text
     assert "![Success on the held-out seed](results/success.svg)" in text
     assert sorted(path.name for path in folder.iterdir()) == ["likelihood.svg", "success.svg"]
-    render(PLAN, {}, tmp_path / "results.md", folder)
+    render_page(Results(PLAN, {}), PAGE, tmp_path / "results.md")
     assert list(folder.iterdir()) == []
 
 
 def test_the_page_is_the_one_that_the_files_make(tmp_path: Path) -> None:
     docs = Path(__file__).parents[2] / "docs"
     known = read_all(docs / "results" / "units", PLAN)
-    render(PLAN, known, tmp_path / "results.md", tmp_path / "results")
+    render_page(Results(PLAN, known), PAGE, tmp_path / "results.md")
     for path in (tmp_path / "results.md", *sorted((tmp_path / "results").iterdir())):
         shown = docs / path.relative_to(tmp_path)
         assert shown.read_bytes() == path.read_bytes(), f"make {shown.name} anew: --render"
@@ -672,3 +687,16 @@ def test_loops_over_run_seeds_give_exactly_the_commands_that_were_given() -> Non
         loop = re.fullmatch(r"for seed in ([\d ]+); do (.*); done", line)
         told += [loop[2].replace("$seed", seed) for seed in loop[1].split()] if loop else [line]
     assert sorted(told) == sorted(record.command for record in known.values())
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{{ results.rate('full/train') }}{% if %}", r"page\.md\.jinja:1: Expected an expression"),
+        ("{{ nobody }}", r"page\.md\.jinja: 'nobody' is undefined"),
+    ],
+)
+def test_a_template_that_cannot_be_filled_is_named(tmp_path: Path, template: str, told: str) -> None:
+    (tmp_path / "page.md.jinja").write_text(template)
+    with pytest.raises(ConfigError, match=told):
+        render_page(results(), tmp_path / "page.md.jinja", tmp_path / "page.md")

@@ -10,31 +10,39 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence import work as queue_at_work
-from evidence.commands import Stopped
-from evidence.plan import PLAN, Plan, Stage
-from evidence.record import UnitRecord, file_of, read, read_all, write
-from evidence.units import Unit, phase_of, queue, shown_command
-from evidence.work import NotOver, Place, left, noted, state, undone, work_off
 
 from collab.errors import UsageError
-from collab.library import Library
+from collab.evidence import queue as queue_at_work
+from collab.evidence.plan import EvidenceUnit, Plan, PlanStage, read_plan
+from collab.evidence.queue import (
+    Notes,
+    NotOver,
+    QueueStopped,
+    Workspace,
+    describe_undone,
+    estimate_left,
+    find_state,
+    select_units,
+    work_off,
+)
+from collab.evidence.record import UnitRecord, file_of, read, read_all, write
+from collab.library import Library, find_builtin_root
 from collab.loop.configure import configure
 
 Made = Callable[..., UnitRecord]
-TRAIN = Unit(arm="full", seed=0, phase="train")
-SMALL = replace(
-    PLAN,
-    seeds=(0, 1),
-    stages=(
-        Stage(arms=("untrained-team",), phases=("new-seeds",)),
-        Stage(arms=("full", "untrained-team"), phases=("train", "new-seeds")),
-    ),
+TRAIN = EvidenceUnit(arm="full", seed=0, phase="train")
+SMALL = read_plan(find_builtin_root() / "docs/results/plan.yaml").model_copy(
+    update={
+        "seeds": [0, 1],
+        "stages": [
+            PlanStage(arms=["untrained-team"], phases=["new-seeds"]),
+            PlanStage(arms=["full", "untrained-team"], phases=["train", "new-seeds"]),
+        ],
+    }
 )
 
 
@@ -46,7 +54,7 @@ def option(words: Sequence[str], name: str) -> str | None:
 def head_of_full() -> str:
     """`training.json` as the command of TRAIN begins it."""
     there = {"env": "androidworld", "graph": "team", "agents": "pocket"}
-    settings = [word for word in phase_of(SMALL, TRAIN).options if "=" in word]
+    settings = [word for word in SMALL.phases[TRAIN.phase].options.split() if "=" in word]
     settings += [f"run.{word}" for word in SMALL.play]
     begun = configure(Library(), algorithm="collabuiagents", settings=settings, **there)
     return json.dumps({"format": 4, "config": asyncio.run(begun).model_dump(mode="json")})
@@ -99,29 +107,32 @@ class Recorder:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(work=tmp_path / "work", units=tmp_path / "units", base="base")
+def place(tmp_path: Path) -> Workspace:
+    return Workspace(work=tmp_path / "work", units=tmp_path / "units", base="base")
 
 
 @pytest.fixture
-def recorder(place: Place, made: Made, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def recorder(place: Workspace, made: Made, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """With files of finished units made by hand: what is told in them is another test's."""
 
-    def gathered(plan: Plan, unit: Unit, work: Path, *, base: str, code: Sequence[str], seconds: float) -> UnitRecord:
-        trains = phase_of(plan, unit).kind == "train-marl"
+    def gather_unit(
+        plan: Plan, unit: EvidenceUnit, work: Path, *, base: str, code: Sequence[str], seconds: float
+    ) -> UnitRecord:
+        trains = plan.trains(unit)
         took = made("full", 0, "train", "1").seconds.model_copy(update={"whole": seconds})
         more = {"code": list(code), "seconds": took}
         return made(unit.arm, unit.seed, unit.phase, "10", epochs=["1", "1"] if trains else (), **more)
 
-    monkeypatch.setattr(queue_at_work, "gathered", gathered)
-    monkeypatch.setattr(queue_at_work, "code_digest", lambda: "code")
-    monkeypatch.setattr(queue_at_work, "is_over", lambda plan, unit, work: (work / unit.name / "over").exists())
+    monkeypatch.setattr(queue_at_work, "gather_unit", gather_unit)
+    monkeypatch.setattr(queue_at_work, "hash_code", lambda: "code")
+    monkeypatch.setattr(queue_at_work, "is_finished", lambda plan, unit, work: (work / unit.name / "over").exists())
     return Recorder(place.work)
 
 
-def worked(place: Place, recorder: Recorder, **wishes: Any) -> list[str]:
+def worked(place: Workspace, recorder: Recorder, only: str = "*", **wishes: Any) -> list[str]:
     """Do what is missing; what `collab` was asked for."""
-    work_off(SMALL, place, read_all(place.units, SMALL), run=recorder, clock=lambda: recorder.now, **wishes)
+    known, asked = read_all(place.units, SMALL), select_units(SMALL, only)
+    work_off(SMALL, place, known, say=print, asked=asked, run=recorder, clock=lambda: recorder.now, **wishes)
     return recorder.names()
 
 
@@ -131,14 +142,14 @@ ALL = [
 ]
 
 
-def test_only_what_is_missing_is_done(place: Place, recorder: Recorder) -> None:
+def test_only_what_is_missing_is_done(place: Workspace, recorder: Recorder) -> None:
     assert worked(place, recorder) == ALL
     assert worked(place, recorder) == []
     file_of(place.units, TRAIN).unlink()
     assert worked(place, recorder) == ["resume full/seed-0/train"]
 
 
-def test_what_failed_is_gone_on_with_and_nothing_else_is_lost(place: Place, recorder: Recorder) -> None:
+def test_what_failed_is_gone_on_with_and_nothing_else_is_lost(place: Workspace, recorder: Recorder) -> None:
     recorder.fails = {"full/seed-0/train"}
     with pytest.raises(NotOver, match="full/seed-0/train: collab ended with exit code 1"):
         worked(place, recorder)
@@ -148,44 +159,46 @@ def test_what_failed_is_gone_on_with_and_nothing_else_is_lost(place: Place, reco
     assert read(file_of(place.units, TRAIN)).seconds.whole == 60 + 600
 
 
-def test_a_unit_that_would_not_fit_is_not_begun(place: Place, recorder: Recorder) -> None:
+def test_a_unit_that_would_not_fit_is_not_begun(place: Workspace, recorder: Recorder) -> None:
     """Plan: 20 for an evaluation, 30 for a training. The first takes 10, so of 35 only 25 are left."""
     assert worked(place, recorder, minutes=35) == ALL[:1]
     assert worked(place, recorder, minutes=19) == []
     assert worked(place, recorder, minutes=39) == ALL[1:4], "all are known to take 10 minutes once one of them is done"
 
 
-def test_a_unit_that_takes_longer_is_stopped_and_gone_on_with(place: Place, recorder: Recorder) -> None:
+def test_a_unit_that_takes_longer_is_stopped_and_gone_on_with(place: Workspace, recorder: Recorder) -> None:
     recorder.minutes = 90.0
     assert worked(place, recorder, only="full/seed-0/*", minutes=60) == ["full/seed-0/train"]
     known = read_all(place.units, SMALL)
-    assert (state(SMALL, TRAIN, known, place), left(SMALL, TRAIN, known, place)) == ("begun", 3.0)
+    assert (find_state(SMALL, TRAIN, known, place), estimate_left(SMALL, TRAIN, known, place)) == ("begun", 3.0)
     assert worked(place, recorder, only="full/seed-0/*", minutes=45) == ["resume full/seed-0/train"]
     assert read(file_of(place.units, TRAIN)).seconds.whole == pytest.approx(60 * 90)
 
 
-def test_what_plays_a_training_waits_for_it_and_for_its_weights(place: Place, recorder: Recorder, made: Made) -> None:
-    played = Unit(arm="full", seed=0, phase="new-seeds")
+def test_what_plays_a_training_waits_for_it_and_for_its_weights(
+    place: Workspace, recorder: Recorder, made: Made
+) -> None:
+    played = EvidenceUnit(arm="full", seed=0, phase="new-seeds")
     assert worked(place, recorder, only="*/new-seeds") == ALL[:1]
-    assert state(SMALL, played, read_all(place.units, SMALL), place) == "waits"
+    assert find_state(SMALL, played, read_all(place.units, SMALL), place) == "waits"
     write(place.units, made("full", 0, "train", epochs=["1", "1"]))
-    assert state(SMALL, played, read_all(place.units, SMALL), place) == "lost"
+    assert find_state(SMALL, played, read_all(place.units, SMALL), place) == "lost"
     assert worked(place, recorder, only="full/seed-0/*") == []
     file_of(place.units, TRAIN).unlink()
     assert worked(place, recorder, only="full/seed-0/train") == ["full/seed-0/train"]
-    assert state(SMALL, played, read_all(place.units, SMALL), place) == "missing"
+    assert find_state(SMALL, played, read_all(place.units, SMALL), place) == "missing"
 
 
-def test_what_cannot_be_done_is_told_with_the_next_move(place: Place, recorder: Recorder, made: Made) -> None:
+def test_what_cannot_be_done_is_told_with_the_next_move(place: Workspace, recorder: Recorder, made: Made) -> None:
     """Waiting for what is done in the same call is no matter; waiting for what nobody asked for is."""
-    assert undone(SMALL, place, {}, "full/*") == []
-    assert undone(SMALL, place, {}, "*/new-seeds") == [
+    assert describe_undone(SMALL, place, {}, select_units(SMALL, "full/*")) == []
+    assert describe_undone(SMALL, place, {}, select_units(SMALL, "*/new-seeds")) == [
         f"full/seed-{seed}/new-seeds: not done: it plays full/seed-{seed}/train, which is not done and not asked for; "
         "widen --only"
         for seed in (0, 1)
     ]
     write(place.units, made("full", 0, "train", epochs=["1", "1"]))
-    (told,) = undone(SMALL, place, read_all(place.units, SMALL), "full/*")
+    (told,) = describe_undone(SMALL, place, read_all(place.units, SMALL), select_units(SMALL, "full/*"))
     assert told == (
         "full/seed-0/new-seeds: not done: the weights of full/seed-0/train are not on this machine; remove "
         f"{file_of(place.units, TRAIN)}, and that training is done again"
@@ -193,44 +206,44 @@ def test_what_cannot_be_done_is_told_with_the_next_move(place: Place, recorder: 
 
 
 def test_a_training_done_anew_is_not_taken_for_the_one_that_is_told_of(
-    place: Place, recorder: Recorder, made: Made
+    place: Workspace, recorder: Recorder, made: Made
 ) -> None:
     """Its evaluations would be refused once they are done: they are of other weights."""
     recorder.hash = "a" * 64
     worked(place, recorder, only="full/seed-0/train")
     known = read_all(place.units, SMALL)
-    assert state(SMALL, Unit(arm="full", seed=0, phase="new-seeds"), known, place) == "lost"
+    assert find_state(SMALL, EvidenceUnit(arm="full", seed=0, phase="new-seeds"), known, place) == "lost"
 
 
 def test_all_code_that_worked_on_a_unit_is_noted(
-    place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder.fails = {"untrained-team/new-seeds"}
     for digest in ("first", "first", "second"):
-        monkeypatch.setattr(queue_at_work, "code_digest", lambda digest=digest: digest)
+        monkeypatch.setattr(queue_at_work, "hash_code", lambda digest=digest: digest)
         with pytest.raises(NotOver):
             worked(place, recorder)
-    unit = queue(SMALL)[0]
-    notes = noted(place, unit)
+    unit = SMALL.units[0]
+    notes = Notes.read(place, unit)
     assert (notes.code, notes.seconds) == (["first", "second"], 180)
-    assert notes.command == shown_command(SMALL, unit, "base")
+    assert notes.command == SMALL.shown_command(unit, "base")
 
 
 def test_code_that_changes_while_a_unit_is_worked_on_is_noted(
-    place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = ["before"]
-    monkeypatch.setattr(queue_at_work, "code_digest", lambda: code[-1])
+    monkeypatch.setattr(queue_at_work, "hash_code", lambda: code[-1])
 
     def changed(name: str, words: Sequence[str]) -> int:
         code.append("after")
         return recorder(name, words)
 
-    made = work_off(SMALL, place, {}, only="untrained-team/*", run=changed, clock=lambda: recorder.now)
+    made = work_off(SMALL, place, {}, say=print, asked=SMALL.units[:1], run=changed, clock=lambda: recorder.now)
     assert [record.code for record in made.values()] == [["before", "after"]]
 
 
-def test_what_is_noted_goes_with_the_folder(place: Place, recorder: Recorder) -> None:
+def test_what_is_noted_goes_with_the_folder(place: Workspace, recorder: Recorder) -> None:
     assert worked(place, recorder) == ALL
     file_of(place.units, TRAIN).unlink()
     (place.folder(TRAIN) / "over").unlink()
@@ -242,16 +255,18 @@ def test_what_is_noted_goes_with_the_folder(place: Place, recorder: Recorder) ->
 
 @pytest.mark.parametrize(("minutes", "told"), [(41.0, True), (40.0, False)])
 def test_a_unit_that_took_longer_than_units_are_meant_to_is_named(
-    place: Place, recorder: Recorder, capsys: pytest.CaptureFixture[str], minutes: float, told: bool
+    place: Workspace, recorder: Recorder, capsys: pytest.CaptureFixture[str], minutes: float, told: bool
 ) -> None:
     recorder.minutes = minutes
     worked(place, recorder, only="untrained-team/*")
     line = "warning: untrained-team/new-seeds: took 41.0 minutes, a unit is meant to take at most 40"
-    assert (line in capsys.readouterr().err) == told
+    assert (line in capsys.readouterr().out) == told
 
 
-def test_what_broke_too_often_is_no_result(place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = queue_at_work.gathered
+def test_what_broke_too_often_is_no_result(
+    place: Workspace, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = queue_at_work.gather_unit
 
     def broken(*given: Any, **more: Any) -> UnitRecord:
         record = whole(*given, **more)
@@ -260,12 +275,12 @@ def test_what_broke_too_often_is_no_result(place: Place, recorder: Recorder, mon
             record.model_dump() | {"measured": record.measured and record.measured.model_dump() | {"episodes": rows}}
         )
 
-    monkeypatch.setattr(queue_at_work, "gathered", broken)
+    monkeypatch.setattr(queue_at_work, "gather_unit", broken)
     with pytest.raises(NotOver, match="untrained-team/new-seeds: 2 of 2 episodes broke"):
         worked(place, recorder)
     assert not list(place.units.rglob("*.json"))
     assert recorder.names() == ALL[:1]
-    monkeypatch.setattr(queue_at_work, "gathered", whole)
+    monkeypatch.setattr(queue_at_work, "gather_unit", whole)
     assert worked(place, recorder) == ALL
 
 
@@ -285,17 +300,17 @@ def side_by_side(recorder: Recorder) -> Callable[[str, Sequence[str]], int]:
     return run
 
 
-def test_units_are_worked_on_side_by_side_but_none_before_what_it_plays(place: Place, recorder: Recorder) -> None:
-    done = work_off(SMALL, place, {}, jobs=2, run=side_by_side(recorder), clock=lambda: recorder.now)
+def test_units_are_worked_on_side_by_side_but_none_before_what_it_plays(place: Workspace, recorder: Recorder) -> None:
+    done = work_off(SMALL, place, {}, say=print, jobs=2, run=side_by_side(recorder), clock=lambda: recorder.now)
     names = recorder.names()
     assert set(names[:2]) == {"untrained-team/new-seeds", "full/seed-0/train"}
     assert sorted(names) == sorted(ALL)
-    assert set(done) == set(queue(SMALL))
+    assert set(done) == set(SMALL.units)
     assert all(names.index(f"full/seed-{seed}/train") < names.index(f"full/seed-{seed}/new-seeds") for seed in (0, 1))
 
 
 def test_what_runs_beside_a_unit_that_fails_is_done_and_nothing_else_begun(
-    place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder.fails = {"untrained-team/new-seeds"}
     known, run, really_wait = threading.Event(), side_by_side(recorder), queue_at_work.wait
@@ -313,29 +328,29 @@ def test_what_runs_beside_a_unit_that_fails_is_done_and_nothing_else_begun(
 
     monkeypatch.setattr(queue_at_work, "wait", waited)
     with pytest.raises(NotOver, match="untrained-team/new-seeds: collab ended with exit code 1"):
-        work_off(SMALL, place, {}, jobs=2, run=until_known, clock=lambda: recorder.now)
+        work_off(SMALL, place, {}, say=print, jobs=2, run=until_known, clock=lambda: recorder.now)
     assert sorted(recorder.names()) == ["full/seed-0/train", "untrained-team/new-seeds"]
     assert list(read_all(place.units, SMALL)) == [TRAIN]
 
 
-def test_what_was_told_to_end_begins_nothing_more(place: Place, recorder: Recorder) -> None:
+def test_what_was_told_to_end_begins_nothing_more(place: Workspace, recorder: Recorder) -> None:
     """Also where that comes between two commands, or where what runs is just done."""
 
     def ended(name: str, words: Sequence[str]) -> int:
         os.kill(os.getpid(), signal.SIGINT)
         return recorder(name, words)
 
-    with pytest.raises(Stopped, match="stopped on request; give the same command again, and it goes on"):
-        work_off(SMALL, place, {}, run=ended, clock=lambda: recorder.now)
+    with pytest.raises(QueueStopped, match="stopped on request; give the same command again, and it goes on"):
+        work_off(SMALL, place, {}, say=print, run=ended, clock=lambda: recorder.now)
     assert recorder.names() == ALL[:1]
     assert [unit.name for unit in read_all(place.units, SMALL)] == ALL[:1]
 
 
-def test_two_that_fail_are_both_told(place: Place, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_that_fail_are_both_told(place: Workspace, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     recorder.fails = {"untrained-team/new-seeds", "full/seed-0/train"}
     with pytest.raises(NotOver) as caught:
-        work_off(SMALL, place, {}, jobs=2, run=side_by_side(recorder), clock=lambda: recorder.now)
-    told = f"error: {caught.value}\n{capsys.readouterr().err}"
+        work_off(SMALL, place, {}, say=print, jobs=2, run=side_by_side(recorder), clock=lambda: recorder.now)
+    told = f"error: {caught.value}\n{capsys.readouterr().out}"
     assert told.count("collab ended with exit code 1") == 2
 
 
@@ -343,7 +358,7 @@ def test_two_that_fail_are_both_told(place: Place, recorder: Recorder, capsys: p
 
 
 @pytest.mark.parametrize("of", ["settings", "command"])
-def test_what_was_begun_by_another_recipe_is_not_gone_on_with(place: Place, recorder: Recorder, of: str) -> None:
+def test_what_was_begun_by_another_recipe_is_not_gone_on_with(place: Workspace, recorder: Recorder, of: str) -> None:
     recorder.fails = {"full/seed-0/train"}
     with pytest.raises(NotOver):
         worked(place, recorder, only="full/seed-0/*")
@@ -364,7 +379,7 @@ def test_what_was_begun_by_another_recipe_is_not_gone_on_with(place: Place, reco
     assert recorder.names() == []
 
 
-def test_a_training_of_another_recipe_is_not_played(place: Place, recorder: Recorder) -> None:
+def test_a_training_of_another_recipe_is_not_played(place: Workspace, recorder: Recorder) -> None:
     worked(place, recorder, only="full/seed-0/train")
     head = json.loads((place.folder(TRAIN) / "training.json").read_text())
     head["config"]["run"]["graph"]["rounds"] = 2

@@ -1,0 +1,330 @@
+"""From what `collab` recorded in a unit's folder to the file that the unit leaves.
+
+How long environments were at work is read from a run's log. Episodes are played side by side, so their seconds cannot
+be added up: while one's environment acts, the agents of others reply. So this counts wall time in which at least one
+environment was at work: the length of the union of all their intervals. The rest of playing is nearly all agents.
+
+An environment is at work while it resets (a process that resumes a run replays what was recorded, too), while it takes
+a picture of a screen, and while it executes an action. The log holds when each of these ended and how long it took, but
+for the reset of an episode that was cut off and for a step that broke. Opening an environment is part of no episode;
+where a step waits to be admitted after its picture was taken, waiting counts. Times of the log are cut to milliseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from collab.config import AgentDefinition
+from collab.errors import RunFormatError, UsageError
+from collab.evaluation.metrics import EpisodeResult
+from collab.evaluation.report import find_runs, read_run
+from collab.evidence.plan import EvidenceUnit, Plan
+from collab.evidence.record import EpochNumbers, MeasuredEpisodes, Row, Seconds, UnitRecord, hide_places
+from collab.library import ROOMS, Library, find_builtin_root, resolve_checkpoint
+from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import load_config
+from collab.loop.phases import is_over, load_trajectories
+from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
+from collab.models.checkpoint import hash_played_weights
+from collab.rewards.labels import list_labellings, read_label_head
+from collab.store.events import EpisodeFinished, EpisodeResumed, EpisodeStarted, Record, StepRecorded
+from collab.store.fingerprint import run_hash
+from collab.store.run import RunStore
+
+Interval: TypeAlias = tuple[float, float]
+"""From when to when, in seconds."""
+_CODE = {".py", ".yaml", ".js"}
+
+
+def hash_base(agents: str, library: Library) -> str:
+    """Return the digest of the weights that an agents file plays with.
+
+    Raises:
+        UsageError: there is no such file, or it plays by other means than a checkpoint in this process.
+    """
+    definition = library.load("agents", agents, AgentDefinition)
+    if definition.kind != "local" or "path" not in definition.options:
+        raise UsageError(f"agents/{agents}: of kind {definition.kind}; name an agents file of kind local")
+    return hash_played_weights(
+        Path(resolve_checkpoint(str(definition.options["path"]))), definition.options.get("adapter")
+    )
+
+
+def hash_code() -> str:
+    """Return the SHA-256 over everything of the package that can change what a run does, weights aside."""
+    digest, home, top = hashlib.sha256(), find_builtin_root(), Path(__file__).parents[2]
+    files = {file.relative_to(top): file for file in (top / "collab").rglob("*") if file.suffix in _CODE}
+    files |= {file.relative_to(home): file for room in ROOMS for file in (home / room).rglob("*")}
+    for name, file in sorted(files.items()):
+        if file.suffix in _CODE | {".jinja"}:
+            digest.update(f"{name}\x1f{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def describe_machine() -> dict[str, str | int | None]:
+    """Return the machine in words, and what else decides how fast products are and how they are rounded."""
+    return {
+        "processors": os.cpu_count(),
+        "model": read_processor_model(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "preloaded": " ".join(Path(one).name for one in os.environ.get("LD_PRELOAD", "").replace(":", " ").split())
+        or None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": importlib.metadata.version("torch"),
+    }
+
+
+def read_processor_model(source: Path = Path("/proc/cpuinfo")) -> str | None:
+    """Return the processor's name; None where the system does not tell it.
+
+    Args:
+        source: where Linux tells it.
+    """
+    try:
+        lines = source.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for name, _, value in pairs if name.strip() == "model name"), "") or (
+        platform.processor() or None
+    )
+
+
+def _read_commit() -> str | None:
+    """Return the checkout's commit; None outside of one."""
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def is_finished(plan: Plan, unit: EvidenceUnit, work: Path) -> bool:
+    """Return whether nothing of a unit is left to do."""
+    folder = work / unit.name
+    if plan.trains(unit):
+        training = TrainingDir(folder)
+        return training.file.exists() and "summary" in training.read()
+    words, found = plan.command(unit, work), find_runs(folder)
+    wanted = words[words.index("--seeds") + 1].split(",")
+    return len(found) == len(wanted) and all(is_over(path) for path in found)
+
+
+def gather_unit(
+    plan: Plan, unit: EvidenceUnit, work: Path, *, base: str, code: Sequence[str], seconds: float
+) -> UnitRecord:
+    """Return the record of a finished unit.
+
+    Args:
+        plan: that it is of.
+        unit: which.
+        work: folder of all units of this base.
+        base: digest of the weights that every arm begins with.
+        code: digests of the package in all processes that worked on it.
+        seconds: that they took.
+
+    Raises:
+        RunFormatError: what was recorded cannot be read.
+    """
+    gather = _gather_training if plan.trains(unit) else _gather_evaluation
+    return UnitRecord(
+        arm=unit.arm,
+        seed=unit.seed,
+        phase=unit.phase,
+        base=base,
+        code=list(dict.fromkeys(code)),
+        commit=_read_commit(),
+        command=plan.shown_command(unit, base),
+        machine=describe_machine(),
+        **gather(work / unit.name, work, seconds),
+    )
+
+
+def _gather_evaluation(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
+    runs = [read_run(path) for path in find_runs(folder)]
+    results = [result for run in runs for result in run.report.results]
+    # All runs must be of one policy: its digest says which training they measure.
+    first = runs[0]
+    policies = {weights for run in runs for _, weights in run.team["policies"].values()}
+    if len(policies) != 1 or None in policies:
+        raise RunFormatError(f"{folder}: several policies replied, or their weights are not known")
+    with RunStore.open(first.path).open_reader() as reader:
+        config = dict(reader.manifest.config)
+    return {
+        "policy": str(policies.pop()),
+        "config": hide_places(config, work),
+        "seeds": sorted(run.seeds.run for run in runs),
+        "steps": sum(result.steps for result in results),
+        "seconds": Seconds(whole=seconds, **_split_playing(run.path for run in runs)),
+        "hashes": {str(run.seeds.run): run_hash(RunStore.open(run.path)) for run in runs},
+        "measured": MeasuredEpisodes(
+            environment=first.setting.environment,
+            version=first.report.environment_version,
+            split=first.setting.split,
+            episodes=_rows(results),
+        ),
+    }
+
+
+def _gather_training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
+    training = TrainingDir(folder)
+    head = training.read()
+    config, summary = load_config(head["config"], str(training.file)), head["summary"]
+    records = [read_record(training.get_epoch(number).record) for number in range(summary["epochs"] + 1)]
+    epochs = [_gather_epoch(training, config, head["base"], record) for record in records]
+    rollouts = [path for record in records if (path := training.get_epoch(record.epoch).rollout).exists()]
+    held_out = [path for record in records for path in find_runs(training.get_epoch(record.epoch).evaluation)]
+    spent = {part: _sum_seconds(records, part) for part in ("critic", "adversary", "training")}
+    return {
+        "policy": "+".join(sorted(set(head["base"].values()))),
+        "config": hide_places(head["config"], work),
+        "seeds": config.method.held_out.seeds,
+        "steps": sum(epoch.steps for epoch in epochs),
+        "seconds": Seconds(whole=seconds, **_split_playing([*rollouts, *held_out]), **spent),
+        "hashes": {"training": summary["hash"]},
+        "critics": sorted({read_label_head(path, name).critic for path in rollouts for name in list_labellings(path)}),
+        "best": summary["best"],
+        "epochs": epochs,
+    }
+
+
+def _gather_epoch(
+    training: TrainingDir, config: TrainingConfig, base: Mapping[str, str], record: EpochRecord
+) -> EpochNumbers:
+    folder = training.get_epoch(record.epoch)
+    played = load_trajectories(folder.rollout, config.method.steps) if folder.rollout.exists() else []
+    rollout = _rows(EpisodeResult.of(one) for one in played)
+    runs = [read_run(path) for path in find_runs(folder.evaluation)]
+    trained = next(iter(record.trained.values()), None)
+    numbers: dict[str, Any] = {}
+    if trained is not None:
+        names = ("margin", "accuracy", "logp_chosen", "logp_chosen_first", "chosen_gain")
+        numbers = {"loss": trained.loss, "alarm": trained.alarm, **{name: trained.metrics.get(name) for name in names}}
+    return EpochNumbers(
+        epoch=record.epoch,
+        steps=sum(row[4] for row in rollout),
+        rollout=rollout,
+        held_out=_rows(result for run in runs for result in run.report.results),
+        pairs=sum(one.examples + one.older for one in record.examples.values()),
+        agreement=record.agreement,
+        weights={name: digest_after(config, base[config.groups[name][0]], one) for name, one in record.trained.items()},
+        hash=record.hash,
+        **numbers,
+    )
+
+
+def digest_after(config: TrainingConfig, began: str, trained: Trained) -> str:
+    """Return the digest of the weights that play after an epoch: a kept adapter lies over the first checkpoint."""
+    return f"{began.partition('+')[0]}+{trained.digest}" if config.method.keeps_adapters else trained.digest
+
+
+def _sum_seconds(records: Iterable[EpochRecord], part: str) -> float | None:
+    """Return the seconds of a part over all epochs; None where one of them does not hold them."""
+    seconds = [record.spent[part].seconds for record in records if part in record.spent]
+    known = [one for one in seconds if one is not None]
+    return sum(known) if len(known) == len(seconds) else None
+
+
+def _rows(results: Iterable[EpisodeResult]) -> list[Row]:
+    """Return the rows of a file, without messages of errors: they may name places."""
+    return [
+        (one.task, one.seed, one.max_steps, one.success, one.steps, one.error and one.error.partition(":")[0])
+        for one in results
+    ]
+
+
+# --------------------------------------------------------------------------------------- how long was played
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayTime:
+    """What playing took, in seconds of wall time."""
+
+    whole: float = 0.0
+    """From the first reset to the last step, of each process that played; added up."""
+    environment: float = 0.0
+    """Of it, with at least one environment at work; agents of other episodes may have replied meanwhile."""
+
+    def __add__(self, other: PlayTime) -> PlayTime:
+        return PlayTime(whole=self.whole + other.whole, environment=self.environment + other.environment)
+
+
+def _split_playing(runs: Iterable[Path]) -> dict[str, float]:
+    """Return what runs took that were played one after another, and of it environments and the rest."""
+    total = PlayTime()
+    for path in runs:
+        with RunStore.open(path).open_reader() as reader:
+            total += measure_play(reader.iterate_events())
+    return {
+        "playing": total.whole,
+        "environment": total.environment,
+        "inference": total.whole - total.environment,
+    }
+
+
+def measure_play(records: Iterable[Record]) -> PlayTime:
+    """Measure a run's log: the records of all processes that wrote it, in log order."""
+    total = PlayTime()
+    for _, own in groupby(records, key=lambda record: record.writer):
+        clock = _Clock()
+        for record in own:
+            clock.read(record)
+        total += clock.play_time
+    return total
+
+
+def measure_union(intervals: Iterable[Interval]) -> float:
+    """Return the seconds that lie in at least one interval; one that ends before it begins has none."""
+    total, until = 0.0, float("-inf")
+    for begin, end in sorted(intervals):
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return total
+
+
+@dataclass(slots=True)
+class _Clock:
+    """What one process did when."""
+
+    work: list[Interval] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    begun: dict[str, float] = field(default_factory=dict)
+    """Episode → when its reset was over."""
+    last: dict[str, float] = field(default_factory=dict)
+    """Episode → when its last step was over, or its reset."""
+
+    def read(self, record: Record) -> None:
+        now = datetime.fromisoformat(record.time).timestamp()
+        match record.event:
+            case EpisodeStarted(trajectory=episode) | EpisodeResumed(trajectory=episode):
+                self.begun[episode] = self.last[episode] = now
+            case StepRecorded(trajectory=episode, step=step):
+                acted = now - step.environment_s
+                if step.observation.screenshot is not None:
+                    self.work.append((self.last.get(episode, acted), acted - step.deliberation_s))
+                self.work.append((acted, now))
+                self.last[episode] = now
+            case EpisodeFinished(trajectory=episode, seconds=seconds):
+                self.work.append((now - seconds, self.begun.get(episode, now - seconds)))
+                self.times.append(now - seconds)
+            case _:
+                return
+        self.times.append(now)
+
+    @property
+    def play_time(self) -> PlayTime:
+        if not self.times:
+            return PlayTime()
+        return PlayTime(whole=max(self.times) - min(self.times), environment=measure_union(self.work))

@@ -1,0 +1,210 @@
+"""A page of results: a Jinja template, filled from the files of finished units alone.
+
+    render_page(results, Path("docs/results/page.md.jinja"), Path("docs/results.md"))
+
+A template knows `results` (see `collab.evidence.tables`), `done` and `total` (numbers of units), `base` (digest of the
+weights that all began with), `missing` (the words for what is not measured), `difference` (of two spots, in words),
+`picture` (draws curves and returns their line), and the filters `fill` (a paragraph), `span`, `listed` and `mean`. The
+same files give the same page, wherever it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from collab.errors import ConfigError
+from collab.evaluation.comparison import compare
+from collab.evaluation.report import show_difference, show_rate
+from collab.evidence.tables import MISSING, Results, make_table
+from collab.library import read_text
+from collab.utils.files import report_write_errors, write_atomic
+from collab.utils.plotting import PALETTE, create_axes, plot_style, to_svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import FigureBase
+
+WIDTH = 120
+"""Characters of a line of prose."""
+SURE = 0.9
+"""How sure the short form must be that a team is better: with few episodes, a training that changes nothing may win."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One line: an arm, in the mean of its run seeds."""
+
+    name: str
+    dots: tuple[tuple[int, float], ...]
+    """(epoch, value), one per run seed."""
+    look: int = 0
+    """Which colour and dash it has; 0 is the thick line. An arm looks the same on every picture."""
+
+    @property
+    def means(self) -> list[tuple[int, float]]:
+        """(epoch, mean value), by epoch."""
+        epochs = sorted({epoch for epoch, _ in self.dots})
+        return [(epoch, mean(value for one, value in self.dots if one == epoch)) for epoch in epochs]
+
+
+def collect_curves(results: Results, phase: str, value: str) -> list[Curve]:
+    """Return a curve per arm that has one.
+
+    Args:
+        results: of all units.
+        phase: of the trainings.
+        value: name of an `EpochNumbers` property, e.g. "success", "chosen_gain".
+    """
+    curves = []
+    for look, (name, arm) in enumerate(results.plan.trained.items()):
+        values = [(one.epoch, getattr(one, value)) for own in results.of(f"{name}/{phase}") for one in own.epochs]
+        if dots := tuple((epoch, number) for epoch, number in values if number is not None):
+            curves.append(Curve(name=arm.label, dots=dots, look=look))
+    return curves
+
+
+@plot_style()
+def draw_curves(title: str, unit: str, curves: Sequence[Curve]) -> FigureBase:
+    """Draw all curves in one picture; ValueError without a curve."""
+    from matplotlib.ticker import MaxNLocator
+
+    if not any(curve.dots for curve in curves):
+        raise ValueError("no curve, no picture")
+    axes = create_axes(title, unit, width=420, height=300)
+    for curve in curves:
+        colour = _COLOURS[curve.look % len(_COLOURS)]
+        dash = (0, (2 + 3 * (curve.look % 3), 2)) if curve.look else "-"
+        width = 1.5 if curve.look else 2.5
+        axes.plot(*zip(*curve.means, strict=True), color=colour, linestyle=dash, linewidth=width, label=curve.name)
+        axes.plot(*zip(*curve.dots, strict=True), "o", color=colour, markersize=6, alpha=0.6, markeredgewidth=0)
+    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
+    axes.set_xlabel("epoch")
+    axes.grid()
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, handlelength=3)
+    return axes.figure
+
+
+_COLOURS = (*PALETTE[:6], "#7F7F7F", "#000000", "#8C564B")
+"""Readers who see few colours can tell them apart; dashes do the rest."""
+
+
+def render_page(results: Results, template: Path, page: Path) -> None:
+    """Write the page, and beside it the folder of its pictures, named as the page without its suffix.
+
+    Raises:
+        ConfigError: the template cannot be read or filled.
+        UsageError: results cannot be compared.
+        StoreFailure: something cannot be written.
+    """
+    text, pictures = fill_template(results, template, page.stem)
+    folder = page.with_suffix("")
+    with report_write_errors(page, "give the same command again"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("*.svg"):
+            if path.name not in pictures:
+                path.unlink()
+        for name, picture in pictures.items():
+            write_atomic(folder / name, picture.encode())
+        write_atomic(page, text.encode())
+
+
+def fill_template(results: Results, template: Path, folder: str = "results") -> tuple[str, dict[str, str]]:
+    """Return the page's text and its pictures by name; errors as of `render_page`.
+
+    Args:
+        results: of all units.
+        template: in Jinja.
+        folder: of the pictures, as the page names it.
+    """
+    pictures: dict[str, str] = {}
+
+    def picture(name: str, title: str, unit: str, phase: str, value: str) -> str:
+        curves = collect_curves(results, phase, value)
+        if not curves:
+            return f"{title}, {unit}: {MISSING}."
+        pictures[name] = to_svg(draw_curves(title, unit, curves))
+        return f"![{title}]({folder}/{name})"
+
+    # A name that is not known is an error, so that a page never says nothing in place of a number.
+    environment = ImmutableSandboxedEnvironment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters |= {"fill": fill_lines, "span": span, "listed": enumerate_words, "mean": mean}
+    try:
+        text = environment.from_string(read_text(template)).render(
+            results=results,
+            records=results.records,
+            plan=results.plan,
+            done=len(results.records),
+            total=len(results.plan.units),
+            base=next((record.base for record in results.records.values()), ""),
+            missing=MISSING,
+            rate=results.rate,
+            difference=results.difference,
+            picture=picture,
+            pictures=pictures,
+        )
+    except jinja2.TemplateSyntaxError as error:
+        raise ConfigError(f"{template}:{error.lineno}: {error.message}") from None
+    except jinja2.TemplateError as error:
+        raise ConfigError(f"{template}: {error.message}") from None
+    return text, pictures
+
+
+def fill_lines(text: str, hanging: str = "") -> str:
+    """Return a paragraph in lines of at most 120 characters.
+
+    Args:
+        text: a paragraph.
+        hanging: what lines behind the first begin with.
+    """
+    lines = wrap(text, WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
+
+
+def span(numbers: Sequence[float], form: str = "{}") -> str:
+    """Return the least and the largest number, e.g. "14 to 22"; once where they are the same."""
+    least, most = form.format(min(numbers)), form.format(max(numbers))
+    return f"{least} to {most}" if min(numbers) < max(numbers) else least
+
+
+def enumerate_words(words: Iterable[object], form: str = "{}") -> str:
+    """Return words as a sentence lists them, e.g. "252, 271 and 274"."""
+    *most, last = (form.format(word) for word in words)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def judge_training(
+    results: Results, before: str = "untrained-team", after: str = "full", sure: float = SURE
+) -> tuple[str, bool]:
+    """Say whether a trained arm is shown to be better than another one on the same instances, and what took how long.
+
+    It is where the lower bound of the difference, one-sided with `sure`, lies above 0. All that an arm plays is pooled,
+    whatever its units.
+
+    Raises:
+        ValueError: a part of what one of both plays was not measured.
+        UsageError: too many episodes broke.
+    """
+    first, second = (results.pool_arm(arm) for arm in (before, after))
+    found, least = compare(first, second), compare(first, second, level=2 * sure - 1).interval[0]
+    labels = [results.plan.arms[arm].label for arm in (before, after)]
+    rows = [[label, show_rate(report.planned)] for label, report in zip(labels, (first, second), strict=True)]
+    lines = [
+        make_table(["", "success in % [95 %] (episodes)"], rows),
+        "",
+        f"difference in points {show_difference(found)}, 95 % interval over {found.pairs} paired episodes of "
+        f"{found.tasks} tasks; at least {100 * least:+.1f} with {sure:.0%}: {'' if least > 0 else 'not shown '}better",
+        "",
+        results.time_table(whole=True),
+        "",
+        fill_lines(results.describe_times()).rstrip(),
+    ]
+    return "\n".join(lines), least > 0

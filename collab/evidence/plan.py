@@ -1,0 +1,245 @@
+"""What is compared, on what and for how long, and the command of each unit.
+
+    plan = read_plan(Path("docs/results/plan.yaml"))
+    for unit in plan.units:
+        print(shlex.join(["collab", *plan.command(unit, Path("runs/tables"))]))
+
+A *unit* is an arm, a run seed and a phase, e.g. full/seed-0/train. What arms have in common stands in the phases, and
+what sets them apart in the arms: so all of them start from the same checkpoint and play the same instances.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from string import Template
+from typing import Any, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from collab.config import Definition
+from collab.errors import UsageError
+from collab.evaluation.comparison import RunComparison
+from collab.library import read
+
+SHOWN = Path("runs/tables")
+"""The folder of all work, wherever commands are shown."""
+Spot: TypeAlias = str
+"""An arm in a phase, over all run seeds, e.g. "full/new-seeds"."""
+
+
+class Arm(Definition):
+    """One line of the tables."""
+
+    label: str
+    """As tables call it."""
+    graph: str = "team"
+    """On which it is measured. Trained is the graph team, or what the ablation brings."""
+    method: str | None = None
+    """Options of `collab train-marl` that set it apart; None for an arm that is not trained and has no run seed."""
+
+
+class Phase(Definition):
+    """What is done with an arm."""
+
+    kind: Literal["train-marl", "eval"]
+    """The command of `collab`."""
+    options: str
+    """All that decides it beside arm and run seed."""
+    minutes: float
+    """Expected until a finished unit tells better, on one core of two."""
+    after: str | None = None
+    """The phase whose policy is played, or trained further; None for the checkpoint that all arms begin with."""
+    label: str = ""
+    """Head of its column in tables."""
+
+
+class PlanStage(Definition):
+    """Units in the order in which they are done: by run seed, then arm, then phase."""
+
+    arms: list[str]
+    phases: list[str]
+
+
+class Goal(Definition):
+    """A difference that was wanted before anything was measured: second minus first, in percentage points."""
+
+    label: str
+    first: Spot
+    second: Spot
+    at_least: float | None = None
+    at_most: float | None = None
+    more_than: float | None = None
+    surely: bool = False
+    """Whether the interval must lie above 0, too."""
+
+    def is_reached(self, found: RunComparison) -> bool:
+        """Return whether a measured difference is what was wanted."""
+        return (
+            (self.at_least is None or found.difference >= self.at_least / 100)
+            and (self.at_most is None or found.difference <= self.at_most / 100)
+            and (self.more_than is None or found.difference > self.more_than / 100)
+            and (not self.surely or found.interval[0] > 0)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceUnit:
+    """An arm, a run seed and a phase."""
+
+    arm: str
+    seed: int | None
+    """Run seed of the training; None where nothing is trained."""
+    phase: str
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line and in the folder of files, e.g. "full/seed-0/train"."""
+        return "/".join((self.arm, *(() if self.seed is None else (f"seed-{self.seed}",)), self.phase))
+
+    @property
+    def spot(self) -> Spot:
+        """Where it stands in tables."""
+        return f"{self.arm}/{self.phase}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Plan(Definition):
+    """A whole measurement."""
+
+    agents: str
+    """Agents file of the checkpoint that every arm begins with."""
+    seeds: list[int]
+    """Run seeds of the trainings."""
+    played: Literal["best", "last"] = "best"
+    """Which epoch of a training is measured: the best on the held-out seed, or the last."""
+    words: dict[str, str] = Field(default_factory=dict)
+    """Parts of options that several phases share; an option names one as `$name`."""
+    common: str = ""
+    """Options of every command."""
+    play: list[str] = Field(default_factory=list)
+    """Settings of every run, e.g. "agents.*.sampling.temperature=1.5": how all teams play, in training and after it."""
+    arms: dict[str, Arm]
+    phases: dict[str, Phase]
+    stages: list[PlanStage]
+    goals: dict[str, Goal] = Field(default_factory=dict)
+    most_minutes: float = 40.0
+    """That a unit is meant to take at most; a longer one is named and not stopped."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, data: Any) -> Any:
+        """Put `words` into the options that name them."""
+        words = data.get("words") if isinstance(data, dict) else None
+        if not isinstance(words, dict):
+            return data
+        known: dict[str, str] = {}
+        for name, text in words.items():
+            known[name] = Template(str(text)).safe_substitute(known)
+
+        def fill(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {key: fill(one) for key, one in value.items()}
+            return Template(value).safe_substitute(known) if isinstance(value, str) else value
+
+        return data | {"words": known} | {name: fill(data[name]) for name in ("arms", "phases") if name in data}
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Plan:
+        """Refuse names of arms and phases that the plan does not have."""
+        named: list[tuple[str, Collection[str]]] = [(arm, self.arms) for stage in self.stages for arm in stage.arms]
+        named += [(phase, self.phases) for stage in self.stages for phase in stage.phases]
+        named += [(phase.after, self.phases) for phase in self.phases.values() if phase.after is not None]
+        for goal in self.goals.values():
+            for arm, _, phase in (spot.partition("/") for spot in (goal.first, goal.second)):
+                named += [(arm, self.arms), (phase, self.phases)]
+        wrong = next((name for name, known in named if name not in known), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is neither an arm nor a phase of this plan where it is named")
+        return self
+
+    @cached_property
+    def units(self) -> tuple[EvidenceUnit, ...]:
+        """All units, in the order in which they are done."""
+        return tuple(dict.fromkeys(self._all()))
+
+    def _all(self) -> Iterator[EvidenceUnit]:
+        for stage in self.stages:
+            for seed in self.seeds:
+                for arm in stage.arms:
+                    is_trained = self.arms[arm].method is not None
+                    for phase in stage.phases:
+                        if is_trained or self.phases[phase].kind == "eval":
+                            yield EvidenceUnit(arm=arm, seed=seed if is_trained else None, phase=phase)
+
+    def units_of(self, spot: Spot) -> list[EvidenceUnit]:
+        """Return the units of an arm in a phase; empty where no stage has it."""
+        return [unit for unit in self.units if unit.spot == spot]
+
+    @property
+    def trained(self) -> dict[str, Arm]:
+        """The arms that are trained."""
+        return {name: arm for name, arm in self.arms.items() if arm.method is not None}
+
+    def trains(self, unit: EvidenceUnit) -> bool:
+        """Return whether a unit is a training."""
+        return self.phases[unit.phase].kind == "train-marl"
+
+    def needs(self, unit: EvidenceUnit) -> EvidenceUnit | None:
+        """Return the training that a unit plays or trains further; None for the checkpoint that all begin with."""
+        after = self.phases[unit.phase].after
+        return None if after is None or unit.seed is None else EvidenceUnit(arm=unit.arm, seed=unit.seed, phase=after)
+
+    def players(self, unit: EvidenceUnit) -> list[EvidenceUnit]:
+        """Return the units that play a training or train it further, and those that play these, in their order."""
+        found: list[EvidenceUnit] = []
+        for one in self.units:
+            if self.needs(one) in (unit, *found):
+                found.append(one)
+        return found
+
+    def command(self, unit: EvidenceUnit, work: Path) -> list[str]:
+        """Return the words that begin a unit, without the name of the program; for an evaluation, also resume it.
+
+        Args:
+            unit: which.
+            work: folder of all units of this base.
+
+        Raises:
+            UsageError: a phase trains an arm that is not trained.
+        """
+        arm, phase, before = self.arms[unit.arm], self.phases[unit.phase], self.needs(unit)
+        prefix = "run." if self.trains(unit) else ""  # a training knows settings of a run by that name
+        head = [phase.kind, *shlex.split(self.common)]
+        head += [word for setting in self.play for word in ("--set", prefix + setting)]
+        head += shlex.split(phase.options)
+        agents = self.agents if before is None else f"{work / before.name}@{self.played}"
+        tail = ["--agents", agents, "--out", str(work / unit.name)]
+        if not self.trains(unit):
+            return [*head, "--graph", arm.graph, *tail]
+        if arm.method is None or unit.seed is None:
+            raise UsageError(f"{unit}: {unit.arm} is not trained, and {unit.phase} trains; take it out of the stages")
+        return [*head, *shlex.split(arm.method), "--seed", str(unit.seed), *tail]
+
+    def shown_command(self, unit: EvidenceUnit, base: str) -> str:
+        """Return the command in one line, as the unit's file holds it.
+
+        Args:
+            unit: which.
+            base: digest of the weights that every arm begins with.
+        """
+        return shlex.join(["collab", *self.command(unit, SHOWN / base[:12])])
+
+    def resume_command(self, unit: EvidenceUnit, work: Path) -> list[str]:
+        """Return the words that resume a unit, wherever it was stopped or killed; arguments as of `command`."""
+        return ["train-marl", "--resume", str(work / unit.name)] if self.trains(unit) else self.command(unit, work)
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan; ConfigError names what does not fit."""
+    return read(path, Plan)

@@ -1,0 +1,549 @@
+"""From the files of finished units to rates, paired differences and tables in Markdown.
+
+    results = Results(plan, records)
+    results.rate("full/new-seeds")                                       # "69.9 [65.4, 74.0] (3 x 432)"
+    results.difference("untrained-team/new-seeds", "full/new-seeds")     # "+6.2 [+1.2, +11.5]"
+
+A cell without a file says "not measured yet"; one that no stage of the plan has, a dash. Nothing else stands for a
+number.
+
+Trained arms have several trainings, one per run seed, that are measured on the same instances. An instance is paired
+with itself within a run seed; an arm that is not trained has none and is paired with each of them. Trainings of one arm
+behave alike on an instance, so intervals count instances and not what all trainings did on them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from statistics import mean
+from typing import TypeAlias
+
+from collab.evaluation.comparison import RunComparison, compare_trainings
+from collab.evaluation.metrics import Report, wilson_interval
+from collab.evaluation.report import show_difference, show_share
+from collab.evidence.plan import EvidenceUnit, Goal, Plan, Spot
+from collab.evidence.record import EpochNumbers, Records, UnitRecord
+
+MISSING = "not measured yet"
+NOT_PLANNED = "–"
+_DIVIDED = ("environment", "inference")
+"""What playing is divided into."""
+_LEARNING = ("critic", "adversary", "training")
+_PARTS = ("playing", *_DIVIDED, *_LEARNING)
+_LEARNED = {"rft": "rewarded replies", "trajectory-dpo": "pairs of whole episodes"}
+"""Objective → what an example is; pairs of replies otherwise."""
+_PARTS_ARE = (
+    "Minutes are those of a whole unit. Playing is rollouts and evaluations. Critic and adversary are the time of "
+    "judging and of synthesising rejected replies beside them. Training is optimizer steps. Other is the rest: "
+    "loading, writing, and gaps between parts."
+)
+_UNDIVIDED_IS = (
+    "Some files were written before the split of playing was measured. They do not show how playing, which includes "
+    "loading, is divided between environments and agents. `--quick` shows it for its own units."
+)
+_DIVIDED_ARE = (
+    "Environment is the part of playing in which at least one environment was at work (agents of other episodes may "
+    "have replied meanwhile), inference is the rest of playing."
+)
+
+Spots: TypeAlias = Spot | Sequence[Spot]
+Outcomes: TypeAlias = Mapping[tuple[str, int], bool]
+"""Task and instance seed → whether it was solved."""
+
+
+def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGain:
+    """A task before and after, in percent of its instances."""
+
+    task: str
+    before: float
+    after: float
+
+    @property
+    def gain(self) -> float:
+        """In points."""
+        return self.after - self.before
+
+
+class Results:
+    """The finished units of a plan, asked for by spot."""
+
+    def __init__(self, plan: Plan, records: Records) -> None:
+        self.plan = plan
+        self.records = records
+        self._compared: dict[tuple[object, ...], RunComparison | None] = {}
+        """Comparisons by what was asked: several tables show the same one, and each takes thousands of draws."""
+
+    # -------------------------------------------------------------------------------------------- what is there
+
+    def of(self, spots: Spots) -> list[UnitRecord]:
+        """Return the finished units of one spot or several."""
+        units = [unit for spot in _listed(spots) for unit in self.plan.units_of(spot)]
+        return [self.records[unit] for unit in units if unit in self.records]
+
+    def is_done(self, *spots: Spot) -> bool:
+        """Return whether all units of all spots are done."""
+        return all(unit in self.records for spot in spots for unit in self.plan.units_of(spot))
+
+    def trainings(self) -> list[UnitRecord]:
+        """Return all finished trainings."""
+        return [record for record in self.records.values() if record.measured is None]
+
+    def judged(self) -> list[UnitRecord]:
+        """Return the finished trainings that a critic judged: all but those of whole episodes."""
+        return [one for one in self.trainings() if one.method.get("objective") != "trajectory-dpo"]
+
+    def batch_rows(self) -> list[int]:
+        """Return how many rows an optimizer step takes, once per number that a training recorded."""
+        return sorted({one.method["dpo"]["batch_rows"] for one in self.trainings() if "dpo" in one.method})
+
+    def outcomes(self, spots: Spots) -> list[Outcomes]:
+        """Return what each evaluation solved, by instance."""
+        return [
+            {(row[0], row[1]): row[3] for row in record.measured.episodes}
+            for record in self.of(spots)
+            if record.measured is not None
+        ]
+
+    # ------------------------------------------------------------------------------------------- rates, differences
+
+    def rate(self, spot: Spot) -> str:
+        """Return the success of an arm, e.g. "64.4 [57.8, 70.4] (216)"; with the number of run seeds, if some miss."""
+        units, done = self.plan.units_of(spot), self.of(spot)
+        if not units or not done:
+            return MISSING if units else NOT_PLANNED
+        return format_rate(done) + ("" if len(done) == len(units) else f", {len(done)} of {len(units)} seeds")
+
+    def difference(self, first: Spots, second: Spot, tasks: Collection[str] | None = None) -> str:
+        """Return second minus first in points with its interval, e.g. "+8.1 [+2.0, +14.3]"; see `compare`."""
+        spots = [*_listed(first), second]
+        if first == second or not all(self.plan.units_of(spot) for spot in spots):
+            return NOT_PLANNED
+        if len(spots) > 2 and not self.is_done(*spots):
+            return MISSING
+        found = self.compare(first, second, tasks=tasks)
+        return MISSING if found is None else show_difference(found) + self._seeds_missing(spots[0], second)
+
+    def compare(
+        self, first: Spots, second: Spot, *, tasks: Collection[str] | None = None, level: float = 0.95
+    ) -> RunComparison | None:
+        """Compare over the instances and run seeds that both have; None while one of them has none.
+
+        Args:
+            first: several plays of an arm count as their mean; an instance counts once in the interval, as ever.
+            second: the difference is second minus first.
+            tasks: over which; None for all.
+            level: of the interval.
+
+        Raises:
+            UsageError: too many episodes broke, or they are of different environments.
+        """
+        key = (*_listed(first), second, level, None if tasks is None else frozenset(tasks))
+        if key not in self._compared:
+            pairs = [pair for spot in _listed(first) for pair in self._pair_reports(spot, second, tasks)]
+            self._compared[key] = compare_trainings(pairs, level=level) if pairs else None
+        return self._compared[key]
+
+    def _pair_reports(self, first: Spot, second: Spot, tasks: Collection[str] | None) -> list[tuple[Report, Report]]:
+        """Return the reports of two arms by run seed; an arm that is not trained is paired with every training."""
+        before, after = (
+            {record.seed: record.measured.report(tasks) for record in self.of(spot) if record.measured}
+            for spot in (first, second)
+        )
+        seeds = _common_seeds(before, after)
+        pairs = [(before.get(seed, before.get(None)), after.get(seed, after.get(None))) for seed in seeds]
+        return [(one, other) for one, other in pairs if one is not None and other is not None]
+
+    def pool_arm(self, arm: str) -> Report:
+        """Return the report of all that an arm plays, whatever the units; ValueError where a part is not measured."""
+        parts = []
+        for unit in (one for one in self.plan.units if one.arm == arm and not self.plan.trains(one)):
+            if unit not in self.records or (measured := self.records[unit].measured) is None:
+                raise ValueError(f"{unit}: not measured")
+            parts.append(measured)
+        episodes = [row for part in parts for row in part.episodes]
+        return parts[0].model_copy(update={"episodes": episodes}).report()
+
+    def _seeds_missing(self, first: Spot, second: Spot) -> str:
+        """Say with how many run seeds two arms are compared; empty with all, or with none of them."""
+        seeds = _common_seeds(*([record.seed for record in self.of(spot)] for spot in (first, second)))
+        total = len(self.plan.seeds)
+        return "" if None in seeds or len(seeds) == total else f", {len(seeds)} of {total} seeds"
+
+    # ------------------------------------------------------------------------------------------------------- goals
+
+    def goal_table(self) -> str:
+        """Return a line per goal; UsageError where results cannot be compared."""
+        rows = []
+        for goal in self.plan.goals.values():
+            found = self.compare(goal.first, goal.second)
+            if found is None:
+                rows.append([goal.label, MISSING, ""])
+            else:
+                missing = self._seeds_missing(goal.first, goal.second)
+                words = judge_goal(goal, found, " so far" if missing else "")
+                rows.append([goal.label, show_difference(found) + missing, words])
+        return make_table(["wanted", "measured", ""], rows)
+
+    def is_missed(self, name: str) -> bool:
+        """Return whether a goal was measured wholly and not reached; UsageError where results cannot be compared."""
+        goal = self.plan.goals[name]
+        if not self.is_done(goal.first, goal.second):
+            return False
+        found = self.compare(goal.first, goal.second)
+        return found is not None and not goal.is_reached(found)
+
+    # ----------------------------------------------------------------------------------------------- tables by arm
+
+    def arm_table(
+        self, arms: Iterable[str], phases: Sequence[str], against: str, head: str = "difference", sign: int = 1
+    ) -> str:
+        """Return arms by phases: success, and the difference to another arm.
+
+        Args:
+            arms: names; those that the plan lacks are left out.
+            phases: names.
+            against: the other arm.
+            head: of the columns of differences.
+            sign: -1 for the other arm minus this one.
+        """
+        heads = ["", *(text for phase in phases for text in (self.plan.phases[phase].label, head))]
+        rows = []
+        for arm in (one for one in arms if one in self.plan.arms):
+            cells = [self.plan.arms[arm].label]
+            for phase in phases:
+                own, other = f"{arm}/{phase}", f"{against}/{phase}"
+                cells += [self.rate(own), self.difference(*((other, own) if sign > 0 else (own, other)))]
+            rows.append(cells)
+        return make_table(heads, rows)
+
+    def spot_table(self, phases: Mapping[str, str], against: Spot, head: str) -> str:
+        """Return every arm in every phase against one spot, and whether the difference is separable from 0.
+
+        Args:
+            phases: name → how it is called behind an arm's label.
+            against: the spot.
+            head: of the column of differences.
+        """
+        rows = []
+        for name, arm in self.plan.arms.items():
+            for phase, how in phases.items():
+                found = None if against == f"{name}/{phase}" else self.compare(against, f"{name}/{phase}")
+                if found is not None:
+                    low, high = found.interval
+                    said = "not separable" if low <= 0 <= high else "higher" if low > 0 else "lower"
+                    rows.append([f"{arm.label}, {how}", show_difference(found), said])
+        return make_table(["", head, ""], rows) if rows else MISSING
+
+    def seed_table(self, trains: str, plays: str) -> str:
+        """Return every training by itself: the epoch that is played, and its success.
+
+        Args:
+            trains: phase of the training.
+            plays: phase that measures it.
+        """
+        rows = [
+            [arm.label, *(self._describe_training(name, seed, trains, plays) for seed in self.plan.seeds)]
+            for name, arm in self.plan.trained.items()
+        ]
+        return make_table(["run seed", *(str(seed) for seed in self.plan.seeds)], rows)
+
+    def _describe_training(self, arm: str, seed: int, trains: str, plays: str) -> str:
+        training, played = (
+            self.records.get(EvidenceUnit(arm=arm, seed=seed, phase=phase)) for phase in (trains, plays)
+        )
+        if training is None:
+            return MISSING
+        epoch = training.best if self.plan.played == "best" else training.epochs[-1].epoch
+        idle = [str(one.epoch) for one in training.epochs if one.epoch and not one.weights]
+        nothing = f", nothing trained in epoch {' and '.join(idle)}" if idle else ""
+        measured = MISSING if played is None else format_rate([played])
+        return f"epoch {epoch}, {training.steps} steps{nothing}: {measured}"
+
+    def _training_spots(self) -> list[tuple[str, Spot]]:
+        """Return label and spot of all planned kinds of training: the first phase that trains, then the others."""
+        phases = [name for name, phase in self.plan.phases.items() if phase.kind == "train-marl"]
+        return [
+            (arm.label + ("" if phase == phases[0] else f", {phase}"), f"{name}/{phase}")
+            for phase in phases
+            for name, arm in self.plan.arms.items()
+            if self.plan.units_of(f"{name}/{phase}")
+        ]
+
+    def learned_table(self) -> str:
+        """Return what trainings learned from, how much of it an epoch had, and what it changed at which rate."""
+        rows = [
+            [label, *(_describe_learning(done) if (done := self.of(spot)) else [MISSING] * 4)]
+            for label, spot in self._training_spots()
+        ]
+        return make_table(["", "learns from", "an epoch, mean (least to most)", "changes", "rate"], rows)
+
+    def likelihood_table(self) -> str:
+        """Return what every training did to chosen replies, by epoch; empty where none compares with a reference."""
+        rows, done = [], [one for one in self.records.values() if any(_knows_gain(epoch) for epoch in one.epochs)]
+        last = max((epoch.epoch for one in done for epoch in one.epochs), default=0)
+        for one in done:
+            gains = {epoch.epoch: _format_gain(epoch) for epoch in one.epochs if _knows_gain(epoch)}
+            label = f"{self.plan.arms[one.arm].label}, {one.phase}, run seed {one.seed}"
+            rows.append([label, *(gains.get(number, NOT_PLANNED) for number in range(1, last + 1))])
+        return make_table(["", *(f"epoch {number}" for number in range(1, last + 1))], rows) if rows else ""
+
+    # -------------------------------------------------------------------------------------------------------- times
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether a training's file holds how its playing is divided between environments and agents."""
+        return any(record.seconds.environment is not None for record in self.trainings())
+
+    def describe_times(self) -> str:
+        """Return what the columns of `time_table` are."""
+        is_undivided = any(record.seconds.environment is None for record in self.trainings())
+        return " ".join([_PARTS_ARE, *[_UNDIVIDED_IS] * is_undivided, *[_DIVIDED_ARE] * self.is_divided])
+
+    def time_table(self, whole: bool = False) -> str:
+        """Return what trainings took, in the mean of their run seeds, by part.
+
+        Shares are of the trainings whose files hold all parts, in a row that has any. Columns that no training fills
+        are left out.
+
+        Args:
+            whole: whether a last line holds the sum of all units.
+        """
+        parts = [part for part in _PARTS if part not in _DIVIDED or self.is_divided]
+        rows = []
+        for label, spot in self._training_spots():
+            done = self.of(spot)
+            full = [one for one in done if all(_sum([one], part) is not None for part in ("playing", *_LEARNING))]
+            full = full or done
+            note = "" if len(full) == len(done) else f" (shares: {len(full)} of {len(done)})"
+            cells = [_minutes(done, len(done)), *_shares(full, parts)] if done else [MISSING] * (len(parts) + 2)
+            rows.append([label + note, *cells])
+        if whole:
+            every = list(self.records.values())
+            rows.append(["all units", _minutes(every, 1), *_shares(every, parts)])
+        return make_table(["", "minutes", *parts, "other"], rows)
+
+    # ------------------------------------------------------------------------------------------------ every unit
+
+    def unit_table(self) -> str:
+        """Return what each unit took, what it left and by which code; in bold what took longer than it should."""
+        rows = []
+        for unit, record in self.records.items():
+            minutes = f"{record.seconds.whole / 60:.0f}"
+            hashes = ", ".join(f"{name} `{digest[:12]}`" for name, digest in record.hashes.items())
+            code = ", ".join(f"`{one[:12]}`" for one in record.code)
+            rows.append(
+                [
+                    f"[{unit}](results/units/{unit}.json)",
+                    f"**{minutes}**" if self._is_long(record) else minutes,
+                    hashes,
+                    code,
+                ]
+            )
+        return make_table(["unit", "minutes", "run hash", "code"], rows)
+
+    def long_units(self) -> list[str]:
+        """Return the names of units that took longer than units are meant to."""
+        return [unit.name for unit, record in self.records.items() if self._is_long(record)]
+
+    def _is_long(self, record: UnitRecord) -> bool:
+        return record.seconds.whole / 60 > self.plan.most_minutes
+
+    def machines(self) -> list[str]:
+        """Return all machines that units were computed on, in words."""
+        return list(dict.fromkeys(_describe_machine(record.machine) for record in self.records.values()))
+
+    def commands(self) -> list[str]:
+        """Return the commands that were given, once for trainings that differ in their run seed alone."""
+        alike: dict[str, list[tuple[int | None, str]]] = {}
+        for unit, record in self.records.items():
+            any_seed = re.sub(rf"(--seed |/seed-){unit.seed}\b", r"\1$seed", record.command)
+            alike.setdefault(any_seed, []).append((unit.seed, record.command))
+        return [
+            f"$ {given[0][1]}"
+            if len(given) == 1
+            else f"$ for seed in {' '.join(sorted(str(seed) for seed, _ in given))}; do {command}; done"
+            for command, given in alike.items()
+        ]
+
+    # ---------------------------------------------------------------------------------------- numbers of sentences
+
+    def percents(self, spots: Spots) -> list[float]:
+        """Return the success of each evaluation, in percent."""
+        return [100 * mean(one.values()) for one in self.outcomes(spots)]
+
+    def solved(self, spots: Spots) -> list[int]:
+        """Return how many instances each evaluation solved."""
+        return [sum(one.values()) for one in self.outcomes(spots)]
+
+    def unlike(self, first: Spots, second: Spots | None = None) -> list[int]:
+        """Return in how many instances evaluations differ: any two of `first`, or each of it from each of `second`."""
+        own = self.outcomes(first)
+        pairs = combinations(own, 2) if second is None else product(own, self.outcomes(second))
+        return [sum(one[instance] != other[instance] for instance in one) for one, other in pairs]
+
+    def never_solved(self, spots: Spots) -> tuple[list[tuple[str, int]], list[str]]:
+        """Return the instances that no evaluation solved, and the tasks of which none solved an instance."""
+        played = self.outcomes(spots)
+        solved = {instance for one in played for instance, success in one.items() if success}
+        instances = list(dict.fromkeys(instance for one in played for instance in one))
+        tasks = dict.fromkeys(task for task, _ in instances)
+        return [one for one in instances if one not in solved], list(tasks.keys() - {task for task, _ in solved})
+
+    def task_gains(self, first: Spot, second: Spot) -> list[TaskGain]:
+        """Return each task's success before and after, in the mean of all trainings; what gained most comes first."""
+        before, after = self.outcomes(first), self.outcomes(second)
+        tasks = sorted({task for task, _ in before[0]})
+        gains = [
+            TaskGain(task=one, before=_task_percent(before, one), after=_task_percent(after, one)) for one in tasks
+        ]
+        return sorted(gains, key=lambda one: -one.gain)
+
+    def chosen_gains(self, spots: Spots, epoch: int | None = None) -> list[float]:
+        """Return by how many nats chosen replies became likelier, by training and epoch; -1 is the last epoch."""
+        epochs = [one for training in self.of(spots) for one in _select_epochs(training, epoch)]
+        return [one.chosen_gain for one in epochs if one.chosen_gain is not None]
+
+    def rejected_gains(self, spots: Spots) -> list[float]:
+        """Return the same of rejected replies; empty for whole episodes, whose margins are sums."""
+        return [
+            epoch.chosen_gain - epoch.margin / training.method["dpo"]["beta"]
+            for training in self.of(spots)
+            if training.method.get("objective") == "dpo"
+            for epoch in training.epochs
+            if epoch.chosen_gain is not None and epoch.margin is not None
+        ]
+
+    def alarms(self, spots: Spots, epoch: int) -> int:
+        """Return how many trainings raised the alarm in an epoch."""
+        return sum(one.alarm is not None for training in self.of(spots) for one in _select_epochs(training, epoch))
+
+
+def format_rate(records: Sequence[UnitRecord]) -> str:
+    """Return success in percent, its 95 % Wilson interval and how many episodes, e.g. "70.1 [65.6, 74.2] (3 x 432)".
+
+    The interval is that of one training that was measured on as many instances with the mean of the successes.
+
+    Args:
+        records: evaluations of one arm on the same instances, at least one.
+    """
+    rates = [one.measured.report().planned for one in records if one.measured]
+    successes, episodes = mean(rate.successes for rate in rates), mean(rate.episodes for rate in rates)
+    count = f"{episodes:g}" if len(rates) == 1 else f"{len(rates)} x {episodes:g}"
+    return show_share(successes / episodes, wilson_interval(successes, episodes), count)
+
+
+def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
+    """Say whether a goal was reached; or that it is not separable, where its interval holds 0.
+
+    Args:
+        goal: which.
+        found: what was measured.
+        so_far: added where more is to be measured.
+    """
+    if not goal.is_reached(found):
+        return f"**not reached{so_far}**"
+    if found.interval[0] <= 0 <= found.interval[1]:
+        return f"not separable from 0{so_far}"
+    ends = {word: replace(found, difference=end) for word, end in zip(("less", "more"), found.interval, strict=True)}
+    open_to = [word for word, end in ends.items() if not goal.is_reached(end)]
+    return f"reached{so_far}" + (f"; {open_to[0]} lies in the interval, too" if open_to else "")
+
+
+def _listed(spots: Spots) -> list[Spot]:
+    return [spots] if isinstance(spots, str) else list(spots)
+
+
+def _common_seeds(one: Iterable[int | None], other: Iterable[int | None]) -> list[int | None]:
+    """Return the run seeds of both; None, which stands for an arm that is not trained, goes with every seed."""
+    first, second = list(one), list(other)
+    if None in first:
+        return second
+    return first if None in second else [seed for seed in first if seed in second]
+
+
+def _describe_learning(trainings: Sequence[UnitRecord]) -> list[str]:
+    """Return the cells of trainings of one method, at least one."""
+    counts = [epoch.pairs for training in trainings for epoch in training.epochs if epoch.epoch]
+    many = f"{sum(counts) / len(counts):,.0f} ({min(counts):,} to {max(counts):,})" if counts else NOT_PLANNED
+    method = trainings[0].method
+    if not method:
+        return ["not told", many, "not told", "not told"]
+    pairs, recipe = method["pairs"], method["dpo"]
+    sources = " and ".join(source for source in ("adversary", "contrast", "correction") if pairs[source])
+    lora, norm = recipe["lora"], recipe["final_norm_learning_rate"]
+    return [
+        _LEARNED.get(method["objective"], f"pairs: {sources}"),
+        many,
+        "all weights" if lora is None else f"LoRA of rank {lora['rank']}",
+        f"{recipe['learning_rate']:g}" + ("" if norm is None else f", last norm {norm:g}"),
+    ]
+
+
+def _knows_gain(epoch: EpochNumbers) -> bool:
+    return epoch.chosen_gain is not None
+
+
+def _format_gain(epoch: EpochNumbers) -> str:
+    return f"{epoch.chosen_gain:+.2f}{', alarm' if epoch.alarm else ''}"
+
+
+def _select_epochs(training: UnitRecord, epoch: int | None) -> list[EpochNumbers]:
+    if epoch == -1:
+        return training.epochs[-1:]
+    return [one for one in training.epochs if epoch in (None, one.epoch)]
+
+
+def _task_percent(played: Sequence[Outcomes], task: str) -> float:
+    """Return the mean over trainings, in percent of a task's instances."""
+    return mean(100 * mean(success for (name, _), success in one.items() if name == task) for one in played)
+
+
+def _minutes(records: Sequence[UnitRecord], times: int) -> str:
+    return f"{sum(record.seconds.whole for record in records) / 60 / times:.0f}"
+
+
+def _shares(records: Sequence[UnitRecord], parts: Sequence[str]) -> list[str]:
+    """Return the share of each part, and of what is left beside playing, critic, adversary and training."""
+    whole = sum(record.seconds.whole for record in records)
+    sums = {part: _sum(records, part) for part in parts}
+    outer = [seconds for part, seconds in sums.items() if part not in _DIVIDED]
+    known = [seconds for seconds in outer if seconds is not None]
+    rest = _share(whole - sum(known), whole) if len(known) == len(outer) else "not told"
+    return [*("not told" if seconds is None else _share(seconds, whole) for seconds in sums.values()), rest]
+
+
+def _share(part: float, whole: float) -> str:
+    """Return percent; a part that would round to nothing has more digits."""
+    rounded = f"{part / whole:.0%}"
+    if part <= 0 or rounded != "0%":
+        return rounded
+    return f"{part / whole:.1%}" if part >= whole / 2000 else "<0.1%"
+
+
+def _sum(records: Sequence[UnitRecord], part: str) -> float | None:
+    """Return the seconds of one part; None where a unit that has it does not hold them."""
+    having = [record for record in records if record.measured is None or part not in _LEARNING]
+    parts = [getattr(record.seconds, part) for record in having]
+    return None if None in parts else sum(parts)
+
+
+def _describe_machine(machine: Mapping[str, str | int | None]) -> str:
+    threads = machine["threads"]
+    words = [
+        f"{machine['processors']} processors",
+        str(machine.get("model") or ""),
+        "" if threads is None else f"{threads} thread{'s' if threads != '1' else ''} a process",
+        f"preloaded {machine['preloaded']}" if machine.get("preloaded") else "",
+    ]
+    return (
+        f"{', '.join(filter(None, words))}, {machine['system']}, Python {machine['python']}, torch {machine['torch']}"
+    )

@@ -1,0 +1,244 @@
+"""How far long work is, on stderr: live on a terminal, plain lines elsewhere.
+
+    result = await show_work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop))
+
+Nobody waits for long without a word: what is being done is said where a command is silent. A thread looks whether
+something was printed in the last moment. It runs in processes of the command line alone (`begin`), and is silent while
+a live line is on the screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
+
+from collab.errors import RunError
+from collab.utils.concurrency import Doing, get_latest_doing
+from collab.utils.text import clean_line
+
+ResultT = TypeVar("ResultT")
+
+Watch = Callable[[Any], None]
+"""Told once of a live object; of which kind, the one who shows it must know."""
+Job = Callable[[Watch, asyncio.Event], Coroutine[Any, Any, ResultT]]
+Lines = Callable[[Any], Sequence[str]]
+"""Of what the job lets be watched."""
+
+BLINK_S = 0.2
+"""Between two refreshes of the live line."""
+LINE_S = 5.0
+"""Between two plain lines."""
+
+
+SILENCE_S = 1.5
+"""After so long without a word something is said."""
+_LOOK_S = 0.1
+
+_state = {"spoken": 0.0, "paused": 0.0}
+"""When something was printed last, 0 for never; and how many live lines are on the screen."""
+
+
+def begin() -> None:
+    """Watch over this process from now on."""
+    threading.Thread(target=_watch, args=(time.monotonic(),), name="collab-herald", daemon=True).start()
+
+
+def mark_spoken() -> None:
+    """Note that something was printed."""
+    _state["spoken"] = time.monotonic()
+
+
+@contextlib.contextmanager
+def pause_output() -> Iterator[None]:
+    """Say nothing during the block: a live line tells what goes on."""
+    _state["paused"] += 1
+    try:
+        yield
+    finally:
+        _state["paused"] -= 1
+        mark_spoken()
+
+
+def _watch(started: float) -> None:
+    told: Doing | None = None
+    while True:
+        time.sleep(_LOOK_S)
+        now, last, what = time.monotonic(), _state["spoken"], get_latest_doing()
+        if _state["paused"] or now - max(last, started) < SILENCE_S:
+            continue
+        if what is not None and what is not told:
+            told = what
+            note(f"{what.what} …")
+        elif not last:
+            note("loading …")
+
+
+def note(text: str) -> None:
+    """One line beside the result, on stderr; if nobody can be told, work goes on."""
+    from collab.utils.redact import hide_text
+
+    with contextlib.suppress(OSError):
+        write_line(sys.stderr, clean_line(hide_text(text)))
+
+
+def write_line(stream: TextIO, text: str) -> None:
+    """Write a line, and note that something was printed."""
+    mark_spoken()
+    stream.write(text + "\n")
+    stream.flush()
+
+
+async def show_work(
+    job: Job[ResultT],
+    *,
+    stop: asyncio.Event | None = None,
+    opening: str = "",
+    tell: Callable[[Any], str] = str,
+    below: Lines = lambda progress: (),
+    news: Lines = lambda progress: (),
+) -> ResultT:
+    """Await a job with its progress shown on stderr; signals are left to whoever runs the loop of events.
+
+    Args:
+        stop: passed on to the job; one that has nothing to show yet is ended when it is set.
+        opening: said once the work has really begun; empty for nothing.
+        tell: the line for what the job lets be watched.
+        below: what stands below it on a terminal.
+        news: elsewhere, all that is to be said once; it only grows.
+
+    Raises:
+        RunError: it was stopped before anything was begun.
+    """
+    stop, seen, telling = stop or asyncio.Event(), list[Any](), _Telling(tell, below, news)
+
+    def watch(progress: Any) -> None:
+        seen.append(progress)
+        if opening:
+            note(opening)
+
+    with _open_display() as display:
+        # The display is updated beside the work, which may not return for minutes.
+        ticker = asyncio.create_task(_tick(seen, display, telling))
+        try:
+            return await _run_until_stopped(job(watch, stop), stop, seen)
+        finally:
+            ticker.cancel()
+            if seen:
+                display.end(seen[-1], telling)
+
+
+class _Telling(NamedTuple):
+    line: Callable[[Any], str]
+    below: Lines
+    news: Lines
+
+
+async def _run_until_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Event, seen: Sequence[Any]) -> ResultT:
+    """Run a job; one that is asked to stop before it has anything to show is ended at once.
+
+    Raises:
+        RunError: it was ended; nothing was begun.
+    """
+    working, asked = asyncio.ensure_future(job), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+        # Before the first progress there is nothing to keep, so it is cancelled and not asked to finish.
+        if not working.done() and not seen:
+            working.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                return await working
+            raise RunError("stopped on request before anything was begun")
+        return await working
+    finally:
+        asked.cancel()
+        working.cancel()
+
+
+class _Display(Protocol):
+    """Shows how far the work is."""
+
+    interval_s: float
+
+    def show(self, progress: Any, tell: _Telling) -> None:
+        """What has changed since it was shown last."""
+
+    def end(self, progress: Any, tell: _Telling) -> None:
+        """What must be told before the work is left."""
+
+
+class _Lines:
+    """Plain lines, for logs."""
+
+    interval_s = LINE_S
+
+    def __init__(self) -> None:
+        self._shown, self._told = "", 0
+
+    def show(self, progress: Any, tell: _Telling) -> None:
+        self.end(progress, tell)
+        line = tell.line(progress)
+        if line != self._shown:
+            note(line)
+            self._shown = line
+
+    def end(self, progress: Any, tell: _Telling) -> None:
+        lines = tell.news(progress)
+        for line in lines[self._told :]:
+            note(line)
+        self._told = len(lines)
+
+
+class _Live:
+    """A screen that is written over and over, with what else is said above it."""
+
+    interval_s = BLINK_S
+
+    def __init__(self, update: Callable[[str, Sequence[str]], None]) -> None:
+        self._update = update
+        self._shown: tuple[str, Sequence[str]] = ("", ())
+
+    def show(self, progress: Any, tell: _Telling) -> None:
+        text = tell.line(progress), tell.below(progress)
+        if text != self._shown:
+            self._update(*text)
+            self._shown = text
+
+    def end(self, progress: Any, tell: _Telling) -> None:
+        """Nothing: it vanishes, and the result tells all."""
+
+
+@contextlib.contextmanager
+def _open_display() -> Iterator[_Display]:
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    spinner = Spinner("line", "starting")
+    with pause_output(), Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+
+        def update(text: str, below: Sequence[str]) -> None:
+            spinner.update(text=Text(text))
+            rest = Text("\n".join(below), overflow="fold")
+            live.update(Group(spinner, rest) if below else spinner, refresh=True)
+
+        try:
+            yield _Live(update)
+        finally:
+            live.update("", refresh=True)  # rich draws the last frame whole, and cannot erase what is out at the top
+
+
+async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
+    """Show the newest progress every so often, and only when there is something to tell."""
+    while True:
+        await asyncio.sleep(display.interval_s)
+        if seen:
+            display.show(seen[-1], tell)
