@@ -79,7 +79,7 @@ def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
     from collab.trainers.run import check_same
 
     if said:
-        raise UsageError(f"--resume goes on with the run as it is; leave out {', '.join(said)}")
+        raise UsageError(f"--resume continues the run as it is; leave out {', '.join(said)}")
     manifest = folder.read()
     if folder.final.is_dir():
         raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
@@ -420,12 +420,12 @@ def _watch_for_stop(folder: FinetuneDir, max_minutes: float | None) -> Iterator[
         asked.set()
         tell("stopping with a checkpoint after this step; once more to leave at once")
 
-    with handle_signals(ask, leaving=f"go on with: {folder.resume}"):
+    with handle_signals(ask, leaving=f"resume with: {folder.resume}"):
         yield lambda: asked.is_set() or (until is not None and time.monotonic() >= until)
 
 
 def _tell_over(folder: FinetuneDir, as_json: bool) -> None:
-    """Say of a run that is to be gone on with that it is done."""
+    """Print that a run to be resumed is done."""
     from collab.trainers.prepare import get_world
     from collab.trainers.run import Result
 
@@ -447,7 +447,7 @@ def _finish(result: Result, folder: FinetuneDir, as_json: bool) -> None:
     elif result.final is not None:
         say(f"trained {format_amount(result.steps, 'step')}, loss {result.loss:.4g}: {result.final}")
     if result.final is None:
-        note(f"stopped after step {result.step} of {result.steps}; go on with: {folder.resume}")
+        note(f"stopped after step {result.step} of {result.steps}; resume with: {folder.resume}")
         raise typer.Exit(1)
 
 

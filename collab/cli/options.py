@@ -274,7 +274,7 @@ def refuse_beside_resume(context: typer.Context, free: Collection[str], what: st
 
     beside = list_given_options(context, [name for name in context.params if name not in {*free, "trust"}])
     if beside:
-        raise UsageError(f"--resume goes on with {what} as it is; leave out {', '.join(beside)}")
+        raise UsageError(f"--resume continues {what} as it is; leave out {', '.join(beside)}")
 
 
 HOW = "How it is trained"

@@ -187,7 +187,7 @@ def rebuild(
         tell_finished(run, "for other labels or pairs name another --critic, --adversary or --threshold")
     # Stopped is exit code 1: scripts must not take half the pairs for all.
     if result.stopped is not None:
-        note(f"stopped: {result.stopped}; go on with {again}: what was judged and answered is kept")
+        note(f"stopped: {result.stopped}; resume with {again}: judgements and answers are kept")
         raise typer.Exit(1)
 
 

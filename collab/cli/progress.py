@@ -5,7 +5,7 @@
 The first Ctrl-C (or SIGTERM) asks the work to stop; what was recorded stays and can be resumed. The second one ends the
 process at once.
 
-    with handle_signals(lambda number: stop.set(), leaving=f"go on with: {command}"):
+    with handle_signals(lambda number: stop.set(), leaving=f"resume with: {command}"):
         asyncio.run(job())
 
 Python raises KeyboardInterrupt between two instructions of the main thread: never while a library computes there, and
@@ -161,7 +161,7 @@ def work(
     Args:
         run: where it is recorded.
         opening: as of `show_work`, like `tell`, `below` and `news`.
-        resume: what to type to go on; None for a run.
+        resume: the command that resumes the work; None for that of a run.
     """
     stop, loop = asyncio.Event(), asyncio.new_event_loop()
 
@@ -170,7 +170,7 @@ def work(
         with contextlib.suppress(RuntimeError):  # the loop is closed: the work has just ended
             loop.call_soon_threadsafe(stop.set)
 
-    leaving = f"go on with: {resume or resume_command(run)}"
+    leaving = f"resume with: {resume or resume_command(run)}"
     with handle_signals(ask, leaving=leaving), asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(show_work(job, stop=stop, opening=opening, tell=tell, below=below, news=news))
 
@@ -186,7 +186,7 @@ def end_early(stopped: str | None, resume: str) -> None:
         typer.Exit: it stopped.
     """
     if stopped is not None:
-        note(f"stopped: {stopped}; go on with: {resume}")
+        note(f"stopped: {stopped}; resume with: {resume}")
         raise typer.Exit(1)
 
 
@@ -247,7 +247,7 @@ class Resumable:
             more: the command for more of its kind where the work is finished, else None.
         """
         if more is None:
-            return self._run(job, folder, f"going on with {folder.path}", self.news, as_json)
+            return self._run(job, folder, f"resuming {folder.path}", self.news, as_json)
         tell_finished(folder.path, more)
         return self._run(job, folder, "", _list_nothing, as_json)  # earlier news are not repeated
 

@@ -83,7 +83,7 @@ def _show_series(found: Recorded, as_json: bool) -> None:
     show_evaluation(evaluation)
     # The next command, ready to paste.
     if _combine_states(states) in ("stopped", "dead"):
-        say(f"go on with: {resume_command(found.path)}")
+        say(f"resume with: {resume_command(found.path)}")
     say(f"look closer: collab runs show {shlex.quote(str(found.runs[0]))}")
 
 
@@ -116,7 +116,7 @@ def _show_training(found: Recorded, as_json: bool) -> None:
     say(f"training {found.path} ({status})")
     show_result(result)
     if status == "stopped":
-        say(f"go on with: {TrainingDir(found.path).resume}")
+        say(f"resume with: {TrainingDir(found.path).resume}")
     if found.runs:
         say(f"look closer: collab runs show {shlex.quote(str(found.runs[-1]))}")
 
@@ -161,7 +161,7 @@ def _show_transfer(found: Recorded, as_json: bool) -> None:
         print_table(["part", "state"], states.items())
     show_result(result)
     if status == "stopped":
-        say(f"go on with: {folder.resume}")
+        say(f"resume with: {folder.resume}")
     if found.runs:
         say(f"look closer: collab runs show {shlex.quote(str(found.runs[0]))}")
 
@@ -195,7 +195,7 @@ def _show_finetuning(found: Recorded, as_json: bool) -> None:
     if last:
         say("last     " + ", ".join(f"{name} {value}" for name, value in last.items() if value is not None))
     if status == "stopped":
-        say(f"go on with: {folder.resume}")
+        say(f"resume with: {folder.resume}")
     elif folder.final.is_dir():
         say(f"play it: --agents with path: {folder.final}")
 

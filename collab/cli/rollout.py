@@ -141,7 +141,7 @@ def evaluate(
             "--seeds",
             metavar="S,S,…",
             help="Several seeds: a run for each in --out, e.g. RUN/seed-30, and their results together. Give the same "
-            "command again to go on where it stopped. --episodes counts per seed, --budget is for all.",
+            "command again to resume it. --episodes counts per seed, --budget is for all.",
             rich_help_panel=options.PLAY,
         ),
     ] = None,
@@ -261,7 +261,7 @@ def _finish_series(
     """Play the missing episodes and print all together.
 
     Args:
-        again: how to go on, behind the words "go on with".
+        again: the text behind the words "resume with".
     """
     from collab.rollout.seeds import build_series_result, play_missing
 
@@ -278,7 +278,7 @@ def _finish_series(
     if stopped is not None:
         missing = [str(run.config.seed) for run in runs if not run.path.exists()]
         rest = f" (not begun: seed {', '.join(missing)})" if missing else ""
-        note(f"stopped: {stopped}{rest}; go on with{again}")
+        note(f"stopped: {stopped}{rest}; resume with{again}")
         raise typer.Exit(1)
     end_unplayed(result.report, again.removeprefix(": ").strip())
 

@@ -587,6 +587,6 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
         note(f"unreadable: {problem}")
     # The next command, ready to paste; a part of a training is resumed by that training.
     if summary["status"] in ("stopped", "dead"):
-        say(f"go on with: {resume_command(path) if training is None else training.resume}")
+        say(f"resume with: {resume_command(path) if training is None else training.resume}")
     if report.results:
         say(f"look closer: collab runs show {path} --episode {report.results[0].id} [--step 0]")

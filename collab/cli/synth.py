@@ -126,8 +126,8 @@ def synth(
 ) -> None:
     """Make fine-tuning data: what screens are, one-step instructions, whole solutions, preferences between steps.
 
-    It comes from the training split, always. Rows are written as Parquet, one file per level, with a data card. One
-    that was stopped or killed is gone on with by --resume.
+    It comes from the training split, always. Rows are written as Parquet, one file per level, with a data card.
+    --resume continues one that was stopped or killed.
     """
     from collab.config import Budget
 

@@ -96,7 +96,7 @@ class Sources:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Return the sources in use, with their weights."""
+        """The sources in use, with their weights."""
         every = {"adversary": self.adversary, "contrast": self.contrast, "correction": self.correction}
         return {name: weight for name, weight in every.items() if weight}
 

@@ -67,7 +67,7 @@ class JudgedStep:
 
     @property
     def place(self) -> tuple[int, str, int, int]:
-        """Return the sort key of a step: (epoch, task, episode, step)."""
+        """Sort key of a step: (epoch, task, episode, step)."""
         return self.epoch, self.task, self.episode, self.judgement.rewards.step
 
     @property

@@ -463,8 +463,8 @@ async def open_critic(
     # Labels that do not hold their critic's definition can be read, and not extended.
     if not choice.known:
         raise UsageError(
-            f"labels {choice.labels!r}: nothing is judged yet, and they do not tell how {choice.definition.kind} is "
-            "asked; go on with what made them, or name another critic: --critic NAME"
+            f"labels {choice.labels!r}: nothing is judged yet, and they do not record how {choice.definition.kind} is "
+            "asked; resume the command that made them, or name another critic: --critic NAME"
         )
     # The definition comes from a file beside the run, so its parts must be trusted before they are imported.
     check_trusted(choice.definition.model_dump(mode="json"), f"labels {choice.labels!r}")

@@ -195,7 +195,7 @@ class Judged:
 
     @property
     def critic(self) -> str | None:
-        """Return the critic; None without a judgement."""
+        """The critic; None without a judgement."""
         return None if self.judgement is None else self.judgement.rewards.critic
 
     def word(self, cell: CellRef) -> CellReward | None:

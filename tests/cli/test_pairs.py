@@ -221,7 +221,7 @@ def test_a_rebuilding_that_stops_says_how_to_go_on(collab: Command) -> None:
     code, out, err = collab("rebuild", "run", "--budget", "minutes=0.0000001", "--name", "new")
     assert (code, out) == (1, "")
     assert err.startswith("stopped: budget used up: ")
-    assert "go on with the same command" in err
+    assert "resume with the same command" in err
     assert collab("rebuild", "run", "--name", "new")[0] == 0
 
 

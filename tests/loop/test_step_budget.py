@@ -157,7 +157,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     assert found["success"]["episodes"] == len(those)
     shown = told("show", str(out))
     assert "its training learns from 8 steps" in shown
-    assert "go on with" not in shown
+    assert "resume with" not in shown
     (row,) = [one for one in json.loads(told("list", str(tmp_path), "--json")) if one["run"] == str(out)]
     assert (row["done"], row["planned"], row["status"]) == (len(those), len(those), "finished")
     assert told("resume", str(out), code=2).rstrip().endswith(f"which alone goes on with it: {training.resume}")
@@ -168,7 +168,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     training.write({"config": configured("steps=1000").model_dump(mode="json")})
     shown = told("show", str(out))
     assert "its training ends it with 1000 steps; this is what is over so far" in shown
-    assert f"go on with: {training.resume}\n" in shown
+    assert f"resume with: {training.resume}\n" in shown
     (row,) = [one for one in json.loads(told("list", str(tmp_path), "--json")) if one["run"] == str(out)]
     assert (row["planned"], row["status"]) == (None, "stopped")
     everything = len(load_trajectories(out))

@@ -389,7 +389,7 @@ def test_whose_labels_decide_is_asked_where_it_is_not_clear(run: Path, library: 
         pass
     with pytest.raises(UsageError, match=r"has labels by hand, model; choose which decide"):
         made(run, library)
-    with pytest.raises(UsageError, match="nothing is judged yet, and they do not tell how llm is asked"):
+    with pytest.raises(UsageError, match="nothing is judged yet, and they do not record how llm is asked"):
         made(run, library, critic="model")
 
 

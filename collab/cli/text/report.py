@@ -134,8 +134,8 @@ def _describe_usage(spent: Usage) -> str:
 
 
 def show_stop(result: RunResult) -> None:
-    """Say on stderr why a run ended early and how to go on."""
-    note(f"stopped: {result.stopped}; go on with: {resume_command(result.path)}")
+    """Print on stderr why a run ended early and how to resume it."""
+    note(f"stopped: {result.stopped}; resume with: {resume_command(result.path)}")
 
 
 def end_unplayed(report: Report, resume: str) -> None:
