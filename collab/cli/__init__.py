@@ -1,1 +1,1 @@
-"""The command line: every command is a thin shell around the library; what it prints, a script can have as JSON."""
+"""The command line: every command is a thin shell around the library, and prints JSON for scripts with --json."""

@@ -1,6 +1,6 @@
-"""`collab agents`: who can speak or judge, and whether they answer.
+"""`collab agents`: list agents and critics, and check that they answer.
 
-`collab serve`: a model behind vLLM on this machine, ready for agents of the kind openai.
+`collab serve`: serve a model with vLLM on this machine, ready for agents of the kind openai.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collab.models.vllm import Launch, ServerProcess
 
 
-app = typer.Typer(help="Agents: who can speak, and critics.", no_args_is_help=True)
+app = typer.Typer(help="Agents and critics.", no_args_is_help=True)
 
 TRY = "Answer with the single word: ready"
 """The tiny prompt of `collab agents check`."""
 _SILENT_S = 1.5
-"""How often it is told what a server is waited for."""
+"""Seconds between two notes on a waiting server."""
 
 
 @app.command("list")
@@ -107,7 +107,7 @@ def check_agents(
             say(f"  {answer['note']}; its definition was checked, it answers only in an episode")
         if able:
             say(f"  supports {able}")
-        # Notes say how the server was found to want its requests: the first place to look when a run differs.
+        # Notes record the request form that the server accepts: the first place to look when a run differs.
         for seen in (answer["capabilities"] or {}).get("notes", ()):
             say(f"    {seen}")
         cache = answer["prefix_cache"]
@@ -155,10 +155,10 @@ async def _check(
 
 @contextlib.asynccontextmanager
 async def _limit(who: str, model: Model, timeout_s: float) -> AsyncIterator[None]:
-    """Bound the questions to a model, and say what it waits for.
+    """Bound the time of calls to a model, and print what it waits for.
 
     Raises:
-        ModelFailure: the time is up; says what the model met last.
+        ModelFailure: the time is up; the message has the model's last problem.
     """
     from collab.errors import ModelFailure
 
@@ -189,7 +189,7 @@ async def _limit(who: str, model: Model, timeout_s: float) -> AsyncIterator[None
 
 
 async def _try(model: Model, definition: AgentDefinition, name: str) -> dict[str, Any]:
-    """Send the tiny prompt, sampled as the definition says; raises ModelFailure."""
+    """Send the tiny prompt with the definition's sampling; raises ModelFailure."""
     import time
 
     from collab.errors import ModelFailure, boundary
@@ -197,7 +197,7 @@ async def _try(model: Model, definition: AgentDefinition, name: str) -> dict[str
     from collab.prompts.parse import read_withheld
     from collab.types import Prompt
 
-    # Sampled as the definition says: a model that refuses its temperature must fail here.
+    # With the definition's sampling: a model that refuses its temperature must fail here.
     prompt = Prompt(system="", shared=TRY, segments=())
     request = Request(prompt=prompt, sampling=definition.sampling.of(0, 1, f"agents/{name}"), seed=0)
     started = time.perf_counter()
@@ -266,7 +266,7 @@ def serve(
 
 
 def _resolve_model(model: str) -> str:
-    """The model; UsageError when it is written as a path and nothing is there."""
+    """Return the model's name or path; UsageError for a path that does not exist."""
     from collab.errors import UsageError
 
     if model.startswith((".", "/", "~")) and not Path(model).expanduser().is_dir():
@@ -275,7 +275,7 @@ def _resolve_model(model: str) -> str:
 
 
 def _without_keys(arguments: list[str]) -> tuple[str, ...]:
-    """The arguments; UsageError for a key among them, which everybody on the machine could read."""
+    """Return the arguments; UsageError for an API key among them, which every user of the machine could read."""
     from collab.errors import UsageError
 
     if any(argument.partition("=")[0] == "--api-key" for argument in arguments):

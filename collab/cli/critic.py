@@ -1,4 +1,4 @@
-"""`collab critic`: how far those who judge can be trusted."""
+"""`collab critic`: measure how far critics can be trusted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collab.rewards.calibration.record import CalibrationRecord
     from collab.rewards.calibration.run import CalibrationProgress, CalibrationResult
 
-app = typer.Typer(help="Critics: who judges.", no_args_is_help=True)
+app = typer.Typer(help="Critics: calibrate and show them.", no_args_is_help=True)
 
 _WHAT, _HOW = "What is asked", "How it is asked"
 
@@ -48,7 +48,7 @@ Tasks = Annotated[
         "--tasks",
         metavar="NAMES",
         help="Tasks of the training split with a known solution, comma-separated or repeated; tag:WORD for all with a "
-        "tag. Default: what the environment's file says.",
+        "tag. Default: those of the environment's file.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -88,7 +88,7 @@ Resume = Annotated[
 ]
 Plan = Annotated[
     bool,
-    typer.Option("--plan", help="Tell steps, calls and tokens to be expected, and ask nobody.", rich_help_panel=_HOW),
+    typer.Option("--plan", help="Print the expected steps, calls and tokens, and ask no model.", rich_help_panel=_HOW),
 ]
 
 
@@ -111,10 +111,10 @@ def calibrate(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Ask a critic about steps whose worth is known, and tell how far it can be trusted.
+    """Ask a critic about steps whose worth is known, and print how far it can be trusted.
 
     Steps come from solutions of the training split: in every state the right action and wrong ones, each tried on a
-    copy. Numbers, versions and hashes are written to calibration.json, the reliability picture beside it.
+    copy. Numbers, versions and hashes are written to calibration.json, the reliability diagram beside it.
     """
     from collab.config import Budget
 
@@ -158,7 +158,7 @@ def _begin(config: CalibrationConfig, out: Path | None, *, as_json: bool) -> Non
 
 
 def resume_calibration(path: Path, budget: Budget | None, *, as_json: bool) -> None:
-    """Resume a calibration and print how it went; of a finished one only say so.
+    """Resume a calibration and print its result; a finished one is only printed.
 
     Raises:
         typer.Exit: it stopped early.
@@ -177,8 +177,8 @@ def resume_calibration(path: Path, budget: Budget | None, *, as_json: bool) -> N
 
 
 def describe(progress: CalibrationProgress) -> str:
-    """One line: judgements, calls, tokens, cost."""
-    # Known steps are made before anything is counted.
+    """Format one line: judgements, calls, tokens, cost."""
+    # Known steps are built before anything is counted.
     if not progress.planned:
         return "making known steps"
     made = progress.labelling
@@ -195,7 +195,7 @@ def describe(progress: CalibrationProgress) -> str:
 
 
 def build_result_data(result: CalibrationResult) -> dict[str, Any]:
-    """A finished or stopped calibration as JSON data."""
+    """Return a finished or stopped calibration as JSON data."""
     from collab.rewards.calibration.record import CalibrationDir
 
     return {
@@ -209,7 +209,7 @@ def build_result_data(result: CalibrationResult) -> dict[str, Any]:
 
 
 def show_result(result: CalibrationResult) -> None:
-    """Print what is known of a critic now; of a calibration that stopped early only what calls cost in vain."""
+    """Print a critic's numbers; for a calibration that stopped early only the cost of unanswered calls."""
     if result.record.numbers is not None:
         _show(result.path, result.record, result.record.numbers)
     elif result.progress.labelling.spent.lost:
@@ -230,7 +230,7 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
     means = ", ".join(f"{name} {numbers.mean_scores[name]:.2f}" for name in WANTED if name in numbers.mean_scores)
     say(f"\nmean scores  {means or 'none'}")
     missing = ", ".join(f"{count} {cause}" for cause, count in numbers.missing.items())
-    # Missing scores stand beside the numbers, which are of the others alone.
+    # Missing scores stand beside the numbers, which cover the others alone.
     say(f"missing      {sum(numbers.missing.values())} of {numbers.cells}" + (f": {missing}" if missing else ""))
     if record.spent is not None and record.spent.calls:
         spent = record.spent

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 SEED = 30
 CONCURRENCY = 16
-"""Episodes at once: a local model answers many prompts in the time of one."""
+"""Episodes at once: a local model answers many prompts in about the time of one."""
 TASKS, TASKS_QUICK = 36, 9
-"""Of the phone, drawn from all whose instances are kept for evaluation and that are short."""
+"""Phone tasks, drawn from the short ones whose instances are kept for evaluation."""
 SHORT = 20
-"""Step budget of the longest task that a look of a few minutes plays; AndroidWorld has some of 60 and more."""
+"""Largest step budget of a demo task; AndroidWorld has some of 60 and more."""
 PAGES = ("click-button", "click-dialog", "click-link", "click-test-2", "click-widget", "enter-text", "focus-text-2")
-"""Of the web; the first three when it must be quick."""
+"""Web tasks; `--quick` plays the first `PAGES_QUICK`."""
 PAGES_QUICK = 3
 BALLOTS = 5
-"""Of the example vote, the most voted first."""
+"""Ballots shown of the example vote, the most voted first."""
 
 GOAL = 200
-"""Characters of the goal that are shown there."""
+"""Characters shown of its goal."""
 
 WHY = f"""
 Both played the same tasks with the same seeds, on instances that are kept for evaluation; tasks with a budget of more
@@ -55,12 +55,12 @@ class DemoPart:
     env: str
     graph: str
     tasks: tuple[str, ...] = ()
-    """None named: all of `split`."""
+    """Empty for all of `split`."""
     split: str | None = None
     most_tasks: int | None = None
-    """The first of those in the order that is drawn; None: all."""
+    """Most tasks, in a drawn order; None for all."""
     most_steps: int | None = None
-    """Only tasks whose step budget is no larger; None: all."""
+    """Largest step budget of a task; None for any."""
 
 
 def demo(
@@ -126,7 +126,7 @@ def demo(
 def _play_pages(
     home: Path, agents: str, library: Path | None, pages: tuple[str, ...]
 ) -> tuple[RunResult | None, str | None]:
-    """The second part; the first one is worth telling even where there is no browser."""
+    """Play the web part; the phone part is printed even where there is no browser."""
     from collab.errors import RunError, UsageError
 
     try:
@@ -194,7 +194,7 @@ async def _select_short_tasks(config: RunConfig, most_steps: int) -> list[str]:
 
 
 def _free(folder: Path) -> Path:
-    """The folder, or its first numbered sibling that is not there yet."""
+    """Return the folder, or its first numbered sibling that does not exist."""
     candidates = (folder.with_name(f"{folder.name}-{number}") if number > 1 else folder for number in count(1))
     return next(path for path in candidates if not path.exists())
 
@@ -256,7 +256,7 @@ def _build_row(name: str, result: RunResult) -> tuple[object, ...]:
 
 
 def _tell_how(results: Sequence[RunResult]) -> None:
-    """Replies without an action by cause, and how replies were sampled, of runs of one table."""
+    """Print replies without an action by cause, and the sampling, for the runs of one table."""
     from collab.evaluation.metrics import FEW_TOLD, Replies, describe_sampling
 
     say(f"Replies without an action: {Replies.sum(one.report.replies for one in results)}.")
@@ -267,8 +267,8 @@ def _tell_how(results: Sequence[RunResult]) -> None:
 
 
 def _tell_vote(team: RunResult) -> None:
-    """The step at which the agents disagreed most, of a solved episode where there is one."""
-    # The step where the vote decided most: a unanimous one shows nothing of a team.
+    """Print the step at which the agents disagreed most, of a solved episode where there is one."""
+    # The most divided step: a unanimous one shows nothing of a team.
     found = _find_most_divided(team.trajectories)
     if found is None:
         return

@@ -1,4 +1,4 @@
-"""`collab doctor`: what is installed, which browser, which model servers answer, what is missing and what mends it."""
+"""`collab doctor`: check packages, browser and model servers, and print how to add what is missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)[^;]*(?:;.*\bextra\s*==\s*
 _LEAST_DISK = 500 * 2**20
 """Bytes: a day of episodes with pictures."""
 _DEVELOPERS = "dev"
-"""The extra that only people who change collab need."""
+"""The extra for developers of collab."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def doctor(
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Look at this machine: packages, browser, model servers, disk; say what is missing and how to mend it.
+    """Check this machine: packages, browser, model servers, disk; print what is missing and how to add it.
 
     Ends with exit code 1 when something is broken. What is merely not installed is not.
     """
@@ -141,7 +141,7 @@ def _check_browser() -> Check:
 
 
 def _check_definitions(definitions: Library) -> Iterator[Check]:
-    """Whether every YAML file can be read."""
+    """Check that every YAML file can be read."""
     from collab.config import AgentDefinition, EnvironmentDefinition, GraphDefinition
     from collab.errors import UsageError
     from collab.library import LibraryRoom
@@ -165,7 +165,7 @@ def _check_definitions(definitions: Library) -> Iterator[Check]:
 
 
 def _check_servers(definitions: Library, timeout_s: float) -> Iterator[Check]:
-    """Ask every model server that an agents file names; a file that cannot be read was told before."""
+    """Ask every model server of the agents files; unreadable files were reported before."""
     from collab.config import AgentDefinition
     from collab.errors import UsageError
 
@@ -203,7 +203,7 @@ async def _ask(name: str, definition: AgentDefinition, timeout_s: float) -> Chec
                     capabilities = await model.probe()
         finally:
             await model.close()
-    except UsageError as error:  # its first clause says what is wrong, the others what to do
+    except UsageError as error:  # its first clause is the problem, the others are the next move
         mend = str(error).partition("; ")[2]
         return Check(area="models", name=f"agents/{name}", status="missing", detail=str(error), mend=mend)
     except RunError as error:

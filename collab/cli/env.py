@@ -123,7 +123,7 @@ def list_splits(
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show what is trained on and what is kept for evaluation: tasks, run seeds, and a hash of both."""
+    """Show what is for training and what is kept for evaluation: tasks, run seeds, and a hash of both."""
     from collab.data.splits import to_json
 
     splits = _load_splits(options.open_library(library), name, backend)
@@ -159,7 +159,7 @@ def check_environments(
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Prove that environments keep their promises, on every task; exit code 1 when one does not.
+    """Check that environments keep their promises, on every task; exit code 1 when one does not.
 
     Equal seeds give equal screens, junk never crashes, budgets end; where an environment says so: forks are exact,
     the known solution solves, an episode can be rebuilt in a fresh process, screens can be drawn.
@@ -188,10 +188,10 @@ def check_environments(
 
 
 def _select_harmless(found: Mapping[str, EnvironmentDefinition]) -> list[str]:
-    """All environments but those where random actions would do lasting things."""
+    """Return all environments except those where random actions would have lasting effects."""
     lasting = [name for name, definition in found.items() if definition.lasting]
     if lasting:
-        note(f"left out, because what is done there stays done: {', '.join(lasting)}; check one by its name")
+        note(f"left out, because actions there have lasting effects: {', '.join(lasting)}; check one by its name")
     return [name for name in found if name not in lasting]
 
 
@@ -203,7 +203,7 @@ class _Effort:
 
 
 def _override_definition(definition: EnvironmentDefinition, settings: list[str]) -> EnvironmentDefinition:
-    """The definition with settings written as for a run; UsageError for one that is not the environment's."""
+    """Return the definition with the settings applied; UsageError for a setting that is not the environment's."""
     from collab.config import override, strip_run_prefix
     from collab.errors import UsageError
 
@@ -241,7 +241,7 @@ async def _check(
 
 
 def _build_teller(name: str, tasks: list[str]) -> Callable[[Finding], None]:
-    """Says every few seconds how far a check is."""
+    """Build a function that prints the progress of a check every few seconds."""
     told = time.monotonic()
     seen: set[str] = set()
 
@@ -293,7 +293,7 @@ def _parse_numbers(text: str) -> tuple[int, ...]:
 
 
 def load(definitions: Library, name: str, backend: str | None) -> EnvironmentDefinition:
-    """The definition of an environment, with another backend chosen if asked for."""
+    """Load an environment's definition, with another backend if one is chosen."""
     from collab.config import load_environment
     from collab.errors import UnknownName
 

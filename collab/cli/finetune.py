@@ -1,6 +1,6 @@
 """`collab finetune`: make a better checkpoint from a checkpoint and rows.
 
-Rows for a training command: read, checked against what is kept for evaluation, tokenised, and told about.
+Rows are read, checked against the evaluation splits, tokenised, and reported.
 
 `collab checkpoint`: checkpoints from nothing.
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) -> Prepared:
-    """Read, check and tokenise rows, and print what is worth knowing about them."""
+    """Read, check and tokenise rows, and print a report about them."""
     from collab.trainers.prepare import list_levels, prepare
 
     # Leaks are refused before tokenising, which takes long.
@@ -47,7 +47,7 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) 
     rows = read.rows if read is not None else ()
     refuse_leaks(rows, definitions, allow_overlap)
     prepared = prepare(task, rows)
-    # Printed before training: what was read is what is trained, and a wrong folder shows here.
+    # Printed before training, so that a wrong folder shows here.
     tell(f"base: {prepared.base}")
     if prepared.base.chat.doubt is not None:
         tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
@@ -69,17 +69,17 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) 
 
 
 def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
-    """What a run was asked when it began.
+    """Rebuild the training of a run from its manifest.
 
     Raises:
-        UsageError: options say something else, or base, data or order are no longer what they were.
+        UsageError: options are given beside it, or base, data or order have changed.
     """
     from collab.errors import UsageError
     from collab.trainers.prepare import prepare, read_task
     from collab.trainers.run import check_same
 
     if said:
-        raise UsageError(f"--resume goes on with the run as it is; leave out {', '.join(said)}")
+        raise UsageError(f"--resume continues the run as it is; leave out {', '.join(said)}")
     manifest = folder.read()
     if folder.final.is_dir():
         raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
@@ -96,24 +96,24 @@ def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
 
 
 def _read_task_rows(task: FinetuneTask) -> Data | None:
-    """Rows of the task's levels; None for a stage that makes its own."""
+    """Read the rows of the task's levels; None for a stage that makes its own."""
     from collab.trainers.prepare import list_levels
 
     return read_rows(task.data, list_levels(task), max_broken=task.max_broken) if task.data else None
 
 
 def read_rows(folders: Sequence[str], levels: Sequence[Level], *, max_broken: int = 0) -> Data:
-    """Rows of some levels from directories as they were named; see `collab.data.tokenize.read_data`."""
+    """Read rows of some levels from directories as they were named; see `collab.data.tokenize.read_data`."""
     from collab.data.tokenize import read_data
 
     return read_data([Path(folder).expanduser() for folder in folders], levels, max_broken=max_broken)
 
 
 def refuse_leaks(rows: Sequence[Example], definitions: Library, allowed: bool) -> None:
-    """Refuse rows that are kept for evaluation; say what could not be compared, and what overlaps and is allowed to.
+    """Raise OverlapError for rows that are kept for evaluation; print allowed overlaps and rows that were not compared.
 
     Raises:
-        OverlapError: there are some, and that was not allowed.
+        OverlapError: some rows are kept for evaluation, and that is not allowed.
     """
     from collab.synthesis.card import check_rows, list_undefined
 
@@ -124,7 +124,7 @@ def refuse_leaks(rows: Sequence[Example], definitions: Library, allowed: bool) -
 
 
 def tell_of(folders: Sequence[str], data: Data) -> None:
-    """Say what data lacks: units of work that broke when it was made, and rows that were left out now."""
+    """Print what is missing in data: units that broke when it was made, and rows that are left out now."""
     from collab.synthesis.units import describe_missing
 
     for line in filter(None, (describe_missing(Path(folder).expanduser()) for folder in folders)):
@@ -134,7 +134,7 @@ def tell_of(folders: Sequence[str], data: Data) -> None:
 
 
 def tell(text: str) -> None:
-    """One line on stderr, of the first process alone."""
+    """Print one line on stderr, from the first process alone."""
     from collab.trainers.prepare import get_world
 
     if get_world()[0] == 0:
@@ -270,7 +270,7 @@ def finetune(
 
 
 def resume_finetuning(path: Path, *, max_minutes: float | None = None, as_json: bool) -> None:
-    """Go on with a fine-tuning run, on a GPU if there is one, and print how it ended.
+    """Resume a fine-tuning run, on a GPU if there is one, and print how it ended.
 
     Args:
         max_minutes: None for no limit.
@@ -303,7 +303,7 @@ def _build_task(
     seed: int,
     max_broken: int,
 ) -> FinetuneTask:
-    """The task that options describe.
+    """Build the task of the options.
 
     Raises:
         UsageError: one is missing or does not fit.
@@ -333,7 +333,7 @@ def _build_task(
 
 
 def _list_given_options(context: typer.Context) -> list[str]:
-    """Options that describe a task and stand on the command line."""
+    """List the task options that are given on the command line."""
     options = {"settings": "--set", "max_broken": "--max-broken", "allow_overlap": "--allow-overlap"}
     options |= {name: f"--{name}" for name in ("stage", "base", "data", "preset", "levels", "out", "seed")}
     sources = {name: context.get_parameter_source(name) for name in options}
@@ -341,7 +341,7 @@ def _list_given_options(context: typer.Context) -> list[str]:
 
 
 def _check_minutes(minutes: float | None) -> None:
-    """UsageError for what is no time."""
+    """Raise UsageError for an invalid number of minutes."""
     from collab.errors import UsageError
 
     if minutes is not None and not minutes >= 0:
@@ -349,7 +349,7 @@ def _check_minutes(minutes: float | None) -> None:
 
 
 def _check_out(out: Path | None, plan: bool) -> Path:
-    """Where the run goes, found to be free before any work is done; a plan goes nowhere."""
+    """Return where the run goes, checked to be free before any work is done; None for a plan."""
     from collab.trainers.prepare import get_world
     from collab.trainers.run_dir import FinetuneDir
 
@@ -386,7 +386,7 @@ def _show_plan(prepared: Prepared, device: str, as_json: bool) -> None:
 
 
 def _train(prepared: Prepared, folder: FinetuneDir, max_minutes: float | None, as_json: bool, **options: Any) -> None:
-    """Train what was begun until it is done or stopped, and print how it ended."""
+    """Train until the end or a stop, and print how it ended."""
     with _watch_for_stop(folder, max_minutes) as stopping:
         result = _train_with_progress(prepared, folder, stopping, **options)
     _finish(result, folder, as_json)
@@ -412,7 +412,7 @@ def _train_with_progress(
 
 @contextlib.contextmanager
 def _watch_for_stop(folder: FinetuneDir, max_minutes: float | None) -> Iterator[Callable[[], bool]]:
-    """Whether it is time to stop: the minutes are over, or Ctrl-C or SIGTERM came. The second one ends at once."""
+    """Return a function that reports whether to stop: by time, Ctrl-C or SIGTERM. A second signal ends the process."""
     until = None if max_minutes is None else time.monotonic() + 60 * max_minutes
     asked = threading.Event()
 
@@ -420,12 +420,12 @@ def _watch_for_stop(folder: FinetuneDir, max_minutes: float | None) -> Iterator[
         asked.set()
         tell("stopping with a checkpoint after this step; once more to leave at once")
 
-    with handle_signals(ask, leaving=f"go on with: {folder.resume}"):
+    with handle_signals(ask, leaving=f"resume with: {folder.resume}"):
         yield lambda: asked.is_set() or (until is not None and time.monotonic() >= until)
 
 
 def _tell_over(folder: FinetuneDir, as_json: bool) -> None:
-    """Say of a run that is to be gone on with that it is done."""
+    """Print that a run to be resumed is done."""
     from collab.trainers.prepare import get_world
     from collab.trainers.run import Result
 
@@ -447,7 +447,7 @@ def _finish(result: Result, folder: FinetuneDir, as_json: bool) -> None:
     elif result.final is not None:
         say(f"trained {format_amount(result.steps, 'step')}, loss {result.loss:.4g}: {result.final}")
     if result.final is None:
-        note(f"stopped after step {result.step} of {result.steps}; go on with: {folder.resume}")
+        note(f"stopped after step {result.step} of {result.steps}; resume with: {folder.resume}")
         raise typer.Exit(1)
 
 
@@ -509,7 +509,7 @@ def new(
     refuse_leaks(read.rows, options.open_library(library), allow_overlap)
     tell_of(folders, read)
     made = create_checkpoint(out, override(architecture, settings or []), read.rows, seed=seed)
-    # Read back from the card, so that what is printed is what was written.
+    # Read back from the card, so that the printed text is the written one.
     card = json.loads((made / CARD).read_text(encoding="utf-8"))
     if as_json:
         emit({"path": str(made), **card})
@@ -537,7 +537,7 @@ def export(
     ] = None,
     base: Annotated[
         str | None,
-        typer.Option("--base", metavar="DIR", help="An adapter's base, where it is not where the adapter says."),
+        typer.Option("--base", metavar="DIR", help="An adapter's base, if it has moved."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`collab graph`: who hears whom, as text and as pictures."""
+"""`collab graph`: show which agent hears which, as text and as pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collab.config import GraphDefinition
     from collab.graphs.dag import Dag
 
-app = typer.Typer(help="Communication graphs: who hears whom.", no_args_is_help=True)
+app = typer.Typer(help="Communication graphs: which agent hears which.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A graph, or the path of a YAML file.")]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="S", help="Draws the edges of a sampled graph.")]
@@ -59,7 +59,7 @@ def show_graph(
 
     graph = options.open_library(library).load("graphs", name, GraphDefinition)
     dag = build_first_dag(graph, seed)
-    # The picture is written first, so that it is there whatever is printed.
+    # The picture is written first, so that it exists even if printing fails.
     if svg is not None:
         _write(svg, to_svg(draw_graph(dag, graph.description)))
     if as_json:
@@ -67,7 +67,7 @@ def show_graph(
     elif mermaid:
         say(to_mermaid(dag).rstrip("\n"))
     else:
-        # Drawn edges are of one seed, and others of another.
+        # Drawn edges depend on the seed.
         drawn = f" (drawn with seed {seed})" if _is_sampled(graph) else ""
         agents, rounds = format_amount(len(graph.slots), "agent"), format_amount(graph.rounds, "round")
         size = f"{agents}, {rounds}, {_describe_edges(graph)} edges"

@@ -114,7 +114,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 1 for a failure, 2 for a mistake in what was asked.
+    """Run one command and return its exit code: 0, 1 for a failure, 2 for a mistake in the command.
 
     Args:
         arguments: without the program's name; None takes those of the process.
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except typer.TyperException as error:
         return _explain_usage(error)
-    except BrokenPipeError:  # whoever read our output has gone
+    except BrokenPipeError:  # the reader of our output is gone
         _mute(1)
         return 1
     except Exception as error:
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain_escape(error: Exception) -> str:
-    """One line for what nothing has typed: the fault of a part from outside where one was at work, else a bug."""
+    """Format one line for an unexpected error: the fault of an outside part that was at work, else a bug."""
     if outside_place(error) is not None:
         return f"{describe_error(error)}; run again with {DEBUG}=1 for the traceback"
     if outside_parts():
@@ -158,7 +158,7 @@ def _explain_escape(error: Exception) -> str:
 
 
 def _explain_usage(error: typer.TyperException) -> int:
-    """One line for what Typer refuses. A group named without a command has printed its help and says nothing."""
+    """Format one line for an error of Typer; empty for a group without a command, which has printed its help."""
     from pydantic import ValidationError
 
     message = clean_line(error.format_message() if hasattr(error, "format_message") else str(error)).rstrip(".")
@@ -173,5 +173,5 @@ def _explain_usage(error: typer.TyperException) -> int:
 
 
 def _mute(descriptor: int) -> None:
-    """Point a broken descriptor at nothing, so that Python's own last flush is silent."""
+    """Point a broken descriptor at /dev/null, so that Python's own last flush is silent."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

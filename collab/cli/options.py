@@ -44,7 +44,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 
 
 def _compute_in(threads: int | None) -> None:
-    """Have torch compute in so many threads; it reads the variable when it is loaded."""
+    """Set the number of torch's threads; torch reads the variable when it is loaded."""
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
         if "torch" in sys.modules:
@@ -67,7 +67,8 @@ Environment = Annotated[
     str, typer.Option("--env", metavar="NAME", help="Where: see collab env list.", rich_help_panel=PLAY)
 ]
 Graph = Annotated[
-    str, typer.Option("--graph", metavar="NAME", help="Who hears whom: see collab graph list.", rich_help_panel=PLAY)
+    str,
+    typer.Option("--graph", metavar="NAME", help="The graph; see collab graph list.", rich_help_panel=PLAY),
 ]
 Agents = Annotated[
     str,
@@ -85,7 +86,7 @@ Tasks = Annotated[
         "--tasks",
         metavar="NAMES",
         help="Task names, comma-separated or repeated; tag:WORD for all with a tag, all for all. "
-        "Default: what the environment's file says. See collab env tasks.",
+        "Default: those of the environment's file. See collab env tasks.",
         rich_help_panel=PLAY,
     ),
 ]
@@ -103,7 +104,7 @@ Backend = Annotated[
     typer.Option(
         "--backend",
         metavar="NAME",
-        help="Which implementation of the environment; default: what its file says.",
+        help="Implementation of the environment; default: the one in its file.",
         rich_help_panel=PLAY,
     ),
 ]
@@ -196,9 +197,9 @@ Trust = Annotated[
 def read_definitions(
     definitions: Library, room: LibraryRoom, model: type[ModelT]
 ) -> tuple[dict[str, ModelT], dict[str, str]]:
-    """Read all definitions of a room: those that fit by name, and what is wrong with each of the others.
+    """Read all definitions of a room, by name, and the errors of those that cannot be read.
 
-    The latter are also told on stderr, so that a listing shows all that can be used.
+    The errors are also printed on stderr, so that a listing shows all usable ones.
     """
     entries = definitions.read_entries(room, model)
     broken = {one.name: one.error for one in entries if one.error is not None}
@@ -208,19 +209,19 @@ def read_definitions(
 
 
 def build_error_data(broken: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What a JSON listing says of definitions that cannot be read."""
+    """Build the entries of a JSON listing for definitions that cannot be read."""
     return {name: {"error": error} for name, error in broken.items()}
 
 
 def open_library(folder: Path | None) -> Library:
-    """The built-in definitions, and the user's own before them."""
+    """Open the built-in definitions, with the user's own before them."""
     from collab.library import Library
 
     return Library(own=folder)
 
 
 def tell_doubts(config: RunConfig) -> None:
-    """Warn of chat templates under which a model would be played in another place than it knows."""
+    """Warn of chat templates that do not fit a model's training."""
     from collab.rollout.build import list_template_doubts
 
     for line in list_template_doubts(config):
@@ -228,12 +229,12 @@ def tell_doubts(config: RunConfig) -> None:
 
 
 def print_sample(tasks: Sequence[str], episodes: int, what: str, among: str = "") -> None:
-    """Say which tasks are played where there are fewer episodes than tasks.
+    """Print which tasks are played where there are fewer episodes than tasks.
 
     Args:
         tasks: in the order in which they are played.
-        what: plays them, e.g. "seed 30".
-        among: which tasks they are, e.g. " of at most 20 steps".
+        what: the run that plays them, e.g. "seed 30".
+        among: restriction of the tasks, e.g. " of at most 20 steps".
     """
     if episodes >= len(tasks):
         return
@@ -242,7 +243,7 @@ def print_sample(tasks: Sequence[str], episodes: int, what: str, among: str = ""
 
 
 def split_folders(option: str, values: list[str] | None) -> list[str]:
-    """Directories of an option, as `split_names`; a value that is the name of a directory may hold commas itself."""
+    """Split an option into directories, as `split_names`; the name of an existing directory may hold commas."""
     return split_names(option, values, whole=lambda value: Path(value).expanduser().is_dir())
 
 
@@ -256,34 +257,34 @@ def require_out(out: Path | None) -> Path:
 
 
 def list_given_options(context: typer.Context, names: Iterable[str]) -> list[str]:
-    """Options, as they are written, that stand on the command line; of these parameters."""
+    """List those of the parameters that stand on the command line, as options."""
     sources = {name: context.get_parameter_source(name) for name in names}
     there = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     return ["--set" if name == "settings" else f"--{name.replace('_', '-')}" for name in there]
 
 
 def refuse_beside_resume(context: typer.Context, free: Collection[str], what: str) -> None:
-    """UsageError where options say what a directory that is gone on with knows already.
+    """Raise UsageError for options that the resumed directory already knows.
 
     Args:
         free: parameters that may stand beside --resume.
-        what: the directory is, e.g. "the training".
+        what: name of the work, e.g. "the training".
     """
     from collab.errors import UsageError
 
     beside = list_given_options(context, [name for name in context.params if name not in {*free, "trust"}])
     if beside:
-        raise UsageError(f"--resume goes on with {what} as it is; leave out {', '.join(beside)}")
+        raise UsageError(f"--resume continues {what} as it is; leave out {', '.join(beside)}")
 
 
 HOW = "How it is trained"
 """A heading in the help."""
 
 AUTO = "auto"
-"""Where to train unless said otherwise."""
+"""Default device of training."""
 
 COLLAB = "collabuiagents"
-"""The algorithm that trains unless said otherwise."""
+"""Default algorithm of training."""
 
 Algo = Annotated[
     str,
@@ -368,7 +369,7 @@ Calibrations = Annotated[
 ]
 Anyway = Annotated[
     bool,
-    typer.Option("--anyway", help="Let the algorithm's critic judge, whatever is known of it.", rich_help_panel=HOW),
+    typer.Option("--anyway", help="Let the algorithm's critic judge without a calibration.", rich_help_panel=HOW),
 ]
 ReportTo = Annotated[
     list[str] | None,

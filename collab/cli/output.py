@@ -1,4 +1,4 @@
-"""What commands print: tables and notes for people, one JSON document for scripts.
+"""Output of commands: tables and notes for people, one JSON document for scripts.
 
 Results go to stdout; progress, notes and errors go to stderr, so that `collab … --json | jq` always works. Text from
 outside (page titles, task names, file names) is printed without control characters and never read as markup.
@@ -22,20 +22,20 @@ from collab.utils.progress import note, write_line
 from collab.utils.text import clean_line
 
 REHEARSAL = "rehearsal: not a language model"
-"""The mark that stands in every output of a run whose agents look at solutions."""
+"""Mark in every output of a run whose agents read solutions."""
 
 _GAP = "  "
-"""Between two columns of a table."""
+"""Gap between two columns of a table."""
 _NARROW = 8
-"""A column is not folded to less."""
+"""Smallest width of a folded column."""
 
 
 def say(text: str = "") -> None:
-    """One or more lines of a result, on stdout.
+    """Print lines of a result on stdout.
 
     Raises:
         StoreFailure: they cannot be written (the disk is full).
-        BrokenPipeError: whoever read them has gone.
+        BrokenPipeError: the reader is gone.
     """
     from collab.utils.redact import hide_text
 
@@ -52,13 +52,13 @@ def _print(text: str) -> None:
 
 
 def describe_lost(lost: int) -> str:
-    """Say that calls are missing in what was spent: their number, and why."""
+    """Format how many calls are missing in the cost, and why."""
     calls = "call was" if lost == 1 else "calls were"
     return f"{lost} {calls} sent and never answered whole; what they cost is not known"
 
 
 def fail(text: str) -> None:
-    """The one line that tells what went wrong, on stderr."""
+    """Print the error's one line on stderr."""
     from collab.utils.redact import redact
 
     note(f"error: {redact(text)}")
@@ -75,7 +75,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def format_table(columns: Sequence[str], rows: Iterable[Sequence[object]], room: int | None = None) -> list[str]:
-    """A table, its head first; a row of folded cells is one entry.
+    """Format a table, its head first; a row of folded cells is one entry.
 
     Args:
         room: columns of a terminal, to which it is folded; None for no fold.
@@ -97,7 +97,7 @@ def format_table(columns: Sequence[str], rows: Iterable[Sequence[object]], room:
 
 
 def _narrow_widths(widths: Sequence[int], room: int) -> list[int]:
-    """The widths, the widest made smaller until all fit."""
+    """Shrink the widest columns until all fit."""
     narrow = list(widths)
     while sum(narrow) > room and max(narrow) > _NARROW:
         narrow[narrow.index(max(narrow))] -= 1
@@ -105,7 +105,7 @@ def _narrow_widths(widths: Sequence[int], room: int) -> list[int]:
 
 
 def _format_row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    """One row of a table, on as many lines as its longest cell needs."""
+    """Format a row of a table, on as many lines as its longest cell needs."""
     from rich.cells import cell_len
 
     folded = [_fold_text(cell, width) for cell, width in zip(cells, widths, strict=True)]
@@ -120,7 +120,7 @@ def _format_row(cells: Sequence[str], widths: Sequence[int], right: Sequence[boo
 
 
 def _fold_text(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` columns, broken between words where it can be."""
+    """Fold a text into lines of at most `width` columns, broken between words where possible."""
     from rich.cells import cell_len
 
     if cell_len(text) <= width:
@@ -132,7 +132,7 @@ def _fold_text(text: str, width: int) -> list[str]:
 
 
 def _format_bold(text: str) -> str:
-    """The text as a terminal shows it in bold, if it can."""
+    """Format a text in bold, if the terminal can show it."""
     from rich.console import Console
     from rich.text import Text
 
@@ -150,7 +150,7 @@ def emit(value: object) -> None:
 
 
 def to_data(value: Any) -> Any:
-    """The value as JSON data: dataclasses become objects, paths strings, NaN null."""
+    """Convert a value to JSON data: dataclasses become objects, paths strings, NaN null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_data(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):

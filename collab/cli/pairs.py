@@ -81,7 +81,7 @@ def rebuild(
         typer.Option(
             "--adversary",
             metavar="NAME",
-            help="Who makes worse sides up: sampler, an agents file whose model is asked, or several by weight: "
+            help="Adversary that writes rejected replies: sampler, an agents file, or several by weight: "
             "sampler=3,openai=1.",
             rich_help_panel=_WHAT,
         ),
@@ -113,7 +113,7 @@ def rebuild(
         typer.Option(
             "--against",
             metavar="NAME",
-            help="Pairs to compare with, whose recipe counts where nothing is said; default: the last stored.",
+            help="Pairs to compare with; their recipe is the default of all options. Default: the last stored.",
             rich_help_panel=_HOW,
         ),
     ] = None,
@@ -133,11 +133,11 @@ def rebuild(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Pair a recorded run anew, without a new rollout, and tell what that adds, drops and turns round.
+    """Make the pairs of a recorded run anew, without a new rollout, and print which are added, dropped or flipped.
 
-    What is not said is as it was. Of a run without pairs they are made: the oracle judges and the sampler makes worse
-    sides up, unless something else is said. Only what was never judged or answered before is asked. The same command
-    goes on where one was killed. Of a training's rollout the episodes count that the training learns from.
+    Options that are not given are as before. For the first pairs of a run, the oracle judges and the sampler writes
+    rejected replies by default. Nothing is judged or answered twice, and the same command resumes after a kill. In a
+    training's rollout, the episodes count from which the training learns.
     """
     from collab.config import Budget
     from collab.evaluation.report import find_recorded, refuse_several
@@ -162,7 +162,7 @@ def rebuild(
         against=against,
         budget=Budget() if budget is None else Budget.parse(budget),
         concurrency=concurrency,
-        # Pairs that a training learned from are kept: rebuilding would change what its record rests on.
+        # Pairs that a training learned from are kept: its record rests on them.
         kept=frozenset() if find_training(run) is None else frozenset({PAIRS}),
     )
     # A folder of several runs has no pairs of its own.
@@ -187,12 +187,12 @@ def rebuild(
         tell_finished(run, "for other labels or pairs name another --critic, --adversary or --threshold")
     # Stopped is exit code 1: scripts must not take half the pairs for all.
     if result.stopped is not None:
-        note(f"stopped: {result.stopped}; go on with {again}: what was judged and answered is kept")
+        note(f"stopped: {result.stopped}; resume with {again}: judgements and answers are kept")
         raise typer.Exit(1)
 
 
 def describe(progress: RebuildProgress) -> str:
-    """One line: steps judged, questions answered, what it cost."""
+    """Format one line: judged steps, answered questions, cost."""
     parts = []
     if (labels := progress.labelling) is not None:
         parts.append(f"{labels.judged}/{format_amount(progress.steps, 'step')} judged")
@@ -201,7 +201,7 @@ def describe(progress: RebuildProgress) -> str:
         if labels.spent.calls:
             parts.append(f"{format_count(labels.spent.calls, 'call')} of the critic")
     if (adversary := progress.adversary) is not None:
-        parts.append(f"{format_amount(adversary.answered, 'worse side')} made up")
+        parts.append(f"{format_amount(adversary.answered, 'rejected reply', 'rejected replies')} written")
         if adversary.meter.spent.cost_usd:
             parts.append(f"{adversary.meter.spent.cost_usd:.2f} USD")
     # Nothing asked yet: the run is still being read.
@@ -215,9 +215,7 @@ app.command("rebuild")(rebuild)
 Run = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train or transfer made with --out.")
 ]
-Id = Annotated[
-    str, typer.Argument(metavar="ID", help="Of the pair: its first letters, as many as tell it from others.")
-]
+Id = Annotated[str, typer.Argument(metavar="ID", help="ID of the pair, or its first letters if they are unique.")]
 Name = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="Which pairs of the run; default: the last that were stored."),
@@ -244,7 +242,7 @@ def list_pairs(
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List pairs, one line each: under whose input, what is preferred to what, and the scores."""
+    """List pairs, one line each: the cell, both actions and their scores."""
     runs = _with_pairs(run, name)
     listed = [_list_pairs(one, name, {"task": task, "agent": agent, "source": source}, limit) for one in runs]
     if as_json:
@@ -268,15 +266,15 @@ class _Listed:
     name: str
     rows: list[dict[str, Any]]
     counted: str
-    """How many there are, in words."""
+    """Number of pairs, in words."""
     data: dict[str, Any]
 
 
 def _list_pairs(run: Path, name: str | None, wanted: Mapping[str, str | None], limit: int | None) -> _Listed:
-    """The pairs of a run that are asked for.
+    """List the pairs of a run that fit.
 
     Args:
-        wanted: "task", "agent" and "source" → what it is to be; None for any.
+        wanted: "task", "agent" and "source" → the wanted value; None for any.
     """
     from collab.preferences.store import read_short_ids
 
@@ -295,7 +293,7 @@ def _list_pairs(run: Path, name: str | None, wanted: Mapping[str, str | None], l
 def show_pair(
     run: Run, id: Id, *, name: OfAny = None, trust: options.Trust = False, as_json: options.Json = False
 ) -> None:
-    """Show both replies of a pair, whole; of whole trajectories, which they are and how they ended."""
+    """Show both replies of a pair in full; for whole trajectories, their names and outcomes."""
     from collab.preferences.trajectory_pairs import TrajectoryPair
 
     run = _find_run_with(run, id, name)
@@ -335,10 +333,10 @@ def explain_pair(
 
 
 def _with_pairs(path: Path, name: str | None) -> list[Path]:
-    """The run at a path, or those of several that have pairs.
+    """Return the run at a path, or those of several that have pairs.
 
     Raises:
-        UsageError: there are several, and none has any.
+        UsageError: there are several, and none has pairs.
     """
     from collab.errors import UsageError
     from collab.evaluation.report import find_recorded, suggest_commands
@@ -356,7 +354,7 @@ def _with_pairs(path: Path, name: str | None) -> list[Path]:
 
 
 def _find_run_with(path: Path, id: str, name: str | None) -> Path:
-    """The run that holds a pair: the one at a path, or of several the first with it; as `_with_pairs` raises."""
+    """Return the run that holds a pair, of several the first; as `_with_pairs` raises."""
     from collab.errors import UnknownName
     from collab.preferences.store import find_pair
 
@@ -369,7 +367,7 @@ def _find_run_with(path: Path, id: str, name: str | None) -> Path:
 
 
 def _read_stored(run: Path, name: str | None) -> StoredPairs:
-    """The pairs of that name, or those that were stored last."""
+    """Read the pairs of that name, or those that were stored last."""
     from collab.errors import UsageError
     from collab.preferences.store import find_last_name, read_pairs
     from collab.store.manifest import find_manifest
@@ -384,7 +382,7 @@ def _read_stored(run: Path, name: str | None) -> StoredPairs:
 def _select_only(
     pairs: Sequence[PreferencePair], what: str, wanted: str, of: Callable[[PreferencePair], str]
 ) -> list[PreferencePair]:
-    """The pairs that are of something; UnknownName when none is."""
+    """Return the pairs with that value; UnknownName when there is none."""
     from collab.errors import UnknownName
 
     found = [pair for pair in pairs if of(pair) == wanted]
@@ -423,7 +421,7 @@ def _find_sides(pair: PreferencePair, look: PairExplainer) -> tuple[PairSide, Pa
 
     try:
         return look.find_sides(pair)
-    except UsageError:  # of whole trajectories, or its episode was played again: the others can still be told
+    except UsageError:  # of whole trajectories, or its episode was played again; other pairs can still be shown
         return None
 
 
@@ -452,7 +450,7 @@ async def _explain_pair(run: Path, id: str, name: str | None) -> tuple[StoredPai
 
 @contextlib.asynccontextmanager
 async def _open_explainer(run: Path, stored: StoredPairs) -> AsyncIterator[PairExplainer]:
-    """Looks up what pairs of a run rest on, with the words by which they were made where these are there."""
+    """Open an explainer of a run's pairs, with their labels where these are stored."""
     from collab.preferences.explain import PairExplainer, read_current_labels
     from collab.preferences.rebuild import build_stored_suite
     from collab.store.reader import RunReader

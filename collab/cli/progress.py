@@ -5,15 +5,13 @@
 The first Ctrl-C (or SIGTERM) asks the work to stop; what was recorded stays and can be resumed. The second one ends the
 process at once.
 
-Ctrl-C and SIGTERM: the first asks the work to stop, the second ends the process, wherever it is.
-
-    with asking(lambda number: stop.set(), leaving=f"go on with: {command}"):
+    with handle_signals(lambda number: stop.set(), leaving=f"resume with: {command}"):
         asyncio.run(job())
 
 Python raises KeyboardInterrupt between two instructions of the main thread: never while a library computes there, and
 inside the event loop's own calls, which may then wait for ever. So a thread of its own reads the signals from the pipe
-that the operating system's handler writes to (`signal.set_wakeup_fd`). Leaving is as safe as a kill: what is recorded
-is with the operating system before the call that records it returns.
+to which the operating system's handler writes (`signal.set_wakeup_fd`). Leaving is as safe as a kill: every record is
+with the operating system before the call that writes it returns.
 """
 
 from __future__ import annotations
@@ -90,7 +88,7 @@ def listen() -> None:
 
 
 def treat_sigterm_as_ctrl_c() -> None:
-    """Let SIGTERM interrupt this process as Ctrl-C does, so that it removes what it put aside for a while."""
+    """Let SIGTERM interrupt this process as Ctrl-C does, so that it removes its temporary files."""
     signal.signal(signal.SIGTERM, _interrupt)
 
 
@@ -163,7 +161,7 @@ def work(
     Args:
         run: where it is recorded.
         opening: as of `show_work`, like `tell`, `below` and `news`.
-        resume: what to type to go on; None for a run.
+        resume: the command that resumes the work; None for that of a run.
     """
     stop, loop = asyncio.Event(), asyncio.new_event_loop()
 
@@ -172,32 +170,28 @@ def work(
         with contextlib.suppress(RuntimeError):  # the loop is closed: the work has just ended
             loop.call_soon_threadsafe(stop.set)
 
-    leaving = f"go on with: {resume or resume_command(run)}"
+    leaving = f"resume with: {resume or resume_command(run)}"
     with handle_signals(ask, leaving=leaving), asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(show_work(job, stop=stop, opening=opening, tell=tell, below=below, news=news))
 
 
 def end_early(stopped: str | None, resume: str) -> None:
-    """End the command with exit code 1 where its work stopped before its end.
+    """End the command with exit code 1 where its work stopped early.
 
     Args:
-        stopped: why; None when it did not.
-        resume: what to type to go on.
+        stopped: the cause, or None.
+        resume: the command that resumes the work.
 
     Raises:
         typer.Exit: it stopped.
     """
     if stopped is not None:
-        note(f"stopped: {stopped}; go on with: {resume}")
+        note(f"stopped: {stopped}; resume with: {resume}")
         raise typer.Exit(1)
 
 
 def tell_finished(path: Path, more: str) -> None:
-    """Say of what is to be gone on with that nothing is left of it.
-
-    Args:
-        more: what to type for more of its kind.
-    """
+    """Print that a directory's work is finished; `more` is the command for more of its kind."""
     note(f"{path} is finished; {more}")
 
 
@@ -206,7 +200,7 @@ class _Ended(Protocol):
 
     @property
     def stopped(self) -> str | None:
-        """Why it ended early; None when it is done."""
+        """Why the work ended early; None when it is done."""
 
 
 _EndedT = TypeVar("_EndedT", bound=_Ended)
@@ -218,17 +212,17 @@ def _list_nothing(progress: Any) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumable:
-    """A command whose work is recorded in a directory and can be resumed: how it shows that work and its result."""
+    """Display of a command whose work is recorded in a directory and can be resumed."""
 
     describe: Callable[[Any], str] = str
-    """The line for what the job lets be watched."""
+    """Formats the job's progress on one line."""
     below: Lines = _list_nothing
     news: Lines = _list_nothing
-    """Both as of `work`."""
+    """Both as in `work`."""
     show: Callable[[Any], None]
-    """Print a result."""
+    """Prints a result."""
     to_json: Callable[[Any], Any]
-    """The same as data."""
+    """Converts a result to JSON data."""
 
     def begin(
         self, job: Callable[..., Coroutine[Any, Any, _EndedT]], folder: RunDir, opening: str, as_json: bool
@@ -236,8 +230,8 @@ class Resumable:
         """Run a job that makes the directory, and print its result.
 
         Args:
-            job: takes `watch` and `stop`, as of `work`; its result says why it stopped (`stopped`).
-            opening: said once the work has really begun.
+            job: takes `watch` and `stop`, as in `work`; its result has `stopped`, the cause of an early end.
+            opening: a line printed once the work has really begun.
 
         Raises:
             typer.Exit: it stopped early.
@@ -250,12 +244,12 @@ class Resumable:
         """Run a job that resumes the directory, as `begin`.
 
         Args:
-            more: what to type for more of its kind, where nothing is left to do; None where something is.
+            more: the command for more of its kind where the work is finished, else None.
         """
         if more is None:
-            return self._run(job, folder, f"going on with {folder.path}", self.news, as_json)
+            return self._run(job, folder, f"resuming {folder.path}", self.news, as_json)
         tell_finished(folder.path, more)
-        return self._run(job, folder, "", _list_nothing, as_json)  # what is over is told once, in the end
+        return self._run(job, folder, "", _list_nothing, as_json)  # earlier news are not repeated
 
     def _run(
         self, job: Callable[..., Coroutine[Any, Any, _EndedT]], folder: RunDir, opening: str, news: Lines, as_json: bool
@@ -273,11 +267,11 @@ class Resumable:
             emit(self.to_json(result))
         else:
             self.show(result)
-        # What is finished is printed first, then why it ended.
+        # Print the result first, then why the work ended early.
         end_early(result.stopped, folder.resume)
         return result
 
 
 def resume_command(run: Path) -> str:
-    """What to type to go on with a run."""
+    """Return the command that resumes a run."""
     return f"collab runs resume {shlex.quote(str(run))}"

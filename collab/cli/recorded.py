@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def show_recorded(found: Recorded, *, as_json: bool) -> None:
-    """Print what is known of anything but a single run.
+    """Print the results of anything but a single run.
 
     Raises:
-        UsageError: runs lie there that are not one evaluation.
+        UsageError: it holds runs that are not one evaluation.
         RunFormatError: it cannot be read.
     """
     from collab.errors import UsageError
 
-    # Which of several runs is meant, only the user knows.
+    # Only the user knows which of several runs is meant.
     if found.kind == "runs":
         where = shlex.quote(str(found.path))
         raise UsageError(f"{found.what}; see which with: collab runs list {where}, and show one of them")
@@ -83,12 +83,12 @@ def _show_series(found: Recorded, as_json: bool) -> None:
     show_evaluation(evaluation)
     # The next command, ready to paste.
     if _combine_states(states) in ("stopped", "dead"):
-        say(f"go on with: {resume_command(found.path)}")
+        say(f"resume with: {resume_command(found.path)}")
     say(f"look closer: collab runs show {shlex.quote(str(found.runs[0]))}")
 
 
 def _read_states(runs: Sequence[Path]) -> list[str]:
-    """What has become of each of several runs; "dead" stands for one of which nothing is there yet."""
+    """Return the states of several runs; "dead" for one that has no files yet."""
     from collab.store.run import RunStore
 
     states, planned = list[str](), set[int]()
@@ -101,7 +101,7 @@ def _read_states(runs: Sequence[Path]) -> list[str]:
 
 
 def _combine_states(states: Collection[str]) -> str:
-    """The state of all together: that of the least finished."""
+    """Return the state of all together: that of the least finished."""
     return next((state for state in ("running", "dead", "stopped") if state in states), "finished")
 
 
@@ -116,13 +116,13 @@ def _show_training(found: Recorded, as_json: bool) -> None:
     say(f"training {found.path} ({status})")
     show_result(result)
     if status == "stopped":
-        say(f"go on with: {TrainingDir(found.path).resume}")
+        say(f"resume with: {TrainingDir(found.path).resume}")
     if found.runs:
         say(f"look closer: collab runs show {shlex.quote(str(found.runs[-1]))}")
 
 
 def _read_training(path: Path) -> tuple[TrainingResult, str]:
-    """A training as it is now, and whether it runs, is finished or stopped."""
+    """Read a training as it is now, and whether it runs, is finished or stopped."""
     from collab.config import validate
     from collab.loop.interfaces import read_training
     from collab.loop.loop import TrainingResult
@@ -161,13 +161,13 @@ def _show_transfer(found: Recorded, as_json: bool) -> None:
         print_table(["part", "state"], states.items())
     show_result(result)
     if status == "stopped":
-        say(f"go on with: {folder.resume}")
+        say(f"resume with: {folder.resume}")
     if found.runs:
         say(f"look closer: collab runs show {shlex.quote(str(found.runs[0]))}")
 
 
 def _read_parts(path: Path) -> dict[str, str]:
-    """Part of a transfer → how far it is."""
+    """Return each part of a transfer → its progress."""
     from collab.transfer.outcome import TransferDir, list_parts_after, list_parts_before
     from collab.transfer.run import read_stored_config
 
@@ -195,7 +195,7 @@ def _show_finetuning(found: Recorded, as_json: bool) -> None:
     if last:
         say("last     " + ", ".join(f"{name} {value}" for name, value in last.items() if value is not None))
     if status == "stopped":
-        say(f"go on with: {folder.resume}")
+        say(f"resume with: {folder.resume}")
     elif folder.final.is_dir():
         say(f"play it: --agents with path: {folder.final}")
 
@@ -204,9 +204,9 @@ def _show_finetuning(found: Recorded, as_json: bool) -> None:
 
 
 def list_rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
-    """The trainings, transfers and fine-tuning runs in a folder, however deep, each as a line of a list.
+    """Yield a row for each training, transfer and fine-tuning run in a folder, however deep.
 
-    One that cannot be read is told and left out.
+    Unreadable ones are reported and left out.
     """
     from collab.errors import CollabError
     from collab.evaluation.report import HEADS
@@ -229,7 +229,7 @@ _NOT_OF_EPISODES: dict[str, Any] = {
     **dict.fromkeys(("algorithm", "succeeded", "broken", "replies", "sampling", "note")),
     "privileged": False,
 }
-"""What a row of something other than a run says of episodes; a training names its algorithm."""
+"""Episode columns in the row of anything but a run; a training names its algorithm."""
 
 
 def _build_training_row(path: Path) -> dict[str, Any]:

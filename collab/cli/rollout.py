@@ -141,7 +141,7 @@ def evaluate(
             "--seeds",
             metavar="S,S,…",
             help="Several seeds: a run for each in --out, e.g. RUN/seed-30, and their results together. Give the same "
-            "command again to go on where it stopped. --episodes counts per seed, --budget is for all.",
+            "command again to resume it. --episodes counts per seed, --budget is for all.",
             rich_help_panel=options.PLAY,
         ),
     ] = None,
@@ -218,7 +218,7 @@ def evaluate(
 
 
 def _play_series(configs: list[RunConfig], definitions: Library, out: Path | None, *, as_json: bool) -> None:
-    """Play what is missing of each seed and tell all together; exit code 1 when it stopped early."""
+    """Play the missing episodes of each seed and print all together; exit code 1 when it stopped early."""
     from collab.rollout.run import choose_out
     from collab.rollout.seeds import plan_series
 
@@ -229,7 +229,7 @@ def _play_series(configs: list[RunConfig], definitions: Library, out: Path | Non
 
 
 def resume_series(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
-    """Go on with an evaluation over several seeds and print what came of it.
+    """Resume an evaluation over several seeds and print its result.
 
     Args:
         budget: what may be spent from here on; None grants its own once more.
@@ -258,10 +258,10 @@ def resume_series(folder: Path, budget: Budget | None, *, as_json: bool) -> None
 def _finish_series(
     folder: Path, runs: tuple[SeedRun, ...], definitions: Library, budget: Budget, *, again: str, as_json: bool
 ) -> None:
-    """Play what is missing and print all together.
+    """Play the missing episodes and print all together.
 
     Args:
-        again: how to go on, behind the words "go on with".
+        again: the text behind the words "resume with".
     """
     from collab.rollout.seeds import build_series_result, play_missing
 
@@ -278,7 +278,7 @@ def _finish_series(
     if stopped is not None:
         missing = [str(run.config.seed) for run in runs if not run.path.exists()]
         rest = f" (not begun: seed {', '.join(missing)})" if missing else ""
-        note(f"stopped: {stopped}{rest}; go on with{again}")
+        note(f"stopped: {stopped}{rest}; resume with{again}")
         raise typer.Exit(1)
     end_unplayed(result.report, again.removeprefix(": ").strip())
 

@@ -1,6 +1,6 @@
-"""`collab runs`: what was recorded, going on with it, and taking it elsewhere.
+"""`collab runs`: list, show, resume, check and export recorded runs.
 
-One recorded episode as a person reads it: step by step, or all that was said before one of its steps.
+An episode is shown step by step, or with all replies before one of its steps.
 
 `collab runs overlap`: whether recorded runs may be trained on.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def show_episode(trajectory: Trajectory, *, as_json: bool) -> None:
-    """Goal and outcome, then every step with its screen, action, votes and effect."""
+    """Print goal and outcome, then every step with its screen, action, votes and effect."""
     from collab.evaluation.metrics import Replies
 
     if as_json:
@@ -61,7 +61,7 @@ def show_episode(trajectory: Trajectory, *, as_json: bool) -> None:
 
 
 def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
-    """The screen, everything said about it in conversation order, and what was executed."""
+    """Print the screen, all replies in conversation order, and the executed action."""
     if as_json:
         emit({**_build_episode_data(trajectory), "step": _step_data(step) | {"observation": step.observation.text}})
         return
@@ -152,7 +152,7 @@ def overlap(
 ) -> None:
     """Make sure that nothing in these runs is kept for evaluation; exit code 2 when something is.
 
-    Compared are tasks, instance seeds, apps, and every word on screens and in goals and replies.
+    It compares tasks, instance seeds, apps, and every word on screens and in goals and replies.
     """
     from collab.data.splits import list_instances, refuse_overlap
     from collab.evaluation.report import find_recorded
@@ -171,7 +171,7 @@ def overlap(
 
 
 def _collect_held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list[HeldOutInstances]:
-    """Return what the environment of the runs keeps for evaluation, as its file says today.
+    """Return the evaluation split of the runs' environment, from its present file.
 
     Raises:
         UsageError: the runs are of several environments, or a split is not kept for evaluation.
@@ -182,7 +182,7 @@ def _collect_held_out(definitions: Library, runs: list[Path], wanted: list[str])
     from collab.rollout.build import load_splits
     from collab.rollout.run import read_recorded_config
 
-    # Of the recorded runs and of today's splits: the question is whether these runs have met what is kept now.
+    # Recorded runs against the present splits: have these runs met what is kept for evaluation now?
     configs = [read_recorded_config(run) for run in runs]
     names = list(dict.fromkeys(config.environment_name for config in configs))
     # Splits belong to an environment; a mixture would be checked against the wrong ones.
@@ -209,7 +209,7 @@ def _join_names(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-app = typer.Typer(help="Runs: what was recorded.", no_args_is_help=True)
+app = typer.Typer(help="Recorded runs.", no_args_is_help=True)
 
 app.command("overlap")(overlap)
 app.command("table")(compare_runs)
@@ -248,7 +248,7 @@ def list_runs(
                     note(counted.problem)
         except RunFormatError as error:
             note(f"skipped: {error}")
-    # By time of creation, as names say nothing about order.
+    # By time of creation, as names have no order.
     rows.sort(key=lambda row: str(row["created"]))
     if as_json:
         emit(rows)
@@ -277,7 +277,7 @@ def list_runs(
 
 
 def _format_done(row: Mapping[str, Any]) -> str:
-    """How much of something is done, with its unit where that is not episodes."""
+    """Format the finished share of some work, with its unit where that is not episodes."""
     done = str(row["done"]) if row["planned"] is None else f"{row['done']}/{row['planned']}"
     if row["unit"] == "episodes":
         return done
@@ -294,7 +294,7 @@ def show_run(
     ] = None,
     step: Annotated[
         int | None,
-        typer.Option("--step", metavar="T", min=0, help="With --episode: everything said before step T, and the vote."),
+        typer.Option("--step", metavar="T", min=0, help="With --episode: all replies before step T, and the vote."),
     ] = None,
     cost: Annotated[
         bool,
@@ -355,10 +355,10 @@ def resume_run(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Go on with what was stopped or died: a run, several seeds, a training, a transfer, fine-tuning, synth, critics.
+    """Resume what was stopped or died: a run, several seeds, a training, a transfer, fine-tuning, synth, critics.
 
-    A budget starts anew. Broken episodes of a run are played again. Of what is finished, only what came of it is told
-    again. What lies inside a training is gone on with by the training.
+    A budget starts anew. Broken episodes of a run are played again. For finished work, only the result is printed
+    again. A run inside a training is resumed by the training.
     """
     from collab.cli.progress import tell_finished, work
     from collab.cli.rollout import finish
@@ -431,7 +431,7 @@ def open_run(path: Path) -> RunReader:
 
 
 def _resume_other(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
-    """Go on with anything but a run as its own command does; False where it is one.
+    """Resume anything but a run as its own command does; False where it is one.
 
     Raises:
         UsageError: a budget of money or tokens is given to fine-tuning, or runs lie there that are not one evaluation.
@@ -443,7 +443,7 @@ def _resume_other(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
     from collab.rewards.calibration.record import FILE as CALIBRATION
     from collab.synthesis.journal import FILE as SYNTHESIS
 
-    # By the head that lies there: the user need not know which command made it.
+    # By its head file: the user need not know which command made it.
     if (path / SYNTHESIS).is_file():
         synth.resume_synthesis(path, budget, as_json=as_json)
         return True
@@ -482,24 +482,24 @@ def _require_minutes(path: Path, budget: Budget | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """Which episodes of a run count."""
+    """The episodes of a run that count."""
 
     steps: int | None = None
-    """With so many a training ends the rollout; None for all other runs, which count all that they planned."""
+    """Step budget of a training's rollout; None for other runs, which count all planned episodes."""
     names: frozenset[str] | None = None
-    """Those that belong to such a rollout; None while it has not its steps."""
+    """Episodes of such a rollout; None while its steps are not complete."""
     problem: str | None = None
-    """Why nobody knows, so that all count; None otherwise."""
+    """Why the episodes are unknown, so that all count; None otherwise."""
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of such a rollout is left to be played, although the run was stopped."""
+        """Whether such a rollout is complete, although the run was stopped."""
         return self.names is not None
 
 
 def _count_episodes(path: Path, reader: RunReader) -> _Counted:
-    """Of a run; where its training cannot be read, all episodes, and why."""
-    if path.resolve().parent.parent.name != "epochs":  # no part of a training: nothing that reads those is imported
+    """Return the counted episodes of a run; where its training cannot be read, all of them, with the problem."""
+    if path.resolve().parent.parent.name != "epochs":  # no part of a training, so spare the imports below
         return _Counted()
     from collab.errors import CollabError
     from collab.loop.record import find_training
@@ -512,7 +512,7 @@ def _count_episodes(path: Path, reader: RunReader) -> _Counted:
         steps = read_step_budget(path)
         names = list_counted(reader, steps)
     except CollabError as error:
-        why = "for what its training learns from could not be read"
+        why = "because the selection of its training could not be read"
         return _Counted(problem=f"{path}: all episodes are counted, {why}: {error}")
     return _Counted(steps=steps, names=None if names is None else frozenset(names))
 
@@ -557,7 +557,7 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.loop.record import find_training_around
     from collab.loop.step_budget import report_of_counted
 
-    # What a training counts and what was played may differ, so both are looked up.
+    # A training may count fewer episodes than were played, so both are looked up.
     counted, training = _count_episodes(path, reader), find_training_around(path)
     report = report_of_counted(reader, counted.steps, so_far=True)
     summary = _build_summary(path, reader, counted)
@@ -587,6 +587,6 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
         note(f"unreadable: {problem}")
     # The next command, ready to paste; a part of a training is resumed by that training.
     if summary["status"] in ("stopped", "dead"):
-        say(f"go on with: {resume_command(path) if training is None else training.resume}")
+        say(f"resume with: {resume_command(path) if training is None else training.resume}")
     if report.results:
         say(f"look closer: collab runs show {path} --episode {report.results[0].id} [--step 0]")

@@ -126,8 +126,8 @@ def synth(
 ) -> None:
     """Make fine-tuning data: what screens are, one-step instructions, whole solutions, preferences between steps.
 
-    It comes from the training split, always. Rows are written as Parquet, one file per level, with a data card. One
-    that was stopped or killed is gone on with by --resume.
+    It comes from the training split, always. Rows are written as Parquet, one file per level, with a data card.
+    --resume continues one that was stopped or killed.
     """
     from collab.config import Budget
 
@@ -161,9 +161,7 @@ def _configure_synthesis(library: Path | None, chosen: dict[str, Any]) -> SynthC
     # Tasks without a solution are named: nothing is learned about them.
     if config.unsolved:
         first = ", ".join(config.unsolved[:3])
-        note(
-            f"left out, because nobody knows their solution: {format_amount(len(config.unsolved), 'task')} ({first} …)"
-        )
+        note(f"left out, because their solution is unknown: {format_amount(len(config.unsolved), 'task')} ({first} …)")
     return config
 
 
@@ -179,7 +177,7 @@ def _begin(config: SynthConfig, out: Path, *, as_json: bool) -> None:
 
 
 def resume_synthesis(path: Path, budget: Budget | None, concurrency: int | None = None, *, as_json: bool) -> None:
-    """Resume a synthesis and print how it went; of a finished one only say so.
+    """Resume a synthesis and print its result; a finished one is only printed.
 
     Raises:
         typer.Exit: it stopped early, or units broke.
@@ -197,7 +195,7 @@ def resume_synthesis(path: Path, budget: Budget | None, concurrency: int | None 
 
 
 def describe(progress: SynthesisProgress) -> str:
-    """One line: units, rows, calls, tokens, time left."""
+    """Format one line: units, rows, calls, tokens, time left."""
     calls = progress.calls
     rows = ", ".join(f"{count} {level}" for level, count in progress.rows.items())
     parts = [f"{calls.done}/{calls.planned} walks and episodes", f"rows: {rows or 'none yet'}"]
@@ -227,7 +225,7 @@ def _refuse_broken(result: SynthResult, again: str) -> None:
 
 
 def build_result_data(result: SynthResult) -> dict[str, Any]:
-    """A finished or stopped synthesis as JSON data."""
+    """Return a finished or stopped synthesis as JSON data."""
     from collab.synthesis.journal import SynthesisDir
 
     calls = result.progress.calls
@@ -245,7 +243,7 @@ def build_result_data(result: SynthResult) -> dict[str, Any]:
 
 
 def show_result(result: SynthResult) -> None:
-    """Print what a synthesis made; of one that stopped early only what calls cost in vain."""
+    """Print the result of a synthesis; if it stopped early, only the cost of unanswered calls."""
     from collab.synthesis.units import CARD
 
     calls, report = result.progress.calls, result.report

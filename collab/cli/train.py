@@ -1,6 +1,6 @@
 """`collab train`, and `collab train-marl` for CollabUIAgents: train a team, epoch by epoch.
 
-`collab verify-resume`: prove that a killed training ends like one that nobody disturbed.
+`collab verify-resume`: check that a killed and resumed training ends like an undisturbed one.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def train(
 ) -> None:
     """Train a team, epoch by epoch: collect episodes, label them, learn from them, evaluate.
 
-    Every part is on the disk before the next begins; --resume goes on wherever it was stopped or killed. train-marl is
-    the same command for the algorithm collabuiagents.
+    Every part is on the disk before the next begins; --resume continues wherever it was stopped or killed. train-marl
+    is the same command for the algorithm collabuiagents.
     """
     from collab.api import build_check_options, tell_outside
     from collab.config import Budget
@@ -152,10 +152,9 @@ def resume_training(
     report_to: Sequence[str] | None = None,
     as_json: bool,
 ) -> None:
-    """Go on with a training and print how it went.
+    """Resume a training and print its result.
 
-    Args:
-        budget: as of `collab.loop.loop.resume`, like `device` and `report_to`, and what is raised.
+    Args and errors as of `collab.loop.loop.resume`.
 
     Raises:
         typer.Exit: it stopped early.
@@ -184,7 +183,7 @@ def _configure_training(definitions: Library, agents: str | None, **choices: Any
 
 
 def _check_algorithm(context: typer.Context, algo: str) -> None:
-    """UsageError where `train-marl` is asked for another algorithm than its own."""
+    """Raise UsageError for `train-marl` with another algorithm than its own."""
     from collab.errors import UsageError
 
     if context.info_name == "train-marl" and algo != options.COLLAB:
@@ -192,7 +191,7 @@ def _check_algorithm(context: typer.Context, algo: str) -> None:
 
 
 def _check_resumed(context: typer.Context, path: Path) -> None:
-    """UsageError where `train-marl` is to resume a training by another algorithm than its own."""
+    """Raise UsageError where `train-marl` resumes a training by another algorithm than its own."""
     from collab.errors import UsageError
     from collab.loop.record import TrainingDir
 
@@ -203,7 +202,7 @@ def _check_resumed(context: typer.Context, path: Path) -> None:
 
 
 def _refuse_graph(context: typer.Context, algo: str, ablation: str | None, graph: str) -> None:
-    """UsageError where a graph was asked for and the ablation plays another."""
+    """Raise UsageError where a graph is given and the ablation plays another."""
     from collab.errors import UsageError
     from collab.loop.interfaces import load_algorithm
 
@@ -272,11 +271,11 @@ def verify_resume(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Train a tiny team twice, once killed at drawn points and gone on with, and compare what came of it.
+    """Train a tiny team twice, once killed at drawn points and resumed, and compare the results.
 
-    Kills are in every part of rollout, labelling and learning before any other part. A life that makes fewer calls
-    than the first dies at the first call behind that part; both places are told. Both trainings have two threads (with
-    --quick one); whoever goes on starts with one, and has to find out.
+    Kills cover every part of rollout, labelling and learning before any other part. A process that makes fewer calls
+    than the first one dies at the first call behind that part; both places are printed. Both trainings have two threads
+    (with --quick one). A resuming process starts with one and must find the right number.
 
     Exit code 0 when episodes, labels, examples and weights are the same bit for bit, 1 when they are not, or when no
     process was killed at one of the points, or behind it.
@@ -315,8 +314,8 @@ def verify_resume(
             shutil.rmtree(folder, ignore_errors=True)
         raise
     except BaseException:
-        # Anything else is a failure to be understood: what was trained stays.
-        note(f"what was trained until then lies in {folder}")
+        # Other failures need an explanation, so the trainings stay.
+        note(f"the trainings until then are in {folder}")
         raise
     if as_json:
         emit({"same": proof.same, "first_difference": to_data(proof.first_difference), "seed": drawn, **to_data(proof)})
@@ -324,7 +323,7 @@ def verify_resume(
         _show(proof)
     # Kept where they differ: the directory is the evidence.
     if not proof.same:
-        note(f"both trainings lie in {folder}")
+        note(f"both trainings are in {folder}")
         raise typer.Exit(1)
     if out is None:
         shutil.rmtree(folder)
@@ -358,5 +357,5 @@ def _show(proof: Proof) -> None:
 
 
 def _format_kill_point(point: KillPoint) -> str:
-    """A place in words."""
+    """Format a kill point in words."""
     return f"call {point.call} of {point.function} in epoch {point.epoch}, {point.part}"

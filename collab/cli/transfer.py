@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def format_below(progress: TransferProgress) -> list[str]:
-    """What a screen shows beside that line while the training goes on: its epochs."""
+    """Return the training's epochs, for the screen below that line."""
     return below_training(progress.training) if progress.inner is progress.training is not None else []
 
 
 def format_news(progress: TransferProgress) -> list[str]:
-    """What a log is told of epochs of the training that are over."""
+    """Return log lines about finished epochs of the training."""
     return [] if progress.training is None else news_of_training(progress.training)
 
 
@@ -54,7 +54,7 @@ def _build_plan_row(line: PlanLine) -> tuple[object, ...]:
 
 
 def build_result_data(result: TransferResult) -> dict[str, Any]:
-    """For scripts; the result is None where it stopped early."""
+    """Return a result as JSON data; the result is None where it stopped early."""
     outcome = None if result.told is None else result.told.outcome.model_dump(mode="json")
     return {"out": str(result.path), "stopped": result.stopped, "result": outcome}
 
@@ -71,7 +71,7 @@ TRANSFER = Resumable(below=format_below, news=format_news, show=show_result, to_
 FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
 TRAINS = ("algo", "preset", "ablation", "seed", "calibrations", "anyway", "device", "report_to")
-"""Parameters that say how training goes on."""
+"""Parameters of the training."""
 NO_SPLIT = "none"
 
 Mode = Annotated[
@@ -175,9 +175,9 @@ def transfer(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Take a trained team to another environment, and tell what it gained there and lost at home.
+    """Take a trained team to another environment, and print what it gained there and lost at home.
 
-    Every part is an ordinary run or training in one directory; --resume goes on wherever it was stopped or killed.
+    Every part is an ordinary run or training in one directory; --resume continues wherever it was stopped or killed.
     """
     from collab.api import build_check_options
     from collab.config import Budget
@@ -235,11 +235,12 @@ def resume_transfer(
     plan: bool = False,
     as_json: bool,
 ) -> None:
-    """Go on with a transfer and print what came of it.
+    """Resume a transfer and print its result.
+
+    Args and errors as of `collab.transfer.run.resume`.
 
     Args:
-        budget: as of `collab.transfer.run.resume`, like `device` and `report_to`, and what is raised.
-        plan: whether only what is left is printed.
+        plan: print only what is left.
 
     Raises:
         typer.Exit: it stopped early.
@@ -262,7 +263,7 @@ def resume_transfer(
 def _build_request(
     mode: Literal["direct", "continual"] | None, agents: str | None, env: str | None, **choices: Any
 ) -> TransferRequest:
-    """The wish; UsageError where what has no default is left out."""
+    """Build the request; UsageError where an option without a default is left out."""
     from collab.errors import UsageError
     from collab.transfer.config import TransferRequest
 
@@ -276,7 +277,7 @@ def _build_request(
 
 
 def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
-    """UsageError where it is said how to train, and nothing is trained."""
+    """Raise UsageError for training options where nothing is trained."""
     from collab.errors import UsageError
 
     beside = options.list_given_options(context, TRAINS) if mode == "direct" else []

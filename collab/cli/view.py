@@ -117,7 +117,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
 
 
 def require_single(inspector: Inspector, path: Path) -> RunRow:
-    """The one run or training at a path.
+    """Return the one run or training at a path.
 
     Raises:
         UsageError: there are several.
@@ -158,20 +158,20 @@ ShownLabels = Annotated[
 ]
 
 _TOLD = 5
-"""So many of what cannot be read are told one by one."""
+"""Most unreadable parts that are named one by one."""
 
 
 def write_report(
     runs: Sequence[Path], out: Path, *, episodes: Sequence[str], most: int | None, labels: str | None
 ) -> None:
-    """Write a report of the one run that is named, and say what is in it.
+    """Write a report of the one named run, and print its contents.
 
     Args:
-        episodes: ids of those to take; empty takes the first `most`.
-        most: None for the usual number.
+        episodes: IDs of the episodes; empty takes the first `most`.
+        most: None for the default number.
 
     Raises:
-        UsageError: no run or several are named, or what is asked does not fit; as `collab.view.export.export`.
+        UsageError: not exactly one run is named, or an option does not fit; as `collab.view.export.export`.
     """
     from collab.errors import UsageError
     from collab.view.export import MOST, export
@@ -243,14 +243,14 @@ def view(
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address and open no browser.")] = False,
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="Let everybody in who reaches the address, without the token in it.")
+        bool, typer.Option("--no-token", help="Let every client in that reaches the address, without the token in it.")
     ] = False,
     export: Export = None,
     episode: Episode = None,
     most: Most = None,
     labels: ShownLabels = None,
 ) -> None:
-    """Look into runs in a browser: who proposed what, who changed whose mind, the vote, the critic, the pairs.
+    """Look into runs in a browser: each agent's proposals and changes of mind, the vote, the critic, the pairs.
 
     Prints an address that works once, and serves on this machine alone until Ctrl-C. The runs are never changed.
     """
@@ -271,7 +271,7 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
 
     inspector = Inspector(runs)
     warming = threading.Thread(target=inspector.warm_up, daemon=True)
-    warming.start()  # while what serves is loaded
+    warming.start()  # while the server is loaded
     from collab.view.auth import Gate, is_local
     from collab.view.server import open_listening_socket, serve
 
@@ -279,7 +279,7 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
         gate = Gate(host, listener.getsockname()[1], open_to_all=open_to_all)
         if not is_local(host):
             may = "can read these runs" if open_to_all else "may try the token"
-            note(f"everybody who reaches {host}:{gate.port} {may}")
+            note(f"every client that reaches {host}:{gate.port} {may}")
 
         def ready() -> None:
             warming.join(_WARM_S)
@@ -307,7 +307,7 @@ def _open(gate: Gate, until: contextlib.ExitStack) -> None:
 
 
 def _find_default() -> Path:
-    """./runs; UsageError where there is none."""
+    """Return ./runs; UsageError where there is none."""
     from collab.errors import UsageError
 
     if not RUNS.is_dir():
@@ -316,7 +316,7 @@ def _find_default() -> Path:
 
 
 def _refuse(**given: object) -> None:
-    """UsageError for options that mean something beside --export alone."""
+    """Raise UsageError for options that need --export."""
     from collab.errors import UsageError
 
     for name, value in given.items():
@@ -325,7 +325,7 @@ def _refuse(**given: object) -> None:
 
 
 def _refuse_serving(**given: bool) -> None:
-    """UsageError for options that mean something beside a server alone."""
+    """Raise UsageError for options that need a server."""
     from collab.errors import UsageError
 
     for name, value in given.items():

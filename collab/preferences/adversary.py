@@ -1,40 +1,24 @@
-"""Asking within limits: when they are reached, what is in flight is still kept, and then work stops.
-
-The seam to whoever says something worse: `Adversary` answers a rewarded cell's own input badly.
+"""Adversaries: they write a worse reply to a rewarded cell's own input.
 
     proposal = await adversary.propose(occasion)
-    proposal.text, proposal.maker               # a reply in reason + action form, and who made it how
+    proposal.text, proposal.maker               # a reply as reason and action, and the adversary that wrote it
 
-    sampler    a plausible wrong action on this very screen             collab.preferences.adversary
-    llm        a language model that plays somebody very clumsy         collab.preferences.adversary
-    mixture    one of several, by weight                                collab.preferences.adversary
-    any        asked once, its answers kept beside the run              collab.preferences.replies
+    SamplerAdversary     draws a plausible wrong action on this very screen (`collab.rewards.perturb`); asks no model
+    LanguageAdversary    asks a language model to play somebody very clumsy
+    MixtureAdversary     draws one of several by weight for each occasion
+    BudgetedAdversary    asks another one until a limit is reached; calls in flight are still kept
+    `collab.preferences.replies.RememberingAdversary` asks once and keeps the answers beside the run.
 
-Only where r = 1, and under the same (o_t, H_{t-1}, C_t^{i,j}, q) (CollabUIAgents, eq. 7): the messages that the cell
-heard are part of it. What an adversary says is not trusted; `collab.preferences.negatives` looks at it.
+An adversary is asked only where r = 1, and under the same (o_t, H_{t-1}, C_t^{i,j}, q), including the messages that the
+cell heard (CollabUIAgents, eq. 7). Its replies are not trusted: `collab.preferences.negatives` filters them.
 
-The sampling adversary behind the seam: a plausible wrong action, in the manner in which the cell speaks.
+Deviations from eq. 7: the sampler asks no model. The two sides of its pair differ in the action and not in the style: a
+cell whose reason names its element as the screen shows it is answered that way, and any other keeps its own reason.
 
-    adversary = SamplerAdversary(weights={"other element": 3, "premature end": 1})
-    proposal = await adversary.propose(occasion)
-
-What can be drawn, and how plausible it is, is told in `collab.rewards.perturb`. Deviation from CollabUIAgents (eq. 7):
-no model is asked. So that the two sides of a pair differ in what they do and not in how they talk, a cell that names
-its element as the screen shows it is answered that way, and any other keeps its own reason.
-
-Several adversaries, one drawn by weight for each occasion.
-
-adversary = MixtureAdversary([(SamplerAdversary(), 3), (LanguageAdversary(model=model, texts=texts), 1)])
-
-A language model as adversary: it plays somebody very clumsy, under the rewarded cell's own input.
-
-    texts = read_adversary_prompts(library.path("prompts", "adversary"))
-    adversary = LanguageAdversary(model=model, texts=texts)
-
-It reads what the cell read, byte for byte (rules, task, history, screen, messages, header), then the role. So it shares
-the cell's prefix in every cache, and the reply form is the cell's own. Deviations from CollabUIAgents (eq. 7): the
-words of the role are ours; the right action is told, so that it is not repeated by chance; the released code leaves
-out what the cell read.
+The language model reads the cell's input byte for byte (rules, task, history, screen, messages, header), then the role.
+So it shares the cell's prefix in every cache, and the reply form is the cell's own. Here the words of the role are
+ours. It is given the right action, so that it does not repeat it by chance. The released code leaves out the cell's
+input.
 """
 
 from __future__ import annotations
@@ -63,7 +47,7 @@ from collab.utils.concurrency import GRACE_S, REQUESTED, Stopped, wait_unless_st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occasion:
-    """A rewarded cell, and what it read.
+    """A rewarded cell and its input.
 
     Raises:
         ValueError: the cell has no action, so nothing could be worse.
@@ -72,11 +56,11 @@ class Occasion:
     case: CriticInput
     cell: Utterance
     prompt: Prompt
-    """What the cell answered: system, shared part and the messages it heard, byte for byte."""
+    """The cell's own prompt: system, shared part and the messages it heard, byte for byte."""
     rewarded: frozenset[Action]
-    """Canonical actions of all rewarded cells of the step: none of them is worse."""
+    """Canonical actions of all rewarded cells of the step; none of them counts as worse."""
     seed: int
-    """Of this reply alone."""
+    """For this reply alone."""
     right: Action = field(init=False)
     """The cell's action."""
 
@@ -91,64 +75,64 @@ class AdversaryProposal:
     """A reply that is meant to be worse."""
 
     text: str
-    """Reason and action, as a policy would say them; whether it can be read is not promised."""
+    """Reason and action in a policy's form; it may not parse."""
     maker: str
-    """Which adversary said it, and how: "sampler-1: other element", "llm-1: gpt-4o-mini"."""
+    """Adversary and manner: "sampler-1: other element", "llm-1: gpt-4o-mini"."""
     spent: Usage = Usage()
     """What the model calls behind it cost."""
 
 
 class CannotPropose(Exception):
-    """An adversary that cannot be asked about an occasion, ever; the message is the cause that is counted."""
+    """The adversary can never be asked about this occasion; the message is the cause that is counted."""
 
 
 class Adversary(Protocol):
-    """Says something worse."""
+    """Writes worse replies."""
 
     @property
     def name(self) -> str:
-        """Which adversary, e.g. "sampler"."""
+        """Its kind, e.g. "sampler"."""
 
     @property
     def version(self) -> str:
         """Changes whenever the same occasion and options could be answered otherwise."""
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
-        """Answer badly; None where it knows nothing worse. Called for many occasions at once.
+        """Return a worse reply, or None where the adversary finds none. Called for many occasions at once.
 
         Raises:
-            Refusal: it cannot be asked about this one; others are not concerned.
-            ModelFailure: nobody answered, and asking again may help.
+            CannotPropose: it can never be asked about this occasion; others are not concerned.
+            ModelFailure: no model answered; asking again may help.
         """
         ...
 
 
 def reads_rewarded(adversary: Adversary) -> bool:
-    """Whether answers depend on what else of a step was rewarded; unless an adversary says otherwise, they do."""
+    """Return whether answers depend on the step's other rewards: True unless the adversary has a `reads_rewarded`."""
     return bool(getattr(adversary, "reads_rewarded", True))
 
 
 def label_of(adversary: Adversary) -> str:
-    """Who it is, with its version, e.g. "sampler-1"."""
+    """Return the adversary's name and version, e.g. "sampler-1"."""
     return f"{adversary.name}-{adversary.version}"
 
 
 class AdversaryBudgetSpent(RunError):
-    """Nothing more may be asked; says why."""
+    """Nothing more may be asked; the message says why."""
 
 
 @dataclass(slots=True, kw_only=True)
 class BudgetedAdversary:
-    """Another adversary, asked as long as there is room."""
+    """Another adversary, asked until the budget is used up."""
 
     adversary: Adversary
     budget: Budget
     meter: UsageMeter
-    """What was spent so far; counts on."""
+    """Cost so far; updated by every answer."""
     stop: asyncio.Event
     """Set from outside to end."""
     at_once: int
-    """Calls in flight together where money or tokens are limited: so many are paid beyond a limit at most."""
+    """Calls in flight where money or tokens are limited: at most so many are paid beyond the limit."""
     answered: int = 0
     _flying: int = 0
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -159,17 +143,17 @@ class BudgetedAdversary:
 
     @property
     def name(self) -> str:
-        """Of the one that is asked."""
+        """The other adversary's."""
         return self.adversary.name
 
     @property
     def version(self) -> str:
-        """Of the one that is asked."""
+        """The other adversary's."""
         return self.adversary.version
 
     @property
     def reads_rewarded(self) -> bool:
-        """Of the one that is asked."""
+        """The other adversary's."""
         return reads_rewarded(self.adversary)
 
     @property
@@ -178,11 +162,11 @@ class BudgetedAdversary:
         return count_lost_calls(self.adversary)
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
-        """What the other says.
+        """Return the other adversary's proposal.
 
         Raises:
-            Exhausted: nothing more may be asked, and nobody is being asked any more.
-            Refusal, ModelFailure: as the other raises them.
+            AdversaryBudgetSpent: nothing more may be asked, and no call is in flight any more.
+            CannotPropose, ModelFailure: from the other adversary.
         """
         if self.budget.usd is None and self.budget.tokens is None:
             return await self._ask(occasion)
@@ -190,10 +174,10 @@ class BudgetedAdversary:
             return await self._ask(occasion)
 
     async def _ask(self, occasion: Occasion) -> AdversaryProposal | None:
-        # Looked at before each call, as the budget is shared by all workers.
+        # Checked before each call, as all workers share the budget.
         why = REQUESTED if self.stop.is_set() else self.meter.explain_exceeded(self.budget)
         if why is not None:
-            # Answers on their way count against the budget, too, so they are waited for before it is called spent.
+            # Answers in flight count against the budget, too, so wait for them before it is reported as spent.
             while self._flying:
                 await self._idle.wait()
             raise AdversaryBudgetSpent(why)
@@ -201,7 +185,7 @@ class BudgetedAdversary:
         self._idle.clear()
         try:
             asking = self.adversary.propose(occasion)
-            # A stop leaves a question a moment: its answer may come, and is paid for either way.
+            # A stop waits a moment for the answer: it is paid for either way.
             proposal = await wait_unless_stopped(asking, self.stop, "an adversary was asked", grace_s=GRACE_S)
         except Stopped:
             raise AdversaryBudgetSpent(REQUESTED) from None
@@ -216,14 +200,14 @@ class BudgetedAdversary:
 
 
 _DRAWS = 40
-"""Mistakes that are looked at before it gives up."""
+"""Drawn mistakes before the sampler gives up."""
 
 
 class SamplerAdversary:
     """Draws wrong actions; a pure function of the occasion.
 
     Args:
-        weights: how often each kind of mistake is tried, by name; one that is not named never is. None for
+        weights: how often each kind of mistake is tried, by name; unnamed kinds never are. None for
             `collab.rewards.perturb.WEIGHTS`.
 
     Raises:
@@ -238,7 +222,7 @@ class SamplerAdversary:
         self._weights: Mapping[MistakeKind, float] = WEIGHTS if weights is None else _check(weights)
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
-        """The first drawn mistake that no rewarded cell of the step made; None where none is possible."""
+        """Return the first drawn mistake that no rewarded cell of the step made, or None where none is possible."""
         case = occasion.case
         spot = DecisionPoint(
             observation=case.observation, space=case.space, last=case.last, words=list_task_words(case.task.goal)
@@ -252,7 +236,7 @@ class SamplerAdversary:
 
 
 def _format_because(occasion: Occasion, wrong: Action) -> str:
-    """The mistaken reason, in the manner of the cell's own."""
+    """Format the mistaken reason in the manner of the cell's own."""
     screen, space = occasion.case.observation, occasion.case.space
     shows = occasion.cell.reason == format_reason(occasion.right, screen, space)
     return format_reason(wrong, screen, space) if shows else occasion.cell.reason
@@ -269,7 +253,7 @@ def _check(weights: Mapping[str, float]) -> dict[MistakeKind, float]:
 
 
 class MixtureAdversary:
-    """Lets one of several answer; which one depends on the occasion's seed alone.
+    """Draws one of several adversaries; the draw depends on the occasion's seed alone.
 
     Args:
         parts: adversaries with their weights; 0 leaves one out.
@@ -304,7 +288,7 @@ class MixtureAdversary:
         return sum(count_lost_calls(adversary) for adversary, _ in self._parts)
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
-        """What the drawn one says; Refusal and ModelFailure as that one raises them."""
+        """Draw an adversary and return its proposal; CannotPropose and ModelFailure pass through."""
         rng = generator(derive(occasion.seed, "mixture"))
         adversaries, weights = zip(*self._parts, strict=True)
         drawn: Adversary = rng.choices(adversaries, weights=weights)[0]
@@ -320,7 +304,7 @@ _ROLE = "clumsy"
 
 
 def read_adversary_prompts(folder: Path) -> dict[str, str]:
-    """The texts of a folder by template name; ConfigError when one is missing or cannot be read."""
+    """Return a folder's templates by name; ConfigError when one is missing or cannot be read."""
     return read_texts(folder, (_ROLE,), "an adversary needs", "adversary")
 
 
@@ -339,7 +323,7 @@ class AdversaryPrompt:
         self._templates = Templates(FOLDER, {_ROLE: text}, (_ROLE,))
 
     def build_prompt(self, occasion: Occasion) -> Prompt:
-        """What the model is asked; ConfigError when the template asks for something that nobody tells it."""
+        """Build the model's prompt; ConfigError when the template uses an undefined name."""
         space, read = occasion.case.space, occasion.prompt
         listing = space.listing()
         role = self._templates.render(
@@ -355,19 +339,19 @@ class LanguageAdversary:
 
     Args:
         model: is not closed.
-        texts: templates, see `read_adversary_prompts`.
-        context_tokens: of prompt, reply and a chat's frame together; what does not fit is not asked.
-        call_s: limit of one call in seconds, retries included and waiting in line not.
+        texts: templates from `read_adversary_prompts`.
+        context_tokens: for prompt, reply and chat template together; longer prompts are not asked.
+        call_s: limit of one call in seconds, with retries, without waiting in line.
 
     Raises:
-        ConfigError: the template does not fit, the context leaves no room for a prompt, or the model looks at solutions
-            and would play nobody.
+        ConfigError: the template does not fit, the context leaves no room for a prompt, or the model reads the solution
+            instead of the role.
     """
 
     name = "llm"
     version = "1"
     reads_rewarded = False
-    """It reads what the cell read, and what the cell said."""
+    """It reads the cell's input and the cell's action alone."""
 
     def __init__(
         self,
@@ -397,10 +381,10 @@ class LanguageAdversary:
         return count_lost_calls(self._model)
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal:
-        """Its reply, written as policies do where it can be read, and as it came where it cannot.
+        """Return the model's reply: in a policy's form where it parses, else unchanged.
 
         Raises:
-            Refusal: the prompt leaves no room for a reply.
+            CannotPropose: the prompt leaves no room for a reply.
             ModelFailure: the call failed after its retries or took longer than its limit.
         """
         prompt, sampling = self._clumsy.build_prompt(occasion), self._sampling

@@ -1,21 +1,16 @@
-"""Why a pair exists: from its sides to the screen, the prompt that was read, and the critic's words.
+"""Explain why a pair exists, and compare two sets of pairs.
 
-    labels = labels_of(run, stored.head)                   # stored pairs were made by them
-    told = explained(pair, reader, labels, space)
-    told.chosen.score, told.chosen.because, told.screen, told.prompt
+    labels = read_current_labels(run, stored.head)         # those by which stored pairs were made
+    explanation = explain_pair(pair, reader, labels, space)
+    explanation.chosen.score, explanation.chosen.because, explanation.screen, explanation.prompt
 
-    look = Explainer(reader, labels, space)                # for many pairs: reads an episode once
-    sides = [look.sides(pair) for pair in pairs]
+    explainer = PairExplainer(reader, labels, space)       # for many pairs: reads an episode once
+    sides = [explainer.find_sides(pair) for pair in pairs]
 
-Everything is looked up where it is stored; what is stored no more, or was judged by another critic since, is None.
+    changes = compare_pairs(before, after)
+    count_causes(changes.dropped, after, after_labels, threshold)  # why they are not there any more
 
-What another critic, threshold or adversary changes: the difference of two sets of pairs, and what it is due to.
-
-changed = difference(before, after)
-changed.added, changed.dropped, changed.flipped
-causes(changed.dropped, after, after_labels, threshold)        # why they are not there any more
-
-What became of rewarded cells, as lines: pairs by source, and by cause what there is no pair for.
+An explanation reads only stored data. What is stored no more, or was judged by another critic since, is None.
 """
 
 from __future__ import annotations
@@ -46,9 +41,9 @@ class PairSide:
     text: str
     """The whole reply."""
     action: str
-    """In words, its element by label; "none" where a synthesised reply cannot be read any more."""
+    """In words, its element by label; "none" where a synthesised reply does not parse any more."""
     cell: CellRef | None
-    """Who said it; None when it was synthesised."""
+    """The cell that wrote it; None when it was synthesised."""
     score: float | None = None
     because: str = ""
     """The critic's score and reason; None and empty when the critic gave none, or was not asked."""
@@ -68,15 +63,15 @@ class PairExplanation:
     chosen: PairSide
     rejected: PairSide
     off_context: bool
-    """Whether one of the sides was said after hearing other messages; False when the worse was synthesised."""
+    """Whether a side was written under other messages than the prompt; False for a synthesised rejected reply."""
 
 
 def read_current_labels(run: Path, head: PairHead) -> LabelSet | None:
-    """The labels by which stored pairs were made, as they are now.
+    """Return the labels by which stored pairs were made, as they are now.
 
     Returns:
-        None for pairs by the outcome alone, and where these labels are not stored any more, also where others stand
-        under their name: of another critic, with other options or by another seed.
+        None for pairs by the outcome alone, and where the labels are gone or replaced by others (critic, options or
+        seed).
 
     Raises:
         RunFormatError: the labels cannot be read.
@@ -95,12 +90,12 @@ def explain_pair(
 
 
 class PairExplainer:
-    """Looks up what pairs of one run rest on; quick where pairs of one episode follow each other.
+    """Explains pairs of one run; fast where pairs of one episode follow each other.
 
     Args:
-        reader: of the run that the pairs were made of.
-        labels: whose scores to show, for stored pairs those of `read_current_labels`; None, or another critic's than
-            the pair's, shows none.
+        reader: of the run whose pairs these are.
+        labels: the scores to show, for stored pairs from `read_current_labels`; None, or labels of another critic than
+            the pair's, show none.
     """
 
     def __init__(self, reader: RunReader, labels: LabelSet | None, space: ActionSpace) -> None:
@@ -108,7 +103,7 @@ class PairExplainer:
         self._episode, self._cases = "", dict[int, CriticInput]()
 
     def explain(self, pair: PreferencePair) -> PairExplanation:
-        """All that a pair rests on.
+        """Return the screen, prompt, sides and scores that a pair rests on.
 
         Raises:
             UnknownName: the run has no such episode, step or prompt.
@@ -129,7 +124,7 @@ class PairExplainer:
         )
 
     def find_sides(self, pair: PreferencePair) -> tuple[PairSide, PairSide]:
-        """The chosen and the rejected side; raises as `explain_pair` does."""
+        """Return the chosen and the rejected side; raises as `explain_pair` does."""
         return self._build_sides(pair, self._build_input(pair))
 
     def _build_sides(self, pair: PreferencePair, case: CriticInput) -> tuple[PairSide, PairSide]:
@@ -141,7 +136,7 @@ class PairExplainer:
         return chosen, rejected
 
     def _build_input(self, pair: PreferencePair) -> CriticInput:
-        """The step that a pair is about, as it is recorded now."""
+        """Return the step of a pair as it is recorded now."""
         where = _find_answered(pair)
         if where.trajectory != self._episode:
             found = build_inputs(self._reader.read_trajectory(where.trajectory), self._space)
@@ -177,12 +172,12 @@ def _describe_action(case: CriticInput, action: Action | None) -> str:
     return "none" if action is None else case.space.describe(action, case.observation)
 
 
-OTHER_WORSE = "set against another worse side"
-NOT_REWARDED = "the better side is not rewarded"
-NO_SCORE = "the better side has no score"
-WITHOUT_PAIR = "the better side is rewarded and has no pair"
-IN_NO_PAIR = "the better side is in no pair"
-OTHER_BETTER = "corrected by another better side"
+OTHER_WORSE = "paired with another rejected reply"
+NOT_REWARDED = "the chosen reply is not rewarded"
+NO_SCORE = "the chosen reply has no score"
+WITHOUT_PAIR = "the chosen reply is rewarded and has no pair"
+IN_NO_PAIR = "the chosen reply is in no pair"
+OTHER_BETTER = "corrected by another chosen reply"
 NOT_CORRECTED = "the cell that erred there is not corrected"
 
 
@@ -195,7 +190,7 @@ class PairDifference:
     flipped: tuple[tuple[PreferencePair, PreferencePair], ...]
     """(before, after): the same two replies, preferred the other way round, also by another source; each pair once."""
     kept: tuple[PreferencePair, ...]
-    """As they are after."""
+    """The later set's."""
 
     @property
     def empty(self) -> bool:
@@ -204,9 +199,9 @@ class PairDifference:
 
 
 def compare_pairs(before: Iterable[PreferencePair], after: Iterable[PreferencePair]) -> PairDifference:
-    """Compare two sets of pairs of the same run by what they prefer to what; who judged it does not count.
+    """Compare two sets of pairs of one run by the replies they prefer; the critic does not count.
 
-    A synthesised reply was said in no cell, so a pair with one is never flipped: it is added or dropped.
+    A pair with a synthesised reply is never flipped, only added or dropped.
     """
     old, new = ({pair.id: pair for pair in pairs} for pairs in (before, after))
     gone = [pair for pair in old.values() if pair.id not in new]
@@ -224,10 +219,10 @@ def compare_pairs(before: Iterable[PreferencePair], after: Iterable[PreferencePa
 def count_causes(
     missing: Iterable[PreferencePair], others: Iterable[PreferencePair], labels: LabelSet | None, threshold: float
 ) -> Counter[str]:
-    """Why some pairs are not among others, by cause.
+    """Count why some pairs are not among others, by cause.
 
     Args:
-        others: the set that lacks them: the later one for pairs that were dropped, the earlier one for added ones.
+        others: the set that lacks them: the later one for dropped pairs, the earlier one for added pairs.
         labels: by which the others were made, as they are now; None where they are not stored any more.
         threshold: a score above it was rewarded there.
     """
@@ -258,9 +253,9 @@ def _find_cause(
 
 
 def _find_turned(gone: Iterable[PreferencePair], came: Iterable[PreferencePair]) -> dict[str, PreferencePair]:
-    """ID of a pair that came → the one that went and preferred its replies the other way round.
+    """Return the ID of each pair that came → the pair that went and preferred its replies the other way round.
 
-    Two sources may pair the same replies: what is of one source is matched first, and nothing twice.
+    Two sources may pair the same replies: pairs of one source are matched first, and each pair once.
     """
     # By the replies themselves, and not by ids: a turned pair has another id.
     waiting: dict[tuple[tuple[ReplyRef, ...], ...], list[PreferencePair]] = {}
@@ -284,7 +279,7 @@ SOURCES = ("adversary", "contrast", "correction", "trajectory")
 
 
 class HasPairCounts(Protocol):
-    """What a set of pairs, or an epoch's record of it, counted; see `collab.preferences.store.PairHead`."""
+    """Counts of a set of pairs or of an epoch's record; see `collab.preferences.store.PairHead`."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -296,7 +291,7 @@ class HasPairCounts(Protocol):
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """What the adversary said in vain, by cause."""
+        """Dropped replies of the adversary, by cause."""
 
     @property
     def failed(self) -> Mapping[str, int]:
@@ -308,12 +303,12 @@ class HasPairCounts(Protocol):
 
     @property
     def untried(self) -> int:
-        """Negatives whose state cannot be brought back."""
+        """Negatives that could not be tried, as their state cannot be restored."""
 
 
 def count_lines(counts: HasPairCounts) -> list[str]:
-    """All that was counted, one line per kind that came up."""
-    # One order for all that is counted, so that two sets can be compared line by line.
+    """Format all counts, one line per kind that came up."""
+    # One order for all counts, so that two sets can be compared line by line.
     pairs = {name: count for name, count in counts.counts.items() if name in SOURCES}
     lines = [
         *format_causes("pairs", pairs),
@@ -326,5 +321,5 @@ def count_lines(counts: HasPairCounts) -> list[str]:
     if counts.unjudged:
         lines.append(f"unjudged {format_amount(counts.unjudged, 'step')}")
     if counts.untried:
-        lines.append(f"untried  {format_amount(counts.untried, 'made-up side')}: their state cannot be brought back")
+        lines.append(f"untried  {format_amount(counts.untried, 'synthesised side')}: their state cannot be restored")
     return lines

@@ -1,10 +1,10 @@
-"""What was played, judged and preferred as one folder for `datasets.load_dataset`, and for TRL's trainers.
+"""Export runs as one folder for `datasets.load_dataset` and TRL's trainers.
 
-    exported = export_runs([Path("runs/first")], Path("tables"))      # of made data: export_rows
-    load_dataset("tables", "preferences")                                   # README.md in it names the tables
+    exported = export_runs([Path("runs/first")], Path("tables"))      # rows of `collab synth`: export_rows
+    load_dataset("tables", "preferences")                             # its README.md names the tables
 
 Tables: episodes, steps and cells (`collab.store.parquet`); rewards, a line per critic and cell; pairs, with both
-replies, their scores and what they answer; and two in TRL's form of messages: preferences with `prompt`, `chosen` and
+replies, their scores and their prompt. Two are in TRL's form of messages: preferences with `prompt`, `chosen` and
 `rejected` (DPOTrainer), demonstrations with `prompt` and `completion` (SFTTrainer).
 """
 
@@ -33,7 +33,7 @@ from collab.utils.files import report_write_errors, write_atomic
 
 README = "README.md"
 FIRST = ("cells", "demonstrations")
-"""What is loaded when no table is named: the first of these that is there."""
+"""Tables that are loaded when none is named: the first of these that exists."""
 
 MORE: Mapping[str, Kinds] = {
     "rewards": {
@@ -60,16 +60,16 @@ MORE: Mapping[str, Kinds] = {
         "double": "score",
     },
 }
-"""Tables that are there where they have rows."""
+"""Tables that exist only where they have rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedPairs:
-    """What was written."""
+    """The written files and their rows."""
 
     files: tuple[Path, ...]
     rows: Mapping[str, int]
-    """Table → rows, of all but episodes, steps and cells."""
+    """Table → rows, except episodes, steps and cells."""
     privileged: bool
     """Whether a rehearsal is among the runs."""
     left_out: Mapping[str, int]
@@ -99,7 +99,7 @@ def export_runs(runs: Sequence[Path], out: Path) -> ExportedPairs:
 
 
 def export_rows(data: Path, out: Path) -> ExportedPairs:
-    """Write what `collab synth` made into one folder, in TRL's form; raises as `export_runs` does."""
+    """Write the rows of `collab synth` into one folder, in TRL's form; raises as `export_runs` does."""
     _check_free(out)
     rows = Counter[str]()
     tables = {name: MORE[name] for name in ("preferences", "demonstrations")}
@@ -116,7 +116,7 @@ def export_rows(data: Path, out: Path) -> ExportedPairs:
 
 
 def is_data(path: Path) -> bool:
-    """Whether a folder holds rows that `collab synth` made."""
+    """Return whether a folder holds rows that `collab synth` made."""
     return any((path / f"{level}.parquet").is_file() for level in LEVELS)
 
 
@@ -125,26 +125,26 @@ def is_data(path: Path) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _RunExport:
-    """A run that is being written, with what lies beside it."""
+    """A run that is being written, with its labels and pairs."""
 
     folder: ParquetFolder
     name: str
     reader: RunReader
     labels: Mapping[str, LabelSet]
     deciding: LabelSet | None
-    """Whose scores stand beside cells: those that the last pairs were made of, else the first ones."""
+    """The labels whose scores stand beside cells: those of the last pairs, else the first ones."""
     pairs: Mapping[str, list[tuple[StoredPairs, LabelSet | None, PreferencePair]]]
-    """Trajectory → pairs that are listed under it, each with its set and the labels that decided it."""
+    """Trajectory → its pairs, each with its set and the labels that decided it."""
     rows: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     preferred: set[str] = field(default_factory=set)
-    """IDs of pairs that are among the preferences: sets of one run may share some."""
+    """IDs of exported preferences: sets of one run may share pairs."""
     _digests: dict[tuple[str, int], str] = field(default_factory=dict)
-    """Of the step that was asked about last."""
+    """Hash of the step that was looked up last."""
 
     @classmethod
     def of(cls, folder: ParquetFolder, run: Path, reader: RunReader) -> _RunExport:
-        """Read what lies beside a run; raises as `read_labels` and `read_pairs` do."""
+        """Read a run's labels and pairs; raises as `read_labels` and `read_pairs` do."""
         stored = [read_pairs(run, name) for name in pair_names(run)]
         labels = {name: read_labels(run, name) for name in list_labellings(run)}
         last = next((one.head.labels for one in stored if one.name == find_last_name(run)), None)
@@ -162,7 +162,7 @@ class _RunExport:
         self.folder.add(table, {"run": self.name, "split": split_of(self.reader.manifest), **row})
 
     def find_judgement(self, labels: LabelSet | None, trajectory: Trajectory, step: Step) -> Judgement | None:
-        """What was said of exactly this step; None where nothing was, or before its episode was played again."""
+        """Return the judgement of exactly this step; None without one, or if its episode was played again since."""
         found = None if labels is None else labels.judged.get((trajectory.id, step.index))
         if found is None:
             return None
@@ -204,7 +204,7 @@ def _place(trajectory: Trajectory, step: Step, cell: Utterance) -> Row:
 
 
 def _add_rewards(run: _RunExport, trajectory: Trajectory, step: Step) -> None:
-    """A line per labelling and judged cell."""
+    """Add a row per labelling and judged cell."""
     for name, labels in run.labels.items():
         judgement = run.find_judgement(labels, trajectory, step)
         for cell in step.matrix if judgement is not None else ():
@@ -217,10 +217,10 @@ def _add_rewards(run: _RunExport, trajectory: Trajectory, step: Step) -> None:
 
 
 def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> None:
-    """A line per reply worth learning: rewarded, or, of what nobody judged, with the winner in a solved episode."""
+    """Add each reply worth learning: rewarded ones, and vote winners of solved episodes if the step is not judged."""
     judgement = run.find_judgement(run.deciding, trajectory, step)
     winners = set(step.vote.ballots[0].cells) if step.vote.ballots and trajectory.success else set()
-    # Rewarded if judged; unjudged, if it won the vote of a solved episode, which is the best that is known.
+    # A vote won in a solved episode is the best evidence for a reply that no critic judged.
     for cell in step.matrix:
         word = None if judgement is None else judgement.of(cell.cell)
         good = cell.cell in winners if word is None else bool(word.reward)
@@ -242,8 +242,8 @@ def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> 
 def _add_pair(
     run: _RunExport, trajectory: Trajectory, stored: StoredPairs, labels: LabelSet | None, pair: PreferencePair
 ) -> None:
-    """Add a line for a pair, and one for what it prefers, where both sides answer one prompt that is still there."""
-    # What is known of every pair, also of one whose prompt is gone.
+    """Add a row for a pair, and one in TRL's form where both sides answer one prompt that is still stored."""
+    # These fields hold for every pair, also where its prompt is gone.
     told: Row = {
         "name": stored.name,
         "id": pair.id,
@@ -265,7 +265,7 @@ def _add_pair(
         run.add("pairs", told)
         return
     cell, judgement = step.matrix[pair.answered.cell], run.find_judgement(labels, trajectory, step)
-    # From here on the pair has a prompt: its texts are looked up where they were recorded.
+    # From here on the pair has a prompt: its texts are read where they were recorded.
     better, worse = pair.chosen[0], next(iter(pair.rejected), None)
     chosen = step.matrix[better.cell].text
     # Synthesised replies have no cell; their text is in the pair.
@@ -280,7 +280,7 @@ def _add_pair(
         "rejected": clean(rejected),
         "chosen_score": _to_value(judgement, better),
         "rejected_score": None if worse is None else _to_value(judgement, worse),
-        # Off-context: one of both sides was written under other messages than the prompt shows.
+        # Off-context: a side was written under other messages than the prompt shows.
         "off_context": any(not is_heard_alike(cell, other) for other in others),
     }
     run.add("pairs", told)
@@ -289,7 +289,7 @@ def _add_pair(
         run.left_out["in another set, too" if user else "without their prompt"] += 1
         return
     run.preferred.add(pair.id)
-    # The preference file has what trainers read, and no more than its origin beside.
+    # The preference file holds what trainers read, and where it comes from.
     kept = {name: told[name] for name in ("id", "source", "trajectory", "task", "agent", "step", "round", "seed")}
     sides = {
         "prompt": _format_prompt(system, user),
@@ -325,7 +325,7 @@ def _build_example(data: Path, lesson: Lesson) -> Row:
 
 
 def _format_prompt(system: str | None, user: str) -> list[dict[str, str | None]]:
-    """A prompt as turns; a model's own template reads no empty system turn."""
+    """Format a prompt as turns; without a system turn where it is empty."""
     first = [{"role": "system", "content": clean(system)}] if system else []
     return [*first, {"role": "user", "content": clean(user)}]
 
@@ -335,13 +335,10 @@ def _format_reply(text: str) -> list[dict[str, str | None]]:
 
 
 def _check_free(out: Path) -> None:
-    """UsageError for a folder with something in it: what lies there may be another run's.
-
-    Tables that a kill left half written are nothing; see `ParquetFolder`.
-    """
+    """Raise UsageError for a folder that holds other files than tables that a kill left half written."""
     half_written = {f".{name}.parquet" for name in (*COLUMNS, *MORE)}
     if out.is_dir() and any(path.name not in half_written for path in out.iterdir()):
-        raise UsageError(f"{out}: holds something, and nothing is overwritten; name another folder with --parquet")
+        raise UsageError(f"{out}: is not empty, and nothing is overwritten; name another folder with --parquet")
 
 
 def _describe(out: Path, files: Sequence[Path]) -> None:
@@ -360,12 +357,12 @@ def _describe(out: Path, files: Sequence[Path]) -> None:
 
 _ABOUT = {
     "episodes": "one line per episode",
-    "steps": "one line per step: the screen, who heard whom, the vote, what was done",
+    "steps": "one line per step: the screen, which agent heard which, the vote, the executed action",
     "cells": "one line per reply: its whole prompt, text, action, tokens, and the critic's score where there is one",
     "rewards": "one line per critic and reply",
     "pairs": "one line per preference pair, with its scores",
     "preferences": "`prompt`, `chosen` and `rejected` as messages, for TRL's DPOTrainer",
-    "demonstrations": "`prompt` and `completion` as messages, for TRL's SFTTrainer: rewarded replies, or, where nobody "
-    "judged, those that won the vote in solved episodes",
+    "demonstrations": "`prompt` and `completion` as messages, for TRL's SFTTrainer: rewarded replies, or, without a "
+    "critic's judgement, those that won the vote in solved episodes",
 }
 """Table → what it holds."""

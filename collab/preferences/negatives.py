@@ -1,25 +1,24 @@
-"""The negatives of one judged step: ask the adversary, filter its replies, ask again where one is no use.
+"""Collect the negatives of one judged step: ask the adversary, filter its replies, ask again where one is dropped.
 
-    found = await negatives(case, step, wanted(step, sources, seed), adversary, prefix=reader.prefix, seed=seed)
+    found = await collect_negatives(
+        case, step, list_wanted(step, sources, seed), adversary, prefix=reader.read_prefix, seed=seed
+    )
     made = pair(replace(step, negatives=found.negatives), sources, seed)
 
-Every question has a seed of its own, by name: run seed, epoch, task, episode, step, agent, round and attempt. What is
-found depends on these and on the record alone.
+Every question has a seed of its own, derived from run seed, epoch, task, episode, step, agent, round and attempt. The
+result depends on these and on the record alone.
 
-`lint` is the filter: it tells which synthesised replies are no use as the worse side of a pair, and why.
-
-    found = await lint(text, space, observation, chosen=action, rewarded=actions, reach=reach)
-    found                             # the canonical action, or why it is dropped
+`lint` is the filter: it returns the canonical action of a synthesised reply, or why it cannot be a rejected reply:
 
     does not parse                    as a policy's reply would not, on this very screen; with the kind of failure
     equals the chosen action          canonically, on this screen
     equals a rewarded action          of any cell of the step
     leads to the same state           as the chosen one, where the state can be copied and both be tried
-    leads where a rewarded one does   likewise: the same thing said in other words than any cell used
+    leads where a rewarded one does   likewise: the same effect in other words than any cell used
 
-(CollabUIAgents has no such check; a pair whose sides do the same teaches nothing, or the wrong thing.) What cells said
-by themselves is not tried: the critic judged it. Nor is a made-up action judged: another way to the goal, that leads to
-a state of its own and that nobody proposed, passes for worse.
+CollabUIAgents has no such check; a pair whose sides do the same teaches nothing, or the wrong thing. Replies of cells
+are not tried, because the critic judged them. Synthesised actions are not judged: another way to the goal that leads to
+a state of its own, and that no cell proposed, passes for worse.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ REWARDED_STATE = "leads where a rewarded action does"
 
 
 def explain_refusal(action: Action, chosen: Action, rewarded: Collection[Action]) -> str | None:
-    """Why a canonical action cannot stand against the chosen one; None when it can, as far as words tell."""
+    """Explain why a canonical action cannot be rejected against the chosen one; None when its words allow it."""
     if action == chosen:
         return EQUALS_CHOSEN
     return EQUALS_REWARDED if action in rewarded else None
@@ -63,14 +62,12 @@ async def lint(
     rewarded: Collection[Action] = (),
     reach: Reach | None = None,
 ) -> Action | str:
-    """What a synthesised reply does, or why it is dropped.
-
-    Causes are short words without data of the case, so that they add up.
+    """Return the canonical action of a synthesised reply, or why it is dropped, as a short cause that can be counted.
 
     Args:
-        chosen: what it is to stand against; canonical.
+        chosen: the action it is to be compared with; canonical.
         rewarded: canonical actions of all rewarded cells of the step.
-        reach: tries an action in the state of the step; None where that cannot be copied or made again.
+        reach: tries an action in the step's state; None where that can be neither copied nor rebuilt.
 
     Raises:
         EnvironmentFailure: the environment broke while an action was tried.
@@ -86,7 +83,7 @@ async def lint(
 
 
 async def _find_same(reach: Reach, action: Action, chosen: Action, rewarded: Collection[Action]) -> str | None:
-    """Whether it leads where it must not, as a cause; each action is tried once."""
+    """Return the cause if the action leads to the chosen or a rewarded action's state, else None; tries each once."""
     found = await reach(action)
     if found == await reach(chosen):
         return SAME_STATE
@@ -96,21 +93,21 @@ async def _find_same(reach: Reach, action: Action, chosen: Action, rewarded: Col
     return None
 
 
-NOTHING_WORSE = "the adversary knew nothing worse"
+NOTHING_WORSE = "the adversary found nothing worse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Negatives:
-    """What an adversary was good for."""
+    """The negatives of one step, and the replies that were dropped."""
 
     negatives: Mapping[CellRef, Negative]
     refused: Counter[str] = field(default_factory=Counter)
-    """Replies that were dropped, by cause, and occasions on which nothing worse was known. Cells about which
-    the adversary could not be asked count once, however often that was tried."""
+    """Dropped replies by cause, and occasions on which the adversary found nothing worse. Cells about which it could
+    not be asked count once, however often that was tried."""
     spent: Usage = Usage()
-    """What asking cost, dropped replies included."""
+    """Cost of all questions, those of dropped replies included."""
     untried: int = 0
-    """Of `collect_negatives`: those that nobody could try, for the state cannot be brought back."""
+    """Negatives of `collect_negatives` that were not tried, as the state cannot be restored."""
 
 
 async def collect_negatives(
@@ -124,19 +121,18 @@ async def collect_negatives(
     attempts: int = 3,
     paid: list[Usage] | None = None,
 ) -> Negatives:
-    """Return a negative for each of some rewarded cells, as far as the adversary finds one.
+    """Return a negative for each of some rewarded cells, where the adversary finds one.
 
-    All cells are asked about at once. Where one fails, the others are still waited for: whoever remembers answers has
-    theirs.
+    All cells are asked about at once. Where one fails, the others are still waited for, so that their answers are kept.
 
     Args:
         prefix: stored text of a prompt's shared part by its hash (`RunReader.read_prefix`).
         seed: of the run.
-        attempts: how often a cell is asked about; each reply that is dropped counts.
-        paid: an empty list that gets what each answer cost, also where this raises in the end; None to keep none.
+        attempts: questions per cell; each dropped reply counts.
+        paid: an empty list that gets each answer's cost, even where this raises; None to keep none.
 
     Raises:
-        EnvironmentFailure, ModelFailure: nothing was found, and asking again may help.
+        EnvironmentFailure, ModelFailure: a call failed; asking again may help.
         UnknownName: the run has no such prefix.
         ConfigError: fewer attempts than one.
     """
@@ -156,7 +152,7 @@ async def collect_negatives(
             ):
                 cell = occasion.cell.cell
                 if isinstance(proposal, str):
-                    never[cell, proposal] = None  # asked again all the same: of several, another may be drawn
+                    never[cell, proposal] = None  # asked again all the same: a mixture may draw another adversary
                     continue
                 checked = await _check(occasion, proposal, reach)
                 if isinstance(checked, Negative):
@@ -188,7 +184,7 @@ async def _open_reach(case: CriticInput) -> AsyncIterator[Reach | None]:
 async def _collect_proposals(
     adversary: Adversary, occasions: Sequence[Occasion], spent: list[Usage]
 ) -> list[AdversaryProposal | str | None]:
-    """All at once and each to its end; what was answered is paid before a failure is raised."""
+    """Ask about all occasions at once and wait for all; costs are added to `spent` before a failure is raised."""
     asking = [_ask_proposal(adversary, occasion) for occasion in occasions]
     found = await asyncio.gather(*asking, return_exceptions=True)
     spent += [one.spent for one in found if isinstance(one, AdversaryProposal)]
@@ -199,7 +195,7 @@ async def _collect_proposals(
 
 
 async def _ask_proposal(adversary: Adversary, occasion: Occasion) -> AdversaryProposal | str | None:
-    """What it says, or the cause for which it cannot be asked."""
+    """Return the proposal, or the cause for which the adversary cannot be asked."""
     where = f"step {occasion.case.step} of {occasion.case.trajectory}"
     with boundary(ModelFailure, f"adversary {adversary.name} on {where}"):
         try:
@@ -209,7 +205,7 @@ async def _ask_proposal(adversary: Adversary, occasion: Occasion) -> AdversaryPr
 
 
 async def _check(occasion: Occasion, proposal: AdversaryProposal | None, reach: Reach | None) -> Negative | str:
-    """A negative, or why there is none."""
+    """Return a negative, or why there is none."""
     if proposal is None:
         return NOTHING_WORSE
     found = await lint(

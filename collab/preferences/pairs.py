@@ -1,35 +1,33 @@
 """Preference pairs: a rewarded reply against a worse one, under one cell's own input.
 
-`pair` makes those of one judged step:
+`pair` builds those of one judged step:
 
     sources = Sources(adversary=1, contrast=1)
-    cells = wanted(step, sources, seed)                 # for these an adversary has to be asked
+    cells = list_wanted(step, sources, seed)            # about these an adversary has to be asked
     made = pair(replace(step, negatives=...), sources, seed, cap=4)
 
     adversary   against a synthesised reply (CollabUIAgents, eq. 7: only where the reward is 1)
     contrast    against the reply of another cell of the same step whose action parsed and whose reward is exactly 0
-    mix         both by weight: each rewarded cell draws its source; one without a worse reply leaves it to the other
+    mix         both by weight: each rewarded cell draws its source; without a worse reply there it tries the other
     correction  the reply of a rewarded cell against that of a cell whose action parsed and whose reward is exactly 0,
                 under the input of the cell that erred
 
 Deviation: all but `adversary` are ours. A contrast or a correction is off-context unless both cells heard the same
-messages; on-context cells are preferred. The worse reply of a contrast was mostly never given under its input: its
-likelihood falls far, and takes that of good replies along. The worse reply of a correction was given there.
+messages; on-context cells are preferred. The rejected reply of a contrast was mostly never given under its input. Its
+likelihood falls far, and takes that of good replies along. The rejected reply of a correction was given there.
 
-Everything is a pure function of its arguments: what is drawn depends on the seed and on names, never on the order in
-which anything is given.
+Everything is a pure function of its arguments: draws depend on the seed and on names, never on the order of arguments.
 
-`pair_up` makes those of a judged run, and counts the steps and cells that have none:
+`pair_up` builds those of a judged run, and counts the steps and cells that have none:
 
     labels = read_labels(run, "oracle")
     with RunReader(run) as reader:
-        made = await pair_up(reader.trajectories(), labels, recipe, space=suite.space, prefix=reader.prefix,
-                             adversary=adversary, states=Rebuilder(suite))
+        made = await pair_up(reader.iterate_trajectories(), labels, recipe, space=suite.space,
+                             prefix=reader.read_prefix, adversary=adversary, states=StateRebuilder(suite))
     made.pairing.pairs
 
-It reads the record and the judgements, writes nothing and plays nothing: another critic, threshold, source or adversary
-is another call, and `collab.preferences.explain` shows what it changes. The same record, judgements, recipe and replies
-of the adversary give the same pairs.
+It reads the record and the judgements, writes nothing and plays nothing. The same record, judgements, recipe and
+replies of the adversary give the same pairs. `collab.preferences.explain` shows what another recipe changes.
 """
 
 from __future__ import annotations
@@ -64,12 +62,12 @@ from collab.utils.redact import redact
 
 PairSource: TypeAlias = Literal["adversary", "contrast", "correction"]
 PairReply: TypeAlias = tuple[ReplyRef, Utterance]
-"""Where something was said, and what."""
+"""A reply and its place."""
 
-NOTHING = "no source had anything worse"
+NOTHING = "no source had a worse reply"
 BEYOND_CAP = "beyond the most pairs per state"
-ALL_RIGHT = "nobody in the step erred"
-NOBODY_RIGHT = "nobody in the step was right"
+ALL_RIGHT = "no cell of the step erred"
+NOBODY_RIGHT = "no cell of the step was right"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ class Sources:
     """
 
     adversary: float = 1.0
-    """Weight among the sources of which each rewarded cell draws one; weights need not add up to 1."""
+    """Weight of this source when a rewarded cell draws its source; weights need not add up to 1."""
     contrast: float = 0.0
     """Another such weight."""
     correction: float = 0.0
@@ -98,7 +96,7 @@ class Sources:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Return the sources in use, with their weights."""
+        """The sources in use, with their weights."""
         every = {"adversary": self.adversary, "contrast": self.contrast, "correction": self.correction}
         return {name: weight for name, weight in every.items() if weight}
 
@@ -117,10 +115,10 @@ class Pairing:
     pairs: tuple[PreferencePair, ...]
     """By epoch, task, episode, step, agent and round."""
     counts: Counter[str] = field(default_factory=Counter)
-    """"adversary", "contrast", "correction": pairs by source; the rest: why a rewarded cell has no pair, a negative no
-    use, or cells that erred no correction."""
+    """Pairs by source ("adversary", "contrast", "correction"), and by cause: rewarded cells without a pair, dropped
+    negatives, erring cells without a correction."""
     off_context: int = 0
-    """Pairs of two cells that heard other messages than each other."""
+    """Pairs of two cells that heard different messages."""
 
 
 def count_most_pairs(step: JudgedStep, sources: Sources, seed: int) -> int:
@@ -133,8 +131,8 @@ def list_contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]
     """Return the cells that a rewarded one can be compared with, by agent and round.
 
     Their action parsed, their reward is exactly 0 (a missing one is none), and no rewarded cell proposed the same.
-    Cells that heard the same come first, then cells that the rewarded one heard: repeating what it was told is the
-    mistake that lies nearest under its prompt.
+    Cells that heard the same come first, then cells that the rewarded one heard: under its prompt, repeating one of
+    them is the likeliest mistake.
     """
     # The critic may reward one cell and not another for the same action; such a pair would contradict itself.
     good = list_rewarded_actions(step)
@@ -148,9 +146,9 @@ def list_contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]
 def find_correction(step: JudgedStep, wrong: Utterance) -> Utterance | None:
     """Return the cell whose reply an erring cell should have given; None where no cell, or its own action, is rewarded.
 
-    Rewarded cells that heard the same come first, else those whose action most rewarded cells propose. Of several, the
-    one with the largest sum of `logprobs` is taken: of a policy sampled hot, its surest reply is the clearest. Equally
-    sure cells are taken by agent and round.
+    Rewarded cells that heard the same come first, else those whose action most rewarded cells propose. The one
+    with the largest sum of `logprobs` is taken: at a high temperature, the surest reply is the clearest. Ties go to the
+    first by agent and round.
     """
     good = list_rewarded(step)
     proposed = Counter(cell.action for cell in good)
@@ -168,16 +166,12 @@ def sum_logprobs(cell: Utterance) -> float:
 
 
 def is_heard_alike(one: Utterance, other: Utterance) -> bool:
-    """Return whether two cells of a step read the same apart from their own names."""
+    """Return whether two cells of a step have the same input apart from their own names."""
     return one.prompt.prefix == other.prompt.prefix and one.heard == other.heard
 
 
 def list_wanted(step: JudgedStep, sources: Sources, seed: int) -> tuple[CellRef, ...]:
-    """Return the rewarded cells whose pair needs an adversary, by agent and round: no other call is paid for.
-
-    Args:
-        seed: of the run, the same that `pair` is given.
-    """
+    """Return the rewarded cells whose pair needs an adversary, by agent and round; `seed` is the run's."""
     return tuple(
         cell.cell for cell in list_rewarded(step) if _choose_first_source(step, cell, sources, seed) == "adversary"
     )
@@ -191,7 +185,7 @@ def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = Non
 
     Args:
         seed: of the run.
-        cap: the most pairs of a state; which of more stay is drawn. None keeps all.
+        cap: the most pairs of a state, drawn by seed; None keeps all.
 
     Raises:
         ConfigError: the cap is below 1.
@@ -230,11 +224,7 @@ def pair_all(steps: Iterable[JudgedStep], sources: Sources, seed: int, *, cap: i
 
 
 def pair_id(source: str, chosen: Sequence[PairReply], rejected: Sequence[PairReply] | str) -> str:
-    """Return the SHA-256 of a pair's source and of both sides' inputs, replies and places.
-
-    Args:
-        rejected: a text when it was synthesised.
-    """
+    """Return the SHA-256 of source, inputs, replies and places of a pair; a text is a synthesised reply."""
     sides = [side if isinstance(side, str) else [_format(*reply) for reply in side] for side in (chosen, rejected)]
     return hashlib.sha256(json.dumps([source, *sides]).encode("ascii")).hexdigest()
 
@@ -247,7 +237,7 @@ def _format(ref: ReplyRef, cell: Utterance) -> list[str | int]:
 
 
 def _choose_first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> PairSource | None:
-    """Return the source of the worse side, as far as it is known before an adversary is asked."""
+    """Return the source of the rejected reply, as far as it is known before an adversary is asked."""
     order = sources.order(step.derive_seed(seed, "pair source", cell.cell))
     return next((name for name in order if name == "adversary" or list_contrasts(step, cell)), None)
 
@@ -283,11 +273,7 @@ def _correct_cells(step: JudgedStep, chance: float, seed: int) -> Iterator[tuple
 
 
 def _explain_uncorrected(step: JudgedStep, *, alone: bool) -> Counter[str]:
-    """Count the cells of a step that has nothing to correct, by cause.
-
-    Args:
-        alone: whether corrections are all that rewarded cells may have a part in.
-    """
+    """Count the cells of a step without corrections, by cause; `alone`: corrections are the only source."""
     wrong, good = list(list_with_reward(step, 0)), list_rewarded(step)
     if wrong and not good:
         return Counter({NOBODY_RIGHT: len(wrong)})
@@ -360,7 +346,7 @@ class PairRecipe:
     cap: int | None = None
     """The most pairs of one state; None for all."""
     attempts: int = 3
-    """How often the adversary is asked about a cell."""
+    """Questions to the adversary per cell."""
     stop_at_first_error: bool = False
     """Leave out an episode's steps behind its first error; see `collab.rewards.credit.find_behind_errors`."""
     seed: int = 0
@@ -378,21 +364,21 @@ class PairRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """The pairs of a run, and what there is no pair for."""
+    """The pairs of a run, and why other steps and cells have none."""
 
     pairing: Pairing
     refused: Counter[str]
-    """What the adversary said in vain, by cause."""
+    """Dropped replies of the adversary, by cause."""
     failed: Counter[str]
-    """Steps about which it could not be asked, by class of error; they have contrasts at most."""
+    """Steps about which the adversary could not be asked, by class of error; they have contrasts at most."""
     asked: int = 0
-    """Steps about which it was to be asked, those of `failed` included."""
+    """Steps that needed the adversary, those of `failed` included."""
     unjudged: int
     """Steps without a judgement."""
     untried: int
-    """Negatives, in pairs or not, that could not be tried: their state cannot be rebuilt."""
+    """Negatives, in pairs or not, that could not be tried, as their state cannot be rebuilt."""
     spent: Usage
-    """What asking the adversary cost."""
+    """Cost of the adversary."""
 
 
 async def pair_up(
@@ -410,23 +396,23 @@ async def pair_up(
 
     Args:
         prefix: stored text of a prompt's shared part by its hash (`RunReader.read_prefix`).
-        states: how to bring states back, so that negatives can be tried; None tries none.
+        states: rebuilds states, so that negatives can be tried; None tries none.
         concurrency: steps about which the adversary is asked at the same time.
 
     Raises:
-        TooManyFailures: asking, or trying the answers, failed for ten steps in a row.
+        TooManyFailures: asking the adversary, or trying its replies, failed for ten steps in a row.
         RunFormatError: the run was recorded in another version of the environment.
     """
     # Steps behind an episode's first error go first, before an adversary is paid for them.
     judged, unjudged = _list_judged(trajectories, labels, recipe, space, states)
     judged, beyond = _stop_at_first_error(judged, recipe) if recipe.stop_at_first_error else (judged, 0)
-    # `finishes`: an answer that is on its way is paid for already, so workers are not cancelled.
+    # `finishes`: an answer in flight is paid for already, so workers are not cancelled.
     lost = count_lost_calls(adversary)
     pool = WorkerPool(enumerate(judged), exceeded=lambda: None, failing="steps in a row", finishes=True)
     asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, pool=pool)
     await pool.run(concurrency, asking.work)
     if pool.stopped is not None:
-        raise TooManyFailures(f"asking for worse sides, or trying them, failed for {pool.stopped}")
+        raise TooManyFailures(f"asking for rejected replies, or trying them, failed for {pool.stopped}")
     # By number, not by time of arrival: concurrency must not change the order of pairs.
     found = [asking.found[number] for number in range(len(judged))]
     steps = [replace(step, negatives=one.negatives) for (_, step), one in zip(judged, found, strict=True)]
@@ -471,12 +457,12 @@ def _stop_at_first_error(
 
 
 class TooManyFailures(RunError):
-    """Asking, or trying the answers, failed for so many steps in a row; says why for the last. Answers are kept."""
+    """The adversary failed on too many steps in a row; the message has the last cause. Its answers are kept."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Asking:
-    """Asks an adversary about steps. It finishes what it has begun, for that is paid for."""
+    """Asks an adversary about steps; calls in flight are finished, as they are paid for."""
 
     recipe: PairRecipe
     prefix: Callable[[str], str]
@@ -490,7 +476,7 @@ class _Asking:
     async def work(self) -> None:
         """Ask about steps until none is left or too many failed in a row."""
         for number, (case, step) in self.pool.take():
-            # `paid` outlives a failure below: calls before it were billed, too.
+            # `paid` survives a failure below: calls before it were billed, too.
             cells, paid = list_wanted(step, self.recipe.sources, self.recipe.seed), list[Usage]()
             self.steps += bool(cells)
             try:
@@ -510,6 +496,6 @@ class _Asking:
                 self.found[number] = Negatives(negatives={}, spent=sum(paid, Usage()))
                 self.pool.count(redact(str(failure)))
             else:
-                # A step that needed no call says nothing about whether the adversary answers.
+                # A step that needed no call does not show whether the adversary answers.
                 if cells:
                     self.pool.count(None)

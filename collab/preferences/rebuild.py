@@ -1,6 +1,6 @@
-"""Making the pairs of a recorded run, or making them anew in another way.
+"""Make the pairs of a recorded run, or make them anew in another way.
 
-What is asked for, and what it comes to: whatever is not said is as it was for the pairs that are compared with.
+Options that are not given are as they were for the pairs that are compared with.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from collab.types import PreferencePair, Trajectory, Usage
 from collab.utils.text import format_amount
 
 NO_CAP = 0
-"""Said for a cap: as many pairs of a state as there are."""
+"""Value of `cap` for no limit."""
 ORACLE = "oracle"
 
 _SOURCES = {
@@ -72,37 +72,37 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRequest:
-    """Pairs that are asked for, in names and numbers; None where nothing is said."""
+    """Options of a rebuild; None where one is not given."""
 
     run: Path
     critic: str | None = None
-    """A critic that asks no model, the agents file of a critic, or a labelling of the run; unsaid and without earlier
-    pairs: the run's only labelling, or the oracle."""
+    """A critic that asks no model, the agents file of a critic, or a labelling of the run. None without earlier pairs
+    is the run's only labelling, or the oracle."""
     labels: str | None = None
-    """What the critic's labelling is called; None for the critic's name. Without a critic: whose scores decide."""
+    """Name of the critic's labelling; None for the critic's name. Without a critic: the labelling that decides."""
     adversary: str | None = None
-    """Unsaid and without earlier pairs: the sampler."""
+    """None without earlier pairs is the sampler."""
     sources: Sources | None = None
     threshold: float | None = None
     cap: int | None = None
     """`NO_CAP` for no limit."""
     attempts: int | None = None
     stop_at_first_error: bool | None = None
-    """Whether an episode has pairs up to its first error alone."""
+    """Whether an episode has pairs only up to its first error."""
     name: str | None = None
-    """Of the new pairs; None for a free one."""
+    """Name of the new pairs; None for a free one."""
     against: str | None = None
-    """The pairs to compare with; None for those that were stored last."""
+    """Name of the pairs to compare with; None for the last stored ones."""
     budget: Budget = field(default_factory=Budget)
     concurrency: int | None = None
-    """Steps that are asked about at once; None for as many as episodes of the run were played at once."""
+    """Steps that are asked about at once; None for the run's own concurrency."""
     kept: frozenset[str] = frozenset()
-    """Names of pairs and labels that whoever made the run keeps for its own; nothing new is called so."""
+    """Names of pairs and labels that are reserved for the training that made the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildPlan:
-    """What a wish comes to."""
+    """A request with all defaults filled in."""
 
     critic: CriticChoice
     adversary: AdversaryChoice | None
@@ -129,16 +129,16 @@ def parse_sources(text: str) -> Sources:
                 f"--source {text!r}: allowed are adversary, contrast, correction, mix, or weights: "
                 "adversary=3,contrast=1"
             ) from None
-    # Not named is 0: the default weight of the adversary is for those who name none.
+    # Unnamed sources get 0: the adversary's default weight holds only where no source is named.
     return Sources(**({"adversary": 0.0} | weights))
 
 
 def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: Collection[str]) -> RebuildPlan:
-    """Fill in what is not said.
+    """Fill in what is not given.
 
     Args:
         seed: of the run.
-        capabilities: of its environment.
+        capabilities: of the run's environment.
 
     Raises:
         UsageError: a name, a number or a combination does not fit.
@@ -148,23 +148,23 @@ def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: 
     if wish.name is not None:
         check_name(wish.name)
         _check_free(wish, "--name", wish.name)
-    # What is not given is as in the set before, so that a rebuild changes exactly what was asked for.
+    # Missing options are as in the set before, so that a rebuild changes exactly what was asked for.
     against = wish.against or find_last_name(wish.run)
     before = None if against is None else read_pairs(wish.run, against)
     recipe = _build_recipe(wish, PairRecipe(seed=seed) if before is None else before.head.recipe)
     # Without a source that needs one, no adversary is opened, whatever the earlier set had.
     adversary = _choose_adversary(wish, library, before) if recipe.sources.adversary else None
     if adversary is None and wish.adversary is not None:
-        raise UsageError("--adversary: pairs of what was said ask nobody; leave it out, or say --source mix")
+        raise UsageError("--adversary: pairs of recorded replies ask no adversary; leave it out, or add --source mix")
     plan = RebuildPlan(
         critic=_choose_critic(wish, library, before, seed, capabilities),
         adversary=adversary,
         recipe=recipe,
         before=before,
     )
-    # A limit on what nothing counts would never stop anything.
+    # A limit on something that is not counted would never stop anything.
     _check_budget(wish, plan)
-    # New labels need a free name; labels that are there are extended.
+    # New labels need a free name; existing labels are extended.
     if plan.critic.labels not in list_labellings(wish.run):
         _check_free(wish, "--critic" if wish.labels is None else "--labels", plan.critic.labels)
     # Resuming under a name must mean the same pairs, or the two halves would differ.
@@ -196,20 +196,20 @@ def _choose_adversary(wish: RebuildRequest, library: Library, before: StoredPair
 def _choose_critic(
     wish: RebuildRequest, library: Library, before: StoredPairs | None, seed: int, capabilities: Collection[str]
 ) -> CriticChoice:
-    # What is named decides, then what the earlier pairs rest on, then the only labels there are.
+    # A named critic decides, then the earlier pairs' labels, then the only labels of the run.
     if wish.critic is not None:
         return find_critic(library, wish.critic, wish.run, seed, wish.labels)
     if wish.labels is not None:
         return find_labelling(wish.run, wish.labels)
     there = list_labellings(wish.run)
     name = None if before is None else before.head.labels
-    # Several labellings and no word which: a guess would decide what is trained.
+    # Several labellings and none named: a guess would decide what is trained.
     if name is None and len(there) > 1:
-        raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; say whose decide: --critic NAME")
-    # Nothing judged and no oracle: there is no critic that asks nothing.
+        raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; choose which decide: --critic NAME")
+    # Without labels and without an oracle, every critic would cost something.
     if name is None and not there and ORACLE not in capabilities:
         raise UsageError(
-            f"{wish.run}: nobody judged it, and its environment knows no solutions; say --critic NAME, for example "
+            f"{wish.run}: has no labels, and its environment knows no solutions; add --critic NAME, for example "
             "critic-replay"
         )
     name = name or next(iter(there), ORACLE)
@@ -217,7 +217,7 @@ def _choose_critic(
 
 
 def _check_budget(wish: RebuildRequest, plan: RebuildPlan) -> None:
-    """Refuse a limit that would never be reached."""
+    """Raise UsageError for a limit that would never be reached."""
     limited = wish.budget.usd is not None or wish.budget.tokens is not None
     asked = [plan.critic.definition.kind, *([] if plan.adversary is None else [plan.adversary.part.kind])]
     if limited and plan.critic.free and (plan.adversary is None or plan.adversary.free):
@@ -227,16 +227,16 @@ def _check_budget(wish: RebuildRequest, plan: RebuildPlan) -> None:
 
 
 def _check_free(wish: RebuildRequest, option: str, name: str) -> None:
-    """Refuse a name under which something else would be taken for what made the run."""
+    """Raise UsageError for a name that the run's training uses itself."""
     if name in wish.kept:
         raise UsageError(
-            f"{option} {name}: {wish.run} belongs to a training, which calls its own so and goes on with what it finds "
-            "under that name; choose another"
+            f"{option} {name}: {wish.run} belongs to a training, which uses that name itself and would resume from "
+            "these; choose another"
         )
 
 
 def _check_same(run: Path, name: str, plan: RebuildPlan) -> None:
-    """Refuse a name that pairs of another origin have, before anybody is asked for what could not be stored."""
+    """Raise UsageError if pairs of another origin have this name, before a model is asked in vain."""
     head, told = read_head(run, name), {} if plan.adversary is None else plan.adversary.as_json
     made_so = (head.recipe, head.labels, select_deciding(head.adversary_options))
     if made_so != (plan.recipe, plan.critic.labels, select_deciding(told)):
@@ -244,13 +244,13 @@ def _check_same(run: Path, name: str, plan: RebuildPlan) -> None:
     if left := (head.unjudged if plan.critic.known else 0) + sum(head.failed.values()):
         raise UsageError(
             f"--name {name}: {run} has pairs of that name, made when {left} steps were not judged or could not be "
-            "asked about; have them asked about under another name, or leave it out"
+            "asked about; ask about them under another name, or leave it out"
         )
 
 
 @dataclass(slots=True, kw_only=True)
 class RebuildProgress:
-    """How far it is; a live object."""
+    """Progress of a rebuild; a live object."""
 
     steps: int = 0
     """Steps to be judged."""
@@ -263,53 +263,53 @@ class RebuildProgress:
 RebuildWatch = Callable[[RebuildProgress], None]
 """Called once, with a live object that changes while the work goes on."""
 EpisodeSource = Callable[[RunReader], Iterable[Trajectory]]
-"""The episodes of a run that count, by task and number; finished ones."""
+"""Returns the finished episodes of a run that count, by task and number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairChanges:
-    """What the new pairs are beside the earlier ones."""
+    """The new pairs compared with the earlier ones."""
 
     against: str
     """Name of the earlier pairs."""
     difference: PairDifference
     added: Counter[str]
-    """Why those that came were not there before, by cause (`collab.preferences.explain`)."""
+    """Why added pairs were not there before, by cause (`collab.preferences.explain`)."""
     dropped: Counter[str]
-    """Why those that went are not there any more."""
+    """Why dropped pairs are not there any more, by cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltPairs:
-    """Pairs that were made, and how."""
+    """Result of a rebuild."""
 
     stored: StoredPairs | None
-    """None when it ended early."""
+    """None when the rebuild ended early."""
     new: bool
-    """Whether they were stored now; False where the very same were there."""
+    """Whether the pairs were stored now; False where the very same existed."""
     changes: PairChanges | None
-    """None when the run had no pairs before, or it ended early."""
+    """None when the run had no pairs before, or the rebuild ended early."""
     judged: int
     """Steps that were judged now."""
     asked: int
-    """Questions that the adversary answered now; what it had answered before was recalled."""
+    """Questions that the adversary answered now, without answers recalled from the store."""
     missing: Counter[str]
-    """Cells of judged steps that have no score, by cause: nothing is paired of them."""
+    """Cells of judged steps without a score, by cause; they are in no pair."""
     spent: Usage
-    """What critic and adversary cost now."""
+    """Cost of critic and adversary in this process."""
     counted: int
     """Episodes that were paired."""
     left_out: int
-    """Episodes that broke or are not finished: nothing is paired of them."""
+    """Broken or unfinished episodes; they are in no pair."""
     beyond: int
-    """Finished ones that do not count, once there are pairs; nothing is paired of them either."""
+    """Finished episodes that `played` left out; 0 before pairing. They are in no pair either."""
     stopped: str | None
-    """Why it ended early; None when pairs are there. The same wish again goes on."""
+    """Why the rebuild ended early, else None. The same request resumes it."""
 
 
 @contextlib.asynccontextmanager
 async def build_stored_suite(run: Path) -> AsyncIterator[Suite]:
-    """The environments that a run was played in; see `collab.rollout.build.build_suite` for the errors."""
+    """Open the environments in which a run was played; see `collab.rollout.build.build_suite` for the errors."""
     suite = build_suite(read_stored_config(run))
     try:
         yield suite
@@ -327,22 +327,22 @@ async def rebuild(
 ) -> RebuiltPairs:
     """Judge what is not judged, ask the adversary what it was not asked, and store the pairs.
 
-    What was judged or answered is written down as it comes; the same wish again goes on behind it.
+    Every judgement and answer is stored at once; the same request again resumes after it.
 
     Args:
-        played: what is judged and paired; all finished episodes, unless whoever made the run learns from some of them.
+        played: the episodes to judge and pair: all finished ones, unless a training learns from some of them only.
 
     Raises:
-        UsageError: something does not fit; nothing was asked. Or the name holds other pairs.
+        UsageError: an option does not fit, and nothing was asked; or the name holds other pairs.
         RunFormatError: the run, its labels or its pairs cannot be read, or its environment has another version now.
-        EnvironmentFailure, ModelFailure: whoever is to be asked cannot be reached.
-        StoreFailure: something cannot be written; what was written stays.
+        EnvironmentFailure, ModelFailure: an environment or a model cannot be reached.
+        StoreFailure: a file cannot be written; earlier files stay.
     """
     config = read_stored_config(wish.run)
-    # The suite of the recorded configuration: other environments would not parse these replies.
+    # Other environments than the recorded ones would not parse these replies.
     async with build_stored_suite(wish.run) as suite:
         plan = plan_of(wish, library, seed=config.seed, capabilities=suite.capabilities)
-        # What is kept for evaluation must not become training data.
+        # A model must not be asked about pictures that it cannot see.
         _check_seen(config, plan)
         with RunReader(wish.run) as reader:
             work = _Rebuild(
@@ -360,12 +360,12 @@ async def rebuild(
 
 
 def _check_seen(config: RunConfig, plan: RebuildPlan) -> None:
-    """UsageError where a model would be asked to err on screens that it is not shown."""
+    """Raise UsageError where a model would be asked to err on screens that it is not shown."""
     blind = [slot for slot, agent in config.agents.items() if agent.modality == "image"]
     if blind and plan.adversary is not None and plan.adversary.asks_a_model:
         raise UsageError(
-            f"{blind[0]} saw pictures alone (modality: image), and a model that makes worse sides up is shown no "
-            "pictures; use --adversary sampler, or pairs of what was said: --source contrast"
+            f"{blind[0]} saw pictures alone (modality: image), and a language model as adversary is shown no "
+            "pictures; use --adversary sampler, or pairs of recorded replies: --source contrast"
         )
 
 
@@ -388,8 +388,8 @@ class _Rebuild:
     meter: UsageMeter = field(default_factory=UsageMeter)
 
     async def run(self) -> RebuiltPairs:
-        """All of it."""
-        # Judge first, then pair: each part is stored by itself and is found again.
+        """Judge, pair and store."""
+        # Judge first, then pair: each part is stored by itself, so that a repeated command finds it.
         stopped = await self._judge()
         if stopped is not None:
             return self._build_result(stopped=stopped)
@@ -405,12 +405,12 @@ class _Rebuild:
         return self._build_result(stored=stored, new=new, changes=changes, missing=labels.missing)
 
     async def _judge(self) -> str | None:
-        """Judge every step that is not; says why it ended early."""
+        """Judge every step that is not judged, and return why this ended early, or None."""
         run, choice, limits = self.wish.run, self.plan.critic, self.wish.budget
         known = read_labels(run, choice.labels) if choice.labels in list_labellings(run) else None
         self.progress.steps = sum(known is None or known.of(case) is None for case in self._build_inputs())
         if known is not None and (not self.progress.steps or (known.judged and not choice.known)):
-            return None  # what whoever is not known here left out is counted among the pairs
+            return None  # an unknown critic cannot fill its gaps; the pairs count them as unjudged
         async with open_critic(choice, limits, self.call_s, self.stop) as (critic, head):
             if known is not None:
                 self._check_same(known, head)
@@ -428,7 +428,7 @@ class _Rebuild:
         return found.stopped
 
     def _check_same(self, known: LabelSet, head: LabelHead) -> None:
-        """Refuse to have steps judged by another critic than the one that judged the others; UsageError."""
+        """Raise UsageError if another critic judged the earlier steps."""
         run, other = self.wish.run, explain_difference(known.name, known.head, head)
         if other is not None:
             raise UsageError(
@@ -449,7 +449,7 @@ class _Rebuild:
         )
 
     async def _pair(self, labels: LabelSet) -> tuple[Paired, str | None]:
-        """The pairs, and who was asked for worse sides."""
+        """Build the pairs, and return them with the name of the adversary that was asked, or None."""
         choice, limits = self.plan.adversary, self.wish.budget
         if choice is None:
             return await self._pair_from(labels, SamplerAdversary()), None  # no source needs it, so it is never asked
@@ -465,7 +465,7 @@ class _Rebuild:
                     made = await self._pair_from(labels, remembering)
                 finally:
                     self.meter.spent += Usage(lost=count_lost_calls(adversary) - begun)
-                # What earlier processes asked in vain is part of what these pairs cost.
+                # Lost calls of earlier processes are part of the cost of these pairs.
                 return replace(made, spent=made.spent + remembering.before), label_of(adversary)
 
     async def _pair_from(self, labels: LabelSet, adversary: Adversary) -> Paired:
@@ -487,7 +487,7 @@ class _Rebuild:
             yield one
 
     def _store(self, made: Paired, labels: LabelSet, who: str | None) -> tuple[str, bool]:
-        """The name under which the pairs are stored, and whether they were not there before."""
+        """Store the pairs, and return their name and whether they are new."""
         run, recipe = self.wish.run, self.plan.recipe
         told = {} if self.plan.adversary is None else self.plan.adversary.as_json
         made_so = (recipe, labels.name, hash_critic(labels.head), who, select_deciding(told))
@@ -529,7 +529,7 @@ class _Rebuild:
 
 
 def compare_with_earlier(run: Path, before: StoredPairs, after: StoredPairs) -> PairChanges:
-    """What came and went between two sets of pairs of a run, and why; RunFormatError when labels cannot be read."""
+    """Compare two sets of pairs of a run, and count the causes; RunFormatError when labels cannot be read."""
     found = compare_pairs(before.pairs, after.pairs)
 
     def why(missing: Iterable[PreferencePair], others: StoredPairs) -> Counter[str]:

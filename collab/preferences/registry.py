@@ -1,4 +1,4 @@
-"""Who says something worse, from what people write to somebody who can be asked.
+"""Adversaries by name: from the text that a user writes to an adversary that can be asked.
 
     sampler                     a kind that asks no model, or package.module:Class
     openai                      an agents file: its model is asked to play somebody clumsy
@@ -6,8 +6,8 @@
     {kind: llm, agent: openai, sampling: {temperature: 0.1}}                            the same, written out, in YAML
     {kind: mixture, parts: [{kind: sampler, weight: 3}, {kind: llm, agent: openai}]}
 
-An agents file says how its model plays. As an adversary it is sampled in another way, always: by `sampling` beside it,
-and where that is not said by `collab.preferences.adversary.SAMPLING`.
+The agents file's sampling is for playing and never used here. An adversary is sampled by the `sampling` beside it, or
+else by `collab.preferences.adversary.SAMPLING`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ MIXTURE: Final = "mixture"
 
 
 class AdversarySpec(PartDefinition):
-    """An adversary as it is asked for; a plain text is read as on the command line."""
+    """An adversary as a user writes it; a plain text is read as on the command line."""
 
     agent: str | None = None
-    """Agents file of the model that is asked; None for kinds that ask none."""
+    """Agents file of the adversary's model; None for kinds that ask none."""
     sampling: SamplingDefinition | None = None
-    """How that model is sampled; None for the way in which adversaries are."""
+    """Sampling of that model; None for the default of adversaries."""
     parts: tuple[AdversaryTurnSpec, ...] = ()
-    """Of kind mixture: who takes turns."""
+    """The adversaries of a mixture."""
 
     @model_validator(mode="before")
     @classmethod
@@ -77,7 +77,7 @@ class AdversaryTurnSpec(AdversarySpec):
     """One of several adversaries."""
 
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    """How often it has its turn, beside the others; 0 leaves it out."""
+    """Weight in the draw; 0 leaves it out."""
 
 
 AdversarySpec.model_rebuild()
@@ -85,19 +85,19 @@ AdversarySpec.model_rebuild()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdversaryChoice:
-    """An adversary before it is built: all that decides what it says, beside the occasion."""
+    """An adversary before it is built: all that decides its replies, beside the occasion."""
 
     part: PartDefinition
     agent: AgentDefinition | None = None
-    """Whose model is asked, with the sampling of the adversary; None when no model is."""
+    """Agents file of its model, with the adversary's sampling; None when it asks no model."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Template → text of what it is asked; empty when no model is."""
+    """Template → text of the model's role; empty when it asks no model."""
     turns: tuple[tuple[AdversaryChoice, float], ...] = ()
-    """Of kind mixture: who takes turns, with their weights; empty for all others."""
+    """The adversaries of a mixture with their weights; empty for all others."""
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """As JSON data, from which `choice_from_json` makes the same choice again."""
+        """JSON data from which `choice_from_json` rebuilds the same choice."""
         if self.turns:
             return {"kind": self.part.kind, "parts": [{**one.as_json, "weight": weight} for one, weight in self.turns]}
         told: dict[str, Any] = {"kind": self.part.kind, "options": self.part.options}
@@ -107,21 +107,21 @@ class AdversaryChoice:
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether some model is asked, by this one or by one of those that take turns."""
+        """Whether it, or a part of a mixture, asks a model."""
         return self.agent is not None or any(one.asks_a_model for one, _ in self.turns)
 
     @property
     def free(self) -> bool:
-        """Whether asking costs neither money nor tokens, as far as is known."""
+        """Whether asking is known to cost neither money nor tokens."""
         return all(one.free for one, _ in self.turns) if self.turns else self.part.kind == SAMPLER
 
 
 _DECIDING = ("kind", "options", "sampling", "context_tokens")
-"""Of an agents file: what an adversary's answers depend on; the rest is words, or says how that model plays."""
+"""Fields of an agents file that decide an adversary's replies."""
 
 
 def select_deciding(told: Mapping[str, Any]) -> dict[str, Any]:
-    """`AdversaryChoice.as_json` without what decides no answer: words for people, how a model plays or is reached."""
+    """Return `AdversaryChoice.as_json` without fields that decide no answer: descriptions, playing, connection."""
     found = dict(told)
     if "parts" in found:
         found["parts"] = [select_deciding(one) for one in found["parts"]]
@@ -133,14 +133,14 @@ def select_deciding(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_adversary(library: Library, text: str) -> AdversaryChoice:
-    """The adversary that a text of the command line stands for; see `resolve_adversary` for the errors."""
+    """Return the adversary that a command-line text stands for; see `resolve_adversary` for the errors."""
     data = _parse_written(text)
     vouch(data)
     return resolve_adversary(library, validate(AdversarySpec, data, f"adversary {text!r}"))
 
 
 def resolve_adversary(library: Library, asked: AdversarySpec) -> AdversaryChoice:
-    """The adversary that is asked for, with all that stands in files.
+    """Return the adversary with the contents of its files.
 
     Raises:
         UnknownName: there is no such kind or agents file.
@@ -151,7 +151,7 @@ def resolve_adversary(library: Library, asked: AdversarySpec) -> AdversaryChoice
         return AdversaryChoice(part=PartDefinition(kind=MIXTURE), turns=turns)
     part = PartDefinition(kind=asked.kind, options=asked.options)
     if asked.agent is None:
-        build("adversaries", part, f"adversary {part.kind}")  # what does not fit is found before anybody is asked
+        build("adversaries", part, f"adversary {part.kind}")  # finds bad options before a model is asked
         return AdversaryChoice(part=part)
     try:
         agent = library.load("agents", asked.agent, AgentDefinition)
@@ -164,7 +164,7 @@ def resolve_adversary(library: Library, asked: AdversarySpec) -> AdversaryChoice
 
 
 def choice_from_json(told: Mapping[str, Any]) -> AdversaryChoice:
-    """The choice that `AdversaryChoice.as_json` tells; ConfigError, TypeError or LookupError where it tells none."""
+    """Rebuild a choice from `AdversaryChoice.as_json`; ConfigError, TypeError or LookupError for other data."""
     told = dict(told)
     if "parts" in told:
         turns = tuple((choice_from_json(_drop_weight(one)), float(one["weight"])) for one in told["parts"])
@@ -175,10 +175,10 @@ def choice_from_json(told: Mapping[str, Any]) -> AdversaryChoice:
 
 
 def read_adversary(head: PairHead) -> AdversaryChoice:
-    """The adversary that stored pairs were made with; `sampler` where they needed none.
+    """Return the adversary that stored pairs were made with; `sampler` where they needed none.
 
     Raises:
-        UsageError: they do not say how to make it again, or name parts that may not run.
+        UsageError: the pairs do not record how to build it, or name classes that may not run.
     """
     if head.adversary is None:
         return AdversaryChoice(part=PartDefinition(kind=SAMPLER))
@@ -187,7 +187,7 @@ def read_adversary(head: PairHead) -> AdversaryChoice:
         return choice_from_json(head.adversary_options or {"kind": head.adversary.rpartition("-")[0]})
     except (ConfigError, TypeError, ValueError, LookupError):
         raise UsageError(
-            f"the earlier pairs do not say how {head.adversary} was made; say who is asked: --adversary NAME"
+            f"the earlier pairs do not record how {head.adversary} was made; name the adversary: --adversary NAME"
         ) from None
 
 
@@ -195,14 +195,14 @@ def read_adversary(head: PairHead) -> AdversaryChoice:
 async def open_adversary(
     choice: AdversaryChoice, budget: Budget, call_s: float, stop: asyncio.Event | None = None
 ) -> AsyncIterator[Adversary]:
-    """The adversary; its models are closed in the end.
+    """Open an adversary, and close its models at the end of the block.
 
     Args:
         call_s: limit of one call in seconds.
 
     Raises:
         ConfigError: it cannot be built; see `collab.rollout.build.build`.
-        UsageError: a limit is on something that nobody counts.
+        UsageError: a limit is on something that the model does not report.
         ModelFailure: its server does not answer.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -227,7 +227,7 @@ async def _open(
         # Closed in reverse order, and counted before it is closed.
         stack.push_async_callback(model.close)
         stack.callback(tell_lost, model, "adversary")
-        # A limit on what the model does not report would never stop anything.
+        # A limit on something that the model does not report would never stop anything.
         await check_counted(model, budget, where, stop)
         sampling = choice.agent.sampling.of(0, 1, where)
         given = {
@@ -242,7 +242,7 @@ async def _open(
 
 
 def _parse_written(text: str) -> dict[str, Any]:
-    """A name, names with weights or YAML as data of an `AdversarySpec`; ConfigError where it is none of them."""
+    """Parse a name, names with weights or YAML into data of an `AdversarySpec`; ConfigError for other texts."""
     if text.lstrip().startswith("{"):
         return _parse_mapping(text)
     if "=" not in text and "," not in text:
@@ -251,7 +251,7 @@ def _parse_written(text: str) -> dict[str, Any]:
     for item in text.split(","):
         name, _, weight = (part.strip() for part in item.partition("="))
         try:
-            # A name twice, or without a weight, is a slip and no wish.
+            # A name twice, or without a weight, is a mistake.
             if not name or name in parts:
                 raise ValueError
             parts[name] = {**_parse_one(name), "weight": float(weight)}

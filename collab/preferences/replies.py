@@ -1,4 +1,4 @@
-"""What adversaries said, beside a run: no occasion is asked about twice, whoever was killed in between.
+"""Replies of adversaries beside a run: each occasion is asked about once, even after a kill.
 
     RUN/proposals/events/*.jsonl    one line per answered occasion
     RUN/proposals/lock              held by the one process that writes
@@ -6,9 +6,9 @@
     with ProposalMemory(run) as memory:
         adversary = RememberingAdversary(LanguageAdversary(model=model, texts=texts), memory, options=options)
 
-An occasion is known again by all that decides the answer: adversary, options, prompt, right action, seed, and where the
-adversary reads them the rewarded actions, which another threshold or critic changes. Lines are only ever appended, so
-that pairs that are made again, for another critic or after a kill, rest on the very same replies.
+An occasion's key holds all that decides the answer: adversary, options, prompt, right action and seed. It holds the
+rewarded actions where the adversary reads them; another threshold or critic changes those. Lines are only ever
+appended, so that pairs that are made again rest on the very same replies.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _NEXT_MOVE = "make the pairs again: what was answered is not asked again"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A line: an occasion, and what was said to it."""
+    """A line: an occasion and the adversary's answer."""
 
     occasion: str
     """SHA-256 of all that decided the answer."""
     proposal: AdversaryProposal | None
-    """None where nothing worse was known."""
+    """None where the adversary found nothing worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnansweredProposal:
-    """A line: what one process asked in vain."""
+    """A line: the unanswered calls of one process."""
 
     lost: int
-    """Calls that were sent and never answered whole: what they cost is not known."""
+    """Calls without a complete answer; their cost is unknown."""
 
 
 _ANSWERED: TypeAdapter[Answered] = TypeAdapter(Answered)
@@ -66,13 +66,13 @@ class ProposalMemory:
         run: directory of a run, finished or not; nothing in it but `proposals/` is touched.
 
     Raises:
-        UsageError: somebody else is writing.
-        RunFormatError: there is no run, or a whole line is not what was written.
-        StoreFailure: from every method: the disk is full or the rights are missing; nothing half-written counts.
+        UsageError: another process is writing.
+        RunFormatError: there is no run, or a complete line is damaged.
+        StoreFailure: from every method: the disk is full or rights are missing; half-written lines do not count.
     """
 
     def __init__(self, run: Path) -> None:
-        # The run must exist: replies beside nothing would never be found.
+        # Replies beside a missing run would never be found.
         find_manifest(run)
         self.directory = run / FOLDER
         self._secrets = list_secrets()
@@ -80,7 +80,7 @@ class ProposalMemory:
         with report_write_errors(self.directory, _NEXT_MOVE):
             (self.directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
             self._lock = RunLock(self.directory, "wait for it or stop it")
-        # From here on the lock is held; what fails below gives it back.
+        # From here on the lock is held; a failure below releases it.
         try:
             self._known, self.lost = _read(self.directory)
             self._unanswered: Callable[[], int] = lambda: 0
@@ -90,25 +90,17 @@ class ProposalMemory:
             raise
 
     def recall(self, occasion: str) -> Answered | None:
-        """What was answered to an occasion; None when nobody was asked about it yet."""
+        """Return the stored answer to an occasion, or None."""
         return self._known.get(occasion)
 
     def keep(self, answered: Answered) -> Answered:
-        """Append an answer: when this returns, no death of this process loses it.
-
-        Returns:
-            What will be recalled: the same, with secrets of this machine hidden.
-        """
+        """Append an answer to the disk, and return it as it will be recalled: with secrets of this machine hidden."""
         line = self._append(_ANSWERED.dump_python(answered, mode="json"))
         kept = self._known[answered.occasion] = _ANSWERED.validate_python(json.loads(line))
         return kept
 
     def watch(self, unanswered: Callable[[], int]) -> None:
-        """Append in the end how many calls were sent and never answered whole.
-
-        Args:
-            unanswered: tells their number until then.
-        """
+        """Set the function that returns the number of unanswered calls; `close` appends that number."""
         self._unanswered = unanswered
 
     def _append(self, content: Any) -> bytes:
@@ -118,7 +110,7 @@ class ProposalMemory:
         return line
 
     def close(self) -> None:
-        """Bring everything to the disk and let others write. May be called twice."""
+        """Sync everything to the disk and release the lock. May be called twice."""
         if self._open:
             self._open = False
             try:
@@ -139,11 +131,10 @@ class ProposalMemory:
 
 
 class RememberingAdversary:
-    """Another adversary that is asked about each occasion once.
+    """Asks another adversary about each occasion once.
 
     Args:
-        options: as that one was made: all that decides its answers beside the occasion (model, temperature, weights);
-            JSON values.
+        options: all that decides its answers beside the occasion (model, temperature, weights); JSON values.
     """
 
     def __init__(self, adversary: Adversary, memory: ProposalMemory, *, options: Mapping[str, Any]) -> None:
@@ -152,30 +143,30 @@ class RememberingAdversary:
         begun = count_lost_calls(adversary)
         memory.watch(lambda: count_lost_calls(adversary) - begun)
         self.before = Usage(lost=memory.lost)
-        """What earlier processes asked in vain."""
+        """Lost calls of earlier processes."""
         self.recalled: list[Usage] = [self.before] if memory.lost else []
-        """What the answers cost that were recalled, when they were given; and what was asked in vain."""
+        """Original cost of each recalled answer, and the lost calls of earlier processes."""
 
     @property
     def name(self) -> str:
-        """Of the one that is asked."""
+        """The other adversary's."""
         return self._adversary.name
 
     @property
     def version(self) -> str:
-        """Of the one that is asked."""
+        """The other adversary's."""
         return self._adversary.version
 
     @property
     def lost(self) -> int:
-        """Calls that were sent and never answered whole: what they cost is not known."""
+        """Calls without a complete answer; their cost is unknown."""
         return count_lost_calls(self._adversary)
 
     async def propose(self, occasion: Occasion) -> AdversaryProposal | None:
-        """What was said before, which costs nothing any more, or what is said now.
+        """Return the stored answer at no cost, or ask the other adversary and store its answer.
 
         Raises:
-            Refusal, ModelFailure: as the other raises them; nothing is kept then.
+            CannotPropose, ModelFailure: from the other adversary; nothing is stored then.
         """
         key = self._build_key(occasion)
         known = self._memory.recall(key)
@@ -197,24 +188,24 @@ class RememberingAdversary:
 
 
 def _read(directory: Path) -> tuple[dict[str, Answered], int]:
-    """What was answered, by occasion, and how many calls never were."""
+    """Return the answers by occasion, and the number of calls that were never answered."""
     known: dict[str, Answered] = {}
     lost = 0
     for segment in log.list_segments(directory):
         for line in log.scan(directory, segment):
             try:
                 content = json.loads(line.content)
-                # Calls without an answer stand in the log, too: they may have cost something.
+                # Calls without an answer are logged, too: they may have cost something.
                 if "lost" in content:
                     lost += _UNANSWERED.validate_python(content).lost
                     continue
                 answered = _ANSWERED.validate_python(content)
             except (ValueError, TypeError) as error:
                 reason = str(error).splitlines()[0]
-                # A spoilt line is an error and not skipped: what it held was paid for.
+                # A damaged line is an error and not skipped: its answer was paid for.
                 raise RunFormatError(
                     f"{directory}/{log.FOLDER}/{segment}:{line.number}: is spoilt ({reason}); remove that line, "
-                    "and what it held is asked again"
+                    "and its occasion is asked about again"
                 ) from None
             known[answered.occasion] = answered
     return known, lost

@@ -1,19 +1,19 @@
-"""Pairs beside a run, under a name: what was preferred to what, and the recipe by which it was found.
+"""Stored pairs beside a run, under a name, with the recipe by which they were made.
 
     RUN/pairs/NAME/pairs.jsonl     one preference pair per line, in the order that training uses
-    RUN/pairs/NAME/pairs.json      whose judgements, which recipe and adversary, what was counted; SHA-256 of the pairs
+    RUN/pairs/NAME/pairs.json      critic, recipe, adversary, counts, and the SHA-256 of the pairs
     RUN/pairs/lock                 held for the instant in which a set is put in its place
 
     write_pairs(run, "epoch-0", made, recipe=recipe, labels=labels, adversary="sampler-1")
     read_pairs(run, "epoch-0").pairs
 
-A set is there whole or not at all, and is never changed: writing the same pairs of the same origin again leaves it as
-it is, so whoever was killed in between does everything again; other pairs need another name.
+A set appears whole or not at all, and never changes. Writing the same pairs of the same origin again leaves it as it
+is, so that work after a kill may simply repeat. Other pairs need another name.
 
-Short names of pairs: as many letters of an ID as tell it from all others, and back from any such beginning.
+Short names of pairs are unique beginnings of their IDs:
 
-short = short_ids(pair.id for pair in stored.pairs)
-name, pair = find_pair(run, "8a3f21c0")
+    short = shorten_ids(pair.id for pair in stored.pairs)
+    stored, pair = find_pair(run, "8a3f21c0")
 """
 
 from __future__ import annotations
@@ -52,38 +52,38 @@ _NEXT_MOVE = "make the pairs again: what was judged and answered is not asked ag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairHead:
-    """`pairs.json`: where a set of pairs comes from, and what there is no pair for."""
+    """`pairs.json`: origin and counts of a set of pairs."""
 
     recipe: PairRecipe
     labels: str | None
-    """Name of the labelling whose judgements decided; None for pairs by the outcome alone."""
+    """Name of the labelling that decided; None for pairs by the outcome alone."""
     critic: str | None
-    """Who judged, as in `LabelHead.critic`."""
+    """The critic, as in `LabelHead.critic`."""
     critic_digest: str | None
-    """`hash_critic` of that labelling's head: equal where critic, options and seed are."""
+    """`hash_critic` of that labelling's head: equal for equal critic, options and seed."""
     adversary: str | None
-    """Name and version (`collab.preferences.adversary.label_of`); None when none was there to be asked."""
+    """Name and version (`collab.preferences.adversary.label_of`); None when none was needed."""
     adversary_options: Mapping[str, Any]
-    """As it was made; JSON values, no secrets."""
+    """How the adversary was made; JSON values, no secrets."""
     pairs: int
     """Lines of `pairs.jsonl`."""
     sha256: str
-    """Of `pairs.jsonl`, hexadecimal."""
+    """Hash of `pairs.jsonl`, hexadecimal."""
     counts: Mapping[str, int]
-    """`Pairing.counts`: pairs by source, and why a rewarded cell has none or a negative no use."""
+    """`Pairing.counts`: pairs by source, and why a rewarded cell has none or a negative was dropped."""
     off_context: int
-    """Pairs of two cells that heard other messages than each other."""
+    """Pairs of two cells that heard different messages."""
     refused: Mapping[str, int]
-    """What the adversary said in vain, by cause."""
+    """Dropped replies of the adversary, by cause."""
     failed: Mapping[str, int]
     """Steps about which it could not be asked, by class of error."""
     unjudged: int
     """Steps without a judgement."""
     untried: int
-    """Negatives that nobody could try, for their state cannot be brought back."""
+    """Negatives that could not be tried, as their state cannot be rebuilt."""
     spent: Usage = Usage()
-    """What the adversary cost the process that wrote this; what it recalled from an earlier one cost nothing more, but
-    calls of unknown cost are those of all processes. The pairs of a training tell what all its processes spent."""
+    """Cost of the adversary in the process that wrote this; recalled answers cost nothing. Calls of unknown cost are
+    those of all processes. For the pairs of a training, it is the cost of all its processes."""
     versions: Mapping[str, str] = field(default_factory=collect_versions)
     created: str = field(default_factory=format_now)
     """UTC, ISO 8601."""
@@ -91,11 +91,11 @@ class PairHead:
 
     @property
     def origin(self) -> tuple[Any, ...]:
-        """All that decides what the pairs are, beside the run: two sets of one origin are made the same way."""
+        """All that decides the pairs, beside the run: two sets of one origin were made the same way."""
         return self.recipe, self.labels, self.critic_digest, self.adversary, dict(self.adversary_options)
 
     def is_same_as(self, other: PairHead) -> bool:
-        """Whether both tell of the same pairs, made in the same way; when, and at what cost, does not count."""
+        """Return whether both describe the same pairs of the same origin; time and cost do not count."""
         return (self.origin, self.sha256) == (other.origin, other.sha256)
 
 
@@ -114,33 +114,33 @@ _HEAD: TypeAdapter[PairHead] = TypeAdapter(PairHead)
 
 
 def hash_critic(head: LabelHead) -> str:
-    """SHA-256 of all that decides what a labelling says, beside the run: critic, options and seed."""
+    """Return the SHA-256 of all that decides a labelling's scores, beside the run: critic, options and seed."""
     said = json.dumps([head.critic, head.options, head.seed], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(said.encode("ascii")).hexdigest()
 
 
 def pair_names(run: Path) -> list[str]:
-    """Names of all sets of pairs of a run, the oldest first, before them those that do not tell when they were made."""
+    """List the names of a run's sets of pairs, oldest first; sets with an unreadable time come before all others."""
     folder = run / FOLDER
     names = [path.parent.name for path in folder.glob(f"*/{HEAD}") if NAME.fullmatch(path.parent.name)]
     return sorted(names, key=lambda name: (_read_created(run, name), name))
 
 
 def find_last_name(run: Path) -> str | None:
-    """The set that was stored last; None where there is none.
+    """Return the name of the set that was stored last, or None.
 
     Raises:
-        RunFormatError: one does not tell when it was made; it may be the last.
+        RunFormatError: the time of a set cannot be read; it may be the last.
     """
     names = pair_names(run)
     if not names:
         return None
-    read_head(run, names[0])  # one that does not tell stands first
+    read_head(run, names[0])  # an unreadable one stands first
     return names[-1]
 
 
 def _read_created(run: Path, name: str) -> str:
-    """When a set was made; "" where that cannot be read."""
+    """Return when a set was made, or "" where that cannot be read."""
     try:
         return read_head(run, name).created
     except RunFormatError:
@@ -148,7 +148,7 @@ def _read_created(run: Path, name: str) -> str:
 
 
 def read_head(run: Path, name: str) -> PairHead:
-    """What a set of pairs tells of itself.
+    """Read the head of a set of pairs.
 
     Raises:
         UnknownName: the run has no pairs of that name.
@@ -167,7 +167,7 @@ def read_head(run: Path, name: str) -> PairHead:
 
 
 def read_pairs(run: Path, name: str) -> StoredPairs:
-    """A set of pairs, exactly as it was written.
+    """Read a set of pairs, exactly as it was written.
 
     Raises:
         UnknownName: the run has no pairs of that name.
@@ -181,7 +181,7 @@ def read_pairs(run: Path, name: str) -> StoredPairs:
     pairs = tuple(_read_lines(path, content))
     if len(pairs) != head.pairs or hashlib.sha256(content).hexdigest() != head.sha256:
         raise RunFormatError(
-            f"{path}: holds {len(pairs)} pairs that are not the {head.pairs} that {HEAD} tells of; {_format_hint(path)}"
+            f"{path}: holds {len(pairs)} pairs that are not the {head.pairs} of {HEAD}; {_format_hint(path)}"
         )
     return StoredPairs(name=name, head=head, pairs=pairs)
 
@@ -196,21 +196,21 @@ def write_pairs(
     adversary: str | None,
     options: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Put pairs beside their run, whole or not at all.
+    """Write pairs beside their run, whole or not at all.
 
     Args:
         run: directory of a run, finished or not; nothing in it but `pairs/` is touched.
-        labels: whose judgements decided; None for pairs by the outcome alone.
-        adversary: name and version of who was asked; None when nobody was there to be asked.
-        options: as the adversary was made; JSON values.
+        labels: the judgements that decided; None for pairs by the outcome alone.
+        adversary: name and version; None when none was needed.
+        options: how the adversary was made; JSON values.
 
     Returns:
-        The folder. It is left as it is where it holds the same pairs of the same origin.
+        The folder; unchanged where it holds the same pairs of the same origin.
 
     Raises:
-        UsageError: the name is none, or holds other pairs already.
-        RunFormatError: there is no run, or what stands under the name cannot be read.
-        StoreFailure: the disk is full or the rights are missing; nothing half-written counts.
+        UsageError: the name is not allowed, or holds other pairs already.
+        RunFormatError: there is no run, or the set of that name cannot be read.
+        StoreFailure: the disk is full or rights are missing; half-written files do not count.
     """
     find_manifest(run)
     directory = _get_pairs_directory(run, name)
@@ -232,7 +232,7 @@ def write_pairs(
 
 
 def check_name(name: str) -> None:
-    """Refuse what pairs cannot be called; UsageError."""
+    """Raise UsageError for a name that pairs cannot have."""
     check_called("pairs", name)
     if name == _RESERVED:
         raise UsageError(f"pairs called {name!r}: a file of that name lies beside pairs; choose another")
@@ -288,13 +288,13 @@ def _read_lines(path: Path, content: bytes) -> Iterator[PreferencePair]:
 
 
 def _format_hint(path: Path) -> str:
-    """What to do about a file of a set of pairs that cannot be read."""
+    """Format what to do about an unreadable file of a set of pairs."""
     folder = path.parent
     return f"put {folder} somewhere else and make its pairs again: collab pairs rebuild {folder.parent.parent}"
 
 
 def _place(directory: Path, files: Mapping[str, bytes]) -> None:
-    """A folder with these files in one rename; what a killed process left of an earlier try goes away."""
+    """Create a folder with these files in one rename, and remove what a killed process left of an earlier try."""
     # Left by a kill between making and renaming; nothing refers to it.
     for left in directory.parent.glob(f".{directory.name}.*"):
         shutil.rmtree(left)
@@ -313,18 +313,18 @@ def _place(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 LETTERS = 8
-"""An ID is not told in fewer."""
+"""The shortest length of a short ID."""
 
 
 def shorten_ids(ids: Iterable[str]) -> dict[str, str]:
-    """ID → its shortest beginning of at least `LETTERS` letters that no other of them has; all in equal length."""
+    """Return ID → its shortest unique beginning of at least `LETTERS` letters; all have the same length."""
     distinct = set(ids)
     letters = next(count for count in itertools.count(LETTERS) if len({id[:count] for id in distinct}) == len(distinct))
     return {id: id[:letters] for id in distinct}
 
 
 def read_short_ids(run: Path) -> dict[str, str]:
-    """ID → short ID, over all pairs of a run; a set that cannot be read is left out."""
+    """Return ID → short ID, over all pairs of a run; sets that cannot be read are left out."""
     ids: list[str] = []
     for name in pair_names(run):
         with contextlib.suppress(RunFormatError):
@@ -333,16 +333,16 @@ def read_short_ids(run: Path) -> dict[str, str]:
 
 
 def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[StoredPairs, PreferencePair]:
-    """Return the pair whose ID begins so, and the set that it is found in.
+    """Return the pair whose ID begins so, with its set.
 
     Args:
-        name: of the set to look in; None looks in all, and of equal pairs finds the one that was stored last. Sets that
-            cannot be read are passed over as long as another one has the pair.
+        name: the set to search; None searches all, the last stored set first. Unreadable sets are skipped as long as
+            another one has the pair.
 
     Raises:
-        UnknownName: there is none, or no such set.
-        UsageError: there are several.
-        RunFormatError: that set cannot be read; or one of all, and none of the others has the pair.
+        UnknownName: no pair begins so, or there is no such set.
+        UsageError: several pairs begin so.
+        RunFormatError: a set that may hold the pair cannot be read.
     """
     # The last set first: of equal pairs in several sets, the newest is shown.
     names = pair_names(run)[::-1] if name is None else [name]

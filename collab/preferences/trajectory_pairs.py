@@ -1,11 +1,11 @@
-"""Pairs of whole trajectories, by outcome alone: what is left of the method without credit re-assignment ("w/o CR").
+"""Pairs of whole trajectories by outcome alone: the method without credit re-assignment ("w/o CR").
 
-    pairs = trajectory_pairs(trajectories, seed=0)
-    looked_up(pairs[0], reader).chosen.outcome
+    pairs = build_trajectory_pairs(trajectories, seed=0)
+    look_up_pair(pairs[0], reader).chosen.outcome
 
-One solved and one unsolved episode of the same task and epoch; the log-ratios of a side are summed over the reply
-tokens of all cells of all its steps, each under its own input. How the pairs are put together is open in
-CollabUIAgents; here every episode is in one pair at most.
+A pair holds a solved and an unsolved episode of the same task and epoch. The log-ratios of a side are summed over the
+reply tokens of all cells of all its steps, each under its own input. CollabUIAgents leaves the matching open; here
+every episode is in one pair at most.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ SOURCE = "trajectory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryPair:
-    """A pair of whole trajectories with what it rests on."""
+    """A pair of whole trajectories with its episodes."""
 
     pair: PreferencePair
     chosen: Trajectory
-    """Solved …"""
+    """The solved episode."""
     rejected: Trajectory
-    """… and not."""
+    """The unsolved episode."""
 
 
 def look_up_pair(pair: PreferencePair, reader: RunReader) -> TrajectoryPair:
-    """The episodes that a pair compares.
+    """Return the episodes that a pair compares.
 
     Raises:
         UnknownName: the run has no such episode.
-        UsageError: the run holds something else in its place.
+        UsageError: an episode was played again since.
     """
     solved, unsolved = (reader.read_trajectory(refs[0].trajectory) for refs in (pair.chosen, pair.rejected))
     if not solved.success or unsolved.success or _pair(solved, unsolved).id != pair.id:
@@ -54,11 +54,11 @@ def build_trajectory_pairs(
 ) -> tuple[PreferencePair, ...]:
     """Match solved with unsolved episodes, at random but by name; sorted by epoch, task and the solved episode.
 
-    Broken episodes (no outcome) and those without a step are in no pair.
+    Broken episodes (without an outcome) and those without a step are in no pair.
 
     Args:
         seed: of the run.
-        per_task: the most pairs of one task and epoch; None for as many as there are.
+        per_task: the most pairs of one task and epoch; None for all.
 
     Raises:
         ConfigError: `per_task` is below 1.
@@ -103,7 +103,7 @@ def _pair(solved: Trajectory, unsolved: Trajectory) -> PreferencePair:
 
 
 def _list_replies(trajectory: Trajectory) -> list[PairReply]:
-    """All that was said, in the order in which it was."""
+    """List all replies in the order in which they were given."""
     return [
         (ReplyRef(trajectory=trajectory.id, step=step.index, cell=cell.cell), cell)
         for step in trajectory.steps

@@ -1,10 +1,10 @@
-"""Rewards: critics score single actions, and their scores become rewards (CollabUIAgents, section 3.2).
+"""Critics that score single actions, and the rewards made of their scores (CollabUIAgents, section 3.2).
 
     base            `Critic` turns a `CriticInput` (a recorded step) into a `Judgement`
-    oracle          by doing each action in the very state; outcome: by how the episode ended
-    llm             by asking a language model; reward_model: by a scoring checkpoint
+    oracle          judges by executing each action in the very state; outcome: by the end of the episode
+    llm             judges by asking a language model; reward_model: by a scoring checkpoint
     credit          a judgement as rewards per cell, with the method's threshold
-    labels          judgements beside a run; labelling: label a run, many steps at once
+    labels          stored judgements beside a run; labelling: label a run, many steps at once
     calibration/    how far a critic can be trusted, measured on steps of known worth
     registry        a critic from its agents file
 

@@ -1,26 +1,22 @@
-"""The seam between a recorded step and whoever judges it: `Critic` turns a `CriticInput` into a `Judgement`.
+"""The interface of critics: a `Critic` turns a `CriticInput` (a recorded step) into a `Judgement`.
 
-    judgement = await critic.judge(case)
+    for trajectory in reader.iterate_trajectories():
+        for case in build_inputs(trajectory, suite.space, states):
+            judgement = await critic.judge(case)
     judgement.rewards                       # n × m scores, missing ones included
     judgement.call_of(cell)                 # the model call behind one of them, or None
 
-    oracle     by doing each action in the very state                        collab.rewards.oracle
+    oracle     by executing each action in the very state                   collab.rewards.oracle
     outcome    by how the episode ended                                      collab.rewards.outcome
     llm        by asking a language model (CollabUIAgents, eq. 6)            collab.rewards.llm
     model      by a scoring checkpoint                                       collab.rewards.reward_model
 
-A critic never guesses: a cell that it cannot judge is *missing*, with the cause in words, and earns neither a reward
-nor a place in a pair. ⌈score − 0.5⌉ is `CellReward.reward`: 1 iff score > 0.5, so exactly one half earns nothing.
-A training counts with its own threshold instead (`collab.rewards.credit.list_with_reward`; 0.5 by default).
+A critic never guesses: a cell that it cannot judge is *missing*, with the cause in words. It earns no reward and is in
+no pair. ⌈score − 0.5⌉ is `CellReward.reward`: 1 iff score > 0.5, so exactly one half earns nothing. A training counts
+with its own threshold instead (`collab.rewards.credit.list_with_reward`; 0.5 by default).
 
-A `CriticInput` is a recorded step as a critic sees it:
-
-    for trajectory in reader.trajectories():
-        for case in cases(trajectory, suite.space, states):
-            judgement = await critic.judge(case)
-
-A case is made from the record alone. Where the world can be brought back into the state before the action, it says how
-(`CriticInput.state`); critics that need no world never touch it.
+A critic input is built from the record alone. Where the state before the action can be restored, `CriticInput.state`
+does it; critics that need no environment never touch it.
 """
 
 from __future__ import annotations
@@ -57,14 +53,14 @@ from collab.types import (
 class RestorableState(Protocol):
     """A way back into the state before a step.
 
-    async with state.opened() as environment:
+    async with state.open() as environment:
         result = await environment.step(action)
     """
 
     def open(self) -> AbstractAsyncContextManager[Environment]:
-        """An environment of the caller's own in this state, closed at the end of the block; as often as one likes.
+        """Open an environment of the caller's own in this state, closed at the end of the block.
 
-        Not within one another: who is in a state has room for copies of its environment, and for no second one.
+        It may be opened again, but not within another open block: there is room for forks alone.
 
         Raises:
             EnvironmentFailure: the world broke, or shows another screen than the recorded one.
@@ -83,31 +79,31 @@ class CriticInput:
     trajectory: str
     """`Trajectory.id`."""
     task: Task
-    """With the goal as the environment stated it."""
+    """The task, with the goal as the environment stated it."""
     step: int
     """t, from 0."""
     space: ActionSpace
     observation: Observation
-    """Before the action: what every cell saw."""
+    """The screen before the action, as every cell saw it."""
     history: tuple[HistoryEntry, ...]
-    """All executed steps before, oldest first, as prompts tell them."""
+    """All executed steps before, oldest first, as prompts show them."""
     summary: str
-    """The summary of earlier steps that stood in the prompts; empty when none was kept."""
+    """The prompts' summary of earlier steps; empty when none was kept."""
     matrix: ActionMatrix
-    """What was said, with the edges and the cells that each cell heard."""
+    """All replies, with the edges and the cells that each cell heard."""
     executed: Action | None
-    """What the vote decided; None for a web step without a parsable cell."""
+    """The action that won the vote; None for a web step without a parsable cell."""
     last: Action | None = None
-    """What was executed before this step; None at the start, or where nothing was."""
+    """The action executed before this step; None at the start, or where there was none."""
     later: tuple[Action | None, ...]
-    """What was executed behind this step, to the end of the episode."""
+    """Actions executed after this step, to the end of the episode."""
     outcome: Outcome | None
-    """Of the whole episode, which nobody could know at this step; None when it broke or was not finished."""
+    """The episode's outcome, which no agent could know at this step; None for broken or unfinished episodes."""
     environment: str
     """Label, e.g. "androidworld[simphone]"."""
     environment_version: str
     state: RestorableState | None = None
-    """None where the world cannot be brought back."""
+    """None where the state cannot be restored."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -120,7 +116,7 @@ class CriticInput:
         return hash_input(self.task.goal, self.observation, self.matrix)
 
     def group_proposals(self) -> dict[Action, tuple[Utterance, ...]]:
-        """Each distinct canonical action with the cells that proposed it, in conversation order."""
+        """Return each distinct canonical action → the cells that proposed it, in conversation order."""
         found: dict[Action, list[Utterance]] = {}
         for cell in self.matrix:
             if cell.action is not None:
@@ -129,20 +125,20 @@ class CriticInput:
 
 
 def hash_input(goal: str, observation: Observation, matrix: ActionMatrix) -> str:
-    """See `CriticInput.digest`."""
+    """Hash goal, screen, edges and replies; see `CriticInput.digest`."""
     said = [[cell.agent, cell.round, cell.text] for cell in matrix]
     whole = json.dumps([goal, observation.digest, matrix.edges, said])
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def build_inputs(trajectory: Trajectory, space: ActionSpace, states: States | None = None) -> Iterator[CriticInput]:
-    """The steps of an episode, first to last. A broken or unfinished episode gives those that were recorded.
+    """Yield the steps of an episode, first to last; for a broken or unfinished episode, the recorded ones.
 
     Args:
         space: of the suite that the episode was played in.
-        states: how to bring states back; None when no critic will need it.
+        states: restores states; None when no critic needs it.
     """
-    # Everything that a critic may look at, later steps and outcome included; what it reads is its own choice.
+    # Everything that a critic may read, later steps and outcome included; each critic reads what it needs.
     steps = trajectory.steps
     for place, step in enumerate(steps):
         yield CriticInput(
@@ -160,7 +156,7 @@ def build_inputs(trajectory: Trajectory, space: ActionSpace, states: States | No
             outcome=trajectory.outcome,
             environment=trajectory.environment,
             environment_version=trajectory.environment_version,
-            # Lazily: bringing a state back means playing the episode again up to there.
+            # Lazily: restoring a state means playing the episode again up to there.
             state=None if states is None else states(trajectory, step.index),
         )
 
@@ -181,11 +177,11 @@ class CriticCall:
     model: str
     """Model name or checkpoint directory, with its adapter where it has one."""
     seed: int
-    """Of the call; it also decided the names that were shown."""
+    """Seed of the call; it also decided the names that were shown."""
     reply: str
     """As sampled."""
     cells: tuple[CellRef, ...]
-    """Cells whose score was asked for."""
+    """Cells whose scores the call asked for."""
     shown: Mapping[str, str] = field(default_factory=dict)
     """Slot → the name under which the critic read it; empty when none was shown."""
     prompt_tokens: int | None = None
@@ -198,10 +194,10 @@ class CriticCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A critic's word on one step."""
+    """A critic's scores for one step."""
 
     case: str
-    """`CriticInput.digest` of what was judged."""
+    """`CriticInput.digest` of the judged step."""
     rewards: RewardMatrix
     """One entry per cell, in conversation order."""
     calls: tuple[CriticCall, ...] = ()
@@ -219,19 +215,19 @@ class Judgement:
 
     @property
     def silent(self) -> bool:
-        """Whether a model was asked and gave no score at all: its replies were prose, say, or empty."""
+        """Whether a model was asked and gave no score at all, for example because its replies were prose or empty."""
         asked = {cell for call in self.calls for cell in call.cells}
         return bool(asked) and all(one.score is None for one in self.rewards.rewards if one.cell in asked)
 
     def of(self, cell: CellRef) -> CellReward:
-        """The word on one cell; KeyError when there is no such cell."""
+        """Return one cell's reward; KeyError when there is no such cell."""
         for reward in self.rewards.rewards:
             if reward.cell == cell:
                 return reward
         raise KeyError(cell)
 
     def call_of(self, cell: CellRef) -> CriticCall | None:
-        """The call in which a cell was judged; None where no model was asked about it."""
+        """Return the call in which a cell was judged; None where no model was asked about it."""
         return next((call for call in self.calls if cell in call.cells), None)
 
 
@@ -240,7 +236,7 @@ class Critic(Protocol):
 
     @property
     def name(self) -> str:
-        """Which critic, e.g. "oracle" or "llm"."""
+        """Its kind, e.g. "oracle" or "llm"."""
 
     @property
     def version(self) -> str:
@@ -250,8 +246,8 @@ class Critic(Protocol):
         """Judge a step; a cell that cannot be judged is missing, with its cause. Called for many cases at once.
 
         Raises:
-            EnvironmentFailure, ModelFailure: nothing was judged, and asking again may help;
-                `collab.rewards.query.PartlyAnswered` where something was paid all the same.
+            EnvironmentFailure, ModelFailure: nothing was judged; asking again may help.
+                `collab.rewards.query.PartlyAnswered` where some answers were paid for.
         """
         ...
 
@@ -264,19 +260,16 @@ class CellScore:
     """In [0, 1]; None when missing."""
     reason: str = ""
     missing: str | None = None
-    """Why there is no score; None exactly when there is one."""
+    """Cause of a missing score; None exactly when there is a score."""
 
     @classmethod
     def none(cls, cause: str) -> CellScore:
-        """No score, for a cause."""
+        """Return a missing score with its cause."""
         return cls(score=None, missing=cause)
 
     @classmethod
     def of(cls, score: object, reason: str = "") -> CellScore:
-        """What was given as a score, if it is one; nothing is mended, and what is out of range is not clipped.
-
-        A number in quotes is that number.
-        """
+        """Check a given score: quoted numbers count; other values and numbers out of range become missing scores."""
         if score is None:
             return cls.none(ABSENT)
         score = number_in(score)
@@ -292,7 +285,7 @@ class CellScore:
 def build_judgement(
     case: CriticInput, critic: Critic, words: Mapping[CellRef, CellScore], calls: Iterable[CriticCall] = ()
 ) -> Judgement:
-    """Put words on cells together; cells whose reply did not parse need none, every other one must have one."""
+    """Build a judgement of scores by cell; every cell whose reply parsed must have one."""
     rewards = []
     for cell in case.matrix:
         word = CellScore.none(UNREAD) if cell.action is None else words[cell.cell]
@@ -302,7 +295,7 @@ def build_judgement(
 
 
 def drop_invalid_scores(judgement: Judgement) -> Judgement:
-    """The same, and what is no score in [0, 1] is missing, whoever made it."""
+    """Turn scores outside [0, 1] into missing ones."""
     rewards = tuple(
         one if one.missing and one.score is None else _drop_invalid_score(one) for one in judgement.rewards.rewards
     )
@@ -315,16 +308,16 @@ def _drop_invalid_score(one: CellReward) -> CellReward:
 
 
 def to_all_equal(case: CriticInput, words: Mapping[Action, CellScore]) -> dict[CellRef, CellScore]:
-    """Words on distinct actions → on cells: whoever proposed the same action is judged the same."""
+    """Spread scores of distinct actions over cells: all cells with the same action get the same score."""
     return {cell.cell: words[action] for action, cells in case.group_proposals().items() for cell in cells}
 
 
 def sum_spent(calls: Iterable[CriticCall]) -> Usage:
-    """What calls cost, as far as it was counted and the price is known."""
+    """Sum the cost of calls; uncounted tokens and unknown prices count as 0."""
     each = (Usage.of_call(call.prompt_tokens, call.completion_tokens, call.cost_usd) for call in calls)
     return sum(each, Usage())
 
 
 def label_of(critic: Critic) -> str:
-    """Who judged, with its version, e.g. "oracle-2"."""
+    """Return the critic's name and version, e.g. "oracle-2"."""
     return f"{critic.name}-{critic.version}"

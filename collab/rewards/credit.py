@@ -1,8 +1,8 @@
-"""A step with a critic's judgement of it: the cells it rewards, whether the team erred, and the steps after an error.
+"""A judged step: the cells that its critic rewards, whether the team erred, and the steps after an error.
 
     step = JudgedStep.of(trajectory, judgement, threshold=0.5)
-    rewarded(step), with_reward(step, 0), step.erred
-    behind_errors(steps)                    # of an episode's steps those that come after its first error
+    list_rewarded(step), list_with_reward(step, 0), step.erred
+    find_behind_errors(steps)               # steps after the first error of their episode
 
 Pairs, anchors and the replies of rejective fine-tuning are built from these.
 """
@@ -18,7 +18,7 @@ from collab.seeds import derive
 from collab.types import Action, ActionMatrix, CellRef, ReplyRef, Trajectory, Utterance
 
 BEHIND_ERROR = "behind the episode's first error"
-"""Why such a step teaches nothing, as counts tell it."""
+"""Cause in counts: such a step teaches nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Negative:
     action: Action
     """Canonical on the step's screen."""
     maker: str
-    """Which adversary made it, and how."""
+    """Adversary and manner, as in `AdversaryProposal.maker`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ class JudgedStep:
     threshold: float = 0.5
     """A score above it is a reward of 1, any other of 0 (eq. 6 has one half)."""
     decided: Action | None = None
-    """What the vote decided; None where no cell parsed."""
+    """The action that won the vote; None where no cell parsed."""
     negatives: Mapping[CellRef, Negative] = field(default_factory=dict)
-    """Of the cells for which an adversary was asked and something came of it."""
+    """Cells → the adversary's worse replies, where it found one."""
 
     @classmethod
     def of(cls, trajectory: Trajectory, judgement: Judgement, threshold: float = 0.5) -> JudgedStep:
@@ -67,7 +67,7 @@ class JudgedStep:
 
     @property
     def place(self) -> tuple[int, str, int, int]:
-        """Return the sort key of a step: (epoch, task, episode, step)."""
+        """Sort key of a step: (epoch, task, episode, step)."""
         return self.epoch, self.task, self.episode, self.judgement.rewards.step
 
     @property
@@ -78,7 +78,7 @@ class JudgedStep:
         # The vote is wrong only by its own proposers' scores: another action's reward says nothing about it.
         voters = {cell.cell for cell in self.matrix if cell.action == self.decided}
         judged = [one.score for one in self.judgement.rewards.rewards if one.cell in voters and one.score is not None]
-        # An unjudged decision is no error: what is not known must not cut an episode short.
+        # An unjudged decision is no error: a gap in the labels must not cut an episode short.
         return bool(judged) and max(judged) <= self.threshold
 
     def derive_seed(self, run: int, purpose: str, cell: CellRef, *more: int) -> int:
@@ -107,7 +107,7 @@ def list_rewarded(step: JudgedStep) -> tuple[Utterance, ...]:
 
 
 def list_rewarded_actions(step: JudgedStep) -> frozenset[Action]:
-    """Return the rewarded actions: a reply that proposes one of them is no worse side, whichever cell wrote it."""
+    """Return the rewarded actions: a reply that proposes one of them is never the rejected one."""
     return frozenset(cell.action for cell in list_rewarded(step) if cell.action is not None)
 
 
@@ -116,8 +116,8 @@ def find_behind_errors(steps: Iterable[JudgedStep]) -> frozenset[tuple[str, int]
 
     Only the given steps count: an unjudged step is no error.
 
-    Few teams recover from an error, so later steps teach little that is of use, at the expense of the rest. Agents that
-    were rewarded for turning back where everything was wrong also turn back where nothing was.
+    Few teams recover from an error, so later steps teach little, at the expense of the rest. Agents that were rewarded
+    for turning back after an error also turn back where nothing is wrong.
     """
     ends: dict[str, int] = {}
     keys = []

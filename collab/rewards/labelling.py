@@ -1,13 +1,13 @@
-"""A run's steps → judgements beside it: many at once, each once, off the path of whatever plays.
+"""Label a run: judge many steps at once, each once, independently of the process that plays.
 
     with LabelWriter(run, "oracle", head) as writer:
         labelling = await label(cases, critic, writer)
 
-What is judged already is passed over, so the same call again goes on where a killed one stopped. A case about which
-nobody could be asked (its model or its world failed) is recorded as failed, its siblings go on, and the next call asks
-again; after ten such in a row labelling stops, for it is not the cases' fault. What was answered of it was paid, and is
-counted and recorded with the failure. Ten judgements in a row without a single score, by a model that answers all but
-what it is asked, stop it, too.
+Judged steps are skipped, so the same call resumes where a killed one stopped. If a critic fails on a step (its model or
+its environment failed), the step is recorded as failed, the others continue, and the next call asks again. Answers
+before the failure were paid for, so their cost is recorded with it. Labelling stops after ten failures in a row, as the
+steps are not their cause. It also stops after ten judgements in a row without a single score, when a model answers
+something else.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ _SHOWN = 80
 
 @dataclass(slots=True, kw_only=True)
 class Labelling(UsageMeter):
-    """How far it is; a live object, read by whoever shows it, and the result in the end."""
+    """Progress of labelling and its result; a live object."""
 
     known: int = 0
     """Cases that were judged before."""
     judged: int = 0
     failed: int = 0
-    """Cases about which nobody could be asked; they are asked about again next time."""
+    """Cases on which the critic failed; the next call asks about them again."""
     failed_in_a_row: int = 0
-    """Since the last that was judged, in whatever call of `label` counts on in this object."""
+    """Failures since the last judged case, over all calls of `label` that share this object."""
     silent_in_a_row: int = 0
-    """Judgements without a score since the last that had one; those for which no model was asked do not count."""
+    """Judgements without a score since the last that had one, counting only those for which a model was asked."""
     missing: Counter[str] = field(default_factory=Counter)
-    """Cells judged now that have no score, by cause."""
+    """Cells of new judgements without a score, by cause."""
     threshold: float = 0.5
     """A score above it is a reward."""
     rewarded: int = 0
     cells: int = 0
-    """Cells judged now that have a score."""
+    """Cells of new judgements with a score."""
     stopped: str | None = None
-    """Why it ended early; None when every case was asked about."""
+    """Why labelling ended early; None when every case was asked about."""
 
     def __str__(self) -> str:
         """Return one line: how many steps are judged, and how many cells are rewarded."""
@@ -86,20 +86,20 @@ async def label(
     """Judge all cases that are not judged yet.
 
     Args:
-        cases: read one by one as they are needed.
+        cases: read lazily, one by one.
         concurrency: cases that are judged at the same time.
-        budget: what may be spent; the cases in flight when it is used up are still judged.
-        stop: set from outside to end; the cases in flight have a few seconds yet.
+        budget: limits; the cases in flight when one is used up are still judged.
+        stop: set from outside to end; the cases in flight get a few more seconds.
         watch: called once, with the live object.
-        so_far: counts on in this one, of other labels under the same budget; None begins a new one.
-        most_silent: judgements in a row without a single score before it stops; None never stops for that.
+        so_far: continues the counts of other labels under the same budget; None begins at zero.
+        most_silent: judgements in a row without a single score before labelling stops; None never stops for that.
 
     Raises:
         StoreFailure: the labels cannot be written; what was recorded stays.
         UsageError: the critic does not fit the cases (another version of the environment …).
     """
     labelling, limits = so_far or Labelling(), budget or Budget()
-    # `stopped` may be set from outside meanwhile: where a rollout fails, its judging ends with it
+    # `stopped` may be set from outside: a failed rollout ends its labelling, too.
     pool = WorkerPool(
         cases, exceeded=lambda: labelling.stopped or labelling.explain_exceeded(limits), stop=stop, finishes=True
     )
@@ -119,7 +119,7 @@ async def label(
 
 @dataclass(slots=True, kw_only=True)
 class _Worker:
-    """What all workers share: one pile of cases, one writer, one count of failures."""
+    """State that all workers share: one queue of cases, one writer, one count of failures."""
 
     critic: Critic
     writer: LabelWriter
@@ -128,23 +128,23 @@ class _Worker:
     most_silent: int | None
 
     async def work(self) -> None:
-        """Judge cases until none is left or something says stop."""
+        """Judge cases until none is left or labelling is stopped."""
         for case in self.pool.take():
             if self.writer.has_label(case):
                 self.labelling.known += 1
             elif self.pool.may_go_on():
                 await self._judge(case)
-            await asyncio.sleep(0)  # a critic in pure Python never waits; here others have their turn
+            await asyncio.sleep(0)  # a critic in pure Python never waits, so yield to other tasks here
 
     async def _judge(self, case: CriticInput) -> None:
         try:
-            # Whatever a critic raises is an answer about this step alone.
+            # Any exception of a critic concerns this step alone.
             with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
                 judgement = drop_invalid_scores(await self.critic.judge(case))
                 # A judgement that lacks cells would count as silence about them.
                 _require_whole(case, judgement)
         except PartlyAnswered as failure:
-            # What was answered before the failure was paid for.
+            # Answers before the failure were paid for.
             self._record_failure(case, failure.failure, failure.spent)
         except (EnvironmentFailure, ModelFailure) as failure:
             self._record_failure(case, failure)
@@ -182,14 +182,14 @@ class _Worker:
 
 
 def format_last_reply(judgement: Judgement) -> str:
-    """What a model answered last instead of scores, and what was wrong with it, in one line."""
+    """Format the model's last reply without scores, with the causes, in one line."""
     causes = ", ".join(cause for cause in judgement.missing if cause != UNREAD)
     said = " ".join(redact(judgement.calls[-1].reply).split())
     return f"the last answer begins {said[:_SHOWN]!r} ({causes})"
 
 
 def _require_whole(case: CriticInput, judgement: Judgement) -> None:
-    """ValueError unless a judgement is about this case and has one entry per cell, in conversation order."""
+    """Raise ValueError unless a judgement is about this case, with one entry per cell in conversation order."""
     cells = [one.cell for one in judgement.rewards.rewards]
     if judgement.key != case.key or judgement.case != case.digest or cells != [cell.cell for cell in case.matrix]:
         raise ValueError(f"its judgement is not about this step with its {len(case.matrix.utterances)} cells")

@@ -1,17 +1,17 @@
-"""Judgements beside a run, in a folder of their own: they never touch what was recorded.
+"""Stored judgements beside a run, in a folder of their own: they never touch the recorded run.
 
-    RUN/labels/NAME/label.json        who judges, with which options; written once
-    RUN/labels/NAME/events/*.jsonl    one line per judged step, and one per step that could not be asked about
+    RUN/labels/NAME/label.json        critic, options and seed; written once
+    RUN/labels/NAME/events/*.jsonl    one line per judged step, and one per step on which the critic failed
     RUN/labels/NAME/lock              held by the one process that writes
 
     with LabelWriter(run, "gpt-4o", head) as writer:
-        if not writer.knows(case):
+        if not writer.has_label(case):
             writer.record(await critic.judge(case))
     labels = read_labels(run, "gpt-4o")
 
-Several labellings of one run stand side by side. Lines are only ever appended, with the store's own log, so a killed
-process loses what was in flight and nothing else; what is recorded is never asked again. A step that was played again
-after it was judged (its episode had broken) is another case and counts as not judged.
+A run may have several labellings. Lines are only ever appended, with the store's own log. So a killed process loses the
+calls in flight and nothing else, and a recorded step is never asked about again. A step that was played again after it
+was judged, because its episode had broken, counts as not judged.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ FORMAT = 1
 """Version of the folder that this code reads and writes."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What labels and pairs may be called."""
+"""Allowed names of labels and pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelHead:
-    """`label.json`: everything that decides what a labelling says, beside the run itself."""
+    """`label.json`: everything that decides a labelling's scores, beside the run itself."""
 
     critic: str
     """Name and version, see `collab.rewards.base.label_of`."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """As the critic was made; JSON values, no secrets."""
+    """How the critic was made; JSON values, no secrets."""
     seed: int = 0
     versions: Mapping[str, str] = field(default_factory=collect_versions)
     created: str = field(default_factory=format_now)
@@ -61,7 +61,7 @@ class LabelHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedLabel:
-    """A step about which nobody could be asked: its cells are missing until it is asked about again."""
+    """A step on which the critic failed: its cells are missing until it is asked about again."""
 
     trajectory: str
     step: int
@@ -71,15 +71,15 @@ class FailedLabel:
     """Class name in `collab.errors`."""
     message: str
     spent: Usage = Usage()
-    """What was paid for answers about it all the same, which are lost; older versions recorded nothing."""
+    """Cost of answers about it that are lost; older versions recorded nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnansweredCalls:
-    """What one process asked in vain, whatever became of the steps."""
+    """The unanswered calls of one process."""
 
     lost: int
-    """Calls that were sent and never answered whole: what they cost is not known."""
+    """Calls without a complete answer; their cost is unknown."""
 
 
 LabelRecord: TypeAlias = Judgement | FailedLabel | UnansweredCalls
@@ -99,14 +99,14 @@ class LabelSet:
     name: str
     head: LabelHead
     judged: Mapping[tuple[str, int], Judgement]
-    """(trajectory, step) → the last judgement; in the order in which they were made."""
+    """(trajectory, step) → the last judgement; oldest first."""
     failed: Mapping[tuple[str, int], FailedLabel]
-    """Steps that were asked about in vain and not judged since."""
+    """Steps on which the critic failed and that were not judged since."""
     lost: Sequence[Usage] = ()
-    """What was asked in vain: each step that failed, every time, and the calls whose cost is not known."""
+    """Cost of each failure, and the calls of unknown cost."""
 
     def of(self, case: CriticInput) -> Judgement | None:
-        """The judgement of exactly this case; None when there is none."""
+        """Return the judgement of exactly this case, or None."""
         found = self.judged.get(case.key)
         return found if found is not None and found.case == case.digest else None
 
@@ -117,33 +117,33 @@ class LabelSet:
 
 
 def check_name(name: str) -> None:
-    """Refuse what labels cannot be called; UsageError."""
+    """Raise UsageError for a name that labels cannot have."""
     check_called("labels", name)
 
 
 def check_called(what: str, name: str) -> None:
-    """UsageError for a name that `NAME` does not allow."""
+    """Raise UsageError for a name that `NAME` does not allow."""
     if not NAME.fullmatch(name):
         raise UsageError(f"{what} called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
 
 
 def list_labellings(run: Path) -> list[str]:
-    """Names of all labellings of a run, sorted."""
+    """List the names of all labellings of a run, sorted."""
     folder = run / FOLDER
     return sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder.is_dir() else []
 
 
 def read_label_head(run: Path, name: str) -> LabelHead:
-    """What a labelling tells of itself; RunFormatError when it cannot be read."""
+    """Read a labelling's head; RunFormatError when it cannot be read."""
     return _read_head_in(_get_labels_directory(run, name))
 
 
 def read_labels(run: Path, name: str) -> LabelSet:
-    """A labelling as it is now, also while it is being written.
+    """Read a labelling as it is now, also while it is being written.
 
     Raises:
         UnknownName: the run has no labelling of that name.
-        RunFormatError: it cannot be read by this version, or a whole line is not what was written.
+        RunFormatError: it cannot be read by this version, or a complete line is damaged.
     """
     directory = _get_labels_directory(run, name)
     if not (directory / FILE).exists():
@@ -165,23 +165,23 @@ def read_labels(run: Path, name: str) -> LabelSet:
 
 
 class LabelWriter:
-    """The only writer of a labelling, from construction to `close`; makes a new one or goes on with an old one.
+    """The only writer of a labelling, from construction to `close`; it creates or extends one.
 
     Args:
         run: directory of a run, finished or not; nothing in it but `labels/` is touched.
-        head: of the critic that judges now.
-        home: raises where `run` is nothing that judgements may stand beside; by default, no run.
+        head: that of the present critic.
+        home: raises where `run` cannot have labels; by default, where it is no run.
 
     Raises:
-        UsageError: the name is none, another critic or other options made this labelling, or it is being written.
+        UsageError: the name is not allowed, the labelling has another critic or other options, or it is being written.
         RunFormatError: there is no run, or the labelling cannot be read.
-        StoreFailure: from every method: the disk is full or the rights are missing; nothing half-written counts.
+        StoreFailure: from every method: the disk is full or rights are missing; half-written lines do not count.
     """
 
     def __init__(
         self, run: Path, name: str, head: LabelHead, *, home: Callable[[Path], object] = find_manifest
     ) -> None:
-        # The run must exist: labels of nothing would never be found.
+        # Labels beside a missing run would never be found.
         home(run)
         self.directory = directory = _get_labels_directory(run, name)
         self._secrets = list_secrets()
@@ -189,10 +189,10 @@ class LabelWriter:
         with report_write_errors(directory, _NEXT_MOVE):
             (directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
             self._lock = RunLock(directory, "wait for it, or choose another name")
-        # From here on the lock is held; what fails below gives it back.
+        # From here on the lock is held; a failure below releases it.
         try:
             self._begin(head)
-            # What is there is not asked again, as long as its input is the same.
+            # Judged steps are not asked about again, as long as their input is the same.
             self._known = {key: one.case for key, one in read_labels(run, name).judged.items()}
             self._log = log.LazyAppender(directory)
         except BaseException:
@@ -200,7 +200,7 @@ class LabelWriter:
             raise
 
     def has_label(self, case: CriticInput) -> bool:
-        """Whether exactly this case is judged."""
+        """Return whether exactly this case is judged."""
         return self._known.get(case.key) == case.digest
 
     def record(self, judgement: Judgement) -> None:
@@ -209,10 +209,10 @@ class LabelWriter:
         self._known[judgement.key] = judgement.case
 
     def fail(self, case: CriticInput, error: CollabError, spent: Usage = Usage()) -> None:
-        """Append that nobody could be asked about a case; it stays not judged.
+        """Append that the critic failed on a case; it stays unjudged.
 
         Args:
-            spent: what was paid for answers about it all the same.
+            spent: cost of answers about it that are lost.
         """
         told = FailedLabel(
             trajectory=case.trajectory,
@@ -225,12 +225,12 @@ class LabelWriter:
         self._append("failed", told)
 
     def record_lost(self, calls: int) -> None:
-        """Append how many calls were sent and never answered whole; nothing where there is none."""
+        """Append the number of calls without a complete answer, unless it is 0."""
         if calls:
             self._append("unanswered", UnansweredCalls(lost=calls))
 
     def close(self) -> None:
-        """Bring everything to the disk and let others write. May be called twice."""
+        """Sync everything to the disk and release the lock. May be called twice."""
         if self._open:
             self._open = False
             try:
@@ -248,7 +248,7 @@ class LabelWriter:
         self.close()
 
     def _begin(self, head: LabelHead) -> None:
-        """Write the head of a new labelling, or make sure that an old one says the same."""
+        """Write the head of a new labelling, or check that an old one has the same."""
         if not (self.directory / FILE).exists():
             with report_write_errors(self.directory, _NEXT_MOVE):
                 write_json(self.directory / FILE, _HEAD.dump_python(head, mode="json"))
@@ -275,7 +275,7 @@ _NEXT_MOVE = "label the run again: what is judged is not asked again"
 
 
 def _list_differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Options that are not the same, by name; None where one is not said."""
+    """Return the options that differ, by name, with both values; None for a missing one."""
     names = sorted({*old, *new})
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
@@ -290,7 +290,7 @@ def _read_head_in(directory: Path) -> LabelHead:
 
 
 def _iterate_records(directory: Path) -> Iterator[LabelRecord]:
-    """All records, oldest first."""
+    """Yield all records, oldest first."""
     for segment in log.list_segments(directory):
         for line in log.scan(directory, segment):
             try:
@@ -300,5 +300,5 @@ def _iterate_records(directory: Path) -> Iterator[LabelRecord]:
                 reason = str(error).splitlines()[0]
                 raise RunFormatError(
                     f"{directory}/{log.FOLDER}/{segment}:{line.number}: is spoilt ({reason}); remove that line, "
-                    "and what it held is judged again"
+                    "and its step is judged again"
                 ) from None

@@ -3,28 +3,26 @@
     critic = LanguageCritic(model=model, texts=read_critic_prompts(folder))
     judgement = await critic.judge(case)
 
-It sees the task, what was done before, the screen, and each proposal with its reason and action: o_t, H_{t−1}, A_t, q.
+It sees the task, the earlier actions, the screen, and each proposal with its reason and action: o_t, H_{t−1}, A_t, q.
 
-Deviations from the paper, each an option: equal actions are sent once, with the latest reason, and all cells that
-proposed them share the score (`score: all` sends every cell); agents are shown under permuted names, against position
-bias (`permute: false`); a step can be asked about round by round (`per: round`), and then equal actions of different
-rounds are scored apart.
+Deviations from the paper, each an option. Equal actions are sent once, with the latest reason, and all cells that
+proposed them share the score (`score: all` sends every cell). Agents are shown under permuted names, against position
+bias (`permute: false`). A step can be asked about round by round (`per: round`); then equal actions of different rounds
+are scored apart.
 
-What a language model is asked as a critic: which proposals, under which names, in which words.
+A prompt has two parts:
 
-    system    who is asked, the action list, the scale                          the same for every call
-    step      task, history, screen, and the proposals of one question          one call
+    system    the role, the action list, the scale                          the same for every call
+    step      task, history, screen, and the proposals of one question      one call
 
-Proposals are told one per line as JSON, so that whatever an agent wrote stays inside its own quotes. They are sorted by
-round and by the name shown, and names are permuted: who stands where does not follow from who it is.
+Each proposal is one line of JSON, so that an agent's text stays inside its own quotes. Proposals are sorted by round
+and by the name shown, and names are permuted: the order does not reveal the agent. The built-in templates are
+`prompts/critic`; a folder of that name in the user's own library comes before it.
 
-The built-in templates are `prompts/critic`; a folder of that name in the user's own library comes before it.
-
-A critic's reply → a word on each proposal; whatever is not a proper score is missing, with its cause.
-
-Replies are lists of {agent, round, score, reason}, read as generously as `collab.rewards.query` reads everything.
-The paper's own form, {"agent_0": 0.9, "agent_1": 0.2}, is read where each of these agents made one proposal. Nothing is
-mended: a score outside [0, 1] is not clipped, one of two that differ is not chosen, one that is absent is not 0.
+Replies are lists of {agent, round, score, reason}, read as generously as `collab.rewards.query` reads everything. The
+paper's own form, {"agent_0": 0.9, "agent_1": 0.2}, is read where each of these agents made one proposal. Nothing is
+repaired: a score outside [0, 1] is not clipped, one of two that differ is not chosen, an absent one is not 0. Such a
+score is missing, with its cause.
 """
 
 from __future__ import annotations
@@ -67,36 +65,36 @@ FOLDER = "critic"
 """Name of the folder in `prompts/`."""
 FILES = ("system", "step")
 TOO_LONG = "the step does not fit into the critic's context"
-"""Cause of missing scores: nothing was asked, also where no history is told."""
+"""Cause of missing scores: the question does not fit even without any history, so the model is not asked."""
 Per: TypeAlias = Literal["step", "round"]
 ScoredScope: TypeAlias = Literal["distinct", "all"]
 WORLDS = {"mobile": "a phone", "web": "web pages"}
-"""Action space → what a critic is told that it looks at."""
+"""Action space → the critic's word for the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredProposal:
-    """One thing to be scored."""
+    """A proposal to be scored."""
 
     agent: str
     """The name under which it is shown."""
     round: int
-    """From 1, as it is shown."""
+    """The round as it is shown, from 1."""
     action: str
     """In words, its element by label."""
     reason: str
     cells: tuple[CellRef, ...]
-    """Whose score it will be."""
+    """The cells that get the score."""
 
     @property
     def line(self) -> str:
-        """As it stands in the prompt."""
+        """The proposal's line in the prompt."""
         told = {"agent": self.agent, "round": self.round, "action": self.action, "reason": self.reason}
         return json.dumps(told, ensure_ascii=False)
 
 
 def permute_names(agents: Sequence[str], seed: int) -> dict[str, str]:
-    """Slot → name shown: the team's own names, given out anew."""
+    """Return slot → name shown, a permutation of the team's own names."""
     names = sorted(agents)
     generator(seed).shuffle(names)
     return dict(zip(sorted(agents), names, strict=True))
@@ -105,12 +103,12 @@ def permute_names(agents: Sequence[str], seed: int) -> dict[str, str]:
 def build_questions(
     case: CriticInput, names: Mapping[str, str], per: Per, scored: ScoredScope
 ) -> list[tuple[ScoredProposal, ...]]:
-    """What is asked, one tuple per call; nothing where no cell of the step, or of a round, parsed.
+    """Return the proposals of each call; empty where no cell of the step, or of a round, parsed.
 
     Args:
         per: "step": all cells at once; "round": the cells of each round by themselves.
-        scored: "distinct": equal actions of one question once, told by the latest cell and its reason; "all": each
-            cell by itself.
+        scored: "distinct": equal actions of one question once, with the latest cell and its reason; "all": each cell by
+            itself.
     """
     rounds = [case.matrix.utterances]
     if per == "round":
@@ -142,7 +140,7 @@ def _build_proposal(case: CriticInput, cells: Sequence[Utterance], names: Mappin
 
 
 def read_critic_prompts(folder: Path) -> dict[str, str]:
-    """The texts of a folder by template name; ConfigError when one is missing or unreadable."""
+    """Return a folder's templates by name; ConfigError when one is missing or unreadable."""
     return read_texts(folder, FILES, "a critic's prompts need", FOLDER)
 
 
@@ -150,10 +148,10 @@ class CriticPrompts:
     """The templates, ready to be filled in.
 
     Args:
-        texts: template name → text, see `read_critic_prompts`.
+        texts: template name → text, from `read_critic_prompts`.
 
     Raises:
-        ConfigError: a text is missing or no template; from `prompt`: it asks for something that no critic is told.
+        ConfigError: a text is missing or no template; from `build_prompt`: it uses an undefined name.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -161,8 +159,8 @@ class CriticPrompts:
         self._system = lru_cache(maxsize=8)(self._render_system)
 
     def build_prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal], history: int) -> Prompt:
-        """One question, with the last `history` steps."""
-        # Older steps are cut first: the last ones say most about what comes next.
+        """Build the prompt of one question, with the last `history` steps."""
+        # Older steps are cut first: the last ones matter most for the next action.
         first = max(0, len(case.history) - history)
         entries = [
             {"number": number, "action": entry.action, "effect": entry.effect, "reason": entry.reason}
@@ -184,28 +182,28 @@ class CriticPrompts:
 
 
 def clean_for_sending(text: str) -> str:
-    """The text without half characters, which pages and broken tokenizers produce and no server takes."""
+    """Replace half surrogates, which pages and broken tokenizers produce and no server accepts."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 CUT = "the critic's reply was cut before its score"
 TWICE = "the critic gave two scores"
-"""That differ; equal ones are one."""
+"""Cause for scores that differ; equal ones count as one."""
 ROUNDLESS = "the critic did not say which round"
-"""One score by an agent's name, and the agent made several proposals."""
+"""Cause for one score by an agent's name where the agent made several proposals."""
 STRAY = "the critic counted rounds from 0"
-"""So what it says of a round is about another one, and nobody can tell which it means."""
+"""Cause for a whole reply: its rounds cannot be matched with those of the prompt."""
 
 
 def _number(given: Any) -> Any:
-    """A round written as 1.0 or "1" names the same cell."""
+    """Convert a round written as 1.0 or "1" to an integer; leave other values."""
     if isinstance(given, float) and given.is_integer():
         return int(given)
     return int(given) if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 9 else given
 
 
 class ScoredItem(ReplyItem):
-    """One item of a critic's reply; what its score is worth is looked at afterwards, so that the cause can be told."""
+    """One item of a critic's reply; its score is checked afterwards, so that the cause can be reported."""
 
     agent: str
     round: Annotated[StrictInt, BeforeValidator(_number)]
@@ -216,7 +214,7 @@ class ScoredItem(ReplyItem):
 def read_scores(text: str, proposals: Sequence[ScoredProposal], *, cut: bool = False) -> list[CellScore]:
     """Return one score per proposal, in their order; items about anything else are left unread.
 
-    But an item about a round before the first makes all that was asked missing.
+    But an item about a round before the first makes all scores missing.
 
     Args:
         cut: whether the reply ended because it was too long.
@@ -247,7 +245,7 @@ def read_scores(text: str, proposals: Sequence[ScoredProposal], *, cut: bool = F
 
 
 def _group_by_agent(text: str, agents: Container[str], name: Callable[[str], str]) -> dict[str, list[CellScore]]:
-    """What objects say that have agents as their keys: agent → its words, of a score or of {score, reason}."""
+    """Return agent → its scores, from objects with agents as keys and a score or {score, reason} as values."""
     found: dict[str, list[CellScore]] = {}
     for one in read_objects(text):
         if "agent" in one or "score" in one:  # an item of the list
@@ -265,7 +263,7 @@ def _read_plain_score(given: Any) -> CellScore:
 
 
 def _choose_one(words: Sequence[CellScore]) -> CellScore | None:
-    """The only word, or the first of equal scores; None without any."""
+    """Return the only score, or the first of equal ones; a missing score where they differ, None without any."""
     if not words:
         return None
     alike = all((word.score, word.missing) == (words[0].score, words[0].missing) for word in words)
@@ -273,7 +271,7 @@ def _choose_one(words: Sequence[CellScore]) -> CellScore | None:
 
 
 def _explain_absent(found: ReplyItems[ScoredItem], cut: bool) -> str:
-    """Why a proposal has no item: what became of the reply, or of items that nobody can tell whose they are."""
+    """Explain why a proposal has no item, by the reply or by its refused items."""
     if cut:
         return CUT
     if NO_ITEM in found.refused:
@@ -294,18 +292,18 @@ class LanguageCritic:
 
     Args:
         model: is not closed.
-        texts: templates, see `collab.rewards.llm.read_critic_prompts`.
-        per: what one call is about, "step" or "round".
+        texts: templates from `read_critic_prompts`.
+        per: scope of one call, "step" or "round".
         score: "distinct" sends equal actions once, "all" sends every cell.
         permute: show agents under permuted names.
-        history: steps that are told, the last ones; fewer where they do not fit.
-        context_tokens: of prompt, reply and a chat's frame together.
-        call_s: limit of one call in seconds, retries included and waiting in line not.
+        history: last steps in the prompt; fewer where they do not fit.
+        context_tokens: for prompt, reply and chat template together.
+        call_s: limit of one call in seconds, with retries, without waiting in line.
         seed: decides names and the seeds of calls, with the names of episode and step.
-        attempt: another one asks the very same questions with other seeds.
+        attempt: another number asks the very same questions with other seeds.
 
     Raises:
-        ConfigError: a template does not fit, the context leaves no room for a prompt, or the model looks at solutions.
+        ConfigError: a template does not fit, the context leaves no room for a prompt, or the model reads solutions.
     """
 
     name = "llm"
@@ -342,27 +340,27 @@ class LanguageCritic:
 
     @property
     def lost(self) -> int:
-        """Calls that were sent and never answered whole: what they cost is not known."""
+        """Calls without a complete answer; their cost is unknown."""
         return count_lost_calls(self._model)
 
     async def judge(self, case: CriticInput) -> Judgement:
         """Judge a step, all its calls at once; where one fails, the others are still waited for.
 
         Raises:
-            PartlyAnswered: a call failed for good, and others were answered and paid.
+            PartlyAnswered: a call failed for good, and others were answered and paid for.
             ModelFailure: a call failed for good, and none was answered.
         """
         # Names are permuted by the seed, so that a critic cannot favour a slot by its name.
         names = self._choose_names(case)
         asked = build_questions(case, names, self._per, self._scored)
         asking = [self._ask(case, proposals, names, number) for number, proposals in enumerate(asked)]
-        # All calls end, even if one fails: those on their way are paid for.
+        # Wait for all calls even if one fails: those in flight are paid for.
         found = await asyncio.gather(*asking, return_exceptions=True)
         answers = [one for one in found if not isinstance(one, BaseException)]
         calls = [call for call, _ in answers if call is not None]
         failure = find_first_failure(found)
         if isinstance(failure, ModelFailure) and calls:
-            # Partly answered: the cost is kept, the step stays unjudged, for half a judgement is none.
+            # The cost is kept, but half a judgement is none, so the step stays unjudged.
             raise PartlyAnswered(failure, sum_spent(calls)) from failure
         if failure is not None:
             raise failure
@@ -373,7 +371,7 @@ class LanguageCritic:
         return build_judgement(case, self, words, calls)
 
     def build_prompts(self, case: CriticInput) -> list[Prompt]:
-        """What is asked about a step, call by call, without asking: to show what a recorded call answered."""
+        """Build the prompts of a step's calls without asking, to show the question behind a recorded call."""
         asked = build_questions(case, self._choose_names(case), self._per, self._scored)
         return [prompt for proposals in asked if (prompt := self._fit_prompt(case, proposals)) is not None]
 
@@ -389,7 +387,7 @@ class LanguageCritic:
         return derive(self._seed, "critic", *case.key, *names)
 
     def _fit_prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal]) -> Prompt | None:
-        """The question with as much of the history as fits; None when it does not fit without any."""
+        """Build the question with as much of the history as fits; None when it does not fit without any."""
         for history in range(min(self._history, len(case.history)), -1, -1):
             prompt = self._prompts.build_prompt(case, proposals, history)
             if self._model.count_tokens(prompt.system) + self._model.count_tokens(prompt.user) <= self._room:
@@ -400,15 +398,15 @@ class LanguageCritic:
         self, case: CriticInput, proposals: Sequence[ScoredProposal], names: Mapping[str, str], number: int
     ) -> tuple[CriticCall | None, list[CellScore]]:
         """Return the call and a score for each proposal; no call where the question does not fit."""
-        # The prompt is shortened until it fits; what never fits is a missing score, not a guess.
+        # The prompt is shortened until it fits; if it never fits, the scores are missing and not guessed.
         prompt = self._fit_prompt(case, proposals)
         if prompt is None:
             return None, [CellScore.none(TOO_LONG)] * len(proposals)
-        # The seed is of this call alone, so that asking again, or in another order, gives the same answer.
+        # A seed per call, so that asking again, or in another order, gives the same answer.
         seed, started = self._derive_seed(case, "call", number, self._attempt), time.perf_counter()
         reply = await ask(self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic")
         policy = self._model.policy
-        # The whole call is kept: a score has to be traceable to what was asked and answered.
+        # The whole call is kept: a score must be traceable to its question and answer.
         call = CriticCall(
             prompt=hash_prompt(prompt),
             model=policy.base if policy.adapter is None else f"{policy.base} + {policy.adapter}",
@@ -421,7 +419,7 @@ class LanguageCritic:
             cost_usd=reply.cost_usd,
             latency_s=time.perf_counter() - started,
         )
-        # Withheld replies hold no scores, and are no fault of the format.
+        # Withheld replies hold no scores, but their format is not at fault.
         withheld = read_withheld(reply.finish, reply.aside)
         if withheld is not None:
             return call, [CellScore.none(f"the critic: {withheld.detail}")] * len(proposals)

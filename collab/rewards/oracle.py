@@ -1,39 +1,34 @@
-"""The exact critic: does an action shorten the rest of the solution? Found by doing it on a fork.
-
-    judge = OracleCritic(environment)
-    judged = await judge(action)            # score 1, 0.5 or 0
+"""The exact critic: it executes an action on a fork and checks whether the rest of the solution gets shorter.
 
     good     1     fewer actions are left afterwards, or the action ends the episode with success
-    neutral  0.5   as many are left as before; or nothing can be said: no way is known before or after, or the step
-                   budget ended the episode, whatever was done
+    neutral  0.5   as many are left as before; or nothing is known: no way is known before or after, or the step budget
+                   ended the episode
     bad      0     more are left, no way leads on any more, or the episode ends without success
 
-It stands where CollabUIAgents asks a language model (eq. 6): ⌈score − 0.5⌉ rewards what is good and nothing else.
-"Fewer" is measured against the environment's own solution, which need not be the shortest. Where a solution names only
-what the present screen shows (a tab to open, and not yet the link behind it), it is followed to its end on the fork,
-and its steps are counted: so its own next action is good wherever the step budget lets it end.
+It replaces the language model of CollabUIAgents (eq. 6): ⌈score − 0.5⌉ rewards good actions and no others. "Fewer" is
+measured against the environment's own solution, which need not be the shortest: another order of the same steps may
+look neutral. Where a solution names only what the present screen shows (a tab to open, and not yet the link behind it),
+it is followed to its end on the fork, and its steps are counted. So its own next action is good wherever the step
+budget lets it end.
 
-`open_reach` tells what an action leads to, so that two actions with the same effect are recognised:
+    critic = OracleCritic(environment)             # judges in the present state of an environment
+    verdict = await critic(action)                 # score 1, 0.5 or 0
 
-    async with reaching(case.state) as reach:
-        same = await reach(one) == await reach(other)
-
-Screens are compared element by element, with what is left to do where the environment knows. Notices do not count, for
-they pass by themselves.
-
-`SolutionCritic` is the oracle as a critic of recorded steps. Every distinct action is done once, in its own state:
-
-    critic = SolutionCritic()
+    critic = SolutionCritic()                      # judges recorded steps
     judgement = await critic.judge(case)           # of a case with a state
 
-Scores are those of `collab.rewards.oracle`: 1 where fewer actions of the environment's own solution are left afterwards
-or the task ends with success, 0.5 where as many are left, 0 where more are left, no way leads on, or the task ends
-without success. Cells with the same canonical action share a score. A cell is missing, never scored, where the state
-cannot be brought back, the environment knows no way, neither before nor after the action, or the step budget ended the
-episode with this step, so that nobody can ask what would be left.
+`SolutionCritic` executes every distinct action once, in its own state; cells with the same canonical action share a
+score. A cell is missing where the state cannot be restored, no way is known, or the step budget ended the episode with
+this step. Version 1 took the actions that a page names for all that is left.
 
-"Fewer" is measured against the environment's own solution, which need not be the shortest: another order of the same
-steps may look neutral. Version 1 took what a page names for all that is left.
+`open_reach` returns a function from an action to the state behind it, so that actions with the same effect are
+recognised:
+
+    async with open_reach(case.state) as reach:
+        same = await reach(one) == await reach(other)
+
+Screens are compared element by element, together with the rest of the solution where it is known. Notices do not count,
+for they disappear by themselves.
 """
 
 from __future__ import annotations
@@ -53,32 +48,32 @@ GOOD, NEUTRAL, BAD = 1.0, 0.5, 0.0
 NO_WAY = "no way is known, neither before nor after it"
 BUDGET = "the step budget ended the episode with it"
 _FARTHEST = 50
-"""Steps for which a solution by screens is followed; one that goes on is no way."""
+"""Most steps of a solution by screens; a longer one counts as no way."""
 
 
 @runtime_checkable
 class SolutionEnvironment(Environment, Forkable, HasOracle, Protocol):
-    """An environment that can be copied and knows solutions."""
+    """An environment that can be forked and knows solutions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleVerdict:
-    """A word on one action."""
+    """The oracle's score of one action."""
 
     score: float
     """In [0, 1]."""
     reason: str
     """One line."""
     left: int | None
-    """Actions of the solution that are left afterwards; None when no way is known, or the episode is over."""
+    """Actions of the solution left afterwards; None when no way is known, or the episode is over."""
     known: bool = True
-    """False where nothing can be said (`NO_WAY`, `BUDGET` is the reason); the score is neutral then."""
+    """False where nothing is known (the reason is `NO_WAY` or `BUDGET`); the score is neutral then."""
 
 
 class OracleCritic:
     """Judges actions in the present state of an environment.
 
-    Equal actions are tried once. The environment itself is never stepped; make a new critic after it was.
+    Equal actions are tried once. The critic never steps the environment; build a new one after each step.
 
     Args:
         environment: in the middle of an episode.
@@ -87,11 +82,11 @@ class OracleCritic:
     def __init__(self, environment: SolutionEnvironment) -> None:
         self._environment = environment
         self._before: tuple[int | None] | None = None
-        """What is left in the present state; None until it is wanted."""
+        """Actions left in the present state; None until it is needed."""
         self._known: dict[Action | None, OracleVerdict] = {}
 
     async def __call__(self, action: Action | None) -> OracleVerdict:
-        """Judge one action, given in its canonical form; None is what the environment does without an action.
+        """Judge one canonical action; None judges a step without an action.
 
         Raises:
             EnvironmentFailure: the environment broke.
@@ -121,16 +116,16 @@ class OracleCritic:
 
 
 async def execute_action(environment: Environment, action: Action | None) -> tuple[StepResult, int | None]:
-    """Do an action, and count what is left behind it; None where no way is known, or the episode is over."""
+    """Execute an action, and count the actions left; None where no way is known, or the episode is over."""
     result = await environment.step(action)
     return result, None if result.done else await count_left(environment)
 
 
 async def count_left(environment: Environment) -> int | None:
-    """How many actions of its solution are left; None where no way is known.
+    """Count the actions that are left of the environment's solution; None where no way is known.
 
-    A solution by screens is followed to its end, in the environment itself; one that the step budget cuts off is no
-    way.
+    A solution by screens is followed to its end, in the environment itself; if the step budget cuts it off, no way is
+    known.
     """
     if not isinstance(environment, SolvesByScreen):
         return count_named(environment)
@@ -145,18 +140,18 @@ async def count_left(environment: Environment) -> int | None:
 
 
 def count_named(environment: Environment) -> int | None:
-    """How many actions its solution names; None where it has none."""
+    """Count the actions that the environment's solution names; None where it has none."""
     ahead = environment.oracle() if isinstance(environment, HasOracle) else None
     return None if ahead is None else len(ahead)
 
 
 def score_step(before: int | None, result: StepResult, after: int | None) -> OracleVerdict:
-    """Score a step by how many actions of the solution were left before and after it; None where no way was known."""
+    """Score a step by the solution's actions left before and after it; None where no way was known."""
     # An end is judged by its outcome; the way no longer matters.
     if result.outcome is not None:
         if result.outcome.success:
             return OracleVerdict(score=GOOD, reason="it ends the task with success", left=None)
-        # The budget of steps ran out: that says nothing about this action.
+        # The step budget ran out, which shows nothing about this action.
         if result.truncated:
             return OracleVerdict(score=NEUTRAL, reason=BUDGET, left=None, known=False)
         why = f": {result.outcome.reason}" if result.outcome.reason else ""
@@ -182,27 +177,27 @@ def _list_actions(count: int) -> str:
 
 
 Seen: TypeAlias = tuple[Any, ...]
-"""What can be told of a state; equal for states that cannot be told apart."""
+"""A state as far as it can be seen; equal for states that cannot be distinguished."""
 
 Reach: TypeAlias = Callable[[Action], Awaitable[Seen]]
-"""Does an action in a state that is not touched by it."""
+"""Executes an action in a copy of a state."""
 
 
 @contextlib.asynccontextmanager
 async def open_reach(state: RestorableState) -> AsyncIterator[Reach]:
-    """A way to do actions in one state: on copies where its environment can fork, else each in the state made anew.
+    """Open a function that executes actions in one state: on forks where possible, else in the state rebuilt each time.
 
-    Equal actions are done once.
+    Equal actions are executed once.
 
     Raises:
-        EnvironmentFailure: here and from what is yielded: the world broke, or is not what was recorded.
+        EnvironmentFailure: here and from the function: the environment broke, or differs from the record.
     """
     known: dict[Action, Seen] = {}
     # A fork starts where the state is; without one, every try plays the episode again.
     async with contextlib.AsyncExitStack() as stack:
         environment = await stack.enter_async_context(state.open())
         if not isinstance(environment, Forkable):
-            # The environment is given back at once, as each try opens its own.
+            # Close the environment at once, as each try opens its own.
             await stack.aclose()
 
         async def reach(action: Action) -> Seen:
@@ -216,7 +211,7 @@ async def open_reach(state: RestorableState) -> AsyncIterator[Reach]:
 
 
 async def reach(environment: Forkable, action: Action) -> Seen:
-    """What an action leads to on a copy of an environment."""
+    """Return the state to which an action leads on a fork of an environment."""
     fork = await environment.fork()
     try:
         return await _see_result(fork, action)
@@ -225,7 +220,7 @@ async def reach(environment: Forkable, action: Action) -> Seen:
 
 
 async def _see_result(environment: Environment, action: Action) -> Seen:
-    """Do an action, and tell what can be seen then."""
+    """Execute an action, and return the visible state behind it."""
     result = await environment.step(action)
     left = environment.oracle() if isinstance(environment, HasOracle) and not result.done else None
     screen = result.observation
@@ -262,7 +257,7 @@ class SolutionCritic:
 
 
 async def _try_actions(state: RestorableState, actions: list[Action]) -> dict[Action, OracleVerdict | None]:
-    """What comes of each action: on forks of one state where it can be copied, else in one state each."""
+    """Judge each action: on forks of one state where it can be forked, else in one state each."""
     found: dict[Action, OracleVerdict | None] = {}
     for action in actions:
         async with state.open() as environment:

@@ -1,16 +1,17 @@
-"""The outcome as a critic: how the episode ended, told to the actions that were carried out.
+"""The outcome as a critic: executed actions get the episode's outcome as their score.
 
     OutcomeCritic()                 cells of the executed action: 1 when the episode succeeded, else 0; others missing
     OutcomeCritic(replay=True)      others too: by playing the episode again with each in the executed one's place
 
-What it claims. Of an executed action: that the episode it was part of succeeded or did not; not that this action
-helped or harmed. It re-assigns no credit; the ablation "w/o CR" (CollabUIAgents) asks no critic, but compares whole
-trajectories (`collab.preferences.trajectory_pairs`).
-Of a replayed action: that the same instance, with this action in place of the executed one and every other executed
-action as it was, ends with success or does not. A 1 is exact. A 0 is weaker: the action may have been right and the
-actions behind it no longer fit. Where that replay comes to no end, nothing is claimed and the cell is missing.
+The score of an executed action claims that its episode succeeded or not, and not that this action helped or harmed. It
+re-assigns no credit. The ablation "w/o CR" (CollabUIAgents) asks no critic, but compares whole trajectories
+(`collab.preferences.trajectory_pairs`).
 
-Replay is for worlds that can be rebuilt and know no solution; where one is known, `oracle` says more.
+The score of a replayed action claims that the same instance, with this action in place of the executed one and every
+other executed action as it was, succeeds or not. A 1 is exact. A 0 is weaker: the action may have been right while the
+later actions no longer fit. Where the replay does not end, the cell is missing.
+
+Replay is for environments that can be rebuilt and know no solution; where one is known, `oracle` is more precise.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class OutcomeCritic:
     """Judges actions by the end of the episode; kind `outcome`.
 
     Args:
-        replay: also judge actions that were proposed and not executed, where the state can be brought back.
+        replay: also judge actions that were proposed and not executed, where the state can be restored.
     """
 
     name = "outcome"
@@ -57,7 +58,7 @@ class OutcomeCritic:
 
 
 async def _replay(state: RestorableState, actions: tuple[Action | None, ...]) -> Outcome | None:
-    """How an episode ends that goes on with these actions; None when it does not end with them."""
+    """Replay an episode with these actions, and return its outcome; None when it does not end with them."""
     async with state.open() as environment:
         for action in actions:
             with boundary(EnvironmentFailure, "replay with another action"):

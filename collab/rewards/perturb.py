@@ -1,12 +1,12 @@
-"""The sampling adversary: wrong actions that a clumsy agent might take on this very screen.
+"""Draw wrong actions that a clumsy agent might take on this very screen.
 
-    spot = Spot(observation=observation, space=space, last=last, words=words)
-    for mistake in mistakes(right, spot, rng): ...        # a stream, most plausible kinds most often
-    mistake = await worse(environment, right, spot, rng)  # one that really leads elsewhere
+    spot = DecisionPoint(observation=observation, space=space, last=last, words=words)
+    for mistake in draw_mistakes(right, spot, rng): ...        # a stream, most plausible kinds most often
+    mistake = await draw_worse(environment, right, spot, rng)  # one that really leads elsewhere
 
-It stands where CollabUIAgents lets a language model play "a very clumsy agent" (eq. 7). A mistake always parses, is on
-the screen, and is never canonically equal to the right action; where the environment can fork, it also never leads to
-the same state.
+It replaces the language model that plays "a very clumsy agent" in CollabUIAgents (eq. 7). A mistake always parses, is
+on the screen, and never canonically equals the right action. Where the environment can fork, `draw_worse` also excludes
+actions that lead to the same state.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ WEIGHTS: dict[MistakeKind, int] = {
     "undo": 2,
     "random": 2,
 }
-"""How often each kind is tried, among those that the right action and the screen allow."""
+"""Weight of each kind, among those that the right action and the screen allow."""
 
 _UNDO = ("navigate_back", "navigate_home", "go")
 _DRAWS = 40
-"""Mistakes that are looked at before the search is given up."""
+"""Most drawn mistakes of one search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionPoint:
-    """Where an action is chosen."""
+    """A state in which an action is chosen."""
 
     observation: Observation
     space: ActionSpace
     last: Action | None = None
     """The action executed last; None when there is none to repeat."""
     words: tuple[str, ...] = WORDS
-    """What a wrong text is taken from, beside the labels on the screen."""
+    """Source of wrong texts, beside the labels on the screen."""
     texts: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,14 +59,14 @@ class DecisionPoint:
         object.__setattr__(self, "texts", tuple(dict.fromkeys((*self.words, *seen))) or WORDS)
 
     def allows(self, action: Action) -> bool:
-        """Whether an agent could say it here: it parses, and its element is on the screen."""
+        """Return whether an agent could propose it here: it parses, and its element is on the screen."""
         if self.space.check(action, self.observation) is not None:
             return False
         return not isinstance(self.space.parse(self.space.format(action)), ParseFailure)
 
 
 def list_task_words(goal: str) -> tuple[str, ...]:
-    """The words of a task that are worth typing in the wrong place."""
+    """Return the words of a task that are worth typing in the wrong place."""
     words = (raw.strip(".,;:!?\"'()") for raw in goal.split())
     return tuple(word for word in words if len(word) > 2)
 
@@ -83,14 +83,14 @@ class Mistake:
 def draw_mistakes(
     right: Action, spot: DecisionPoint, rng: random.Random, *, weights: Mapping[MistakeKind, float] = WEIGHTS
 ) -> Iterator[Mistake]:
-    """Draw wrong actions without end, with repetitions; ends early only where nothing else is possible here.
+    """Draw wrong actions without end, with repetitions; end only where no other action is possible.
 
     Args:
-        weights: how often each kind is tried; one that is not named never is.
+        weights: how often each kind is tried; unnamed kinds never are.
     """
     avoided = spot.space.canonical(right, spot.observation)
     barren = 0
-    # Bounded in vain draws: some screens allow one action only.
+    # The number of failed draws is bounded, as some screens allow one action only.
     while barren < _DRAWS:
         kind = rng.choices(tuple(weights), weights=tuple(weights.values()))[0]
         drawn = _DRAW[kind](right, spot, rng)
@@ -105,7 +105,7 @@ def draw_mistakes(
 
 
 def draw_mistake(right: Action, spot: DecisionPoint, rng: random.Random) -> Mistake | None:
-    """One wrong action, whatever it leads to; None where nothing but the right one is possible."""
+    """Draw one wrong action, wherever it leads; None where only the right one is possible."""
     return next(draw_mistakes(right, spot, rng), None)
 
 
@@ -117,13 +117,11 @@ async def draw_worse(
     *,
     critic: OracleCritic | None = None,
 ) -> Mistake | None:
-    """One wrong action that leads elsewhere than the right one, as far as the environment lets that be seen.
-
-    Where the environment cannot fork this is `draw_mistake`.
+    """Draw one wrong action that leads elsewhere than the right one; `draw_mistake` where the environment cannot fork.
 
     Args:
         environment: in the state that `spot` shows; it is not stepped.
-        critic: of the same state; refuses actions that are good, too (another order of the same steps).
+        critic: judges in the same state; good actions are refused, too (another order of the same steps).
 
     Returns:
         None when none was found in forty draws.
@@ -146,7 +144,7 @@ async def draw_worse(
 
 
 def _change_element(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
-    """The same on another element, more often than not one of the same role."""
+    """Draw the same action on another element, more often than not one of the same role."""
     if not isinstance(right.target, ElementTarget):
         return None
     index = right.target.index
@@ -158,7 +156,7 @@ def _change_element(right: Action, spot: DecisionPoint, rng: random.Random) -> A
 
 
 def _change_text(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
-    """The same with one argument changed: another choice, another text of the task or the screen, a slip."""
+    """Draw the same action with one argument changed: another choice or text, or a misspelling."""
     # Text arguments are where wrong actions look most alike.
     spec = spot.space.spec(right.type)
     given = [field for field in spec.fields if field.kind == "text" and right.get(field.name) is not None]
@@ -167,7 +165,7 @@ def _change_text(right: Action, spot: DecisionPoint, rng: random.Random) -> Acti
     changed = rng.choice(given)
     value = str(right[changed.name])
     others = [text for text in changed.choices or spot.texts if text != value]
-    # A slip half of the time: it differs from the right text by a letter, and is harder to see.
+    # Misspelt half of the time: such a text is harder to recognise as wrong.
     if not changed.choices and value and rng.random() < 0.5:
         others = [_misspell(value, rng)]
     if not others:
@@ -178,7 +176,7 @@ def _change_text(right: Action, spot: DecisionPoint, rng: random.Random) -> Acti
 
 
 def _misspell(text: str, rng: random.Random) -> str:
-    """A text with one mistake in it: a character left out or said twice, a word left out, cut short."""
+    """Make one mistake in a text: drop or double a character, drop a word, or cut it short."""
     words, place = text.split(), rng.randrange(len(text))
     slips = [text[:place] + text[place + 1 :], text[: place + 1] + text[place:], text[: max(1, len(text) // 2)]]
     if len(words) > 1:
@@ -188,7 +186,7 @@ def _misspell(text: str, rng: random.Random) -> str:
 
 
 def _change_type(right: Action, spot: DecisionPoint, rng: random.Random) -> Action | None:
-    """Another thing done to the right element."""
+    """Draw another action on the right element."""
     if not isinstance(right.target, ElementTarget):
         return None
     specs = tuple(spec for spec in spot.space.specs if spec.target == "required" and spec.name != right.type)

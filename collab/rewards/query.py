@@ -1,16 +1,17 @@
-"""One question to a model, and its structured reply: items, each by itself right or refused.
+"""One question to a model, and its structured reply: items, each by itself accepted or refused.
 
-Replies are JSON. The reader is generous about everything around it (code fences, words before and after, one list, an
-object that holds the list, one object per line, a list that was cut off in the middle) and strict about each item, so
-that one broken item costs that item and not the reply. What is refused is counted by its cause, never mended.
+Replies are JSON. The reader is generous about everything around it: code fences, words before and after, one list, an
+object that holds the list, one object per line, or a list that was cut off in the middle. It is strict about each item,
+so that one broken item costs that item and not the reply. Refused items are counted by cause, never repaired.
 
-The wording of a taught policy: first the element as the screen shows it, then the action.
+A policy that learns from this project words its reason in one way: first the element as the screen shows it, then the
+action.
 
     Reason: button "Save" [7]
     Action: {"action_type": "click", "index": 7}
 
-A reply that names its element by copying the element's line goes on to the index by copying, too; that is what lets
-models of a few million parameters point. An action without an element is named in words.
+By copying the element's line a reply reaches the index by copying, too; so even models of a few million parameters can
+point. An action without an element is named in words.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from collab.types import Action, ElementTarget, Observation, Prompt, Sampling, U
 
 UNFIT = "an item does not fit the schema"
 NO_ITEM = "the reply holds no item"
-"""Causes, of an item and of a whole reply."""
+"""Causes of a refused item and of a refused reply."""
 _LONGEST = 200_000
-"""Characters of a reply that are read at all."""
+"""Most characters of a reply."""
 _ATTEMPTS = 500
-"""Openings that lead nowhere before reading ends; bounds the work on hostile text."""
+"""Failed openings before reading ends; bounds the work on hostile text."""
 _OPENING = re.compile(r"[{\[]")
 _NUMBER = re.compile(r"[+-]?(\d{1,20}\.?\d{0,40}|\.\d{1,40})", re.ASCII)
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-"""Half characters cannot be stored or sent; other control characters have no business in a sentence."""
+"""Half surrogates cannot be stored or sent; other control characters do not belong in a sentence."""
 
 
 def _check_sentence(text: str) -> str:
@@ -56,7 +57,7 @@ Words = Annotated[str, AfterValidator(_check_sentence), Field(min_length=1, max_
 
 
 class ReplyItem(BaseModel):
-    """One thing that is said; fields beyond the schema are left unread, values are never converted."""
+    """One item of a reply; fields beyond the schema are ignored, values are never converted."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False, str_strip_whitespace=True)
 
@@ -74,22 +75,22 @@ class ProposalItem(ReplyItem):
 
     reason: Words
     action: dict[str, Any] | str
-    """As the space writes it: an object (JSON syntax) or a call in text."""
+    """In the space's syntax: an object (JSON) or a call in text."""
 
 
 class InstructionItem(ProposalItem):
-    """Something a user could ask for on this screen, and the one step that it takes."""
+    """A request that a user could make on this screen, and the one step that it takes."""
 
     instruction: Words
 
 
 def number_in(given: Any) -> Any:
-    """Return the number of a text that is nothing but one ("0.9"); anything else as it is."""
+    """Return the number of a purely numeric text ("0.9"), and any other value unchanged."""
     return float(given) if isinstance(given, str) and _NUMBER.fullmatch(given.strip()) else given
 
 
 class ScoreItem(ReplyItem):
-    """A critic's word on one action."""
+    """A critic's score of one action."""
 
     id: StrictInt
     """Number of the action in the prompt."""
@@ -102,7 +103,7 @@ ItemT = TypeVar("ItemT", bound=ReplyItem)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyItems(Generic[ItemT]):
-    """What a reply held."""
+    """The items of a reply."""
 
     good: tuple[ItemT, ...]
     refused: Counter[str] = field(default_factory=Counter)
@@ -110,7 +111,7 @@ class ReplyItems(Generic[ItemT]):
 
 
 def strip_thoughts(text: str) -> str:
-    """What a reply says behind the thoughts that it begins with (`<think>`); nothing where they never end."""
+    """Return a reply without its leading thoughts (`<think>`); empty where they never end."""
     said = text.rpartition("</think>")[2]
     return "" if said.lstrip().startswith("<think>") else said
 
@@ -119,10 +120,10 @@ def read_items(text: str, kind: type[ItemT]) -> ReplyItems[ItemT]:
     """Read all items of one kind from a reply; never raises.
 
     Causes: the reply is empty, too long, not JSON, or JSON without an item; an item does not fit the schema, once for
-    each object that is not an item of this kind. What a model thinks aloud first is left unread, see `strip_thoughts`.
+    each object that is not an item of this kind. A model's leading thoughts are ignored, see `strip_thoughts`.
     """
     text = strip_thoughts(text)
-    # Each way of saying nothing is counted apart: they have different remedies.
+    # Each kind of useless reply is counted apart: they have different remedies.
     if not text.strip():
         return ReplyItems(good=(), refused=Counter({"the reply is empty": 1}))
     if len(text) > _LONGEST:
@@ -143,11 +144,11 @@ def read_items(text: str, kind: type[ItemT]) -> ReplyItems[ItemT]:
 
 
 class ContradictoryKey(tuple[Any, Any]):
-    """What one key of an object was given, where that differs."""
+    """The two different values of one key of an object."""
 
 
 def read_objects(text: str) -> list[dict[str, Any]]:
-    """All JSON objects of a reply, those of its lists, and those right inside of them; never raises."""
+    """Return all JSON objects of a reply, with those of its lists and those directly inside of them; never raises."""
     found = [
         one
         for value in _iterate_values(strip_thoughts(text)[:_LONGEST])
@@ -158,7 +159,7 @@ def read_objects(text: str) -> list[dict[str, Any]]:
 
 
 def _iterate_values(text: str) -> Iterator[Any]:
-    """All JSON values that begin with a brace or bracket, first to last; those inside of one that is broken, too."""
+    """Yield all JSON values that begin with a brace or bracket, first to last, also those inside of a broken one."""
     decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_build_object)
     position, failures = 0, 0
     while failures < _ATTEMPTS and (opening := _OPENING.search(text, position)) is not None:
@@ -172,7 +173,7 @@ def _iterate_values(text: str) -> Iterator[Any]:
 
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; what is said twice and differently under one key is neither score nor reason."""
+    """Build an object; a key with two different values gets a `ContradictoryKey`."""
     made: dict[str, Any] = {}
     for key, value in pairs:
         made[key] = ContradictoryKey((made[key], value)) if key in made and made[key] != value else value
@@ -184,9 +185,9 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _iterate_objects(value: Any, kind: type[ReplyItem]) -> Iterator[dict[str, Any]]:
-    """The objects that are items: those of a list, of the one list that an object wraps, or the object itself.
+    """Yield the objects that are items: those of a list, of the one list that an object wraps, or the object itself.
 
-    Beside the list the object may hold other things, an analysis for example, as a list, too.
+    Beside the list the object may hold others, an analysis for example.
     """
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
@@ -216,11 +217,11 @@ def _holds_objects(values: list[Any]) -> bool:
 
 
 class PartlyAnswered(ModelFailure):
-    """Of several questions about one thing, some were answered and one failed for good: the answers are lost.
+    """Some of several questions about one step were answered and one failed for good: the answers are lost.
 
     Args:
-        failure: what went wrong.
-        spent: what the answers cost.
+        failure: the failed question's.
+        spent: cost of the answers.
     """
 
     def __init__(self, failure: ModelFailure, spent: Usage) -> None:
@@ -229,10 +230,7 @@ class PartlyAnswered(ModelFailure):
 
 
 def find_first_failure(found: Iterable[object]) -> BaseException | None:
-    """What is to be raised of what `asyncio.gather` returned; None where nothing failed.
-
-    The first in order; but whatever is no ModelFailure ends more than this one thing and comes before any that is.
-    """
+    """Return the exception to raise of `asyncio.gather`: the first that is no ModelFailure, else the first."""
     failures = [one for one in found if isinstance(one, BaseException)]
     return min(failures, key=lambda one: isinstance(one, ModelFailure), default=None)
 
@@ -241,9 +239,9 @@ async def ask(model: Model, prompt: Prompt, sampling: Sampling, *, seed: int, ca
     """Ask a model once.
 
     Args:
-        seed: of this call alone.
-        call_s: limit in seconds, retries included and waiting in line not.
-        who: asks, for messages: "the critic".
+        seed: for this call alone.
+        call_s: limit in seconds, with retries, without waiting in line.
+        who: name of the caller for messages, e.g. "the critic".
 
     Raises:
         ModelFailure: the call failed after its retries or took longer than its limit.
@@ -256,17 +254,17 @@ async def ask(model: Model, prompt: Prompt, sampling: Sampling, *, seed: int, ca
 
 
 def hash_text(text: str) -> str:
-    """SHA-256 of a text."""
+    """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def hash_prompt(prompt: Prompt) -> str:
-    """SHA-256 of a prompt as it was asked."""
+    """Return the SHA-256 of a prompt as it was asked."""
     return hash_text("\f".join([prompt.system, prompt.user]))
 
 
 def format_reason(action: Action, observation: Observation, space: ActionSpace) -> str:
-    """The line of the element that the action aims at, or the action in words where it aims at none on the screen."""
+    """Format the line of the action's element, or the action in words where it has no element on the screen."""
     target = action.target
     if isinstance(target, ElementTarget) and target.index < len(observation.elements):
         return format_element(observation.elements[target.index])
@@ -274,10 +272,10 @@ def format_reason(action: Action, observation: Observation, space: ActionSpace) 
 
 
 def reply(action: Action, observation: Observation, space: ActionSpace, because: str | None = None) -> str:
-    """The whole reply; `because` stands in for the reason where something else is worth naming."""
+    """Format a whole reply; `because` replaces the reason."""
     return write_reply(format_reason(action, observation, space) if because is None else because, action, space)
 
 
 def format_said_reason(text: str, observation: Observation, space: ActionSpace) -> str:
-    """The reason of a reply as it will be read from it, and so stand in the history."""
+    """Return the reason that will be parsed from a reply, as it appears in the history."""
     return read_reply(text, space, observation).reason

@@ -1,27 +1,27 @@
 """Critics by name: from an agents file, from a kind, or from labels beside a run.
 
-`CriticResources` builds a critic from its agents file, with the digest by which its calibrations are found again:
+`CriticResources` builds a critic from its agents file, with the digest that identifies its calibrations:
 
     definition = load_critic(library, "critic-llm")
-    bench = CriticResources.of("critic-llm", definition, critic_texts(library, definition))
-    critic = bench.critic(seed=0)
-    await bench.close()
+    resources = CriticResources.of("critic-llm", definition, read_critic_texts(library, definition))
+    critic = resources.build_critic(seed=0)
+    await resources.close()
 
 A critic's file names a kind among the critics (`oracle`, `outcome`, `llm`, `model`, an entry point or
 package.module:Class). The option `model` of a kind that asks one is a part of its own, {kind, options}, so any engine
 can be asked. The options of a kind that takes a scorer (`model`) are those of the scorer of the same name.
 
 `find_critic` finds the critic of a name that a user gives: a kind that asks no model (oracle, outcome,
-package.module:Class), the agents file of a critic, or a labelling of the run. A labelling is one critic's: another one
-of the same name is refused, and never taken for it.
+package.module:Class), the agents file of a critic, or a labelling of the run. A labelling belongs to one critic;
+another critic is refused.
 
-`explain_difference` tells whether labels were made by the critic that is named now:
+`explain_difference` explains how the critic of existing labels differs from the one that is named now:
 
-    head = head_now(definition, texts, stored)         # what it would write beside its words
-    told = other_than("mine", stored, head)            # "critic 'outcome-1', now it is 'oracle-2'", or None
+    head = build_head(definition, texts, stored)       # the head that it would write
+    explain_difference("mine", stored, head)           # "critic 'outcome-1', now it is 'oracle-2'", or None
 
-What decides scores is compared: critic, options, prompt texts, weights. How a model is reached and paid is not, and
-neither is the place of a reward model whose weights are known, as for calibrations (`select_deciding`).
+It compares all that decides scores: critic, options, prompt texts, weights. Connection and price of a model do not
+count, nor does the place of a reward model whose weights are known (`select_deciding`).
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from collab.trust import check_trusted, vouch
 from collab.utils.redact import hide_values
 
 MODEL = "model"
-"""Option that says which engine is asked."""
+"""Option that names the engine to ask."""
 SCORER = "scorer"
-"""Parameter of critics that are made with a reward model."""
+"""Parameter of critics that score with a reward model."""
 REACHING = frozenset(
     {
         *("api_key_env", "base_url", "concurrency", "retries", "timeout_s"),
@@ -63,24 +63,24 @@ REACHING = frozenset(
         *("cache_mb", "device", "download", "max_batch", "prefill_tokens"),
     }
 )
-"""Options of engines that say how a model is reached, computed and paid, not which one it is or what it is asked."""
+"""Options of engines for connection, computation and price; they decide neither the model nor its prompt."""
 
 _NOBODY = "http://nobody.invalid/v1"
-"""A name that no server can have (RFC 2606)."""
+"""An address that no server can have (RFC 2606)."""
 
 
 class CriticDefinition(Keyless):
-    """`agents/*.yaml` of a critic: who judges. Defaults are the paper's temperature and what a whole step needs."""
+    """`agents/*.yaml` of a critic. Defaults are the paper's temperature and the tokens that a whole step needs."""
 
     description: str = ""
-    """What listings say of it."""
+    """Text for listings."""
     prompt: str = FOLDER
     """Folder in `prompts/`."""
     sampling: SamplingDefinition = SamplingDefinition(temperature=0.1, max_tokens=2048)
     context_tokens: int = Field(default=8500, ge=256)
     """Longest prompt plus reply, in tokens; history is left out until a question fits."""
     history: int = Field(default=10, ge=0)
-    """How many executed actions a question tells."""
+    """Executed actions in a question."""
 
 
 def load_critic(library: Library, name: str) -> CriticDefinition:
@@ -88,7 +88,7 @@ def load_critic(library: Library, name: str) -> CriticDefinition:
 
     Raises:
         UnknownName: no agents file has that name, or no critic is of its kind.
-        ConfigError: it does not fit, or it is of somebody who speaks.
+        ConfigError: it does not fit, or it is a policy's.
     """
     kind = library.load("agents", name, AgentDefinition).kind
     if kind in list_kinds("models") and kind not in list_kinds("critics"):
@@ -104,7 +104,7 @@ def load_critic(library: Library, name: str) -> CriticDefinition:
 
 
 def read_critic_texts(library: Library, definition: CriticDefinition) -> dict[str, str]:
-    """Template → text of what a critic asks; empty for a kind that asks nothing.
+    """Return template → text of a critic's prompts; empty for a kind without prompts.
 
     Raises:
         UnknownName: there is no such prompt.
@@ -117,9 +117,9 @@ def read_critic_texts(library: Library, definition: CriticDefinition) -> dict[st
 
 
 def select_deciding(definition: CriticDefinition, *, placeless: bool) -> dict[str, Any]:
-    """A definition as JSON, without what decides no score: words for people, and how a model is reached (`REACHING`).
+    """Return a definition as JSON, without fields that decide no score: descriptions and `REACHING`.
 
-    Texts are compared instead of `prompt`, which names their folder.
+    Texts are compared instead of `prompt`, the name of their folder.
 
     Args:
         placeless: whether a reward model is known by its weights; then its `path` does not count either.
@@ -138,10 +138,7 @@ def _drop_keys(options: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
 
 
 def make_token_counter(engine: PartDefinition) -> PartDefinition:
-    """The same engine to count tokens with and to ask nothing, which needs no key.
-
-    OpenAI's own server is the only one that insists on a key; it is exchanged for an address where nobody answers.
-    """
+    """Return the engine for counting tokens only: OpenAI's own server, which insists on a key, gets a dead address."""
     if engine.kind != "openai" or engine.options.get("base_url") is not None:
         return engine
     return engine.model_copy(update={"options": {**engine.options, "base_url": _NOBODY}})
@@ -149,29 +146,29 @@ def make_token_counter(engine: PartDefinition) -> PartDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticResources:
-    """All that a critic is made with; the critics it gives share one model."""
+    """All that a critic is built with; its critics share one model."""
 
     name: str
-    """Of its agents file, for messages."""
+    """Name of its agents file, for messages."""
     definition: CriticDefinition
     texts: Mapping[str, str]
     model: Model | RewardModel | None
-    """Who is asked, or scores; None for a kind that needs no model."""
+    """The model that is asked or that scores; None for a kind that needs none."""
 
     @classmethod
     def of(
         cls, name: str, definition: CriticDefinition, texts: Mapping[str, str], *, asks: bool = True
     ) -> CriticResources:
-        """Build the model that is asked or scores, where there is one; it asks nobody yet.
+        """Build the model that is asked or that scores, where there is one; no call is made yet.
 
         Args:
-            asks: whether it ever will; a plan only counts what would be asked, see `make_token_counter`.
+            asks: whether it will ever be asked; a plan only counts tokens, see `make_token_counter`.
 
         Raises:
             ConfigError: no engine is named, or its options do not fit; and all of `collab.rollout.build.build`.
         """
         model: Model | RewardModel | None = None
-        # A critic asks a model, or scores with one, or needs none; the class's parameters say which.
+        # A critic asks a model, scores with one or needs none, as its class's parameters show.
         if has_parameter(definition, SCORER, "critics"):
             model = build("scorers", definition, f"agents/{name}")
         elif has_parameter(definition, MODEL, "critics"):
@@ -185,17 +182,17 @@ class CriticResources:
             part = validate(PartDefinition, definition.options[MODEL], where)
             # For a plan the model is built for its tokenizer alone.
             model = build("models", part if asks else make_token_counter(part), where)
-            # The model learns how it will be asked, for servers are probed with that.
+            # Servers are probed with the sampling of later calls.
             if isinstance(model, AskedAlike):
                 model.sampling = definition.sampling.of(0, 1, f"agents/{name}")
         return cls(name=name, definition=definition, texts=texts, model=model)
 
     def build_critic(self, *, seed: int = 0, attempt: int = 0, call_s: float = 120.0) -> Critic:
-        """A critic.
+        """Build a critic.
 
         Args:
-            seed: decides what it draws: names, calls.
-            attempt: another one asks the very same questions anew.
+            seed: decides names and the seeds of calls.
+            attempt: another number asks the very same questions anew.
             call_s: limit of one call in seconds.
 
         Raises:
@@ -228,10 +225,10 @@ class CriticResources:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that decides its scores, seeds left out.
+        """SHA-256 of everything that decides its scores, without seeds.
 
-        How a model is reached and paid does not count (`REACHING`): the same model name at another address is the same
-        critic. A checkpoint that is asked is told by its path and version, a reward model by its weights.
+        Connection and price do not count (`REACHING`): the same model name at another address is the same critic. A
+        checkpoint that is asked counts by its path and version, a reward model by its weights.
         """
         told = select_deciding(self.definition, placeless=True)
         if isinstance(self.model, RewardModel):
@@ -240,20 +237,20 @@ class CriticResources:
         return hashlib.sha256(whole.encode()).hexdigest()
 
     async def close(self) -> None:
-        """Give back what the model holds, and tell of calls whose cost is not known."""
+        """Close the model, and report calls of unknown cost."""
         if self.model is not None:
             tell_lost(self.model, f"critic {self.name}")
             await self.model.close()
 
 
 WEIGHTS = "weights"
-"""Option of a labelling that names the weights by which it was made."""
+"""Option of a labelling: digest of the critic's weights."""
 _SHOWN = 40
-"""Values are shown up to so many characters."""
+"""Most characters of a shown value."""
 
 
 def read_definition(name: str, head: LabelHead) -> CriticDefinition:
-    """The critic that made a labelling, as far as its head tells; ConfigError when what it tells does not fit."""
+    """Return the critic of a labelling, as far as its head records it; ConfigError when the record does not fit."""
     told = head.options
     if "critic" in told:
         return validate(CriticDefinition, told["critic"], f"labels {name!r}: critic")
@@ -262,11 +259,10 @@ def read_definition(name: str, head: LabelHead) -> CriticDefinition:
 
 
 def build_head(definition: CriticDefinition, texts: Mapping[str, str], stored: LabelHead) -> LabelHead:
-    """What a critic would write as the head of labels that are there; nothing is loaded, and nobody is asked.
+    """Build the head that a critic would write for existing labels, without loading or asking anything.
 
-    What cannot be known so is as in the stored head: name and version that only a made critic tells, weights that no
-    longer lie where they lay on this machine, and the seed, which labels keep. Weights that lie nowhere and were
-    elsewhere before are left out.
+    Unknown parts are as in the stored head: a name and version that only a built critic has, the seed, and weights that
+    are gone from the same place. Weights that are gone from another place are left out.
 
     Raises:
         ConfigError: its class cannot be imported.
@@ -285,10 +281,10 @@ def build_head(definition: CriticDefinition, texts: Mapping[str, str], stored: L
 
 
 def explain_difference(name: str, old: LabelHead, new: LabelHead) -> str | None:
-    """In what the critic of one head is another than that of the other, in words; None where they are the same.
+    """Explain in words how two heads' critics differ; None where they are the same.
 
     Args:
-        name: of the labels, for messages.
+        name: the labels', for messages.
     """
     weighed = WEIGHTS in old.options and WEIGHTS in new.options
     first, second = (_select_deciding(name, head, placeless=weighed) for head in (old, new))
@@ -299,7 +295,7 @@ def explain_difference(name: str, old: LabelHead, new: LabelHead) -> str | None:
 
 
 def _select_deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str, Any]:
-    """All of a head that decides scores, as it is stored: without secrets."""
+    """Return all of a head that decides scores, as it is stored: without secrets."""
     told = select_deciding(read_definition(name, head), placeless=placeless)
     whole = {"critic": head.critic, **told, "texts": head.options.get("texts", {})}
     whole[WEIGHTS] = head.options.get(WEIGHTS)
@@ -308,7 +304,7 @@ def _select_deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str
 
 
 def _hash_weights(definition: CriticDefinition) -> str | None:
-    """Digest of the weights that a definition names by a path; None where none lie there."""
+    """Return the digest of the weights that a definition names by a path; None where none are there."""
     path, adapter = _list_places(definition)
     folders = [Path(resolve_checkpoint(str(path))), *([] if adapter is None else [Path(str(adapter))])]
     there = path is not None and all(folder.is_dir() for folder in folders)
@@ -316,14 +312,14 @@ def _hash_weights(definition: CriticDefinition) -> str | None:
 
 
 def _list_places(definition: CriticDefinition) -> tuple[Any, Any]:
-    """Where a definition says that the checkpoint and its adapter lie; None for what it does not say."""
+    """Return the paths of a definition's checkpoint and adapter; None for a missing one."""
     engine = definition.options.get(MODEL)
     options = engine.get("options", {}) if isinstance(engine, dict) else definition.options
     return options.get("path"), options.get("adapter")
 
 
 def _list_differing(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Places at which two values of JSON are not the same, with both values; None where one is not said."""
+    """Yield the places at which two JSON values differ, with both values; None for a missing one."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in {**old, **new}:
             yield from _list_differing(old.get(key), new.get(key), f"{where}.{key}" if where else key)
@@ -332,32 +328,32 @@ def _list_differing(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, 
 
 
 NEEDS_OPTIONS = frozenset({"llm", "model"})
-"""Kinds of critics that a bare name cannot stand for: they need to be told which model."""
+"""Kinds of critics that need a model, so that a bare name is not enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticChoice:
-    """A labelling of a run, there already or to be made."""
+    """A labelling of a run, existing or new."""
 
     labels: str
-    """Its name."""
+    """Name of the labelling."""
     name: str
-    """The critic's own, for messages: of its agents file as it was given, or of the labels where they alone tell."""
+    """The critic's name for messages: its agents file as given, or the labels where only they are known."""
     seed: int
     options: Mapping[str, Any]
-    """As `LabelHead.options` has them."""
+    """As in `LabelHead.options`."""
     definition: CriticDefinition
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Template → text of what is asked; empty when no model is."""
+    """Template → text of the prompt; empty when no model is asked."""
 
     @property
     def free(self) -> bool:
-        """Whether judging costs neither money nor tokens, as far as is known."""
+        """Whether judging is known to cost neither money nor tokens."""
         return self.definition.kind in ("oracle", "outcome")
 
     @property
     def known(self) -> bool:
-        """Whether it can be built: a labelling need not tell how the model that judged was asked."""
+        """Whether it can be built; a labelling need not record how its model was asked."""
         kind = self.definition.kind
         return "critic" in self.options or ":" in kind or (kind in list_kinds("critics") and kind not in NEEDS_OPTIONS)
 
@@ -366,16 +362,16 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
     """Return the critic, and the labelling that it extends or makes.
 
     Args:
-        name: of a critic that asks no model, or of an agents file; else of a labelling of the run.
-        seed: of the run; a labelling that is there already keeps its own.
-        labels: what the labelling is called; None for the critic's name.
+        name: a critic that asks no model, an agents file, or else a labelling of the run.
+        seed: of the run; an existing labelling keeps its own.
+        labels: name of the labelling; None for the critic's name.
 
     Raises:
         UnknownName: it is neither a labelling of the run, nor a critic, nor an agents file.
-        ConfigError: the agents file does not fit, or is of somebody who speaks.
-        UsageError: another critic made the labelling of that name, or it can have no such name.
+        ConfigError: the agents file does not fit, or is a policy's.
+        UsageError: another critic made the labelling of that name, or the name is not allowed.
     """
-    # What a bare name means is settled here: a labelling beside the run, a kind, or an agents file.
+    # A bare name may be a labelling beside the run, a kind, or an agents file.
     there, known = list_labellings(run), [kind for kind in list_kinds("critics") if kind not in NEEDS_OPTIONS]
     bare = name in known or ":" in name
     # A critic goes before a labelling of the same name.
@@ -413,13 +409,13 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
                 f"--critic {name}: labels {labels!r} of {run} were made with {other}; keep both with "
                 f"--labels {free_name(labels, there)} beside it, or take what is there with --labels {labels} instead"
             )
-        # What is there decides seed and options: a labelling is extended, never mixed.
+        # An existing labelling decides seed and options: it is extended, never mixed.
         seed, told = stored.seed, dict(stored.options)
     return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 
 
 def find_labelling(run: Path, name: str) -> CriticChoice:
-    """A labelling that is there, and the critic that made it, as far as its head tells; UnknownName when it is not."""
+    """Return a labelling, and the critic of its head; UnknownName when there is no such labelling."""
     there = list_labellings(run)
     if name not in there:
         raise UnknownName.of(f"labelling of {run}", name, there, "or say who judges: --critic NAME")
@@ -430,16 +426,16 @@ def find_labelling(run: Path, name: str) -> CriticChoice:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """The name itself, or with the first number that is free."""
+    """Return the name itself, or with the first free number."""
     numbered = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
     return next(each for each in numbered if each not in taken)
 
 
 def _is_critic(library: Library, name: str, run: Path) -> bool:
-    """Whether an agents file of that name is a critic's; False where there is none, or it is of somebody who speaks.
+    """Return whether an agents file of that name is a critic's; False where there is none, or it is a policy's.
 
-    One that cannot be read is taken for the critic's where the labels of that name were made by an agents file: what
-    is wrong with it is told then, and nobody goes on with what it said before.
+    An unreadable file counts as the critic's if an agents file made the labels of that name, so that its error is
+    shown.
     """
     try:
         kind = library.load("agents", name, AgentDefinition).kind
@@ -454,21 +450,21 @@ def _is_critic(library: Library, name: str, run: Path) -> bool:
 async def open_critic(
     choice: CriticChoice, budget: Budget, call_s: float, stop: asyncio.Event | None = None
 ) -> AsyncIterator[tuple[Critic, LabelHead]]:
-    """The critic, and the head of its labels, with the digest of its weights; its model is closed in the end.
+    """Open the critic, and return it with the head of its labels; its model is closed at the end of the block.
 
     Args:
         call_s: limit of one call in seconds.
 
     Raises:
         ConfigError: it cannot be built; see `collab.rollout.build.build`.
-        UsageError: nothing tells how it is asked, or a limit is on something that nobody counts.
+        UsageError: the labels do not record how it is asked, or a limit is on something that is not counted.
         ModelFailure: its server does not answer.
     """
     # Labels that do not hold their critic's definition can be read, and not extended.
     if not choice.known:
         raise UsageError(
-            f"labels {choice.labels!r}: nothing is judged yet, and they do not tell how {choice.definition.kind} is "
-            "asked; go on with what made them, or name another critic: --critic NAME"
+            f"labels {choice.labels!r}: nothing is judged yet, and they do not record how {choice.definition.kind} is "
+            "asked; resume the command that made them, or name another critic: --critic NAME"
         )
     # The definition comes from a file beside the run, so its parts must be trusted before they are imported.
     check_trusted(choice.definition.model_dump(mode="json"), f"labels {choice.labels!r}")

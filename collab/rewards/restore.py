@@ -1,12 +1,12 @@
-"""Back into the states of recorded episodes: task, seed, executed actions.
+"""Restore states of recorded episodes from task, seed and executed actions.
 
-    states = Rebuilder(suite)
-    for case in cases(trajectory, suite.space, states): ...
+    states = StateRebuilder(suite)
+    for case in build_inputs(trajectory, suite.space, states): ...
 
-A state is made anew each time it is opened, by playing what was executed before it on a fresh environment. Nothing is
-kept in between, so states can be opened in any order and many at once; where environments are bounded, as many as leave
-room for copies. Every screen on the way is compared with the recorded one: a world that is not the same any more is an
-error and never judged in the other's place.
+Each time a state is opened, the actions before it are executed again in a fresh environment. Nothing is kept in
+between, so states can be opened in any order and many at once. Where environments are bounded, only as many are open as
+leave room for forks. Every screen on the way is compared with the recorded one: if the environment has changed, this is
+an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collab.types import Observation, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSlots:
-    """Where states of a suite are opened: as many at once as leave each of them an environment to try an action in."""
+    """Limits the open states of a suite, so that each of them can still fork an environment."""
 
     suite: Suite
     places: AbstractAsyncContextManager[None] = field(init=False, compare=False)
@@ -37,7 +37,7 @@ class EnvironmentSlots:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Environment]:
-        """A fresh environment, once there is room for it; closed at the end of the block."""
+        """Open a fresh environment, once there is room for it; closed at the end of the block."""
         async with self.places:
             with boundary(EnvironmentFailure, f"opening {self.suite.label}"):
                 environment = await self.suite.open()
@@ -49,7 +49,7 @@ class EnvironmentSlots:
 
 @dataclass(frozen=True, slots=True)
 class StateRebuilder:
-    """Ways back into the states of a suite's episodes; a `collab.rewards.base.States`."""
+    """Rebuilds states of a suite's episodes; a `collab.rewards.base.States`."""
 
     suite: Suite
     room: EnvironmentSlots = field(init=False)
@@ -59,12 +59,11 @@ class StateRebuilder:
         object.__setattr__(self, "room", EnvironmentSlots(self.suite))
 
     def __call__(self, trajectory: Trajectory, step: int) -> RestorableState | None:
-        """A way back into the state before a step.
+        """Return a way back into the state before a step.
 
         Returns:
-            None where the suite is not deterministic (what was done there cannot be done again), and where steps
-            of the record are lost. Opening it raises RunFormatError where the episode was recorded in another
-            environment or with another version of it.
+            None where the suite is not deterministic, or earlier steps of the record are lost. Opening the state raises
+            RunFormatError where the episode was recorded in another environment or another version of it.
         """
         whole = [one.index for one in trajectory.steps[: step + 1]] == list(range(step + 1))
         possible = whole and "deterministic" in self.suite.capabilities
@@ -80,7 +79,7 @@ class RebuiltState:
     step: int
 
     def open(self) -> AbstractAsyncContextManager[Environment]:
-        """An environment of the caller's own in this state."""
+        """Open an environment of the caller's own in this state."""
         return self._open()
 
     @contextlib.asynccontextmanager
@@ -107,7 +106,7 @@ class RebuiltState:
 
 
 def check_version(trajectory: Trajectory, suite: Suite) -> None:
-    """Refuse to rebuild an episode in a world that it was not recorded in; RunFormatError."""
+    """Raise RunFormatError if an episode was recorded in another environment or version."""
     recorded = (trajectory.environment, trajectory.environment_version)
     if recorded != (suite.label, suite.version):
         raise RunFormatError(

@@ -1,23 +1,22 @@
-"""A reward model as the critic: a checkpoint of one's own that says how good each proposed action is.
+"""A reward model as the critic: a checkpoint that scores each proposed action.
 
     critic = ModelCritic(scorer=RewardModel(path="checkpoints/my-critic"), texts=read_scoring_prompts(folder))
     judgement = await critic.judge(case)
 
-All distinct actions of a step are scored in one batch behind the state that they share, each once, and all cells that
-proposed the same action share its score. What is read is told in `collab.rewards.reward_model`, what becomes of the
-head's numbers in `score_of`. The same weights give a step the same scores, whatever else is judged at the same time.
+All distinct actions of a step are scored once, in one batch behind the state that they share, and all cells that
+proposed the same action share its score. `score_of` turns the head's numbers into scores. The same weights give a step
+the same scores, whatever else is judged at the same time. Beyond the paper, whose critic is a language model that is
+asked (CollabUIAgents, eq. 6).
 
-Beyond the paper, whose critic is a language model that is asked (CollabUIAgents, eq. 6).
-
-What a reward model reads of a proposed action: the very text that is scored.
+The model reads:
 
     system    what a good step is                                    the same for every step
     state     task, summary, history and screen: the user's turn     the same for all actions of a step
     action    one action, in words and as policies write it          the assistant's turn, at whose end the head is read
 
-Reasons are not shown: an action has one score, whoever proposed it in whatever words. The built-in templates are
-`prompts/critic-model`; a folder of that name in the user's own library comes before it. Whoever trains a reward model
-makes its texts with `ScoringPrompts`, too.
+Reasons are not shown: an action has one score, in whatever words it was proposed. The built-in templates are
+`prompts/critic-model`; a folder of that name in the user's own library comes before it. Training data for a reward
+model should be built with `ScoringPrompts`, too.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ FILES = ("system", "state", "action")
 
 
 def read_scoring_prompts(folder: Path) -> dict[str, str]:
-    """The texts of a folder by template name; ConfigError when one is missing or unreadable."""
+    """Return a folder's templates by name; ConfigError when one is missing or unreadable."""
     return read_texts(folder, FILES, "the prompts of a critic of kind model need", FOLDER)
 
 
@@ -49,17 +48,17 @@ class ScoringPrompts:
     """The templates, ready to be filled in.
 
     Args:
-        texts: template name → text, see `read_scoring_prompts`.
+        texts: template name → text, from `read_scoring_prompts`.
 
     Raises:
-        ConfigError: a text is missing or no template; from its methods: it asks for something that it is not told.
+        ConfigError: a text is missing or no template; from its methods: it uses an undefined name.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._templates = Templates(FOLDER, texts, FILES)
 
     def render_state(self, case: CriticInput, history: int) -> Prompt:
-        """System and user turn, with the last `history` steps."""
+        """Render system and user turn, with the last `history` steps."""
         first = max(0, len(case.history) - history)
         entries = [
             {"number": number, "action": entry.action, "effect": entry.effect}
@@ -72,7 +71,7 @@ class ScoringPrompts:
         return Prompt(system=self._templates.render("system", world=world), shared=clean_for_sending(text), segments=())
 
     def render_action(self, case: CriticInput, action: Action) -> str:
-        """The assistant's turn; ConfigError also where it says nothing."""
+        """Render the assistant's turn; ConfigError where it is empty."""
         words, written = case.space.describe(action, case.observation), case.space.format(action)
         text = clean_for_sending(self._templates.render("action", words=words, written=written)).strip()
         if not text:
@@ -81,14 +80,14 @@ class ScoringPrompts:
 
 
 def score_of(logits: Sequence[float]) -> float | None:
-    """The head's numbers → a score in [0, 1].
+    """Convert the head's numbers to a score in [0, 1].
 
     Args:
         logits: one number l, or two, of "bad" and "good".
 
     Returns:
-        σ(l), or the softmax's share of "good", σ(l₂ − l₁); so a margin of 0 is exactly 0.5, which earns nothing. None
-        where the margin is no finite number.
+        σ(l), or the softmax's share of "good", σ(l₂ − l₁); a margin of 0 is exactly 0.5, which earns nothing. None
+            where the margin is not finite.
     """
     margin = logits[0] if len(logits) == 1 else logits[1] - logits[0]
     if not math.isfinite(margin):
@@ -101,9 +100,9 @@ class ModelCritic:
 
     Args:
         scorer: is not closed.
-        texts: templates, see `collab.rewards.reward_model.read_scoring_prompts`.
-        history: steps that are told, the last ones; fewer where they do not fit.
-        context_tokens: of everything that is read; the checkpoint's own context where that is less.
+        texts: templates from `read_scoring_prompts`.
+        history: last steps in the prompt; fewer where they do not fit.
+        context_tokens: limit of the whole input; the checkpoint's own context where that is less.
 
     Raises:
         ConfigError: a template does not fit, or `history` is negative.
@@ -135,13 +134,13 @@ class ModelCritic:
         return build_judgement(case, self, to_all_equal(case, words), calls)
 
     def build_prompts(self, case: CriticInput) -> list[Prompt]:
-        """What is read about a step, action by action, the assistant's turn as the last segment; nothing is scored."""
+        """Build the prompt of each distinct action, the assistant's turn as the last segment; nothing is scored."""
         endings = [self._prompts.render_action(case, action) for action in case.group_proposals()]
         state = self._fit_state(case, endings)
         return [] if state is None else _collect_asked(state, endings)
 
     def _fit_state(self, case: CriticInput, endings: Sequence[str]) -> Prompt | None:
-        """The state with as much of the history as fits; None when it does not fit without any."""
+        """Render the state with as much of the history as fits; None when it does not fit without any."""
         for history in range(min(self._history, len(case.history)), -1, -1):
             prompt = self._prompts.render_state(case, history)
             if self._scorer.length(prompt, endings) <= self._room:

@@ -1,13 +1,12 @@
-"""Who may ask, and what every answer says to the browser.
+"""Access control and response headers of the inspector.
 
-A page of another site, or a name that was bent to this machine, cannot ask: the Host must be a name of this server,
-the Origin its own. Recorded runs need the session's cookie, which only the one-time token in the printed address gives.
-Every answer forbids scripts, styles, pictures, frames and connections from anywhere else, and its type to be guessed.
+A page of another site, or a name that was pointed at this machine, has no access: the Host must be a name of this
+server, the Origin its own. Recorded runs need the session's cookie, which only the one-time token in the printed
+address gives. Every answer forbids scripts, styles, pictures, frames and connections from anywhere else, and guessing
+its type.
 
-Open the user's browser at an address that works once.
-
-Arguments of processes can be read by every user of a machine, so the browser is not handed the address, but a file
-that only this user may read and that leads there. It is deleted when the address was used.
+Every user of a machine can read the arguments of processes. So the browser is not given the address, but a file that
+only this user may read and that leads there. It is deleted when the address was used.
 """
 
 from __future__ import annotations
@@ -60,22 +59,22 @@ class Gate:
     def __init__(self, host: str, port: int, *, open_to_all: bool = False) -> None:
         self.host, self.port = host, port
         self.token = None if open_to_all else secrets.token_urlsafe(32)
-        """None where none is needed, or once it was exchanged."""
+        """None where no token is needed, or after its exchange."""
         self.used = threading.Event()
-        """Set once the token was exchanged."""
+        """Set after the token's exchange."""
         self.cookie = f"collab-view-{port}"
         self._session = None if open_to_all else secrets.token_urlsafe(32)
         self._mutex = threading.Lock()
 
     @property
     def address(self) -> str:
-        """What to open; it works once."""
+        """The address to open; it works once."""
         named = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         base = f"http://{f'[{named}]' if ':' in named else named}:{self.port}/"
         return base if self.token is None else f"{base}?token={self.token}"
 
     def knows_host(self, host: str) -> bool:
-        """Whether a Host header names this server; beyond loopback, addresses count as well as its names."""
+        """Return whether a Host header names this server; beyond loopback, addresses count as well as its names."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
@@ -85,7 +84,7 @@ class Gate:
         return not is_local(self.host) and (_is_address(name) or name == socket.gethostname().lower())
 
     def exchange_token(self, token: str) -> str | None:
-        """The session for a token, once; None for a wrong or a used one."""
+        """Return the session for a token, once; None for a wrong or a used one."""
         with self._mutex:
             if self.token is None or not secrets.compare_digest(token.encode(), self.token.encode()):
                 return None
@@ -94,7 +93,7 @@ class Gate:
             return self._session
 
     def admits(self, cookies: str) -> bool:
-        """Whether a Cookie header carries the session."""
+        """Return whether a Cookie header carries the session."""
         if self._session is None:
             return True
         try:
@@ -105,7 +104,7 @@ class Gate:
 
 
 class Guard:
-    """Stands before an application."""
+    """Guards an application."""
 
     def __init__(self, app: ASGIApp, gate: Gate) -> None:
         self._app, self._gate = app, gate
@@ -131,7 +130,7 @@ class Guard:
         await (self._find_refusal(scope) or self._app)(scope, receive, said)
 
     def _find_refusal(self, scope: Scope) -> ASGIApp | None:
-        """The answer instead of the application's; None when it may answer."""
+        """Return the refusal of a request; None when the application may answer."""
         headers, path = Headers(scope=scope), scope["path"]
         # An unknown host name may be another site's that resolves to this machine.
         hosts = headers.getlist("host")
@@ -152,7 +151,7 @@ class Guard:
         return self._exchange(scope) if path == "/" else None
 
     def _exchange(self, scope: Scope) -> Response | None:
-        """A token for a cookie; a used or wrong one leads to the page, which says what to do."""
+        """Exchange a token for a cookie; a used or wrong one leads to the page, which explains the next move."""
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token")
         if token is None or scope["method"] != "GET":
             return None
@@ -164,12 +163,12 @@ class Guard:
 
 
 def build_error_response(status: int, why: str) -> Response:
-    """An error as it is answered."""
+    """Build the response to an error."""
     return Response(to_json({"error": why}), status_code=status, media_type="application/json")
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     return host in _LOCAL or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
@@ -193,13 +192,13 @@ _PAGE = """<!doctype html>
 
 
 def has_screen() -> bool:
-    """Whether a browser would open in a window of its own, not in this terminal."""
+    """Return whether a browser would open in a window of its own, not in this terminal."""
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 @contextlib.contextmanager
 def open_page(gate: Gate, folder: Path) -> Iterator[None]:
-    """Let a browser open what a gate guards, and wait for neither; at the end of the block its file is gone, too.
+    """Open the gate's address in a browser without waiting; the block's end deletes the file that leads there.
 
     Args:
         folder: where the file is written.
@@ -221,7 +220,7 @@ def open_page(gate: Gate, folder: Path) -> Iterator[None]:
 
 
 def _start(address: str) -> None:
-    """In a thread: a browser may take this process's time until it is closed."""
+    """Open a page in a thread, as some browsers block until they are closed."""
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 

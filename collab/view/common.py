@@ -1,13 +1,11 @@
-"""Links that lead out of a run: never read, for a run from elsewhere may point anywhere with them.
+"""Helpers of the inspector's answers: links out of a run, JSON, text lengths, and lines about an episode.
 
-Answers as JSON bytes: ASCII, so that whatever was recorded arrives as it was, and no number that JSON lacks.
+Links that lead out of a run are never read, as a run from elsewhere may point anywhere with them. Answers are JSON in
+ASCII, so that all recorded text arrives unchanged, without numbers that JSON lacks. Recorded text may be of any length:
+names are answered through `shorten`, texts through `to_text`.
 
-What was recorded may be of any length: what names something is answered `shorten`, what is read as `to_text`.
-
-Lines of a file that name an episode, found without taking the other lines apart.
-
-Whoever asks about one step of a large run does not wait until all that stands beside it is read: bytes are looked
-through a hundred times as fast as JSON is.
+Lines about an episode are found by their bytes, a hundred times faster than by parsing JSON. So a request for one step
+of a large run does not wait until all labels and pairs are read.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from collab.types import CellRef
 from collab.view.schema.runs import CUT, LongTextView
 from collab.view.schema.step import CellKey
 
-OUTWARD = "is a link out of the run; what it leads to is not read"
+OUTWARD = "is a link out of the run; its target is not read"
 ODD = "is neither a file nor a folder"
 _TRAINING = (
     *("training.json", "epochs", "epochs/*", "epochs/*/*", "epochs/*/evaluation/*"),
@@ -36,7 +34,7 @@ _TRAINING = (
 
 
 def explain_unreadable(directory: Path, path: Path) -> str | None:
-    """Why a path in a directory is not read: it leads out of it, or is a pipe or a device; None where it may be."""
+    """Explain why a path is not read: it leads outside, or is a pipe or a device; None where it may be read."""
     try:
         real = os.path.realpath(path)
         root = os.path.realpath(directory)
@@ -44,12 +42,12 @@ def explain_unreadable(directory: Path, path: Path) -> str | None:
             return OUTWARD
         mode = os.stat(real).st_mode
     except OSError:
-        return None  # not there: whoever reads it says so
+        return None  # missing: its reader reports that
     return None if S_ISREG(mode) or S_ISDIR(mode) else ODD
 
 
 def find_unreadable(directory: Path, paths: Iterable[Path]) -> tuple[Path, str] | None:
-    """The first of some paths that is not read, and why; None where all may be."""
+    """Return the first path that is not read, and why; None where all may be read."""
     return next(((path, why) for path in paths if (why := explain_unreadable(directory, path))), None)
 
 
@@ -73,7 +71,7 @@ def _read_changed_ns(folder: Path) -> int:
 
 
 def list_unreadable(training: Path) -> list[tuple[Path, str]]:
-    """All that is not read of a training, beside what is in its runs."""
+    """List all parts of a training that are not read, beside those of its runs."""
     paths = sorted(path for pattern in _TRAINING for path in training.glob(pattern))
     return [(path, why) for path in paths if (why := explain_unreadable(training, path)) is not None]
 
@@ -85,37 +83,37 @@ def _list_path_parts(directory: Path) -> Iterator[Path]:
 
 
 def _find_odd_segments(folder: Path) -> Iterator[Path]:
-    """Segments that are no plain files: only those can lead anywhere. A run of many writers has thousands."""
+    """Find segments that are no plain files; only those are checked, as a run of many writers has thousands."""
     try:
         with os.scandir(folder) as entries:
             odd = [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
     except OSError:
-        return  # not there: whoever reads it says so
+        return  # missing: its reader reports that
     yield from (folder / name for name in sorted(odd) if log.is_segment(name))
 
 
 SHORT = 300
-"""Characters of a text in a table, a label or an argument."""
+"""Most characters of a text in a table, a label or an argument."""
 
 
 def to_json(value: Any) -> bytes:
-    """A value of dataclasses, mappings, sequences and scalars as JSON."""
+    """Convert dataclasses, mappings, sequences and scalars to JSON."""
     plain = _to_plain(value)
     return json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def to_text(whole: str) -> LongTextView:
-    """A text, cut where it is long."""
+    """Cut a text where it is long."""
     return LongTextView(text=whole[:CUT], cut=max(0, len(whole) - CUT))
 
 
 def shorten(whole: str) -> str:
-    """The beginning of a text."""
+    """Return the beginning of a text."""
     return whole if len(whole) <= SHORT else f"{whole[: SHORT - 1]}…"
 
 
 def build_cell_key(cell: CellRef) -> CellKey:
-    """Which cell of the matrix, by the name that is shown."""
+    """Build the key of a cell, with the name that is shown."""
     return CellKey(agent=shorten(cell.agent), round=cell.round)
 
 
@@ -132,11 +130,11 @@ def _to_plain(value: Any) -> Any:
 
 
 _BLOCK = 1 << 22
-"""Bytes that are looked through at a time."""
+"""Bytes that are searched at a time."""
 
 
 def find_lines_about(path: Path, trajectory: str) -> Iterator[tuple[int, bytes]]:
-    """Offset and content of every whole line in which a trajectory is named, as our writers name it: in ASCII.
+    """Yield offset and content of every whole line that names a trajectory in ASCII, as our writers do.
 
     Raises:
         OSError: the file cannot be read.
@@ -153,7 +151,7 @@ def find_lines_about(path: Path, trajectory: str) -> Iterator[tuple[int, bytes]]
 
 
 def _find_lines(words: bytes, content: bytes, end: int) -> Iterator[tuple[int, bytes]]:
-    """Lines of the whole lines before `end`."""
+    """Yield the whole lines before `end`."""
     at = content.find(words, 0, end)
     while at >= 0:
         first, behind = content.rfind(b"\n", 0, at) + 1, content.index(b"\n", at) + 1

@@ -1,9 +1,7 @@
-"""Episodes in one line each, those that pass a filter, and one with its steps in lines.
+"""Episodes as rows, filters of them, one episode with its steps as rows, and comparisons.
 
-Two runs on equal instances, and two episodes of one instance step by step.
-
-Both find where two episodes part by one rule (`find_parting`): by digests of what was seen and done, which the index
-knows.
+Two runs are compared on equal instances, and two episodes of one instance step by step. Both find the step at which two
+episodes part by one rule (`find_parting`): by digests of screens and actions, which the index holds.
 """
 
 from __future__ import annotations
@@ -76,13 +74,13 @@ _OUTCOMES: dict[str, Callable[[EpisodeRow], bool]] = {
 
 
 def list_episode_rows(root: ListedRun, run: OpenRun) -> list[EpisodeRow]:
-    """All episodes of a run, by epoch, task and number; those of a part are of the epoch of its training."""
+    """List all episodes of a run, by epoch, task and number; those of a part have the epoch of its training."""
     rows = run.get_cached("episodes", lambda: [_build_row(root.id, row) for row in run.reader.query(_ALL)])
     return rows if root.training is None else [replace(row, epoch=root.epoch) for row in rows]
 
 
 def get_episode_row(root: ListedRun, run: OpenRun, episode: str) -> EpisodeRow:
-    """One of them; UnknownName when the run has no such episode."""
+    """Return an episode's row; UnknownName when the run has no such episode."""
     found = run.reader.query(_ONE, episode)
     if not found:
         raise UnknownName(f"{root.path}: no episode {episode[:80]!r}")
@@ -91,7 +89,7 @@ def get_episode_row(root: ListedRun, run: OpenRun, episode: str) -> EpisodeRow:
 
 
 def filter_episodes(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> EpisodesView:
-    """The episodes that pass, in order, and what all could be filtered by."""
+    """Return the episodes that pass a filter, in order, with the values of all filters."""
     passing = _order([one for one in rows if _is_wanted(one, wanted)], wanted.sort, descending=wanted.descending)
     # Bounded: a page asks for as many rows as it shows.
     limit = max(1, min(wanted.limit, 1000))
@@ -109,7 +107,7 @@ def filter_episodes(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> Episod
 
 
 def build_episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str | None) -> EpisodeView:
-    """An episode with its steps.
+    """Build the view of an episode with its steps.
 
     Args:
         labels: whose scores to show; None for none.
@@ -117,7 +115,7 @@ def build_episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str 
     row = get_episode_row(root, run, episode)
     before, behind = (_find_neighbour(run, episode, *way) for way in (("<", "DESC"), (">", "ASC")))
     head = run.reader.read_head(episode)
-    # The neighbours are those of the run's order, whatever the list was sorted by.
+    # Neighbours follow the run's order, not the list's sorting.
     steps = step_rows(run, episode, labels)
     return EpisodeView(
         row=row,
@@ -133,7 +131,7 @@ def build_episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str 
 
 
 def step_rows(run: OpenRun, episode: str, labels: str | None) -> list[StepRow]:
-    """The steps of an episode in one line each; `labels` as in `build_episode_view`."""
+    """Build the rows of an episode's steps; `labels` as in `build_episode_view`."""
     judged = {} if labels is None else {one.step: one for one in list_step_worths(run, labels, episode)}
     pairs = run.beside.read_last_pairs(episode)
     return [
@@ -199,13 +197,13 @@ def _step(row: tuple[Any, ...], worth: StepWorth | None, pairs: int) -> StepRow:
 
 
 def _find_neighbour(run: OpenRun, episode: str, side: str, way: str) -> str | None:
-    """The episode before ("<", "DESC") or behind (">", "ASC") one, in the order of the run; None at its ends."""
+    """Return the episode before ("<", "DESC") or behind (">", "ASC") one, in the order of the run; None at its ends."""
     found = run.reader.query(_NEIGHBOUR.format(side=side, way=way), episode)
     return found[0][0] if found else None
 
 
 def _list_missing_steps(run: OpenRun, episode: str, present: Sequence[int]) -> list[int]:
-    """Steps that were recorded and are not among those."""
+    """List recorded steps that are missing among those given."""
     (recorded,) = run.reader.query("SELECT steps FROM episodes WHERE trajectory = ?", episode)[0]
     expected = recorded if recorded is not None else max(present, default=-1) + 1
     return sorted(set(range(expected)).difference(present))
@@ -229,7 +227,7 @@ def _is_wanted(one: EpisodeRow, wanted: EpisodeFilter) -> bool:
 
 
 def _order(rows: list[EpisodeRow], sort: str, *, descending: bool) -> list[EpisodeRow]:
-    """By one value; what is not known comes last either way round."""
+    """Sort by one value; unknown values come last in both directions."""
     if sort == "order":
         return rows[::-1] if descending else rows
     known = sorted((one for one in rows if getattr(one, sort) is not None), key=lambda one: getattr(one, sort))
@@ -242,17 +240,17 @@ def _count_facets(values: Iterable[str | None]) -> list[FacetView]:
 
 
 ActionTrace: TypeAlias = Mapping[int, tuple[str, str | None]]
-"""Of an episode, by step: digests of the screen and of what was executed; None where nothing was."""
+"""Digests of screen and executed action of an episode, by step; None without an action."""
 Why: TypeAlias = Literal["screen", "action", "length"]
 EpisodeId: TypeAlias = tuple[str, str, str]
-"""Of an instance: task, seed and goal."""
+"""Task, seed and goal of an instance."""
 
 
 _TRACES = "SELECT trajectory, step, seen, done FROM steps JOIN episodes USING (key)"
 
 
 def read_traces(run: OpenRun) -> Mapping[str, ActionTrace]:
-    """Of all episodes of a run."""
+    """Read the traces of all episodes of a run."""
     return run.get_cached("traces", lambda: _read(run, _TRACES))
 
 
@@ -260,7 +258,7 @@ def compare_runs(
     a: tuple[RunRow, Sequence[EpisodeRow], Mapping[tuple[str, str], ActionTrace]],
     b: tuple[RunRow, Sequence[EpisodeRow], Mapping[tuple[str, str], ActionTrace]],
 ) -> ComparisonView:
-    """Episodes of equal task, seed and goal beside each other; of several in one run, the last.
+    """Compare episodes of equal task, seed and goal; of several in one run, the last.
 
     Args:
         a, b: the run, its episodes, and their traces by (run, episode).
@@ -272,7 +270,7 @@ def compare_runs(
         for key, one in first.items()
         if (other := second.get(key)) is not None
     ]
-    # Only what is over on both sides counts in the comparison.
+    # Only episodes that are over on both sides count in the comparison.
     over = [one for one in both if "unfinished" not in (one.a.state, one.b.state)]
     return ComparisonView(
         a=a[0],
@@ -290,7 +288,7 @@ def compare_runs(
 def pair_episodes(
     a: tuple[ListedRun, OpenRun, str, str | None], b: tuple[ListedRun, OpenRun, str, str | None]
 ) -> EpisodePairView:
-    """Two episodes step by step.
+    """Compare two episodes step by step.
 
     Args:
         a, b: the run, its id, the episode, and the labelling whose scores to show.
@@ -308,9 +306,9 @@ def pair_episodes(
 
 
 def find_parting(a: ActionTrace, b: ActionTrace) -> tuple[int, Why] | None:
-    """The first step at which two episodes differ, and in what; None where they are alike.
+    """Return the first step at which two episodes differ, and how; None where they are alike.
 
-    A step that one of them lost is passed over: nobody knows whether it was alike.
+    A step that one of them lost is skipped.
     """
     for step in sorted({*a, *b}):
         one, other = a.get(step), b.get(step)

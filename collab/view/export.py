@@ -1,39 +1,36 @@
-"""What a report holds: the inspector's own answers for chosen episodes, under the addresses by which its pages ask.
+"""Export a report: one HTML file that shows chosen episodes of a run or training, without server and network.
+
+A packing holds the inspector's own answers for chosen episodes, under the addresses of its pages.
 
     packing = Packing(inspector, id, chosen, known=rows, labels=labels)
     for row in packing.chosen:
         packing.add(row)
     packing.data(), packing.parts
 
-The answers about the run stand open; those about an episode are packed together and compressed, one part per episode,
-because the twelve prompts of a step say almost the same. Pictures stand beside them, each once, under names made of
-their content, whichever steps show them. `static/packed.js` reads all this back.
+The answers about the run are plain; those about an episode are packed together and compressed, one part per episode,
+because the twelve prompts of a step are almost the same. Each picture is stored once, under a name made of its content.
+`static/packed.js` reads all this.
 
-A report: one HTML file that shows chosen episodes of a run or training, without a server and without a network.
+    written = export(inspector, run.id, Path("report.html"))
 
-    with_export = export(inspector, run.id, Path("report.html"))
-
-It is made of the inspector's own pages: their modules become one script (`bundle`), their style sheets one style, and
-the answers that they would ask for stand beside them as JSON that nothing executes (`packed`). A policy in its head
+A report consists of the inspector's own pages: their modules become one script (`bundle`), their style sheets one
+style, and the answers that they would request stand beside them as JSON that is never executed. A policy in its head
 lets run this very script and this very style, by their SHA-256, and lets pictures come from the file itself; everything
 else is forbidden: other scripts, event handlers in markup, connections, frames, forms.
 
-Where the run lies on this machine is not told. What was recorded is, as it was recorded: prompts, the configuration,
-errors, and folders that they name.
+A report does not reveal the run's path on this machine. Recorded text stays as it is: prompts, the configuration,
+errors, and folders named in them.
 
 Pictures are 360 pixels wide. A report holds the scores of one labelling; token ids and the log-probability of each
 token stay in the run, for they would be half of the file.
 
-The pages' modules as one script, for a report that is one file.
+The pages' modules become one script:
 
-    script = bundled(folder, "main.js")
+    script = bundle(folder, "main.js")
 
-Every module becomes a function that is called once and gives back what it exports, in the order in which they need one
-another. Knows the static imports and exports that our modules are written with; whatever else it meets (default
-exports, exported variables that change, dynamic imports, cycles) is an error, so that no report is made that differs
-from the pages.
-
-Screens made small enough to be taken away: 360 pixels wide, as WebP.
+Every module becomes a function that is called once and returns its exports, in the order of their dependencies. The
+bundler knows the static imports and exports of our modules. Anything else (default exports, exported variables that
+change, dynamic imports, cycles) is an error, so that a report never differs from the pages.
 """
 
 from __future__ import annotations
@@ -78,7 +75,7 @@ _EXPORT = re.compile(r"^export\s+(?P<kind>async\s+function\*?|function\*?|class|
 _LIST = re.compile(r"^export\s+\{(?P<names>[^}]*)\};?[ \t]*$", re.M)
 _LEFT = re.compile(r"^(?:import|export)\b.*$|\bimport\s*\(|\bimport\.meta\b", re.M)
 _COMMENT = re.compile(r"^[ \t]*/\*\*.*?\*/[ \t]*\n", re.M | re.S)
-"""Comments on lines of their own: nobody reads them in a report, and they may quote markup."""
+"""Comments on lines of their own: a report does not need them, and they may quote markup."""
 _TYPED = re.compile(r"/\*\*.*?\*/", re.S)
 _NAMED = re.compile(r"([\w$]+)(?:\s+as\s+([\w$]+))?")
 
@@ -92,11 +89,11 @@ class _Module:
     name: str
     needs: tuple[str, ...]
     body: str
-    """With what it imports taken from the other modules, and what it exports given back."""
+    """Wrap a module: imports are read from the other modules, and exports are returned."""
 
 
 def bundle(folder: Path, entry: str) -> str:
-    """One script that does what the module `entry` in a folder does.
+    """Return one script with the effect of the module `entry` in a folder.
 
     Raises:
         NotBundled: a module uses something else than static imports and exports by name, or they need one another.
@@ -111,7 +108,7 @@ def bundle(folder: Path, entry: str) -> str:
 
 
 def _order_modules(folder: Path, entry: str) -> Iterator[_Module]:
-    """The modules, each behind those that it needs."""
+    """Order the modules, each behind those that it needs."""
     done: set[str] = set()
 
     # Depth first: a module stands behind all that it needs.
@@ -145,7 +142,7 @@ def _read(path: Path) -> _Module:
 
 
 def _translate_import(found: re.Match[str]) -> str:
-    """An import, as what another module gave back."""
+    """Translate an import into a read of another module's exports."""
     what, source = found["what"], f'modules["{found["from"]}"]'
     if what is None:
         return ""
@@ -160,28 +157,28 @@ def _translate_export(exports: Sequence[tuple[str, str]]) -> str:
 
 
 _EFFORT = 2
-"""Of WebP's six: three times as fast as four, for files larger by a twentieth."""
+"""WebP method, 0 to 6: three times as fast as 4, for files larger by a twentieth."""
 WIDTH = 360
 """Pixels; smaller pictures stay as they are."""
 _QUALITY = 40
-"""Of what WebP calls quality: words on screens stay sharp, and 50 episodes are a file that can be sent."""
+"""WebP quality: words on screens stay sharp, and 50 episodes make a file that can be sent."""
 
 
 def make_thumbnail(observation: Observation, recorded: bytes | None) -> bytes:
-    """A screen as a small WebP.
+    """Convert a screen's picture to a small WebP.
 
     Args:
         recorded: its picture as WebP; None to draw it from its elements.
 
     Raises:
-        RunFormatError, EnvironmentFailure: what is recorded makes no picture.
+        RunFormatError, EnvironmentFailure: the recorded data makes no picture.
         UnknownName: no renderer can draw it.
     """
     from PIL import Image
 
     if recorded is None:
         return _shrink(draw_image(observation))
-    with boundary(EnvironmentFailure, "its picture cannot be read"):  # what is recorded decides what it meets
+    with boundary(EnvironmentFailure, "its picture cannot be read"):  # recorded data may cause any error
         with Image.open(io.BytesIO(recorded), formats=("WEBP",)) as image:
             if image.width * image.height > PIXELS:
                 raise RunFormatError(f"a picture of {image.width} × {image.height} pixels is not shown")
@@ -189,7 +186,7 @@ def make_thumbnail(observation: Observation, recorded: bytes | None) -> bytes:
 
 
 def hash_looks(observation: Observation) -> str:
-    """Equal for screens of which one picture is enough."""
+    """Return a key that is equal for screens with the same picture."""
     if observation.screenshot is not None:
         return observation.screenshot
     drawn = repr((observation.elements, observation.drawing, observation.width, observation.height))
@@ -212,7 +209,7 @@ _KINDS: tuple[Literal["first-wrong", "overruled", "disagrees"], ...] = ("first-w
 _FINAL = "final"
 
 PathAnswer = tuple[str, Any]
-"""Address below /api/ and what is answered."""
+"""Address below /api/ → its answer."""
 
 
 class ReportPacker:
@@ -240,7 +237,7 @@ class ReportPacker:
         """Address → data URI."""
         self.steps = 0
         self.unread: list[str] = []
-        """Why episodes and steps that the run has are not in the report."""
+        """Why episodes and steps of the run are not in the report."""
         self._inspector, self._id, self._asked = inspector, id, labels
         self._known, self._place = tuple(known), Path(inspector.row(id).path)
         self._chosen = [one for one in chosen if self._needs_part(one)]
@@ -250,17 +247,17 @@ class ReportPacker:
 
     @property
     def chosen(self) -> Sequence[EpisodeRow]:
-        """Those of the chosen episodes that can be opened, and so are to be packed."""
+        """The chosen episodes that can be opened, and so are packed."""
         return tuple(self._chosen)
 
     def add(self, row: EpisodeRow) -> None:
-        """Pack one of them."""
+        """Pack an episode."""
         answers = dict(self._pack_episode(row))
         self._places[f"{_encode_piece(row.run)}?episode={_encode_piece(row.id)}"] = len(self.parts)
         self.parts.append(gzip.compress(to_json(answers), compresslevel=9, mtime=0))
 
     def data(self) -> dict[str, Any]:
-        """Everything but the parts; ask when all episodes are packed."""
+        """Return everything but the parts; call it when all episodes are packed."""
         known = dict.fromkeys([self._id, *(one.run for one in self._chosen)])
         first = self._inspector.runs()
         answers: dict[str, Any] = {"runs": replace(first, runs=[_hide_run_place(self._inspector.row(self._id))])}
@@ -273,7 +270,7 @@ class ReportPacker:
     # -------------------------------------------------------------------------------------------------- inside
 
     def _needs_part(self, row: EpisodeRow) -> bool:
-        """Whether an episode is more than its line in the index: that outlives a start that cannot be read any more."""
+        """Return whether an episode can be opened: the index also lists episodes whose start is damaged."""
         try:
             self._inspector.episode(row.run, row.id, "")
         except CollabError as error:
@@ -282,18 +279,18 @@ class ReportPacker:
         return True
 
     def _choose_labels(self, run: str) -> str | None:
-        """Whose scores to show of a run: none where it lacks the labelling that was asked for."""
+        """Return the labelling to show of a run: "" where it lacks the chosen one."""
         if run not in self._whose:
             has = not self._asked or self._asked in self._inspector.run(run).labellings
             self._whose[run] = self._asked if has else ""
         return self._whose[run]
 
     def _select(self, rows: Sequence[EpisodeRow], run: str) -> list[EpisodeRow]:
-        """Those of a run; of the training whose report this is, all."""
+        """Select the run's own items; all of them for the training of this report."""
         return [one for one in rows if run in (self._id, one.run)]
 
     def _run(self, run: str, known: set[str]) -> Iterator[PathAnswer]:
-        """What is asked about a run or a training, as far as it is about what the report holds."""
+        """Return the report's answers about a run or a training."""
         at, ask = f"run/{_encode_piece(run)}", self._inspector
         rows = self._select(self._chosen, run)
         labels = self._choose_labels(run)
@@ -314,7 +311,7 @@ class ReportPacker:
             )
 
     def _pack_episode(self, row: EpisodeRow) -> Iterator[PathAnswer]:
-        """Steps first, then the words of all cells: what is alike stands close together, which packs well."""
+        """Pack an episode: steps first, then the words of all cells, as similar content side by side packs better."""
         view = self._inspector.episode(row.run, row.id, self._choose_labels(row.run))
         before, behind = self._find_neighbours(row)
         final = list(self._pack_readable(row, "last screen", self._pack_final(row))) if view.final else []
@@ -348,7 +345,7 @@ class ReportPacker:
             yield _build_address(row, "screen", step=_FINAL), self._pack_words(row, _FINAL)
 
     def _pack_words(self, row: EpisodeRow, step: str) -> WholeScreenView:
-        """What agents read of a screen, whole; its elements stay in the run, for they may be of any size and number."""
+        """Pack a screen's whole text; its elements stay in the run, for they may be of any size and number."""
         return replace(self._inspector.screen(row.run, row.id, step), elements=())
 
     def _pack_cells(self, row: EpisodeRow, step: int) -> Iterator[PathAnswer]:
@@ -358,7 +355,7 @@ class ReportPacker:
             yield at, replace(cell, tokens=None, logprobs=None, unread=unread)
 
     def _pack_screen(self, screen: ScreenView, row: EpisodeRow, step: str) -> ScreenView:
-        """The screen with the address of its small picture; where there is none, with the reason."""
+        """Return the screen with the address of its small picture, or with the reason why there is none."""
         if screen.picture is None:
             why = screen.unpictured
             return screen if why is None else replace(screen, unpictured=self._hide_place(why))
@@ -368,13 +365,13 @@ class ReportPacker:
             return replace(screen, picture=None, unpictured=self._hide_place(str(error)))
 
     def _hide_place(self, words: str) -> str:
-        """A message with the run's name in place of where it lies on this machine."""
+        """Replace the run's path in a message by its name."""
         for place in (self._place.resolve(), self._place.absolute(), self._place):
             words = words.replace(f"{place}", self._place.resolve().name) if len(place.parts) > 1 else words
         return words
 
     def _pack_picture(self, row: EpisodeRow, step: str) -> str:
-        """Where in the report the picture of a screen is."""
+        """Return where in the report the picture of a screen is."""
         observation = self._inspector.observation(row.run, row.id, step)
         known = hash_looks(observation)
         if known not in self._named:
@@ -386,7 +383,7 @@ class ReportPacker:
         return self._named[known]
 
     def _find_neighbours(self, row: EpisodeRow) -> tuple[EpisodeKey | None, EpisodeKey | None]:
-        """The chosen episodes before and behind one of them."""
+        """Return the chosen episodes before and behind one of them."""
         order = [(one.run, one.id) for one in self._chosen]
         place = order.index((row.run, row.id))
         keys = [EpisodeKey(run=run, episode=id) for run, id in order]
@@ -394,19 +391,19 @@ class ReportPacker:
 
 
 def _build_address(row: EpisodeRow, what: str, **values: str | int) -> str:
-    """An address about an episode, as `static/data.js` writes it."""
+    """Build an address about an episode, as `static/data.js` does."""
     given = "".join(f"&{name}={_encode_piece(str(value))}" for name, value in values.items())
     return f"run/{_encode_piece(row.run)}/{what}?episode={_encode_piece(row.id)}{given}"
 
 
 def _encode_piece(text: str) -> str:
-    """A piece of an address, as `to_json` in `static/place.js` writes it: half characters become U+FFFD."""
+    """Encode a piece of an address, as `to_json` in `static/place.js` does: half surrogates become U+FFFD."""
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return quote(whole, safe="-_.!~*'()")
 
 
 def _hide_run_place(row: RunRow) -> RunRow:
-    """The run by its name: where it lies is nobody's business who reads a report."""
+    """Replace the run's path by its name: a report does not reveal places on this machine."""
     return replace(row, path=Path(row.path).name or row.path)
 
 
@@ -428,16 +425,16 @@ def _build_overview(overview: RunOverview, known: set[str]) -> RunOverview:
 STATIC = Path(__file__).parent / "static"
 PAGE, ENTRY = "index.html", "app.js"
 MOST = 50
-"""Episodes that a report has where none are chosen."""
+"""Episodes of a report where none are chosen."""
 
 _SHEET = re.compile(r'^[ \t]*<link rel="stylesheet" href="/static/([\w.-]+)">\n', re.M)
 _SCRIPT = re.compile(r'^[ \t]*<script type="module" src="/static/([\w.-]+)"></script>\n', re.M)
 _TITLE = re.compile(r"<title>.*?</title>")
 _CHARSET = '    <meta charset="utf-8">\n'
-"""The policy comes right behind it, before everything that it is about."""
+"""The policy comes right behind it, before everything that it governs."""
 _END = "  </body>"
 _PAGE = 1000
-"""Episodes that are asked for at a time."""
+"""Episodes that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,18 +444,18 @@ class ExportedReport:
     path: Path
     episodes: int
     of: int
-    """Episodes that the run has."""
+    """Episodes of the run."""
     steps: int
     pictures: int
-    """Different ones."""
+    """Different pictures."""
     size: int
     """Bytes."""
     unread: Sequence[str]
-    """Why episodes and steps that the run has are not in it."""
+    """Why episodes and steps of the run are not in it."""
 
 
 ExportWatch = Callable[[int, int], None]
-"""Told after each episode: how many are packed, of how many."""
+"""Called after each episode with the number of packed and of all episodes."""
 
 
 def export(
@@ -556,7 +553,7 @@ def build_page(data: object, parts: Sequence[bytes], *, title: str) -> str:
 
 
 def build_security_policy(script: str, style: str) -> str:
-    """The content security policy of a document with this script and this style."""
+    """Build the content security policy of a document with this script and this style."""
     return (
         f"default-src 'none'; script-src '{_hash_source(script)}'; style-src '{_hash_source(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -571,7 +568,7 @@ def _hash_source(content: str) -> str:
 
 
 def _write_data_block(id: str, content: bytes) -> str:
-    """A block of JSON that nothing executes and nothing in it can end: it has no < and is ASCII."""
+    """Format a block of JSON that is never executed and that its content cannot end: it has no < and is ASCII."""
     inert = content.decode("ascii").replace("<", "\\u003c")
     return f'<script type="application/json" id="{id}">{inert}</script>'
 
@@ -581,7 +578,7 @@ def _escape(text: str) -> str:
 
 
 def _list_all(inspector: Inspector, id: str) -> list[EpisodeRow]:
-    """Every episode, in the order of the run."""
+    """List every episode, in the order of the run."""
     rows: list[EpisodeRow] = []
     while True:
         found = inspector.episodes(id, EpisodeFilter(offset=len(rows), limit=_PAGE))
@@ -591,7 +588,7 @@ def _list_all(inspector: Inspector, id: str) -> list[EpisodeRow]:
 
 
 def _list_chosen(row: RunRow, known: Sequence[EpisodeRow], wanted: Sequence[str], most: int) -> list[EpisodeRow]:
-    """The episodes that were asked for, in the order of the run."""
+    """List the chosen episodes, in the order of the run."""
     ids = {one.id for one in known}
     for one in wanted:
         if one not in ids:

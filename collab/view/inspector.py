@@ -1,11 +1,11 @@
-"""Every answer of the inspector as a function of ids: what routes serve, and what an export takes away.
+"""Every answer of the inspector as a function of ids, for routes and exports.
 
     inspector = Inspector([Path("runs/first")])
     (run,) = inspector.runs().runs
     inspector.step(run.id, "ContactsAddContact/0", 3)
 
-Methods raise UnknownName for what is not there, RunFormatError for what cannot be read, and UsageError for a request
-that does not fit; shapes are in `collab.view.schema`. Safe to use from several threads.
+Methods raise UnknownName for missing things, RunFormatError for unreadable ones, and UsageError for a request that does
+not fit; `collab.view.schema` describes the answers. Safe to use from several threads.
 """
 
 from __future__ import annotations
@@ -77,33 +77,33 @@ class Inspector:
         events.prepare()
         screens.prepare()
         for root in self._desk.roots.list_named() or self._desk.roots.find_newest():
-            with contextlib.suppress(*UNREADABLE), self._desk.open_run(root.path) as run:  # who asks is told why
+            with contextlib.suppress(*UNREADABLE), self._desk.open_run(root.path) as run:  # requests tell why
                 for episode, step in run.reader.query(_FIRST):
                     step_view(root, run, episode, step, None)  # loads what reads and draws it
                 run.beside.read()
 
     def close(self) -> None:
-        """Give back memory."""
+        """Free memory."""
         self._desk.close()
 
     # ------------------------------------------------------------------------------------------------ the runs
 
     def runs(self) -> RunsView:
-        """All runs and trainings, newest first; those that cannot be read last."""
+        """Return all runs and trainings, newest first; unreadable ones last."""
         rows = [self.row(root.id) for root in self._desk.roots.top()]
         return RunsView(collab=collab.__version__, runs=sorted(rows, key=lambda row: row.created, reverse=True))
 
     def ids(self) -> list[str]:
-        """Of all runs and trainings that are listed."""
+        """Return the ids of all listed runs and trainings."""
         return [root.id for root in self._desk.roots.top()]
 
     def row(self, id: str) -> RunRow:
-        """One of them in one line."""
+        """Return the row of a run or training."""
         return self._desk.row(id)
 
     def run(self, id: str) -> RunView:
         """Return one of them, and where it belongs."""
-        # A training has no log of its own: its row, parts and labellings come from what lies inside it.
+        # A training has no log of its own: its row, parts and labellings come from the runs inside it.
         root = self._desk.roots.find(id)
         if root.kind == "training":
             return RunView(
@@ -128,12 +128,12 @@ class Inspector:
             )
 
     def overview(self, id: str, labels: str | None = None) -> RunOverview:
-        """A run or a training in numbers."""
+        """Return a run or a training in numbers."""
         root = self._desk.roots.find(id)
         return self._desk.fresh(root, f"overview {labels!r}", lambda: self._overview(root, labels))
 
     def problems(self, id: str) -> ProblemsView:
-        """All that cannot be read."""
+        """Return all problems: the parts that cannot be read."""
         root = self._desk.roots.find(id)
         if root.kind == "training":
             own = runs.list_training_problems(root)
@@ -155,7 +155,7 @@ class Inspector:
         )
 
     def get_growth(self, id: str) -> GrowthView:
-        """Where it stands, cheaply: for whoever waits for news."""
+        """Return how far a run has grown, cheaply, for clients that wait for news."""
         root = self._desk.roots.find(id)
         state = self._desk.state(root)
         row = self.row(id) if root.kind == "training" else self._desk.get_known_row(root)
@@ -168,19 +168,19 @@ class Inspector:
             return GrowthView(id=id, state=state, status=run.reader.status, done=done, steps=steps)
 
     def state(self, id: str) -> str:
-        """Changes when something was written; reads no run."""
+        """Return a text that changes when something is written; reads no run."""
         return self._desk.state(self._desk.roots.find(id))
 
     # -------------------------------------------------------------------------------------------- the episodes
 
     def episodes(self, id: str, wanted: EpisodeFilter) -> EpisodesView:
-        """The episodes that pass a filter; of a training, those of its rollouts."""
+        """Return the episodes that pass a filter; of a training, those of its rollouts."""
         return filter_episodes(self._episodes(id), wanted)
 
     def find_steps(
         self, id: str, kind: Literal["first-wrong", "overruled", "disagrees"], labels: str | None = None
     ) -> FoundStepsView:
-        """Steps of one kind; of a training, those of its rollouts."""
+        """Find steps of one kind; in a training, those of its rollouts."""
         found = [
             finds.find_steps(
                 root, run, list_episode_rows(root, run), kind, run.beside.choose_labelling(labels, known=False)
@@ -192,7 +192,7 @@ class Inspector:
         return FoundStepsView(kind=kind, labels=named, judged=sum(one.judged for one in found), rows=rows)
 
     def search(self, id: str, q: str) -> HitsView:
-        """Where words stand; of a training, in its rollouts."""
+        """Search words; in a training, in its rollouts."""
         q, most = q[:SHORT], finds.MOST_HITS + 1
         rows: list[Any] = []
         for root, run in self._desk.iterate_readable(id):
@@ -202,19 +202,19 @@ class Inspector:
         return HitsView(q=q, rows=rows[: most - 1], more=len(rows) >= most)
 
     def episode(self, id: str, episode: str, labels: str | None = None) -> EpisodeView:
-        """An episode with its steps in lines."""
+        """Return an episode with its steps as rows."""
         with self._desk.run(id) as (root, run):
             return build_episode_view(root, run, episode, run.beside.choose_labelling(labels))
 
     # ----------------------------------------------------------------------------------------------- the steps
 
     def step(self, id: str, episode: str, step: int, labels: str | None = None) -> StepView:
-        """A step whole."""
+        """Return a step whole."""
         with self._desk.run(id) as (root, run):
             return step_view(root, run, episode, step, run.beside.choose_labelling(labels))
 
     def final(self, id: str, episode: str) -> ScreenView:
-        """The screen after the last action."""
+        """Return the screen after the last action."""
         with self._desk.run(id) as (root, run):
             seen = _get_screen(run, episode, FINAL)
             return build_screen_view(seen, run=id, directory=root.path, episode=episode, step=None)
@@ -222,55 +222,55 @@ class Inspector:
     def cell(
         self, id: str, episode: str, step: int, agent: str, round: int, labels: str | None = None
     ) -> WholeCellView:
-        """The exact words of a cell."""
+        """Return the exact words of a cell."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             told = read_judged(run, run.beside.choose_labelling(labels), episode, goal, one)
             return build_whole_cell(run.reader, one, agent, round, told)
 
     def cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[WholeCellView]:
-        """The exact words of all cells of a step, in conversation order."""
+        """Return the exact words of all cells of a step, in conversation order."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             told = read_judged(run, run.beside.choose_labelling(labels), episode, goal, one)
             return [build_whole_cell(run.reader, one, cell.agent, cell.round, told) for cell in one.matrix]
 
     def screen(self, id: str, episode: str, step: str) -> WholeScreenView:
-        """The long parts of a screen; `step` is a number or "final"."""
+        """Return the long parts of a screen; `step` is a number or "final"."""
         with self._desk.run(id) as (_, run):
             return build_whole_screen(_get_screen(run, episode, step))
 
     def critics(self, id: str, episode: str, step: int) -> CriticsView:
-        """Every labelling on a step."""
+        """Return every labelling's judgement of a step."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             return build_critics(run, run.beside.labellings(), episode, goal, one)
 
     def picture(self, id: str, hash: str) -> bytes:
-        """A recorded picture as WebP."""
+        """Return a recorded picture as WebP."""
         return load_picture(self._desk.roots.find(id).path, hash)
 
     def draw_screen(self, id: str, episode: str, step: str) -> bytes:
-        """A screen drawn from its elements as PNG; `step` as in `screen`."""
+        """Draw a screen from its elements as PNG; `step` as in `screen`."""
         with self._desk.run(id) as (_, run):
             seen = _get_screen(run, episode, step)
         return draw_screen(seen)
 
     def observation(self, id: str, episode: str, step: str) -> Observation:
-        """A screen as it was recorded; `step` as in `screen`."""
+        """Return a screen as it was recorded; `step` as in `screen`."""
         with self._desk.run(id) as (_, run):
             return _get_screen(run, episode, step)
 
     # ------------------------------------------------------------------------------------------- two beside each
 
     def compare(self, a: str, b: str) -> ComparisonView:
-        """Two runs or trainings on equal instances."""
+        """Compare two runs or trainings on equal instances."""
         return compared.compare_runs(self._compare(a), self._compare(b))
 
     def compare_episodes(
         self, a: str, b: str, episode_a: str, episode_b: str, labels: str | None = None
     ) -> EpisodePairView:
-        """Two episodes step by step; a labelling that one of their runs lacks is not shown for it."""
+        """Compare two episodes step by step; a labelling that one of their runs lacks is not shown for it."""
         with self._desk.run(a) as (root_a, run_a), self._desk.run(b) as (root_b, run_b):
             return compared.pair_episodes(
                 (root_a, run_a, episode_a, run_a.beside.choose_labelling(labels, known=False)),
@@ -296,7 +296,7 @@ class Inspector:
 
 
 def _get_screen(run: OpenRun, episode: str, step: str) -> Observation:
-    """The screen before a step, or the last one."""
+    """Return the screen before a step, or the last one."""
     if step != FINAL:
         if not step.isascii() or not step.isdecimal() or len(step) > 9:
             raise UsageError(f"step {step[:80]!r}: a number from 0, or {FINAL!r}")

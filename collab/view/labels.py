@@ -1,20 +1,16 @@
-"""Judgements and pairs beside a run.
+"""Stored judgements and pairs beside a run, found by step.
 
-    beside = Beside(reader)
+    beside = StoredLabels(reader)
     beside.refresh()
     beside.labellings()                                  # ["oracle"]
-    beside.verdict("oracle", "ContactsAddContact/0", 3)
-    beside.pairs_of("ContactsAddContact/0", 3)
+    beside.read_verdict("oracle", "ContactsAddContact/0", 3)
+    beside.list_pairs("ContactsAddContact/0", 3)
 
-Files are read when somebody asks about the whole run, once, and what was appended since when asked again. Until then
-an answer about one episode takes its own lines out of them.
+Files are read at the first request about the whole run, and appended lines at later ones. Until then an answer about
+one episode takes only its own lines out of them.
 
-One labelling beside a run, found by step: where each judgement stands in its file, and its scores.
-
-Scores are kept as arrays, their cells and causes once for all steps that share them: 240,000 scores take a few
-megabytes, and reading them takes little more than reading their JSON.
-
-One set of pairs beside a run, found by step: where each pair stands in its file, and who is a side of it.
+Scores are kept as arrays, and steps share equal cells and causes: 240,000 scores take a few megabytes, and reading them
+takes little more than reading their JSON.
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ StepId: TypeAlias = tuple[str, int]
 """Trajectory and step."""
 
 Sums: TypeAlias = tuple[int, int | None, int | None, float | None]
-"""Of model calls: how many, prompt tokens, completion tokens, USD; over those that tell, None where none does."""
+"""Model calls, prompt tokens, completion tokens, USD: sums over the calls that report them, None without any."""
 NOTHING: Sums = (0, None, None, None)
 
 _JUDGEMENT: TypeAdapter[Judgement] = TypeAdapter(Judgement)
@@ -60,23 +56,23 @@ _JUDGEMENT: TypeAdapter[Judgement] = TypeAdapter(Judgement)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepScores:
-    """What a labelling says about a step."""
+    """A labelling's scores of a step."""
 
     cells: Cells
-    """Empty where nobody could be asked."""
+    """Empty where the critic failed."""
     scores: array[float]
     """One per cell; NaN where it is missing."""
     missing: tuple[str | None, ...]
-    """Why, per cell; empty when none is missing."""
+    """Causes of missing scores, per cell; empty when none is missing."""
     place: Place | None = None
-    """Where it stands; None for one that stands in the run's own log."""
+    """Its place; None for one in the run's own log."""
     failed: str | None = None
-    """Why nobody could be asked; None when somebody judged."""
+    """Why the critic failed; None for a judged step."""
     spent: Sums = NOTHING
     """Of its calls."""
 
     def iterate_scored(self) -> Iterator[tuple[str, int, float]]:
-        """Agent, round and score of the cells that have one."""
+        """Yield agent, round and score of the cells that have one."""
         for (agent, round), score in zip(self.cells, self.scores, strict=True):
             if not math.isnan(score):
                 yield agent, round, score
@@ -89,7 +85,7 @@ class StoredLabelling:
     run: Path
     name: str
     said: dict[StepId, StepScores] = field(default_factory=dict)
-    """Of several on one step the last judgement."""
+    """The last judgement of each step."""
     problems: list[Problem] = field(default_factory=list)
     _read: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Segment → bytes and lines."""
@@ -103,23 +99,23 @@ class StoredLabelling:
 
     @property
     def critic(self) -> str | None:
-        """Who judges; None where that cannot be read."""
+        """The critic; None where it cannot be read."""
         try:
             return str(read_json(self.folder / LABELS_HEAD, self.name)["critic"])
         except (RunFormatError, LookupError, TypeError):
             return None
 
     def sizes(self) -> tuple[tuple[str, int], ...]:
-        """Bytes of each of its segments, as they are now."""
+        """Return the present size of each segment in bytes."""
         return tuple((segment, log.get_size(self.folder, segment)) for segment in log.list_segments(self.folder))
 
     def fits(self) -> bool:
-        """Whether its segments still begin as they were read."""
+        """Return whether its segments still begin as they were read."""
         return all(log.get_size(self.folder, segment) >= end for segment, (end, _) in self._read.items())
 
     def refresh(self) -> bool:
-        """Read what was appended since; returns whether anything was."""
-        # Only what was appended is read: labels may be large, and pages ask often.
+        """Read appended lines, and return whether there were any."""
+        # Only appended lines are read: labels may be large, and pages ask often.
         before = (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
         try:
             for segment in log.list_segments(self.folder):
@@ -136,15 +132,15 @@ class StoredLabelling:
         return before != (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
 
     def read_judgement(self, said: StepScores) -> Judgement:
-        """The whole judgement; OSError or ValueError where it cannot be read any more."""
+        """Read the whole judgement; OSError or ValueError where it cannot be read any more."""
         assert said.place is not None
         content = from_json(log.read(self.folder, said.place))
         return _JUDGEMENT.validate_python({name: value for name, value in content.items() if name != "type"})
 
     def about(self, trajectory: str) -> Mapping[StepId, StepScores]:
-        """What it says about one trajectory: read from its files now, for whoever does not wait for all of them."""
+        """Read the judgements of one trajectory from the files now, without waiting for all of them."""
         found = StoredLabelling(self.run, self.name)
-        with contextlib.suppress(OSError):  # told when all is read
+        with contextlib.suppress(OSError):  # reported when all is read
             for segment in log.list_segments(self.folder):
                 path = self.folder / log.FOLDER / segment
                 if explain_unreadable(self.run, path) is None:
@@ -165,7 +161,7 @@ class StoredLabelling:
             self.problems.append(problem)
 
     def _add(self, line: bytes, place: Place) -> str | None:
-        """Take in a line; returns why it cannot be read."""
+        """Add a line, and return why it cannot be read, or None."""
         try:
             self._say(from_json(line, cache_strings="all"), place)
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
@@ -176,7 +172,7 @@ class StoredLabelling:
         if content["type"] == "failed":
             key = (str(content["trajectory"]), int(content["step"]))
             said = _build_failed(f"{content['error']}: {content['message']}", place)
-            # A judged step stays judged, whatever failed before or after it.
+            # A judged step stays judged, even if the critic failed before or after.
             if key not in self.said or self.said[key].failed is not None:
                 self.said[key] = said
             return
@@ -198,14 +194,14 @@ class StoredLabelling:
 
 
 def read_labelling(run: Path, name: str) -> StoredLabelling:
-    """All of it."""
+    """Read a whole labelling."""
     one = StoredLabelling(run, name)
     one.refresh()
     return one
 
 
 def add_spent(sums: Iterable[Sums]) -> Sums:
-    """All together."""
+    """Add up costs."""
     known = list(sums)
     prompt, completion, usd = (sum_known(one[place] for one in known) for place in (1, 2, 3))
     return sum(calls for calls, *_ in known), prompt, completion, usd
@@ -218,7 +214,7 @@ def sum_known(values: Iterable[Any]) -> Any:
 
 
 def take_first_line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """Return an error's message on one line."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -241,11 +237,11 @@ def _read_spent(calls: Any) -> Sums:
 
 _PAIR: TypeAdapter[PreferencePair] = TypeAdapter(PreferencePair)
 _UNFIT = (ValueError, LookupError, TypeError, AttributeError)
-"""What a line that is no pair raises."""
+"""Errors of a line that is no pair."""
 
 
 class PairSet:
-    """A stored set as it was read; whoever makes it anew under the same name makes another file (`fits`).
+    """A stored set of pairs as it was read; a new set of the same name is another file (`fits`).
 
     Args:
         about: a trajectory; only its pairs are known, found without reading the others. None for all.
@@ -274,11 +270,11 @@ class PairSet:
             self._find_trouble(None, error)
 
     def fits(self) -> bool:
-        """Whether its files are those that were read."""
+        """Return whether its files are those that were read."""
         return self._state == stat_pair_set(*self._made)
 
     def of(self, trajectory: str, step: int) -> Iterator[PreferencePair]:
-        """Pairs of which a side was said at a step; what cannot be read is left out."""
+        """Return pairs with a side at a step; unreadable ones are left out."""
         for number in self._at.get((trajectory, step), ()):
             try:
                 with self._path.open("rb") as file:
@@ -289,16 +285,16 @@ class PairSet:
                 continue
 
     def count(self, trajectory: str, step: int) -> int:
-        """How many those are."""
+        """Return their number."""
         return len(self._at.get((trajectory, step), ()))
 
     def sources(self, wanted: Callable[[str], bool]) -> Mapping[str, int]:
-        """Pairs by source that have a side in a trajectory that is wanted."""
+        """Count pairs by source that have a side in a wanted trajectory."""
         numbers = {number for (trajectory, _), found in self._at.items() if wanted(trajectory) for number in found}
         return Counter(self._sources[number] for number in sorted(numbers))
 
     def find_beginning(self, letters: str) -> Iterator[tuple[str, StepId]]:
-        """Ids that begin with these letters, each with the first step that it is about."""
+        """Return IDs that begin with these letters, each with its first step."""
         found = {number for number, id in enumerate(self._ids) if id.startswith(letters)}
         for key in sorted(self._at) if found else ():
             for number in found.intersection(self._at[key]):
@@ -317,7 +313,7 @@ class PairSet:
 
     def _read_about(self, trajectory: str) -> None:
         for offset, line in find_lines_about(self._path, trajectory):
-            with contextlib.suppress(*_UNFIT):  # told when all are read
+            with contextlib.suppress(*_UNFIT):  # reported when all are read
                 self._add(line, offset)
 
     def _add(self, line: bytes, offset: int) -> None:
@@ -340,7 +336,7 @@ class PairSet:
 
 
 def stat_pair_set(run: Path, name: str) -> tuple[int, ...] | None:
-    """Says which files a set is in, and as they are now; None where one of them is not there."""
+    """Return the files of a set and their present states; None where one is missing."""
     try:
         stats = [(run / store.FOLDER / name / file).stat() for file in (store.FILE, store.HEAD)]
     except OSError:
@@ -349,12 +345,12 @@ def stat_pair_set(run: Path, name: str) -> tuple[int, ...] | None:
 
 
 def read_adversary_spent(run: Path, name: str) -> Sums:
-    """What the adversary behind a set took; nothing where its head cannot be read."""
+    """Read the cost of a set's adversary; nothing where its head cannot be read."""
     try:
         spent = store.read_head(run, name).spent
     except (CollabError, OSError):
         return NOTHING
-    # A head has 0 also where nothing was told.
+    # A head has 0 also where nothing was reported.
     return spent.calls, spent.prompt_tokens or None, spent.completion_tokens or None, spent.cost_usd or None
 
 
@@ -374,39 +370,39 @@ _R = TypeVar("_R", bound=_Read)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepVerdict:
-    """What a labelling says about a step."""
+    """A labelling's verdict on a step."""
 
     judgement: Judgement | None
-    """None where nobody could be asked."""
+    """None where the critic failed."""
     failed: str | None
-    """Why not; None when there is a judgement."""
+    """Why it failed; None when there is a judgement."""
 
 
 class StoredLabels:
-    """Of one run; safe to use from several threads."""
+    """Labels and pairs of one run; safe to use from several threads."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
         self._mutex = threading.RLock()
         self._reading = threading.Lock()
-        """Held by who reads a file whole, so that nobody else does, too; taken before the mutex."""
+        """Held while a file is read whole, so that no other thread reads it, too; taken before the mutex."""
         self._there: tuple[Sequence[str], Sequence[str]] = ((), ())
         """Names of labellings and of sets of pairs."""
         self._labels: dict[str, StoredLabelling] = {}
         self._pairs: dict[str, PairSet] = {}
-        """Both as far as they were read whole."""
+        """Those that were read whole."""
         self._glance: dict[str, tuple[object, Any]] = {}
-        """What was last taken out of a file about one episode, and of which it is."""
+        """The last episode that was taken out of a file, and its content."""
         self._outward: list[Problem] = []
         self._version = 0
 
     @property
     def version(self) -> int:
-        """Changes when anything new was read."""
+        """Changes when anything new is read."""
         return self._version
 
     def refresh(self) -> None:
-        """Take in what is there now, of files that were read whole also what is new."""
+        """Find new files, and read the appended lines of files that were read whole."""
         with self._mutex:
             self._outward = []
             labels = self._list_names(LABELS, list_labellings(self._reader.directory), LABELS_HEAD)
@@ -417,7 +413,7 @@ class StoredLabels:
             self._version += sum(labelling.refresh() for labelling in self._labels.values())
 
     def read(self) -> None:
-        """Read all of it, as far as that was not done."""
+        """Read all files that were not read whole yet."""
         labels, pairs = self._there
         for name in labels:
             self._load_labelling(name)
@@ -432,7 +428,7 @@ class StoredLabels:
             return list(self._there[0])
 
     def choose_labelling(self, asked: str | None, *, known: bool = True) -> str | None:
-        """The labelling that is meant: none where "" is; where none is named, the one learned from, else the first.
+        """Return the chosen labelling: None for ""; without a name, the one learned from, else the first.
 
         Raises:
             UnknownName: there is none of that name; unless not `known`, then it is none.
@@ -445,20 +441,20 @@ class StoredLabels:
         return asked if asked in names else None
 
     def read_scores(self, labels: str, trajectory: str | None = None) -> Mapping[StepId, StepScores]:
-        """What a labelling says now, by trajectory and step: about at least one trajectory, or about all."""
+        """Return a labelling's present scores, by trajectory and step: of at least one trajectory, or of all."""
         if trajectory is not None and self._is_left(self._labels, labels):
             return self._read_scores_about(labels, trajectory)
         labelling = self._load_labelling(labels)
-        with self._mutex:  # others may read what is new meanwhile
+        with self._mutex:  # other threads may read new lines meanwhile
             return dict(labelling.said)
 
     def critic(self, labels: str) -> str | None:
-        """Who judges in a labelling; None where that cannot be read."""
+        """Return a labelling's critic; None where it cannot be read."""
         self._check(labels)
         return StoredLabelling(self._reader.directory, labels).critic
 
     def read_verdict(self, labels: str, trajectory: str, step: int) -> StepVerdict | None:
-        """What a labelling says about a step; None when it says nothing."""
+        """Return a labelling's verdict on a step, or None."""
         said = self.read_scores(labels, trajectory).get((trajectory, step))
         if said is None:
             return None
@@ -474,7 +470,7 @@ class StoredLabels:
     # ------------------------------------------------------------------------------------------------ pairs
 
     def pair_sets(self) -> list[str]:
-        """Names of all stored sets of pairs, the one that was stored last at the end."""
+        """List the names of all stored sets of pairs, the last stored one at the end."""
         with self._mutex:
             known, outward = list(self._there[1]), bool(self._outward)
         if len(known) < 2 or outward:
@@ -485,31 +481,31 @@ class StoredLabels:
             return known
 
     def read_last_pairs(self, trajectory: str | None = None) -> PairSet | None:
-        """The set that was stored last, at least its pairs of one trajectory, or all; None when there is none."""
+        """Return the last stored set, with at least its pairs of one trajectory, or all; None when there is none."""
         return next((self._set(name, trajectory) for name in reversed(self.pair_sets())), None)
 
     def list_pairs(self, trajectory: str, step: int) -> list[tuple[str, PreferencePair]]:
-        """Pairs of which a side was said at a step, with the name of their set; what cannot be read is left out."""
+        """List pairs with a side at a step, with the names of their sets; unreadable ones are left out."""
         sets = [self._set(name, trajectory) for name in self.pair_sets()]
         return [(one.name, pair) for one in sets for pair in one.of(trajectory, step)]
 
     def find_pairs(self, letters: str) -> list[tuple[str, StepId]]:
-        """Ids of stored pairs that begin with these letters, each with the first step that it is about."""
+        """Find the IDs of stored pairs that begin with these letters, each with its first step."""
         return [found for name in self.pair_sets() for found in self._set(name).find_beginning(letters)]
 
     # ------------------------------------------------------------------------------------- what it took, and lacks
 
     def sum_critic_spent(self, wanted: Callable[[str], bool] = lambda trajectory: True) -> Sums:
-        """What the calls of all critics took, about the trajectories that are wanted."""
+        """Sum the calls of all critics about the wanted trajectories."""
         every = [self.read_scores(name) for name in self._there[0]]
         return add_spent(one.spent for said in every for (trajectory, _), one in said.items() if wanted(trajectory))
 
     def sum_adversary_spent(self) -> Sums:
-        """What the adversaries behind all sets of pairs took."""
+        """Sum the calls of the adversaries behind all sets of pairs."""
         return add_spent(read_adversary_spent(self._reader.directory, name) for name in self.pair_sets())
 
     def problems(self) -> list[Problem]:
-        """Lines that cannot be read, and files that are not."""
+        """List unreadable lines and files."""
         self.read()
         with self._mutex:
             labels = [one for part in self._labels.values() for one in part.problems]
@@ -520,7 +516,7 @@ class StoredLabels:
     # --------------------------------------------------------------------------------------------- inside
 
     def _find_bad_heads(self, labelled: Iterable[str], paired: Iterable[str]) -> list[Problem]:
-        """Heads that cannot be read: without one nobody knows who judged, or why there is no pair."""
+        """Find heads that cannot be read: without a head, critic and counts are unknown."""
         run, found = self._reader.directory, []
         heads: list[tuple[str, Callable[[Path, str], object]]] = [
             *((f"{LABELS}/{name}/{LABELS_HEAD}", read_label_head) for name in labelled),
@@ -534,7 +530,7 @@ class StoredLabels:
         return found
 
     def _list_names(self, folder: str, names: Iterable[str], head: str) -> list[str]:
-        """The names in a folder whose head lies in the run, sorted."""
+        """List the names in a folder whose head is inside the run, sorted."""
         run, found = self._reader.directory, []
         for name in names:
             why = explain_unreadable(run, run / folder / name / head)
@@ -545,13 +541,13 @@ class StoredLabels:
         return sorted(found)
 
     def _forget(self, known: dict[str, _R], there: Sequence[str]) -> None:
-        """What is gone, or another file by now."""
+        """Forget files that are gone or replaced."""
         for name in [name for name, one in known.items() if name not in there or not one.fits()]:
             del known[name]
             self._version += 1
 
     def _is_left(self, known: Mapping[str, object], name: str) -> bool:
-        """Whether a file was not read whole yet."""
+        """Return whether a file was not read whole yet."""
         with self._mutex:
             return name not in known
 
@@ -560,12 +556,12 @@ class StoredLabels:
             raise UnknownName.of("labelling", labels, self.labellings())
 
     def _load_labelling(self, name: str) -> StoredLabelling:
-        """A labelling, read whole."""
+        """Read a labelling whole."""
         self._check(name)
         return self._read_whole(self._labels, name, lambda: read_labelling(self._reader.directory, name))
 
     def _set(self, name: str, trajectory: str | None = None) -> PairSet:
-        """A set of pairs, read whole; or what it has of one trajectory, where it was not."""
+        """Read a set of pairs whole; or only its pairs of one trajectory, if it was not read yet."""
         run = self._reader.directory
         if trajectory is None or not self._is_left(self._pairs, name):
             return self._read_whole(self._pairs, name, lambda: PairSet(run, name))

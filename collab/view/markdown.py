@@ -2,10 +2,8 @@
 
     print(report(view, overview, problems))
 
-Tables say what they count and over how much; a value that is not known is a dash, never 0. What comes from outside
-(names of tasks, of agents, of checkpoints, messages) is text in it and never markup, links or HTML included.
-
-Markdown that others' words cannot break: text from outside made harmless, and tables of such cells.
+Tables name what they count and over how much; an unknown value is a dash, never 0. Text from outside (names of tasks,
+agents and checkpoints, messages) is escaped, so that it is never markup, links or HTML.
 """
 
 from __future__ import annotations
@@ -31,13 +29,13 @@ from collab.view.schema.runs import (
 )
 
 DASH = "–"
-"""For what is not known."""
+"""Stands for an unknown value."""
 _MARKUP = re.compile(r"([\\`*\[\]<>|~&#$!@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _LINK = re.compile(r"(?i)(://|\bwww\.)")
 
 
 def escape_markdown(text: str) -> str:
-    """Text from outside on one line, in which Markdown finds nothing to do."""
+    """Put a text from outside on one line, and escape all Markdown in it."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text).strip()
     quiet = _MARKUP.sub(r"\\\1", plain)
     quiet = _LINK.sub(lambda found: found[0].replace(":", "\\:").replace(".", "\\."), quiet)
@@ -45,7 +43,7 @@ def escape_markdown(text: str) -> str:
 
 
 def format_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """A table, and the empty line behind it; columns of numbers are aligned right."""
+    """Format a table, and the empty line behind it; columns of numbers are aligned right."""
     found = [[DASH if cell is None else str(cell) for cell in row] for row in rows]
     numeric = [bool(found) and all(_is_number(row[place]) for row in found) for place in range(len(heads))]
     yield f"| {' | '.join(heads)} |"
@@ -58,7 +56,7 @@ def format_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iter
 def drop_empty_columns(
     heads: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-    """The table without columns in which nothing is known."""
+    """Drop columns without any known value."""
     kept = [place for place in range(len(heads)) if any(row[place] not in (None, DASH) for row in rows)]
     return [heads[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
@@ -68,7 +66,7 @@ def _is_number(cell: str) -> bool:
 
 
 _PROBLEMS = 20
-"""Of them so many are told one by one."""
+"""Most of them that are listed one by one."""
 
 
 def report(
@@ -77,7 +75,7 @@ def report(
     problems: Sequence[ProblemView] = (),
     pictures: Iterable[tuple[Plot, str]] = (),
 ) -> str:
-    """The whole document.
+    """Format the whole document.
 
     Args:
         view: of the same run as `overview`.
@@ -159,7 +157,7 @@ def _format_success(view: RunView, overview: RunOverview) -> Iterator[str]:
 
 
 def _describe_counted(view: RunView, overview: RunOverview) -> str:
-    """Over which episodes `RunRow.success` is."""
+    """Describe the episodes behind `RunRow.success`."""
     run = overview.run
     if run.kind == "training":
         # What the rate is of has to stand beside it: held out, last rollout, or so far.
@@ -305,7 +303,7 @@ def _sum_parts(parts: Sequence[SpendingView]) -> tuple[str, ...]:
 
 
 def _format_failures(epochs: Sequence[EpochView]) -> Iterator[str]:
-    """Replies without an action, and cells without a score."""
+    """Format replies without an action, and cells without a score."""
     failures = sum((Counter(one.failures) for one in epochs), Counter[str]())
     missing = sum((Counter(one.missing) for one in epochs), Counter[str]())
     if not failures and not missing:
@@ -367,7 +365,7 @@ def _format_unreadable(problems: Sequence[ProblemView]) -> Iterator[str]:
 
 
 def _format_rate(rate: RateView | None) -> str:
-    """Percent, interval and episodes, as in the tables of evaluations: 12.5 [8.9, 17.3] (216)."""
+    """Format percent, interval and episodes, as in the tables of evaluations: 12.5 [8.9, 17.3] (216)."""
     if rate is None or rate.value is None or rate.low is None or rate.high is None:
         return DASH
     return f"{100 * rate.value:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}] ({rate.episodes})"

@@ -1,4 +1,4 @@
-"""What became of each policy in an epoch: from the record, and from the log that its training writes."""
+"""The training of each policy in an epoch, from the epoch's record and from the training's log."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from collab.view.common import explain_unreadable, shorten
 from collab.view.schema.runs import MeasureView, ProblemView, TrainedView
 
 _MEASURES = 200
-"""Of a policy and an epoch that are shown."""
+"""Most shown measures of a policy and an epoch."""
 LOGS = ("epochs/*/training/metrics.jsonl", "epochs/*/training/*/metrics.jsonl")
-"""Where they are in a training."""
+"""Their places in a training."""
 _NUMBERS = ("loss", "margin", "tokens", "preference_accuracy")
 MOST = 1 << 53
-"""Beyond it the page could not tell two steps apart."""
+"""Beyond it, JavaScript cannot distinguish two steps."""
 
 
 def list_policies_in_training(folder: EpochDir) -> list[TrainedView]:
-    """Policies of which there are measures, while the epoch is not over."""
+    """List policies with measures while the epoch is not over."""
     base = folder.get_training_dir("shared")
     found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
     found += [(path.parent.name, path.parent) for path in sorted(base.glob("*/metrics.jsonl"))]
@@ -32,7 +32,7 @@ def list_policies_in_training(folder: EpochDir) -> list[TrainedView]:
 
 
 def find_metrics_problems(training: Path) -> list[ProblemView]:
-    """Lines in the logs of all its epochs that are left out of the curves."""
+    """Find lines in the logs of all epochs that are left out of the curves."""
     paths = [
         path
         for pattern in LOGS
@@ -47,7 +47,7 @@ def find_metrics_problems(training: Path) -> list[ProblemView]:
 
 
 def build_recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -> TrainedView:
-    """One that was trained, as its epoch's record has it."""
+    """Build the view of a trained policy from its epoch's record."""
     return TrainedView(
         policy=shorten(policy),
         measures=_thin(_read_metrics(folder, folder.get_training_dir(policy))),
@@ -62,7 +62,7 @@ def build_recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -
 
 
 def build_untrained_policy(policy: str, why: str) -> TrainedView:
-    """One that stayed what it was."""
+    """Build the view of a policy that was not trained."""
     return TrainedView(
         policy=shorten(policy),
         measures=(),
@@ -80,7 +80,7 @@ def build_untrained_policy(policy: str, why: str) -> TrainedView:
 
 
 def _build_measured_policy(policy: str, lines: Sequence[Mapping[str, Any]]) -> TrainedView:
-    # The last line says how far the training is; means are over several.
+    # The last line has the training's progress; means are over several.
     last: Mapping[str, Any] = lines[-1] if lines else {}
     return TrainedView(
         policy=policy,
@@ -96,13 +96,13 @@ def _build_measured_policy(policy: str, lines: Sequence[Mapping[str, Any]]) -> T
 
 
 def _read_metrics(epoch: EpochDir, folder: Path) -> list[dict[str, Any]]:
-    """Lines that can be read; a log that leads elsewhere has none."""
+    """Read the valid lines; a log that leads out of the run has none."""
     path = folder / "metrics.jsonl"
     return [] if explain_unreadable(epoch.path.parents[1], path) is not None else _read(path)[0]
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
-    """Lines of a log that can be drawn, and by number what is wrong with the others; half a last line is neither."""
+    """Parse the lines of a log that can be drawn, and the problems of others by number; half a last line is neither."""
     lines: list[dict[str, Any]] = []
     wrong: list[tuple[int, str]] = []
     # By number, so that a problem can be found in the file.
@@ -129,7 +129,7 @@ def _read_whole_lines(path: Path) -> list[str]:
 
 
 def _explain_unfit(line: Any) -> str | None:
-    """Why a line is not taken; None where it may be."""
+    """Explain why a line is not used; None where it is."""
     if not isinstance(line, dict):
         return "is no object"
     step = line.get("step")
@@ -142,11 +142,11 @@ def _explain_unfit(line: Any) -> str | None:
     compared = line.get("compared", 1)
     if not isinstance(compared, int) or not 0 < compared < MOST:
         return f"compared is {shorten(repr(compared))}, no number of pairs"
-    return None if line.get("loss") is not None else "tells no loss"
+    return None if line.get("loss") is not None else "has no loss"
 
 
 def _thin(lines: Sequence[Mapping[str, Any]]) -> list[MeasureView]:
-    """Evenly spread, the first and the last among them."""
+    """Thin out a list evenly, and keep the first and the last item."""
     most = min(len(lines), _MEASURES)
     places = {round(place * (len(lines) - 1) / max(1, most - 1)) for place in range(most)}
     return [
@@ -160,7 +160,7 @@ def _thin(lines: Sequence[Mapping[str, Any]]) -> list[MeasureView]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a finite one that can be drawn."""
+    """Return whether a value is a finite number that can be drawn."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST

@@ -1,4 +1,4 @@
-"""A run in numbers, over the epochs that it recorded; asked of its index, with one line of the log per epoch."""
+"""A run in numbers, over its recorded epochs: from its index, with one line of the log per epoch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from collab.view.search import HALF
 from collab.view.step import list_graph_layers, shorten_edges
 
 PAIR_SOURCES = frozenset({*get_args(PairSource), WHOLE})
-"""Names that counts of pairs have for what made them; the other names are reasons why no pair was made."""
+"""Names of pair counts that are sources; the other names are reasons for a missing pair."""
 _AMONG = "trajectory IN (SELECT value FROM json_each(?))"
 """Episodes whose names are given as a JSON list."""
 _STEPS = f"""
@@ -49,17 +49,13 @@ SELECT trajectory, step FROM steps JOIN episodes USING (key) WHERE epoch = ? ORD
 
 
 def build_overview(row: RunRow, root: ListedRun, run: OpenRun, labels: str | None) -> RunOverview:
-    """A run in numbers.
-
-    Args:
-        labels: whose rewards to count; None for none.
-    """
+    """Build the overview of a run; `labels` names the labelling whose rewards count, or is None."""
     tasks, epochs = build_task_rates(root, run.reader), build_epochs(root, run, labels)
     return RunOverview(run=row, labels=labels, tasks=tasks, epochs=epochs, best=None)
 
 
 def build_task_rates(root: ListedRun, reader: RunReader) -> list[TaskRateView]:
-    """Success per task, over the episodes that count (`report_in`)."""
+    """Compute success per task, over the episodes that count (`report_in`)."""
     report = report_in(root, reader)
     hard = {planned.name: planned.difficulty for planned in reader.manifest.tasks}
     return [
@@ -69,16 +65,16 @@ def build_task_rates(root: ListedRun, reader: RunReader) -> list[TaskRateView]:
 
 
 def build_epochs(root: ListedRun, run: OpenRun, labels: str | None) -> list[EpochView]:
-    """The epochs of a run; arguments as `build_overview`. Computed again only when the run has grown.
+    """Build the epochs of a run, again only when the run has grown; arguments as `build_overview`.
 
-    Votes, failures and rewards are of the episodes that count (`select_learned`), what was spent of all.
+    Votes, failures and rewards cover the episodes that count (`select_learned`), costs cover all.
     """
-    run.beside.read()  # before anything is kept: what is read for it would make it look old
+    run.beside.read()  # first: reading later would make cached values look old
     return add_graph_differences(run.get_cached(f"epochs {labels!r}", lambda: _build_epochs(root, run, labels)))
 
 
 def add_graph_differences(epochs: Sequence[EpochView]) -> list[EpochView]:
-    """The same epochs, whose graphs say what changed against the one before."""
+    """Add to each epoch's graph its changes against the one before."""
     found: list[EpochView] = []
     last: GraphView | None = None
     for epoch in epochs:
@@ -93,7 +89,7 @@ def add_graph_differences(epochs: Sequence[EpochView]) -> list[EpochView]:
 
 
 def build_graph_view(agents: Sequence[str], edges: Sequence[Edge]) -> GraphView:
-    """A graph with its layers; what changed is not known yet."""
+    """Build the view of a graph with its layers, without changes."""
     return GraphView(
         agents=[shorten(agent) for agent in agents],
         edges=shorten_edges(edges),
@@ -162,14 +158,14 @@ def _list_played(reader: RunReader, names: str) -> Counted:
 
 
 def _read_scores(run: OpenRun, episodes: Container[str], labels: str) -> list[StepScores]:
-    """What a labelling says about the steps of some episodes."""
+    """Read a labelling's scores of some episodes' steps."""
     return [said for (episode, _), said in run.beside.read_scores(labels).items() if episode in episodes]
 
 
 def build_heat(
     shares: Mapping[str, Sequence[float | None]], order: Sequence[str], critic: str | None
 ) -> HeatView | None:
-    """Rewards per agent and round; None where nothing was judged.
+    """Compute rewards per agent and round; None where nothing was judged.
 
     Args:
         shares: of each judged agent, by round.

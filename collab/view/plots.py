@@ -2,9 +2,9 @@
 
     write_plots(draw_plots(overview), Path("plots"))
 
-A run that is no training has one epoch; what would be a line of one point is then a bar. Nothing is said by colour
-alone: every line has marks of its own shape, every bar and cell its number. A value that is not known is left out or
-shown as a dash, never drawn as 0.
+A run that is no training has one epoch, so that bars replace lines of one point. Colour is never the only sign: every
+line has marks of its own shape, every bar and cell its number. An unknown value is left out or shown as a dash, never
+drawn as 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _WIDE, _HIGH, _ROW, _CELL = 420, 220, 26, (72, 40)
 """Pixels: axes of a line chart, a bar's row, a heat map's cell."""
 _LONGEST = 48
-"""Letters of a name that are shown."""
+"""Most shown letters of a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class PlotPoint:
 
     x: float
     y: float | None
-    """None where it is not known: the line has a gap there."""
+    """None where it is unknown: the line has a gap there."""
     low: float | None = None
     high: float | None = None
     """Interval around y; None where there is none."""
@@ -73,9 +73,9 @@ class Bar:
 
     name: str
     value: float | None
-    """None where it is not known."""
+    """None where it is unknown."""
     told: str
-    """What is written behind it."""
+    """The text behind the bar."""
     low: float | None = None
     high: float | None = None
 
@@ -212,7 +212,7 @@ def _get_last(values: object) -> float:
 
 
 REHEARSAL = "rehearsal: not a language model"
-"""The mark of runs whose agents look at solutions."""
+"""Mark of runs whose agents read solutions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ class Plot:
     """One plot."""
 
     name: str
-    """For its file: letters, digits and dashes."""
+    """Name of its file: letters, digits and dashes."""
     title: str
     figure: FigureBase
 
@@ -249,7 +249,7 @@ def draw_plots(overview: RunOverview) -> tuple[Plot, ...]:
 
 
 def average_rewards(epoch: EpochView) -> dict[str, float | None]:
-    """Reward rate of each judged agent: the mean over its rounds, as far as they are known; None where none is."""
+    """Return the reward rate of each judged agent: the mean over its rounds with a rate; None without any."""
     if epoch.rewards is None:
         return {}
     known = {
@@ -286,7 +286,7 @@ def _note(overview: RunOverview) -> str:
 
 
 def _plot_success(overview: RunOverview, note: str) -> Iterator[Plot]:
-    """Success over epochs, where there are several; success per task."""
+    """Plot success over epochs, where there are several, and success per task."""
     kinds: tuple[tuple[str, Callable[[EpochView], RateView | None]], ...] = (
         ("held out", lambda one: one.measured),
         ("played", lambda one: one.played),
@@ -329,7 +329,7 @@ def _plot_rewards(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
 
 
 def _plot_by_agent(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
-    """A line per agent over epochs: the mean of its rounds."""
+    """Plot a line per agent over epochs: the mean of its rounds."""
     agents = list(dict.fromkeys(agent for one in epochs if one.rewards is not None for agent in one.rewards.agents))
     if not agents or len(epochs) < 2:
         return
@@ -346,7 +346,7 @@ def _plot_by_agent(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
 
 
 def _plot_staleness(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
-    """What was learned from again, over epochs."""
+    """Plot the replayed share of the training data over epochs."""
     points = tuple(PlotPoint(x=one.epoch, y=one.older) for one in epochs)
     if len(epochs) > 1 and any(point.y is not None for point in points):
         title = "Staleness: rows of older epochs"
@@ -369,7 +369,7 @@ def _plot_votes(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
 def _plot_counts(
     name: str, title: str, counts: Sequence[Mapping[str, float]], overview: RunOverview, note: str
 ) -> Iterator[Plot]:
-    """Numbers by cause: lines over epochs, or bars where there is one epoch."""
+    """Plot numbers by cause: lines over epochs, or bars where there is one epoch."""
     causes = list(dict.fromkeys(cause for one in counts for cause in one))
     if not causes:
         return
@@ -390,7 +390,7 @@ def _plot_counts(
 
 
 def _plot_training(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
-    """Loss and margin of every policy over all steps of training, one epoch behind the other."""
+    """Plot loss and margin of every policy over all steps of training, one epoch behind the other."""
     for name, title in (("loss", "Loss of training"), ("margin", "Margin: chosen less rejected, times β")):
         points: dict[str, list[PlotPoint]] = {}
         begun: dict[str, int] = {}
@@ -441,6 +441,6 @@ def _plot_graphs(epochs: Sequence[EpochView]) -> Iterator[Plot]:
 
 
 def _format_changes(graph: GraphView) -> list[str]:
-    """What changed since the epoch before, an edge a line."""
+    """Format the changes since the epoch before, one line per edge."""
     edges = [*(("+", edge) for edge in graph.added), *(("−", edge) for edge in graph.removed)]
     return [f"{mark} {speaker} → {hearer}" for mark, (speaker, hearer) in edges] or ["as in the epoch before"]

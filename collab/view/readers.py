@@ -1,14 +1,13 @@
-"""Readers that stay open between requests, as many as memory allows, each as fresh as the run it reads.
+"""Open readers that stay between requests, as many as memory allows, each as fresh as its run.
 
-pool = Pool(spares=Path.home() / ".cache/collab/view")
-with pool.opened(directory) as run:
-    run.reader.episodes()
-    run.beside.labellings()
-    run.kept("rows", lambda: slow(run))         # computed again only when the run has grown
+    pool = ReaderPool()
+    with pool.open_run(directory) as run:
+        run.reader.list_episodes()
+        run.beside.labellings()
+        run.get_cached("rows", lambda: slow(run))   # computed again only when the run has grown
 
-What a run took, by the clock and in model calls, in all and by part.
-
-Indices that the inspector had to build: kept outside of the runs, as long as somebody looks at those.
+Also here: a run's time and calls, in all and by part, and the cache folder of indices that the inspector had to build.
+Those are deleted when their runs have not been viewed for a while.
 """
 
 from __future__ import annotations
@@ -37,32 +36,32 @@ from collab.view.labels import NOTHING, StoredLabels, Sums
 from collab.view.schema.runs import SpendingView
 
 UNUSED_DAYS = 30
-"""After which the index of a run at which nobody looked is deleted."""
+"""Days without a view after which the index of a run is deleted."""
 
 _NAME = re.compile(r"[0-9a-f]{64}\.sqlite|\.[0-9a-f]{64}\.sqlite\.[0-9a-f]+|open-[0-9a-f]{16}\.html")
-"""An index, or what was left of one whose writing ended early; what leads a browser here (`collab.view.auth`), if
-its process was killed. Nothing else in the folder is ours."""
+"""Names of indices, of unfinished ones, and of files that led a browser here (`collab.view.auth`) in a killed
+process. Nothing else in the folder is ours."""
 _DAY_S = 24 * 60 * 60
 
 
 def get_index_cache() -> Path:
-    """Where this user's indices of runs are kept that lack one of their own."""
+    """Return the folder for indices of runs that lack one of their own."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collab" / "view"
 
 
 def locate_cached_index(directory: Path, folder: Path) -> Path:
-    """The file for the index of a run; it may not be there."""
+    """Return the file for the index of a run; it may not exist."""
     return folder / f"{hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()}.sqlite"
 
 
 def use(spare: Path) -> None:
-    """Note that somebody looks at its run; nothing where it is not there."""
+    """Note that a run is viewed; do nothing where its index is missing."""
     with contextlib.suppress(OSError):
         os.utime(spare)
 
 
 def clean_index_cache(folder: Path) -> None:
-    """Delete what nobody used for `UNUSED_DAYS`; what cannot be deleted stays."""
+    """Delete indices unused for `UNUSED_DAYS`; undeletable ones stay."""
     oldest = time.time() - UNUSED_DAYS * _DAY_S
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
@@ -74,21 +73,21 @@ def clean_index_cache(folder: Path) -> None:
 _T = TypeVar("_T")
 
 _MOST = 600_000
-"""Rows of indices in memory, about 100 bytes each, beyond which the run that was asked for longest ago is closed."""
+"""Most rows of indices in memory, about 100 bytes each; beyond it, the least recently used run is closed."""
 
 
 def stat_run(directory: Path) -> str:
-    """Says in few bytes what is on the disk and who writes it: equal texts, nothing has changed; reads no run."""
+    """Return a short text that changes with the files of a run and its writer; reads no run."""
     parts = [f"{one}={_stat_file(one)}" for one in _list_growing_files(directory)]
     owner = None if common.explain_unreadable(directory, directory / run_dir.LOCK) else run_dir.find_owner(directory)
     return hashlib.sha256("\n".join([*parts, str(owner)]).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class OpenRun:
-    """A run that is open, with what was computed from it.
+    """An open run with its cached values.
 
     Raises:
-        RunFormatError: it cannot be read, or a part of it lies elsewhere.
+        RunFormatError: it cannot be read, or a part of it is outside.
     """
 
     def __init__(self, directory: Path, spare: Path) -> None:
@@ -98,7 +97,7 @@ class OpenRun:
         self.reader = _open_sound_reader(RunReader(directory, spare=spare), spare)
         use(spare)
         self.users = 0
-        """Requests that hold it now."""
+        """Requests that use it now."""
         self.dropped = False
         self._beside = StoredLabels(self.reader)
         self._kept: dict[str, tuple[tuple[Any, ...], Any]] = {}
@@ -114,7 +113,7 @@ class OpenRun:
         return self._beside
 
     def fits(self) -> bool:
-        """Whether head and log still begin as they were read, and lie in the run."""
+        """Return whether head and log still begin as they were read, and are inside the run."""
         folders = common.stamp_folders(self.reader.directory)
         if folders != self._folders:  # else nothing was exchanged since it was checked
             common.check(self.reader.directory)
@@ -125,7 +124,7 @@ class OpenRun:
         return all(log.get_size(self.reader.directory, name) >= consumed for name, consumed in known)
 
     def refresh(self) -> None:
-        """Take in what was written since."""
+        """Read what was appended."""
         if self.reader.refresh():
             self._weigh()
 
@@ -134,7 +133,7 @@ class OpenRun:
         self.weight = int(rows)
 
     def get_cached(self, name: str, compute: Callable[[], _T]) -> _T:
-        """What was computed under this name from the run as it is now, or is computed now."""
+        """Return the cached value of this name, or compute it from the run as it is now."""
         with self._mutex:
             state = (id(self.reader.index), self._beside.version, *self.reader.query("SELECT * FROM segments"))
             known = self._kept.get(name)
@@ -160,7 +159,7 @@ class ReaderPool:
 
     @contextlib.contextmanager
     def open_run(self, directory: Path) -> Iterator[OpenRun]:
-        """A run as it is now, open at least to the end of the block.
+        """Open a run as it is now, at least to the end of the block.
 
         Raises:
             RunFormatError: it cannot be read.
@@ -176,7 +175,7 @@ class ReaderPool:
             self._give_back(one)
 
     def close(self) -> None:
-        """Close what nobody uses."""
+        """Close unused runs."""
         with self._mutex:
             for path in list(self._held):
                 self._drop(path)
@@ -198,12 +197,12 @@ class ReaderPool:
             return one
 
     def _find_fitting(self, directory: Path) -> OpenRun | None:
-        """The one that is held, with one user more; None where none is, or it is of another run by now."""
+        """Return the open run with one more user; None where none is open, or the directory has another run now."""
         with self._mutex:
             one = self._held.get(directory)
             if one is None:
                 return None
-            one.users += 1  # from here on nobody closes it
+            one.users += 1  # from here on it stays open
         fits = False
         try:
             fits = one.fits()
@@ -238,7 +237,7 @@ class ReaderPool:
 
 
 def _open_sound_reader(reader: RunReader, spare: Path) -> RunReader:
-    """The reader; with an index made from the log where a value in the one that it found is spoilt."""
+    """Return a reader, with an index rebuilt from the log where the stored one is damaged."""
     try:
         reader.list_episodes()
     except (ValueError, TypeError, sqlite3.Error):
@@ -248,7 +247,7 @@ def _open_sound_reader(reader: RunReader, spare: Path) -> RunReader:
 
 
 def _list_growing_files(directory: Path) -> Iterator[Path]:
-    """Files that grow, or are made anew under their name, while a run is made, judged and paired."""
+    """List files that grow or are replaced while a run is played, judged and paired."""
     yield directory / manifest.FILE
     yield from (directory / log.FOLDER / name for name in log.list_segments(directory))
     yield from sorted(directory.glob(f"labels/*/{log.FOLDER}/*.jsonl"))
@@ -256,7 +255,7 @@ def _list_growing_files(directory: Path) -> Iterator[Path]:
 
 
 def _stat_file(path: Path) -> tuple[int, int]:
-    """When it was written and how long it is; equal for equal content, as far as the clock can tell."""
+    """Return time and size of a file; equal for equal content, as far as the clock's resolution allows."""
     try:
         stat = path.stat()
     except OSError:
@@ -267,28 +266,28 @@ def _stat_file(path: Path) -> tuple[int, int]:
 _OF_EPOCH = f"{CALLS} JOIN episodes USING (key) WHERE epoch = ?"
 
 _HEAD = re.compile(rb'^\{"format_version":"[^"]*","type":"[^"]*","seq":\d+,"time":"([^"]{1,40})"', re.MULTILINE)
-"""Of an event, as they are written: no string within one can look like it, for quotes are escaped there."""
+"""Bytes of an event's time; no string within an event can contain them, for quotes are escaped there."""
 _WINDOW = 1 << 18
-"""Bytes at the end of a segment in which its last event is looked for first."""
+"""Bytes at the end of a segment that are searched first for its last event."""
 
 
 def measure_seconds(run: Path) -> float:
-    """How long its processes worked, by the clock: from the first to the last event of each, added up.
+    """Measure how long a run's processes worked, in seconds: from the first to the last event of each, added up.
 
-    Episodes run at the same time, so what they took each is more. No two processes write a run at once.
+    Episodes run at the same time, so the sum of their times is larger. No two processes write a run at once.
     """
     return math.fsum(_measure_span(run / log.FOLDER / name) for name in log.list_segments(run))
 
 
 def sum_paid(reader: RunReader) -> Sums:
-    """What its agents' calls took, those of steps that never ended and of replaced attempts included.
+    """Sum the calls of a run's agents, also of steps that never ended and of replaced attempts.
 
     That is what its processes told at their end. Of one that told nothing, because it was killed or is at work, it is
     what was recorded.
     """
     recorded: Sums = reader.query(CALLS)[0]
     whole = usage.read_usage(reader)
-    # A process tells 0 also where no call told anything.
+    # A process reports 0 also where no call reported anything.
     return (
         whole.calls,
         whole.prompt_tokens or recorded[1],
@@ -298,7 +297,7 @@ def sum_paid(reader: RunReader) -> Sums:
 
 
 def list_spending(run: OpenRun, epoch: int, played: tuple[float, float], *, alone: bool) -> Iterator[SpendingView]:
-    """By part: deliberation, environment, critic, adversary, and what became no recorded step.
+    """List the cost by part: deliberation, environment, critic, adversary, and unrecorded steps.
 
     Args:
         played: seconds of deliberation and of the environment, added up over episodes.
@@ -315,7 +314,7 @@ def list_spending(run: OpenRun, epoch: int, played: tuple[float, float], *, alon
 
 
 def list_asked(run: OpenRun, wanted: Callable[[str], bool], *, alone: bool) -> Iterator[SpendingView]:
-    """Critics and adversaries, where they are asked for money or tokens."""
+    """List the critics and adversaries that cost money or tokens."""
     judging, erring = run.beside.sum_critic_spent(wanted), run.beside.sum_adversary_spent() if alone else NOTHING
     if judging[0]:
         yield build_spending("critic", None, judging)
@@ -324,14 +323,14 @@ def list_asked(run: OpenRun, wanted: Callable[[str], bool], *, alone: bool) -> I
 
 
 def subtract_known(part: str, all_: Sums, known: Sums) -> Iterator[SpendingView]:
-    """What is left of all calls beside the known ones; nothing where all are known."""
+    """Return all calls minus the known ones; nothing where all are known."""
     if all_[0] > known[0]:
         prompt, completion, usd = (_subtract(all_[at], known[at]) for at in (1, 2, 3))
         yield build_spending(part, None, (all_[0] - known[0], prompt, completion, usd))
 
 
 def build_spending(part: str, seconds: float | None, sums: Sums) -> SpendingView:
-    """A part and what it took."""
+    """Build the view of a part and its cost."""
     calls, prompt, completion, usd = sums
     return SpendingView(
         part=part, seconds=seconds, calls=calls, prompt_tokens=prompt, completion_tokens=completion, cost_usd=usd
@@ -342,7 +341,7 @@ def build_spending(part: str, seconds: float | None, sums: Sums) -> SpendingView
 
 
 def _measure_span(segment: Path) -> float:
-    """Seconds from its first to its last event; 0 where it has none that can be read."""
+    """Measure seconds from a log's first to its last event; 0 where none can be read."""
     try:
         with segment.open("rb") as file:
             first = next((found for line in file if (found := _HEAD.match(line))), None)

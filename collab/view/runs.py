@@ -1,21 +1,20 @@
-"""Runs and trainings in one line each, and where they belong.
+"""The listed runs and trainings, each under an id, and their rows.
 
-The runs that may be looked at, each under an id: nothing else has one, so nothing else can be asked for.
+Only listed runs have an id, so nothing else can be requested:
 
     roots = Roots([Path("runs")])
-    roots.top()                 # runs and trainings, as named or found in the folders that were named
+    roots.top()                 # runs and trainings, as named or found in the named folders
     roots.find("first-3fa9c1b2d0").path
 
 A directory is a run when it has `run.json`, or the log of one that lost it; a training when it has `training.json`. A
-log in which no process says that it begins is none of a run: syntheses keep journals in folders of the same name. An
-id is the name of the directory and the beginning of the SHA-256 of where it is, so it is the same in every session. No
-link leads out of what was named: those to folders are not followed, and `links` says of files which are not read.
+log without the first event of a process is no run's: syntheses keep journals in folders of the same name. An id is the
+directory's name and the beginning of the SHA-256 of its path, so it is the same in every session. No link leads out of
+the named paths: links to folders are not followed, and `collab.view.common` checks links to files.
 
-Which episodes of a run its success, its tasks and its votes are counted over: as `collab runs show` counts them.
-
-A run answers for all that it planned, as on the command line: episodes that are not over count as not solved, because
-short ones end first and are solved more often. A rollout of a training that ends with so many steps
-(`collab.loop.step_budget`) answers for what the training learns from, and before it has its steps for what is over.
+Success, tasks and votes count over the same episodes as in `collab runs show`. A run counts all planned episodes:
+unfinished ones count as not solved, because short episodes end first and are solved more often. A rollout with a step
+budget (`collab.loop.step_budget`) counts the episodes from which its training learns, and before its steps are
+complete, the finished ones.
 """
 
 from __future__ import annotations
@@ -61,14 +60,14 @@ from collab.view.readers import OpenRun, measure_seconds, sum_paid
 from collab.view.schema.runs import ProblemView, RateView, RunRow, RunStatus
 
 _BEGINNING = re.compile(rb'^\{"format_version":"[^"]*","type":"run_(started|resumed)"', re.MULTILINE)
-"""Of an event with which a process begins to write a run."""
+"""Bytes of the event with which a process begins to write a run."""
 _LOOK = 1 << 20
-"""Bytes at the beginning of a segment in which it is looked for: its first line may be spoilt, or be what is lost."""
+"""Bytes at the beginning of a segment that are searched for it: the first line may be damaged or lost."""
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 _DIGITS = 10
 _LONGEST = 60
 _INSIDE = frozenset({log.FOLDER, "blobs", "labels", "pairs", "proposals", "checkpoints"})
-"""Folders in which no run is looked for."""
+"""Folders that are not searched for runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,7 @@ class ListedRun:
 
 
 class RunList:
-    """Everything under the paths that were named; safe to use from several threads.
+    """All runs and trainings under the named paths; safe to use from several threads.
 
     Args:
         paths: runs, trainings, or folders with some.
@@ -106,30 +105,30 @@ class RunList:
                 raise UsageError(f"{path}: no run and no training in it; collab runs list shows the runs there are")
 
     def top(self) -> list[ListedRun]:
-        """Runs and trainings as they are now; parts of trainings are not among them."""
+        """List the present runs and trainings; parts of trainings are not among them."""
         found = {root.id: root for path in self._paths for root in _find_runs(path)}
         with self._mutex:
             self._known |= found
         return list(found.values())
 
     def list_named(self) -> list[ListedRun]:
-        """The runs among the paths themselves."""
+        """List the runs among the named paths themselves."""
         return [root for root in self.top() if root.kind == "run" and root.path in self._paths]
 
     def find_newest(self) -> list[ListedRun]:
-        """The run that was begun or ended last, by the time of its folder; none where there are trainings only."""
+        """Return the run that was begun or ended last, by its folder's time; empty where there are trainings only."""
         there = [root for root in self.top() if root.kind == "run"]
         return sorted(there, key=_read_changed)[-1:]
 
     def parts(self, training: ListedRun) -> list[ListedRun]:
-        """The runs of a training as they are now: by epoch, rollout first, then evaluations by name."""
+        """List the present runs of a training: by epoch, rollout first, then evaluations by name."""
         found = list(_list_parts(training))
         with self._mutex:
             self._known |= {root.id: root for root in found}
         return found
 
     def find(self, id: str) -> ListedRun:
-        """The run or training of that id; UnknownName when there is none."""
+        """Return the run or training of that id; UnknownName when there is none."""
         if id not in self._known:
             for root in self.top():
                 if root.kind == "training":
@@ -142,7 +141,7 @@ class RunList:
 
 
 def _find_runs(folder: Path) -> Iterator[ListedRun]:
-    """Runs and trainings at or below a folder, sorted by path."""
+    """Find runs and trainings at or below a folder, sorted by path."""
     for at, folders, files in os.walk(folder):
         path = Path(at)
         kind = _find_kind(path, folders, files)
@@ -159,7 +158,7 @@ def _find_kind(path: Path, folders: Sequence[str], files: Sequence[str]) -> Lite
 
 
 def _was_run(path: Path) -> bool:
-    """Whether a folder without a head has the log of a run: journals of syntheses lie in such folders, too."""
+    """Return whether a folder without a head has the log of a run; journals of syntheses are in such folders, too."""
     if explain_unreadable(path, path / log.FOLDER) is not None:
         return False
     segments = (path / log.FOLDER / name for name in log.list_segments(path))
@@ -197,7 +196,7 @@ def _list_parts(training: ListedRun) -> Iterator[ListedRun]:
 
 
 def _is_part(training: ListedRun, path: Path) -> bool:
-    """Whether a run is there, with its head or without, and lies in the training."""
+    """Return whether a run is there, with its head or without, and inside the training."""
     there = (path / RUN).is_file() or (path / log.FOLDER).is_dir()
     return there and explain_unreadable(training.path, path) is None
 
@@ -213,13 +212,13 @@ def _make_id(path: Path, name: str) -> str:
 
 
 _UNREADABLE = (CollabError, LookupError, TypeError, ValueError)
-"""What a spoilt configuration of a run or of its training raises."""
+"""Errors of a damaged configuration of a run or of its training."""
 
 
 def select_learned(root: ListedRun, reader: RunReader) -> frozenset[str] | None:
-    """The episodes of a rollout that belong to its epoch; None where all do, and while that is not known.
+    """Select the episodes of a rollout that belong to its epoch; None where all do, or while they are unknown.
 
-    It is not known before the rollout has its steps, and where its plan cannot be read (that is among its problems).
+    They are unknown before the rollout has its steps, and where its plan cannot be read (one of its problems).
     """
     try:
         names = list_counted(reader, _read_planned_steps(root))
@@ -229,7 +228,7 @@ def select_learned(root: ListedRun, reader: RunReader) -> frozenset[str] | None:
 
 
 def _read_planned_steps(root: ListedRun) -> int | None:
-    """With how many steps a rollout of a training ends; None for all other runs, and where its training is spoilt."""
+    """Return the step budget of a training's rollout; None for other runs, and where its training is damaged."""
     training = find_training(root.path)  # also where the rollout alone was named
     if training is None:
         return None
@@ -237,7 +236,7 @@ def _read_planned_steps(root: ListedRun) -> int | None:
 
 
 def report_in(root: ListedRun, reader: RunReader) -> Report:
-    """How a run went, over the episodes that count."""
+    """Report on a run, over the episodes that count."""
     try:
         return report_of_counted(reader, _read_planned_steps(root), so_far=True)
     except _UNREADABLE:
@@ -245,13 +244,13 @@ def report_in(root: ListedRun, reader: RunReader) -> Report:
 
 
 CONFIG = 200_000
-"""Characters of a configuration that are answered."""
+"""Most shown characters of a configuration."""
 
 NO_RATE = RateView(successes=0, episodes=0, value=None, low=None, high=None)
 
 
 def build_rate(counted: Counted) -> RateView:
-    """A rate as it is answered."""
+    """Build the view of a rate."""
     if not counted.episodes:
         return NO_RATE
     low, high = counted.interval
@@ -259,7 +258,7 @@ def build_rate(counted: Counted) -> RateView:
 
 
 def build_recorded_rate(success: Success | None) -> RateView | None:
-    """A recorded rate as it is answered."""
+    """Build the view of a recorded rate."""
     if success is None:
         return None
     value = success.value if success.episodes else None
@@ -306,19 +305,19 @@ def run_row(root: ListedRun, run: OpenRun) -> RunRow:
         completion_tokens=completion_tokens,
         cost_usd=cost_usd,
         seconds=measure_seconds(reader.directory),
-        # Problems of the log and of what lies beside it: both make numbers incomplete.
+        # Problems of the log and of labels and pairs: both make numbers incomplete.
         problems=len(reader.problems) + len(beside.problems()),
     )
 
 
 def _read_seeds(run: Mapping[str, Any]) -> str:
-    """Of a configuration that may be damaged."""
+    """Read the seeds of a configuration that may be damaged."""
     seed, beside = run.get("seed", ""), run.get("sampling_seed")
     return str(Seeds(seed, beside)) if isinstance(seed, int) and isinstance(beside, int) else str(seed)
 
 
 def build_unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
-    """Return the line of a run or training of which nothing can be read."""
+    """Return the row of an unreadable run or training."""
     return RunRow(
         id=root.id,
         path=str(root.path),
@@ -402,7 +401,7 @@ def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]
 
 
 def read_training_head(training: Path) -> tuple[dict[str, Any], list[ProblemView]]:
-    """`training.json`; empty, with the reason, where it cannot be read."""
+    """Read `training.json`; empty, with the reason, where it cannot be read."""
     file = TrainingDir(training).file
     why = explain_unreadable(training, file)
     try:
@@ -412,7 +411,7 @@ def read_training_head(training: Path) -> tuple[dict[str, Any], list[ProblemView
 
 
 def read_epoch_records(training: Path) -> tuple[list[EpochRecord], list[ProblemView]]:
-    """Records of all epochs that are over, by epoch, and those that cannot be read."""
+    """Read the records of all finished epochs, by epoch, and the problems of unreadable ones."""
     records: list[EpochRecord] = []
     problems: list[ProblemView] = []
     for path in sorted((training / "epochs").glob("*/epoch.json")):
@@ -431,7 +430,7 @@ def read_epoch_records(training: Path) -> tuple[list[EpochRecord], list[ProblemV
 
 
 def has_cell_rewards(record: EpochRecord) -> bool:
-    """Whether the algorithm of a record tells rewards and pairs as credit re-assignment does."""
+    """Return whether the algorithm of a record reports rewards and pairs as credit re-assignment does."""
     from collab.algorithms.collabuiagents.algorithm import CollabUIAgents  # which loads what trains
 
     try:
@@ -441,13 +440,13 @@ def has_cell_rewards(record: EpochRecord) -> bool:
 
 
 def list_outside_links(training: Path) -> list[ProblemView]:
-    """What of a training is not read, for it lies elsewhere."""
+    """List parts of a training that are not read, as they are outside."""
     found = [(path.relative_to(training), why) for path, why in list_unreadable(training)]
     return [ProblemView(file=path.as_posix(), line=None, reason=why) for path, why in found if path.name != FILE]
 
 
 def list_training_problems(training: ListedRun) -> list[ProblemView]:
-    """All that cannot be read of a training, beside what is in its runs."""
+    """List all unreadable parts of a training, beside those of its runs."""
     path = training.path
     head, told = read_training_head(path)
     plan = told or _plan_of(head)
@@ -455,7 +454,7 @@ def list_training_problems(training: ListedRun) -> list[ProblemView]:
 
 
 def _plan_of(head: Mapping[str, Any]) -> list[ProblemView]:
-    """Why nobody knows which episodes a training learns from; empty where it is known."""
+    """Explain why the episodes from which a training learns are unknown; empty where they are known."""
     try:
         load_config(head["config"], FILE)
     except (CollabError, LookupError, TypeError, ValueError) as error:
@@ -465,7 +464,7 @@ def _plan_of(head: Mapping[str, Any]) -> list[ProblemView]:
 
 
 def _is_told(value: Any) -> bool:
-    """Whether all counts in it are such that can be added up and drawn."""
+    """Return whether all counts in it can be added up and drawn."""
     if isinstance(value, Mapping):
         return all(_is_told(one) for one in value.values())
     if isinstance(value, list | tuple):
@@ -474,14 +473,14 @@ def _is_told(value: Any) -> bool:
 
 
 def format_config(root: ListedRun, reader: RunReader | None) -> str:
-    """The configuration of a run or, without a reader, of a training: whole unless it is very long."""
+    """Format the configuration of a run or, without a reader, of a training: whole unless it is very long."""
     content: Any = reader.manifest.config if reader else read_training_head(root.path)[0].get("config")
     told = json.dumps(content, indent=2, ensure_ascii=False, default=str)
     return told if len(told) <= CONFIG else f"{told[:CONFIG]}…"
 
 
 def _sum_seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[ListedRun, RunRow]]) -> float:
-    """As its records tell; of runs about which they tell nothing, what their events tell."""
+    """Return the times in its records; for runs without one, those of their events."""
     told = {
         (one.epoch, part): spent.seconds
         for one in records

@@ -1,7 +1,4 @@
-"""Steps worth looking at: where a critic, the vote and the outcome do not agree; and where words stand.
-
-What a labelling says about one step, if it is about this very play of it; and all labellings side by side.
-"""
+"""Find steps on which critic, vote and outcome disagree, find words, and compare labellings on one step."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ HALF = 0.5
 """A score above it is rewarded (`collab.types.CellReward.reward`)."""
 MOST_HITS = 100
 _LETTERS, _PAIRS = 4, 20
-"""So many letters may begin the id of a pair; so many pairs are told."""
+"""Least letters of a searched pair ID, and most pairs found."""
 
 _WINNERS = """
 SELECT trajectory, cells.step, agent, round FROM cells JOIN episodes USING (key)
@@ -52,14 +49,14 @@ LIMIT :most
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWorth:
-    """What a critic's scores say about a step."""
+    """A critic's scores of a step, against vote and outcome."""
 
     episode: str
     step: int
     score: float | None
-    """Mean over the scored cells that proposed what was executed; None where none of them has one."""
+    """Mean score of the cells that proposed the executed action; None without a score."""
     best: tuple[str, int]
-    """The cell with the highest score, the first of equals."""
+    """The cell with the highest score; ties go to the first."""
     best_score: float
 
     @property
@@ -69,15 +66,15 @@ class StepWorth:
 
 
 def list_step_worths(run: OpenRun, labels: str, episode: str | None = None) -> list[StepWorth]:
-    """Of every step with a score, in the order of the episodes; of one episode or of all."""
-    said = run.beside.read_scores(labels, episode)  # reads what is new, so that what is kept is known to be old
+    """Yield the worths of every step with a score, in the order of the episodes; of one episode or of all."""
+    said = run.beside.read_scores(labels, episode)  # reads new lines, so that an outdated cache is noticed
     if episode is not None:
         return list(_build_worths(run, said, "AND trajectory = ?", episode))
     return run.get_cached(f"worths {labels}", lambda: list(_build_worths(run, said, "")))
 
 
 def get_step_worth(episode: str, step: int, cells: Sequence[tuple[str, int, bool, float]]) -> StepWorth | None:
-    """Of one step; None without a score.
+    """Return a step's worths; None without a score.
 
     Args:
         cells: agent, round, whether it proposed what was executed, and score, in conversation order.
@@ -97,7 +94,7 @@ def find_steps(
     kind: Literal["first-wrong", "overruled", "disagrees"],
     labels: str | None,
 ) -> FoundStepsView:
-    """Steps of one kind; see `collab.view.schema.episodes.FoundStepsView`.
+    """Find steps of one kind; see `collab.view.schema.episodes.FoundStepsView`.
 
     Args:
         rows: of all episodes of the run.
@@ -116,7 +113,7 @@ def find_steps(
 
 
 def search_words(root: ListedRun, run: OpenRun, words: str, most: int) -> list[HitView]:
-    """Where words stand in what the index knows; at most so many."""
+    """Find words in the texts of the index, up to a limit."""
     if not words.strip():
         return []
     like = words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
@@ -190,29 +187,29 @@ UNASKED = "this labelling has not come to it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A step in the eyes of a critic."""
+    """A labelling's judgement of a step."""
 
     judgement: Judgement | None
     unjudged: str | None
-    """Why there is none; None when there is one, or nobody was asked for."""
+    """Why there is no judgement; None when there is one, or no labelling is chosen."""
 
     @property
     def critic(self) -> str | None:
-        """Who judged; None when nobody did."""
+        """The critic; None without a judgement."""
         return None if self.judgement is None else self.judgement.rewards.critic
 
     def word(self, cell: CellRef) -> CellReward | None:
-        """On one cell; None where there is none."""
+        """Return the reward of a cell, or None."""
         rewards = self.judgement.rewards.rewards if self.judgement else ()
         return next((one for one in rewards if one.cell == cell), None)
 
     def score(self, cell: CellRef) -> float | None:
-        """Of one cell; None where there is none."""
+        """Return the score of a cell, or None."""
         word = self.word(cell)
         return None if word is None else word.score
 
     def call(self, cell: CellRef) -> CriticCall | None:
-        """The model call behind it; None where no model was asked."""
+        """Return the model call behind a score; None where no model was asked."""
         return None if self.judgement is None else self.judgement.call_of(cell)
 
 
@@ -220,7 +217,7 @@ NOBODY = Judged(judgement=None, unjudged=None)
 
 
 def read_judged(run: OpenRun, labels: str | None, episode: str, goal: str, step: Step) -> Judged:
-    """What a labelling says about a step; of None, nothing."""
+    """Read a labelling's judgement of a step; nothing for None."""
     if labels is None:
         return NOBODY
     verdict = run.beside.read_verdict(labels, episode, step.index)
@@ -234,12 +231,12 @@ def read_judged(run: OpenRun, labels: str | None, episode: str, goal: str, step:
 
 
 def is_rewarded(score: float | None) -> bool | None:
-    """Whether a score earns a reward; None without one."""
+    """Return whether a score earns a reward; None without one."""
     return None if score is None else score > HALF
 
 
 def build_critics(run: OpenRun, labellings: Sequence[str], episode: str, goal: str, step: Step) -> CriticsView:
-    """Every labelling on one step."""
+    """Build the view of every labelling on one step."""
     found = {name: read_judged(run, name, episode, goal, step) for name in labellings}
     cells = [cell.cell for cell in step.matrix]
     return CriticsView(
@@ -254,7 +251,7 @@ def build_critics(run: OpenRun, labellings: Sequence[str], episode: str, goal: s
 
 
 def call_view(call: CriticCall) -> CallView:
-    """A model call of a critic, whole."""
+    """Build the view of a critic's model call."""
     return CallView(
         model=common.shorten(call.model),
         seed=str(call.seed),

@@ -1,9 +1,4 @@
-"""Which address asks for what: the inspector's methods, its pictures, its events and its pages.
-
-Serve the inspector on a socket until it is asked to stop.
-
-Events that say when a run grew, so that a page can ask again for what it shows.
-"""
+"""The server: its addresses, events that report growth, and serving until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -43,13 +38,13 @@ from collab.view.schema.runs import GrowthView
 from collab.view.training import UNREADABLE
 
 PORT = 8477
-"""Taken where no other is named and it is free."""
+"""Default port, if it is free."""
 _PATIENCE_S = 2
-"""For answers under way when the server is asked to stop."""
+"""Seconds for open answers when the server is asked to stop."""
 
 
 def open_listening_socket(host: str, port: int | None) -> socket.socket:
-    """A socket that listens.
+    """Open a socket that listens.
 
     Args:
         port: 0 for a free one; None for `PORT`, or a free one where that is taken.
@@ -119,13 +114,13 @@ def _bind_socket(host: str, port: int) -> socket.socket:
 
 
 PAUSE_S = 1.0
-"""Between two looks at the disk."""
+"""Seconds between two looks at the disk."""
 WALK_S = 5.0
-"""Between two walks through the folders that were named, for runs that are new."""
+"""Seconds between two searches of the named folders for new runs."""
 _BREATH_S = 0.2
-"""Between two looks at whether the server stops."""
+"""Seconds between two checks of whether the server stops."""
 _ALIVE_S = 15.0
-"""Between two signs of life, for whoever stands between server and page."""
+"""Seconds between two signs of life, for proxies between server and page."""
 
 
 async def stream_growth(
@@ -136,7 +131,7 @@ async def stream_growth(
     pause_s: float = PAUSE_S,
     walk_s: float = WALK_S,
 ) -> AsyncIterator[bytes]:
-    """Server-sent events of type "run", each a `GrowthView`: first of every run, then of each that changed.
+    """Yield server-sent events of type "run", each a `GrowthView`: first of every run, then of each that changed.
 
     Args:
         ids: of runs and trainings; without any, all that are listed, new ones included.
@@ -162,7 +157,7 @@ async def stream_growth(
 
 
 def _find_news(inspector: Inspector, ids: Sequence[str], told: dict[str, str]) -> list[GrowthView]:
-    """Where runs stand that have changed since they were told of; one that is gone says nothing."""
+    """Find runs that have grown since the last event; missing runs are skipped."""
     found: list[GrowthView] = []
     for id in ids:
         try:
@@ -190,7 +185,7 @@ _JSON = "application/json"
 _KEEP = {"Cache-Control": "private, max-age=31536000, immutable"}
 """A picture that is named by its hash never changes."""
 _LONGEST = 2000
-"""Characters of an error that are told: it may quote what was recorded."""
+"""Most shown characters of an error: it may quote recorded text."""
 _STATUS = ((UnknownName, 404), (RunFormatError, 410), (UsageError, 400), (RunError, 410))
 
 _FILTER: TypeAdapter[EpisodeFilter] = TypeAdapter(EpisodeFilter)
@@ -199,7 +194,7 @@ _FILTER: TypeAdapter[EpisodeFilter] = TypeAdapter(EpisodeFilter)
 def build_application(
     inspector: Inspector, gate: Gate, *, stopped: Callable[[], bool] = lambda: False, pause_s: float = PAUSE_S
 ) -> ASGIApp:
-    """The whole server, guarded.
+    """Build the whole server, guarded.
 
     Args:
         stopped: ends streams of events.
@@ -316,7 +311,7 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _answer_json(ask: Callable[..., Any]) -> Callable[..., Response]:
-    """The same function, answering in JSON; its parameters stay those of the address."""
+    """Wrap a function so that it answers in JSON; its parameters stay those of the address."""
 
     @functools.wraps(ask)
     def answer(*args: Any, **parameters: Any) -> Response:
@@ -330,7 +325,7 @@ def _to_response(value: Any) -> Response:
 
 
 def _serve_file(name: str) -> Response:
-    """A file of the pages, found in their list: no name leads anywhere else."""
+    """Serve a file of the pages, found in their list: no name leads anywhere else."""
     found = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.is_file()}
     path = found.get(name)
     if path is None or path.suffix not in _TYPES:

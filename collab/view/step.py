@@ -1,13 +1,9 @@
-"""Screens and actions as they are shown: elements with their boxes, actions with the spot they touch, pictures.
+"""One step whole: screen, replies, vote, executed action, judgements and pairs.
 
-One step whole: what was seen, said, voted, done, judged and learned from.
-
-What one agent said in one round: in the matrix, and its exact words.
-
-What changed on the screen between two steps, element by element.
-
-Elements are the same when they have the same key, or, where keys are missing or not unique, the same role and label;
-of several, the first stands for the first, the second for the second.
+Screens are shown with their elements' boxes and pictures, actions with the spot that they touch. Changes between two
+screens are listed element by element. Elements are the same when they have the same key, or, where keys are missing or
+not unique, the same role and label. Of several equal ones, the first is matched with the first, the second with the
+second.
 """
 
 from __future__ import annotations
@@ -79,11 +75,11 @@ if TYPE_CHECKING:
 FINAL = "final"
 """In place of a step: the screen after the last action."""
 ELEMENTS = 2_000
-"""Of a screen that are listed beside it; `build_whole_screen` has all."""
+"""Most listed elements of a screen; `build_whole_screen` has all."""
 _FLAGS = 10
 """Of an element."""
 PIXELS = 12_000_000
-"""Of the largest screen that is drawn: what is recorded may claim any size."""
+"""Pixels of the largest screen that is drawn: a record may claim any size."""
 _DRAWN = 32
 """Drawn screens in memory, about 100 kB each."""
 
@@ -91,7 +87,7 @@ _DRAWN = 32
 def build_screen_view(
     observation: Observation, *, run: str, directory: Path, episode: str, step: int | None
 ) -> ScreenView:
-    """A screen with its texts cut and the address of its picture.
+    """Build the view of a screen, its texts cut, with the address of its picture.
 
     Args:
         run: id.
@@ -119,14 +115,14 @@ def build_screen_view(
 
 
 def build_whole_screen(observation: Observation) -> WholeScreenView:
-    """The long parts of a screen uncut."""
+    """Build the view of a screen's long parts, uncut."""
     return WholeScreenView(
         text=observation.text, elements=[build_element_view(one, whole=True) for one in observation.elements]
     )
 
 
 def build_element_view(element: Element, *, whole: bool = False) -> ElementView:
-    """An element; its texts cut unless `whole`."""
+    """Build the view of an element; its texts are cut unless `whole`."""
     cut = str if whole else common.shorten
     flags = element.flags if whole else [common.shorten(flag) for flag in element.flags[:_FLAGS]]
     return ElementView(
@@ -140,7 +136,7 @@ def build_element_view(element: Element, *, whole: bool = False) -> ElementView:
 
 
 def build_action_view(action: Action, observation: Observation) -> ActionView:
-    """An action on the screen for which it was said."""
+    """Build the view of an action, on the screen for which it was proposed."""
     element, box, spot = _place(action, observation)
     return ActionView(
         type=common.shorten(action.type),
@@ -156,7 +152,7 @@ def build_action_view(action: Action, observation: Observation) -> ActionView:
 
 
 def load_picture(directory: Path, hash: str) -> bytes:
-    """A recorded picture as WebP bytes.
+    """Load a recorded picture as WebP bytes.
 
     Raises:
         UsageError: not a hash.
@@ -173,30 +169,30 @@ def load_picture(directory: Path, hash: str) -> bytes:
 
 
 def prepare() -> None:
-    """Load what draws, which the first screen would have to wait for."""
+    """Load the drawing library, so that the first screen does not wait for it."""
     importlib.import_module("collab.envs.simphone.ui.screen")
 
 
 def can_draw(observation: Observation) -> bool:
-    """Whether a screen can be drawn from its elements alone."""
+    """Return whether a screen can be drawn from its elements alone."""
     from collab.envs.simphone.ui.screen import RENDERER
 
     return observation.renderer == RENDERER
 
 
 def draw_screen(observation: Observation) -> bytes:
-    """A screen drawn from its elements, as PNG bytes.
+    """Draw a screen from its elements, as PNG bytes.
 
     Raises:
         UnknownName: no renderer can draw it.
-        RunFormatError, EnvironmentFailure: what is recorded does not make a screen.
+        RunFormatError, EnvironmentFailure: the recorded data makes no screen.
     """
     _check(observation)
     return _draw(_Sheet(observation))
 
 
 def draw_image(observation: Observation) -> Image.Image:
-    """As `draw_screen`, as an image."""
+    """Draw a screen as an image; see `draw_screen`."""
     from collab.envs.simphone.ui.render import render
 
     _check(observation)
@@ -215,7 +211,7 @@ def _check(observation: Observation) -> None:
 
 
 class _Sheet:
-    """A screen that is equal to another when it looks the same."""
+    """A screen that equals another when both look the same."""
 
     def __init__(self, observation: Observation) -> None:
         self.observation = observation
@@ -232,14 +228,14 @@ class _Sheet:
 def _draw(sheet: _Sheet) -> bytes:
     from collab.envs.simphone.ui.render import render_png
 
-    with boundary(EnvironmentFailure, "the screen cannot be drawn"):  # what is recorded decides what it meets
+    with boundary(EnvironmentFailure, "the screen cannot be drawn"):  # recorded data may cause any error
         return render_png(sheet.observation)
 
 
 def _locate_picture(
     observation: Observation, run: str, directory: Path, episode: str, step: int | None
 ) -> tuple[str | None, str | None]:
-    """Address of a picture, and why there is none although one was taken."""
+    """Return the address of a picture, and why it is missing although one was taken."""
     if observation.screenshot is None:
         if not can_draw(observation):
             return None, None
@@ -262,7 +258,7 @@ def _describe_action(action: Action, observation: Observation) -> str:
 
 
 def _place(action: Action, observation: Observation) -> tuple[int | None, Rectangle | None, ScreenPoint | None]:
-    """Index, box and middle of the element, or the point in pixels."""
+    """Return index, box and middle of the element, or the point in pixels."""
     target = action.target
     if isinstance(target, Point):
         scale = (observation.width, observation.height) if target.space == "normalised" else (1, 1)
@@ -275,7 +271,7 @@ def _place(action: Action, observation: Observation) -> tuple[int | None, Rectan
 
 
 def _find_element(elements: Sequence[Element], index: int) -> Element | None:
-    """Elements stand at their index, unless the record is spoilt."""
+    """Return the element at an index; None if the record is damaged."""
     if 0 <= index < len(elements) and elements[index].index == index:
         return elements[index]
     return next((one for one in elements if one.index == index), None)
@@ -286,7 +282,7 @@ def _get_rectangle(box: Box | None) -> Rectangle | None:
 
 
 _TRIMMED = 20
-"""Things cut out of a prompt that are named."""
+"""Most named omissions of a prompt."""
 
 
 def build_cell_view(
@@ -330,7 +326,7 @@ def build_cell_view(
             version=cell.policy.version,
         ),
         privileged=cell.privileged,
-        # Long lists are cut and counted, so that a page stays small whatever was recorded.
+        # Long lists are cut and counted, so that a page stays small for any record.
         trimmed=[common.shorten(what) for what in cell.prompt.trimmed[:_TRIMMED]],
         trimmed_more=max(0, len(cell.prompt.trimmed) - _TRIMMED),
         score=score,
@@ -370,7 +366,7 @@ def build_whole_cell(reader: RunReader, step: Step, agent: str, round: int, judg
 
 
 def _read_prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None, str | None]:
-    """System text, shared part, and why they cannot be read."""
+    """Read system text and shared part, or why they cannot be read."""
     try:
         prompt = rebuild(reader.read_prefix(cell.prompt.prefix), cell.prompt)
     except CollabError as error:
@@ -389,11 +385,11 @@ def _build_ballot(cell: CellRef, step: Step) -> int | None:
 
 
 MOST = 500
-"""Elements of each kind that are told."""
+"""Most listed elements of each kind."""
 
 
 def compare_screens(before: Observation, after: Observation) -> ScreenChanges:
-    """From one screen to the next."""
+    """List the changes from one screen to the next."""
     old, new = _index_elements(before.elements), _index_elements(after.elements)
     both = [(old[name], new[name]) for name in old if name in new]
     altered = [(one, other) for one, other in both if _get_content(one) != _get_content(other)]
@@ -416,7 +412,7 @@ def compare_screens(before: Observation, after: Observation) -> ScreenChanges:
 
 
 def _index_elements(elements: Sequence[Element]) -> dict[Hashable, Element]:
-    """Elements by what tells them apart, in their order."""
+    """Index elements by their identity, in their order."""
     keys = Counter(element.key for element in elements)
     seen: defaultdict[Hashable, int] = defaultdict(int)
     found: dict[Hashable, Element] = {}
@@ -432,12 +428,12 @@ def _get_content(element: Element) -> tuple[object, ...]:
 
 
 def _get_new(before: str | None, after: str | None) -> str | None:
-    """The new one; None where it is the same, or gone."""
+    """Return the new value; None where it is the same, or gone."""
     return None if after is None or after == before else common.shorten(after)
 
 
 _SIDES = 50
-"""Replies of a side that are named; pairs of whole trajectories have as many as steps."""
+"""Most named replies of a side; pairs of whole trajectories have as many as steps."""
 
 
 def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: str | None) -> StepView:
@@ -453,7 +449,7 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
     one, head = run.reader.step(episode, step), run.reader.read_head(episode)
     told = read_judged(run, labels, episode, head.task.goal, one)
     pairs = run.beside.list_pairs(episode, step)
-    # Neighbours by what is recorded, as steps may be missing in a run that is being written.
+    # Neighbours by recorded steps, as some may be missing in a run that is being written.
     before, behind, count = _find_neighbours(run, episode, step)
     # A graph with a cycle, from a damaged run, has no depths; cells then stand without a layer.
     depths = compute_layers(one.matrix.agents, one.matrix.edges)
@@ -503,7 +499,7 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
 
 
 def list_graph_layers(agents: Sequence[str], edges: Sequence[Edge]) -> list[list[str]]:
-    """Agents that can speak at the same time, first to last."""
+    """List agents that can speak at the same time, first to last."""
     depths = compute_layers(tuple(agents), tuple((speaker, hearer) for speaker, hearer in edges))
     found: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
     for agent in agents:
@@ -513,7 +509,7 @@ def list_graph_layers(agents: Sequence[str], edges: Sequence[Edge]) -> list[list
 
 
 def shorten_edges(edges: Sequence[Edge]) -> list[Edge]:
-    """The same edges, with names as they are shown."""
+    """Return the edges with the names that are shown."""
     return [(common.shorten(speaker), common.shorten(hearer)) for speaker, hearer in edges]
 
 
@@ -521,7 +517,7 @@ def shorten_edges(edges: Sequence[Edge]) -> list[Edge]:
 
 
 def _find_neighbours(run: OpenRun, episode: str, step: int) -> tuple[int | None, int | None, int]:
-    """The nearest readable steps, and how many the episode has."""
+    """Return the nearest readable steps, and the number of the episode's steps."""
     rows = run.reader.query(
         "SELECT (SELECT max(step) FROM steps WHERE steps.key = episodes.key AND step < ?),"
         " (SELECT min(step) FROM steps WHERE steps.key = episodes.key AND step > ?),"
@@ -558,7 +554,7 @@ def _vote(step: Step, told: Judged) -> VoteView:
     # The winner is the first ballot: ballots are stored in the order of the count.
     winners = set(vote.ballots[0].cells) if vote.ballots else set()
     scores = {cell.cell: told.score(cell.cell) for cell in step.matrix}
-    # Cells without a score say nothing about whether the vote was right.
+    # Cells without a score do not show whether the vote was right.
     scored = [(*cell, cell in winners, score) for cell, score in scores.items() if score is not None]
     found = get_step_worth("", step.index, scored)
     return VoteView(

@@ -1,6 +1,6 @@
-"""A training in numbers: the records of its epochs, and what the runs and logs beside them add.
+"""A training in numbers: the records of its epochs, with its runs and logs.
 
-What lies open: runs by id, their readers, and what was computed from them, for as long as they stay as they are.
+Open runs by id, with their readers and cached values.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from collab.view.schema.runs import EpochView, GraphView, PartRow, RunOverview, 
 _T = TypeVar("_T")
 
 UNREADABLE = (CollabError, OSError, sqlite3.Error, ValueError, TypeError, ArithmeticError, RecursionError)
-"""What a run raises of which nothing can be told."""
+"""Errors of an unreadable run."""
 
 _TRAINING = ("epochs/*/epoch.json", "epochs/*/graph.json", *LOGS)
 """Files of a training that grow or appear, beside its runs."""
@@ -73,16 +73,16 @@ class ViewContext:
         self._mutex = threading.Lock()
 
     def close(self) -> None:
-        """Give back memory."""
+        """Free memory."""
         self._pool.close()
 
     def open_run(self, path: Path) -> contextlib.AbstractContextManager[OpenRun]:
-        """A run by its directory; raises as `ReaderPool.open_run`."""
+        """Open a run by its directory; raises as `ReaderPool.open_run`."""
         return self._pool.open_run(path)
 
     @contextlib.contextmanager
     def run(self, id: str) -> Iterator[tuple[ListedRun, OpenRun]]:
-        """A run by its id.
+        """Open a run by its id.
 
         Raises:
             UnknownName: there is none.
@@ -96,14 +96,14 @@ class ViewContext:
             yield root, run
 
     def list_played(self, id: str) -> list[ListedRun]:
-        """The run itself; of a training, its rollouts."""
+        """List the run itself; of a training, its rollouts."""
         root = self.roots.find(id)
         if root.kind == "run":
             return [root]
         return [part for part in self.roots.parts(root) if part.role == "rollout"]
 
     def iterate_readable(self, id: str) -> Iterator[tuple[ListedRun, OpenRun]]:
-        """The run itself; of a training, its rollouts, one at a time: those that cannot be read are its problems.
+        """Yield the run itself; of a training, its rollouts one at a time, where unreadable ones are problems.
 
         Raises:
             RunFormatError: the run that was asked for cannot be read.
@@ -118,7 +118,7 @@ class ViewContext:
                     raise
 
     def row(self, id: str) -> RunRow:
-        """A run or training in one line, also when nothing of it can be read."""
+        """Return the row of a run or training, also of an unreadable one."""
         root = self.roots.find(id)
         try:
             return self.fresh(root, "row", lambda: self._build_row(root))
@@ -126,13 +126,13 @@ class ViewContext:
             return runs.build_unreadable_row(root, RunFormatError(take_first_line(error)))
 
     def get_known_row(self, root: ListedRun) -> RunRow | None:
-        """Its line, where that was made from what is on the disk now."""
+        """Return the row, if it was computed from the present files."""
         with self._mutex:
             state, row = self._kept.get((root.id, "row"), ("", None))
         return row if state == self.state(root) else None
 
     def state(self, root: ListedRun) -> str:
-        """Equal texts: nothing was written in between; reads no run."""
+        """Return a text that changes when something is written; reads no run."""
         if root.kind == "run":
             return stat_run(root.path)
         heads = [TrainingDir(root.path).file, *(path for found in _TRAINING for path in sorted(root.path.glob(found)))]
@@ -142,7 +142,7 @@ class ViewContext:
         return hashlib.sha256(" ".join(written).encode()).hexdigest()
 
     def fresh(self, root: ListedRun, what: str, compute: Callable[[], _T]) -> _T:
-        """What was computed under this name from what is on the disk now, or is computed now."""
+        """Return the cached value of this name, or compute it from the present files."""
         state = self.state(root)
         with self._mutex:
             known = self._kept.get((root.id, what))
@@ -173,12 +173,12 @@ class _Played:
     """None before its first episode."""
     tasks: Sequence[TaskRateView]
     took: Sums
-    """Its agents' calls."""
+    """Calls of its agents."""
     spent: Sequence[SpendingView]
-    """By part, as a training has them: by the clock."""
+    """Seconds by part, by the clock."""
     labellings: Sequence[str]
     labels: str | None
-    """Labelling that its rewards rest on; None for none."""
+    """Labelling of its rewards, or None."""
 
 
 def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | None) -> RunOverview:
@@ -202,7 +202,7 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
     # Epochs of records and of runs: a running epoch has no record, a pruned one no run.
     numbers = sorted({*known, *(part.epoch for part in desk.roots.parts(root))})
     epochs = [
-        # A record is what counts where there is one; runs fill in what it does not hold.
+        # A record counts where there is one; runs fill in the rest.
         _add_spending(
             _build_epoch(root, number, known.get(number), played.get(number), parts, labels),
             known.get(number),
@@ -224,7 +224,7 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
 
 
 def list_part_rows(desk: ViewContext, root: ListedRun) -> list[PartRow]:
-    """The runs of a training; those that cannot be read are among its problems."""
+    """List the rows of a training's runs; unreadable ones are among its problems."""
     rows = [(part, desk.row(part.id)) for part in desk.roots.parts(root)]
     return [
         PartRow(id=part.id, epoch=part.epoch, role=part.role, seed=row.seed)
@@ -234,7 +234,7 @@ def list_part_rows(desk: ViewContext, root: ListedRun) -> list[PartRow]:
 
 
 def list_labellings(desk: ViewContext, root: ListedRun) -> list[str]:
-    """Of the rollouts of a training, each name once."""
+    """List the labellings of a training's rollouts, each name once."""
     return sorted({name for one in _list_played(desk, root, None).values() for name in one.labellings})
 
 
@@ -242,7 +242,7 @@ def list_labellings(desk: ViewContext, root: ListedRun) -> list[str]:
 
 
 def _list_played(desk: ViewContext, root: ListedRun, labels: str | None) -> dict[int, _Played]:
-    """By epoch, the rollouts that can be read."""
+    """Return epoch → its rollouts that can be read."""
     found: dict[int, _Played] = {}
     for part in desk.list_played(root.id):
         with contextlib.suppress(RunFormatError):
@@ -289,11 +289,11 @@ def _build_epoch(
     recorded = _apply_record(epoch, record, folder)
     if labels in (None, LEARNED):
         return recorded
-    return replace(recorded, rewards=epoch.rewards, missing=epoch.missing)  # another critic's, or nobody's
+    return replace(recorded, rewards=epoch.rewards, missing=epoch.missing)  # another critic's, or without a critic
 
 
 def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochView:
-    """What the record of an epoch says counts; what it does not say is left as it was seen."""
+    """Apply an epoch's record; values that it lacks stay as they were read from runs."""
     critic = epoch.rewards.critic if epoch.rewards else None
     found = read_metrics(record) if has_cell_rewards(record) else CollabMetrics()
     agreement = record.agreement if epoch.agreement is None else epoch.agreement
@@ -317,12 +317,12 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
 
 
 def read_numbers(record: EpochRecord) -> dict[str, str]:
-    """Return what an algorithm tells of an epoch in single numbers."""
+    """Return an algorithm's single numbers of an epoch."""
     return {shorten(name): f"{value:.3g}" for name, value in record.metrics.items() if type(value) in (int, float)}
 
 
 def _list_evaluations(desk: ViewContext, root: ListedRun) -> dict[int, list[RunRow]]:
-    """By epoch, the evaluations that can be read."""
+    """Return epoch → its evaluations that can be read."""
     found: dict[int, list[RunRow]] = {}
     for part in desk.roots.parts(root):
         row = desk.row(part.id)
@@ -334,14 +334,14 @@ def _list_evaluations(desk: ViewContext, root: ListedRun) -> dict[int, list[RunR
 def _add_spending(
     epoch: EpochView, record: EpochRecord | None, played: _Played | None, measured: Sequence[RunRow]
 ) -> EpochView:
-    """The same epoch with what its parts took, by the clock: as its record says, else so far."""
+    """Add to an epoch the time of its parts: from its record, else so far."""
     if record is None:
         sums = [(one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in measured]
         seconds = math.fsum(one.seconds for one in measured)
         evaluation = [build_spending("evaluation", seconds, add_spent(sums))] if measured else []
         return replace(epoch, spent=[*(played.spent if played else ()), *evaluation])
     known: dict[str, Sums] = {
-        # A record has 0 also where no price was told.
+        # A record has 0 also where no price was reported.
         part: (one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd or None)
         for part, one in record.spent.items()
     }
@@ -351,7 +351,7 @@ def _add_spending(
 
 
 def _read_graph(folder: EpochDir, played: EpochView | None) -> GraphView | None:
-    """As it was drawn, else as it was played."""
+    """Return the drawn graph, else the played one."""
     if explain_unreadable(folder.path.parents[1], folder.graph) is not None:
         return None if played is None else played.graph
     try:

@@ -108,7 +108,7 @@ def test_a_budget_stops_with_exit_1_and_the_command_to_go_on(collab):
     assert code == 1
     assert not out
     assert err.splitlines()[-1].startswith("stopped: budget used up: ")
-    assert err.endswith("; go on with: collab critic calibrate --resume made\n")
+    assert err.endswith("; resume with: collab critic calibrate --resume made\n")
     found = read(collab("critic", "calibrate", "--resume", "made", "--budget", "minutes=5", "--json"))
     assert found["calibration"]["numbers"]["auc"] == 1.0
 
@@ -124,7 +124,7 @@ def test_a_budget_stops_with_exit_1_and_the_command_to_go_on(collab):
         (("--set", "critic.options.replay=true"), "replay"),
         (("--budget", "usd=1"), "--budget: agents/critic-oracle asks no model"),
         (("--seed", "31"), "run seed 31 is not one of split train"),
-        (("--resume", "made"), "--resume goes on with the calibration as it is; leave out --env, --critic, --cases"),
+        (("--resume", "made"), "--resume continues the calibration as it is; leave out --env, --critic, --cases"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(collab, arguments: tuple[str, ...], message: str):

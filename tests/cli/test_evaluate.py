@@ -118,7 +118,7 @@ def test_a_budget_is_for_all_seeds_and_the_same_command_goes_on(collab):
     code, out, err = collab(*command, "--budget", f"tokens={tokens + tokens // 2}")
     assert code == 1
     assert "budget used up" in json.loads(out)["stopped"]
-    assert err.endswith("go on with the same command and --out first\n")
+    assert err.endswith("resume with the same command and --out first\n")
     assert [len(run["episodes"]) < 6 for run in json.loads(out)["runs"]] == [False, True]
     whole = read(collab(*command))
     assert [len(run["episodes"]) for run in whole["runs"]] == [6, 6]
@@ -128,7 +128,7 @@ def test_a_budget_is_for_all_seeds_and_the_same_command_goes_on(collab):
 def test_a_seed_that_was_not_begun_is_named(collab):
     result = collab(*PLAY, "--agents", "first", "--out", "first", "--seeds", "30,31,32", "--budget", "tokens=1")
     assert result[0] == 1
-    assert "(not begun: seed 31, 32); go on with the same command and --out first" in result[2]
+    assert "(not begun: seed 31, 32); resume with the same command and --out first" in result[2]
     assert "0 of 6 episodes are over" in result[1]
 
 

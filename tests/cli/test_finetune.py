@@ -152,7 +152,7 @@ def test_a_plan_can_be_read_by_people(finetune: Callable[..., tuple]) -> None:
 def test_a_run_that_is_out_of_time_stops_and_is_resumed(finetune: Callable[..., tuple], tmp_path: Path, capsys) -> None:
     code, said, told = finetune("sft", "--max-minutes", "0")
     assert (code, said) == (1, "")
-    assert "stopped after step 1 of 4; go on with: collab finetune --resume" in told
+    assert "stopped after step 1 of 4; resume with: collab finetune --resume" in told
     assert main(["runs", "resume", str(tmp_path / "out"), "--budget", "minutes=0.000001"]) == 1
     assert "stopped after step 2 of 4" in capsys.readouterr().err
     assert main(["runs", "resume", str(tmp_path / "out")]) == 0
@@ -185,7 +185,7 @@ def test_ctrl_c_stops_with_a_checkpoint(
     left = process.stderr.read()
     assert process.wait(60) == 1, told + left
     assert "stopping with a checkpoint after this step" in left
-    assert "go on with: collab finetune --resume" in left
+    assert "resume with: collab finetune --resume" in left
     assert main(["finetune", "--resume", str(tmp_path / "out"), "--max-minutes", "0"]) == 1
     assert "resuming" in capsys.readouterr().err
 

@@ -153,7 +153,7 @@ def test_show_prints_both_replies_whole(collab: Command) -> None:
     assert code == 0
     for side in ("chosen", "rejected"):
         assert all(f"    {line}" in out for line in told[side]["text"].splitlines())
-    assert "worse: made up by sampler-1: " in out
+    assert "worse: synthesised by sampler-1: " in out
 
 
 def test_show_and_explain_name_the_policy_with_its_version(collab: Command) -> None:
@@ -209,7 +209,7 @@ def test_rebuild_tells_what_changed_and_the_same_again_nothing(collab: Command) 
     few = read(collab("list", "run", "--name", "few", "--json"))["head"]["pairs"]
     assert f"run: {few} pairs, stored as 'few'  ({REHEARSAL})" in out
     assert f"changes  to 'oracle': 0 added, {before - few} dropped, 0 flipped, {few} kept" in out
-    assert f"dropped  {before - few} (now: {before - few} the better side is rewarded and has no pair)" in out
+    assert f"dropped  {before - few} (now: {before - few} the chosen reply is rewarded and has no pair)" in out
     again = read(collab("rebuild", "run", "--json"))
     assert (again["name"], again["new"], again["judged"], again["asked"]) == ("few", False, 0, 0)
     assert (again["changes"]["added"], again["changes"]["dropped"], again["changes"]["kept"]) == ([], [], few)
@@ -221,7 +221,7 @@ def test_a_rebuilding_that_stops_says_how_to_go_on(collab: Command) -> None:
     code, out, err = collab("rebuild", "run", "--budget", "minutes=0.0000001", "--name", "new")
     assert (code, out) == (1, "")
     assert err.startswith("stopped: budget used up: ")
-    assert "go on with the same command" in err
+    assert "resume with the same command" in err
     assert collab("rebuild", "run", "--name", "new")[0] == 0
 
 

@@ -144,7 +144,7 @@ def test_a_budget_stops_a_run_and_resuming_finishes_it(collab, tmp_path):
     assert code == 1
     assert "budget used up" in stopped["stopped"]
     assert stopped["resume"] == "collab runs resume short"
-    assert "go on with: collab runs resume short" in err
+    assert "resume with: collab runs resume short" in err
     assert len(stopped["episodes"]) < 6
     for _ in range(4):  # the budget counts anew in every process
         code, out, _ = collab("runs", "resume", "short", "--json")
@@ -173,7 +173,7 @@ def test_ten_failures_in_a_row_stop_the_run(collab):
     )
     assert code == 1
     assert "10 infrastructure failures in a row" in err
-    assert "go on with: collab runs resume runs/" in err
+    assert "resume with: collab runs resume runs/" in err
 
 
 # ----------------------------------------------------------------------------------------------------------- eval

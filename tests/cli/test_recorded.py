@@ -166,7 +166,7 @@ def test_a_transfer_and_a_training_are_shown(collab: Command) -> None:
     code, out, _ = collab("runs", "show", "runs/trained")
     assert code == 0
     assert out.startswith("training runs/trained (stopped)\n")
-    assert "go on with: collab train --resume runs/trained\n" in out
+    assert "resume with: collab train --resume runs/trained\n" in out
     assert read(collab("runs", "show", "runs/trained", "--json"))["summary"] is None
 
 
@@ -206,7 +206,7 @@ def test_several_seeds_are_gone_on_with_also_where_one_was_never_begun(collab: C
     assert code == 1
     assert "(not begun: seed 31, 32)" in err
     shown = collab("runs", "show", str(tmp_path / "cut"))[1]
-    assert f"go on with: collab runs resume {tmp_path / 'cut'}\n" in shown
+    assert f"resume with: collab runs resume {tmp_path / 'cut'}\n" in shown
     again = read(collab("runs", "resume", str(tmp_path / "cut"), "--budget", "minutes=9", "--json"))
     assert again["stopped"] is None
     for one, other in zip(whole["runs"], again["runs"], strict=True):

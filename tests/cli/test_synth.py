@@ -79,7 +79,7 @@ def test_a_budget_of_minutes_stops_with_exit_1_and_the_command_to_go_on(collab):
     assert code == 1
     assert not out
     assert err.splitlines()[-1].startswith("stopped: budget used up: ")
-    assert err.endswith("; go on with: collab synth --resume data\n")
+    assert err.endswith("; resume with: collab synth --resume data\n")
     found = read(collab("synth", "--resume", "data", "--budget", "minutes=0.002", "--json"), code=1)
     assert found["resume"] == "collab synth --resume data"
     assert found["report"] is None
@@ -152,7 +152,7 @@ def test_resume_takes_what_its_directory_says(collab):
     assert collab("synth", *SMALL, "--out", "data")[0] == 0
     code, _, err = collab("synth", "--resume", "data", "--env", "corridor", "--seed", "1", "--plan")
     assert code == 2
-    assert "--resume goes on with the synthesis as it is; leave out --env, --seed, --plan" in err
+    assert "--resume continues the synthesis as it is; leave out --env, --seed, --plan" in err
     code, _, err = collab("synth", "--resume", "nowhere")
     assert code == 2
     assert "nowhere: no such directory; name the directory of a synthesis" in err

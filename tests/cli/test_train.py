@@ -185,7 +185,7 @@ def test_any_resume_goes_on_with_a_training(
     out, short = tmp_path / "run", ("--budget", "minutes=0.000001")
     for command in ([*asked, "--out"], ["runs", "resume"]):
         assert main([*command, str(out), *short]) == 1
-        assert f"; go on with: collab train --resume {out}\n" in capsys.readouterr().err
+        assert f"; resume with: collab train --resume {out}\n" in capsys.readouterr().err
     for part in ("epochs/1/rollout", "epochs/0/evaluation/seed-39", "epochs/1/training"):
         assert main(["runs", "resume", str(out / part)]) == 2
         told = f"is a part of the training {out}, which alone resumes it: collab train --resume {out}"

@@ -96,7 +96,7 @@ TOLD = [
     "failed   2: 2 ModelFailure",
     "context  3 pairs off-context",
     "unjudged 6 steps",
-    "untried  8 made-up sides: their state cannot be brought back",
+    "untried  8 synthesised sides: their state cannot be restored",
     "no score 4: 4 the critic gave no score",
     "unasked  5: 5 ModelFailure, the last: bad answered 500",
     "left out shared: 1 example: longer than the context",

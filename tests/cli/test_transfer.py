@@ -115,7 +115,7 @@ def test_a_stop_says_how_to_go_on(capsys: pytest.CaptureFixture[str], asked: lis
     assert main([*asked, "--out", str(out), "--budget", "tokens=1", "--json"]) == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out)["result"] is None
-    assert f"go on with: {TransferDir(out).resume}" in shown.err
+    assert f"resume with: {TransferDir(out).resume}" in shown.err
     assert main(["transfer", "--resume", str(out), "--budget", "tokens=1000000"]) == 0
 
 

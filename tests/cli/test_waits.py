@@ -120,7 +120,7 @@ def test_one_signal_ends_a_rollout_that_waits_in_the_middle(collab, fault: Fault
         with terminated_when(lambda: any("Task" in str(body) for body in server.requests)):
             code, _, err = collab(*PLAY[:-1], "served.yaml")
     assert code == 1
-    assert "go on with: collab runs resume run" in err
+    assert "resume with: collab runs resume run" in err
 
 
 @pytest.mark.variations

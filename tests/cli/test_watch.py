@@ -211,7 +211,7 @@ def test_the_first_ctrl_c_stops_cleanly_and_resuming_loses_nothing(somewhere, ca
     assert process.returncode == 1
     assert "Traceback" not in err
     assert "press Ctrl-C again to leave at once" in err
-    assert err.splitlines()[-1] == "stopped: stopped on request; go on with: collab runs resume run"
+    assert err.splitlines()[-1] == "stopped: stopped on request; resume with: collab runs resume run"
     assert "the others count as not solved" in out
     assert main(["runs", "list", "run", "--json"]) == 0
     assert 0 < json.loads(capsys.readouterr().out)[0]["done"] < 12
@@ -348,7 +348,7 @@ def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: lis
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert err == "error: interrupted; go on with: collab runs resume run\n"
+    assert err == "error: interrupted; resume with: collab runs resume run\n"
 
 
 def test_a_word_comes_within_two_seconds() -> None:

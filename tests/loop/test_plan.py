@@ -272,7 +272,7 @@ def test_what_would_be_asked_is_counted_without_a_key(configured, monkeypatch: p
 
 
 def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the recipe that trains them: no worse side, no reference, no prefix that pairs would share."""
+    """By the recipe that trains them: no rejected reply, no reference, no prefix that pairs would share."""
     seen: list[tuple[FinetuneTask, list[EncodedExample]]] = []
 
     def forecast(task: FinetuneTask, items: list[EncodedExample], *_: object, **__: object) -> Forecast:

@@ -157,7 +157,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     assert found["success"]["episodes"] == len(those)
     shown = told("show", str(out))
     assert "its training learns from 8 steps" in shown
-    assert "go on with" not in shown
+    assert "resume with" not in shown
     (row,) = [one for one in json.loads(told("list", str(tmp_path), "--json")) if one["run"] == str(out)]
     assert (row["done"], row["planned"], row["status"]) == (len(those), len(those), "finished")
     assert told("resume", str(out), code=2).rstrip().endswith(f"which alone resumes it: {training.resume}")
@@ -168,7 +168,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     training.write({"config": configured("steps=1000").model_dump(mode="json")})
     shown = told("show", str(out))
     assert "its training ends it with 1000 steps; this is what is over so far" in shown
-    assert f"go on with: {training.resume}\n" in shown
+    assert f"resume with: {training.resume}\n" in shown
     (row,) = [one for one in json.loads(told("list", str(tmp_path), "--json")) if one["run"] == str(out)]
     assert (row["planned"], row["status"]) == (None, "stopped")
     everything = len(load_trajectories(out))
@@ -176,9 +176,8 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     for spoilt in ("{", "{}", '{"format": 3}', '{"format": 3, "config": []}'):
         training.file.write_text(spoilt)
         assert f"/600)\n         {everything} of 600 episodes are over" in told("show", str(out))
-        line = (
-            f"{out}: all episodes are counted, for what its training learns from could not be read: {training.file}: "
-        )
+        why = "because the selection of its training could not be read"
+        line = f"{out}: all episodes are counted, {why}: {training.file}: "
         for command in (("show", str(out)), ("list", str(tmp_path))):
             assert line in told(*command, beside=True)
         (problem,) = json.loads(told("show", str(out), "--json"))["problems"]

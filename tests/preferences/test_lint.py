@@ -1,4 +1,4 @@
-"""The negative linter: what is no worse side is dropped with its cause, on real screens."""
+"""The negative linter: unfit rejected replies are dropped with their cause, on real screens."""
 
 from __future__ import annotations
 

@@ -387,9 +387,9 @@ def test_whose_labels_decide_is_asked_where_it_is_not_clear(run: Path, library: 
     judged_by_hand(run, "hand", executed_best)
     with LabelWriter(run, "model", LabelHead(critic="llm-1", options={"model": "m"})):
         pass
-    with pytest.raises(UsageError, match=r"has labels by hand, model; say whose decide"):
+    with pytest.raises(UsageError, match=r"has labels by hand, model; choose which decide"):
         made(run, library)
-    with pytest.raises(UsageError, match="nothing is judged yet, and they do not tell how llm is asked"):
+    with pytest.raises(UsageError, match="nothing is judged yet, and they do not record how llm is asked"):
         made(run, library, critic="model")
 
 
@@ -463,7 +463,7 @@ def test_an_adversary_that_is_gone_ends_it_and_stores_nothing(run: Path, library
     assert gone.stored is None
     assert gone.stopped is not None
     assert re.match(
-        r"asking for worse sides, or trying them, failed for 10 steps in a row, the last: .*scripted", gone.stopped
+        r"asking for rejected replies, or trying them, failed for 10 steps in a row, the last: .*scripted", gone.stopped
     )
     assert pair_names(run) == []
 
@@ -505,7 +505,7 @@ def test_what_decides_no_answer_makes_nobody_answer_again(run: Path, library: Li
         ({"threshold": 1.0}, "threshold 1.0"),
         ({"name": "../x"}, "a name has letters"),
         ({"budget": Budget(usd=1)}, "cost neither money nor tokens"),
-        ({"adversary": "sampler", "source": "contrast"}, "ask nobody"),
+        ({"adversary": "sampler", "source": "contrast"}, "ask no adversary"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_asked(
@@ -529,7 +529,7 @@ def test_pairs_of_an_unknown_adversary_ask_for_a_name(run: Path, library: Librar
     head = run / "pairs" / "oracle" / "pairs.json"
     content = json.loads(head.read_text()) | {"adversary": "odd-1", "adversary_options": {"agent": "who"}}
     head.write_text(json.dumps(content))
-    with pytest.raises(UsageError, match="say who is asked: --adversary NAME"):
+    with pytest.raises(UsageError, match="name the adversary: --adversary NAME"):
         made(run, library, threshold=0.3)
     assert made(run, library, threshold=0.3, adversary="sampler").new
 

@@ -258,7 +258,7 @@ def test_an_export_killed_before_its_tables_are_there_is_begun_again_by_the_same
     assert (out / "episodes.parquet").exists()
     assert not list(out.glob(".*"))
     assert main(asked) == 2
-    assert "holds something, and nothing is overwritten" in capsys.readouterr().err
+    assert "is not empty, and nothing is overwritten" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("command", "head"), [(rollout, "run.json"), *COMMANDS])

@@ -33,7 +33,7 @@ def test_time_is_per_pair_and_memory_of_a_whole_step(samples, base: Path, chat, 
 
 
 def test_replies_alone_take_less_than_pairs(samples, base: Path, chat, monkeypatch) -> None:
-    """No worse side is computed and no reference is held; of full weights that is half of them."""
+    """No rejected reply is computed and no reference is held; of full weights that is half of them."""
     rows = samples.rows(4, ["preference"])
     monkeypatch.setattr(estimate, "measure", lambda prepared, device, needed: Time(seconds=6.0, measured=True))
     pairs = forecast(samples.task(base, "dpo"), list(encode_pairs(rows, chat, 200).items), "cpu")

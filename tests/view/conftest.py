@@ -91,7 +91,7 @@ def make_epoch(number: int, **changes: object) -> EpochView:
         "ties": 4,
         "failures": {"malformed": 2, "no_action": 1},
         "pairs": {"adversary": 100 * number, "contrast": 40},
-        "unpaired": {"no source had anything worse": 7},
+        "unpaired": {"no source had a worse reply": 7},
         "older": 0,
         "trained": (
             TrainedView(

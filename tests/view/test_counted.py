@@ -228,7 +228,7 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
     told = json.loads(head.read_text())
     source = next(iter(told["counts"]))
     counts = {
-        "counts": {source: 4, "no source had anything worse": 1},
+        "counts": {source: 4, "no source had a worse reply": 1},
         "refused": {"leads to the same state": 101},
         "failed": {"ModelFailure": 2, source: 1},
         "unjudged": 3,
@@ -242,7 +242,7 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
     id = inspector.ids()[0]
     unpaired = {
         source: 1,
-        "no source had anything worse": 1,
+        "no source had a worse reply": 1,
         "leads to the same state": 101,
         "ModelFailure": 2,
         "not judged": 3,

@@ -40,7 +40,7 @@ class Pairs(Definition):
     cap: int | None = Field(default=None, ge=1)
     """At most so many pairs of one state; None for all."""
     attempts: int = Field(default=3, ge=1)
-    """How often the adversary is asked about a cell."""
+    """Questions to the adversary per cell."""
     stop_at_first_error: bool = False
     """Whether an episode teaches only up to its first error, that step included. An error is a step without a parsed
     action, or one whose executed action was judged and not rewarded; an unjudged action is none. Holds for anchors and
@@ -165,7 +165,7 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("objective=trajectory-dpo", "pairs.anchors=0", "pairs.stop_at_first_error=false"),
     ),
     "rft": Ablation(
-        description="rejective fine-tuning in place of preferences: learn the rewarded replies, compare with nothing",
+        description="rejective fine-tuning in place of preferences: learn the rewarded replies alone",
         settings=("objective=rft", "pairs.anchors=0"),
     ),
     "no-edge-update": Ablation(
@@ -206,4 +206,4 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("dpo.anchor=0", "pairs.anchors=0"),
     ),
 }
-"""By name, in the order in which they are listed."""
+"""Name → ablation, in listing order."""

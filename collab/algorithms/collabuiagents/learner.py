@@ -137,7 +137,7 @@ def add_anchors(
     Args:
         space: of the played suite.
     """
-    # "Without a pair under its own input": a reply may well be the better side of another cell's correction.
+    # "Without a pair under its own input": a reply may well be the chosen one of another cell's correction.
     method = get_method(builder).pairs
     paired = {pair.answered for pair in pairs}
     # A policy without any pair gets no anchors: with nothing to move it, there is nothing to hold.

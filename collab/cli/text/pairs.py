@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 5
-"""Pairs that came or went are told one by one up to so many."""
+"""Most changed pairs that are listed one by one."""
 
 
 def mark_of(run: Path) -> str | None:
-    """What is to be said of every output of a run whose agents look at solutions; None for all others."""
+    """Return the mark of a run whose agents read solutions; None for all others."""
     from collab.store.manifest import find_manifest
 
     manifest = find_manifest(run)
@@ -35,17 +35,17 @@ def mark_of(run: Path) -> str | None:
 
 
 def add_mark(line: str, run: Path) -> str:
-    """The line, with the mark of its run where it has one."""
+    """Add the mark of its run to a line, where it has one."""
     mark = mark_of(run)
     return line if mark is None else f"{line}  ({mark})"
 
 
 def build_row(pair: PreferencePair, letters: str, sides: tuple[PairSide, PairSide] | None) -> dict[str, Any]:
-    """A pair on one line.
+    """Build the row of a pair.
 
     Args:
         letters: by which it is known here.
-        sides: None where it is one of whole trajectories, or what it is about is not there any more.
+        sides: None for whole trajectories, and where the pair's step is not stored any more.
     """
     where, single = pair.place, pair.answered is not None
     row = {
@@ -69,7 +69,7 @@ def build_row(pair: PreferencePair, letters: str, sides: tuple[PairSide, PairSid
 
 
 def say_rows(rows: list[dict[str, Any]]) -> None:
-    """Pairs as a table."""
+    """Print pairs as a table."""
     columns = ("id", "episode", "step", "cell", "source", "better", "worse", "score")
     print_table(
         columns,
@@ -90,14 +90,14 @@ def say_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def format_scores(better: float | None, worse: float | None) -> str | None:
-    """The critic's scores in words; None when there is none for the better side."""
+    """Format the critic's scores; None when the chosen reply has none."""
     if better is None:
         return None
     return f"{better:.2f}" if worse is None else f"{better:.2f} > {worse:.2f}"
 
 
 def say_sides(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
-    """Both replies, whole."""
+    """Print both replies in full."""
     _say_head(run, stored, told)
     for word, side in (("better", told.chosen), ("worse", told.rejected)):
         say(f"\n{word}: {_format_speaker(told, side)}")
@@ -134,14 +134,14 @@ def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prom
 
 
 def build_explanation_data(run: Path, stored: StoredPairs, told: PairExplanation) -> dict[str, Any]:
-    """What a pair rests on, as JSON data."""
+    """Return an explained pair as JSON data."""
     found: dict[str, Any] = to_data(told)
     found["prompt"] = {"hash": told.pair.prompt, "system": told.prompt.system, "user": told.prompt.user}
     return {"run": str(run), "note": mark_of(run), "name": stored.name, "labels": stored.head.labels, **found}
 
 
 def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: Mapping[str, str]) -> None:
-    """Print what was made, its counts, and the difference to the earlier pairs."""
+    """Print the new pairs, their counts, and the difference to the earlier pairs."""
     from collab.preferences.explain import count_lines
 
     head, changes = stored.head, result.changes
@@ -157,7 +157,7 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: M
         say(f"left out {format_amount(result.beyond, 'episode')} beyond the steps that the training learns from")
     spent = result.spent
     cost = f", {format_amount(spent.calls, 'call')}, {format_count(spent.tokens, 'token')}" if spent.calls else ""
-    # What this process asked and paid; earlier ones printed theirs.
+    # The calls and cost of this process; earlier ones printed theirs.
     say(
         f"asked    {format_amount(result.judged, 'step')} judged and "
         f"{format_amount(result.asked, 'rejected side')} proposed now{cost}"
@@ -199,7 +199,7 @@ def _explain_none(result: RebuiltPairs, head: PairHead) -> str:
 
 
 def build_rebuilt_data(run: Path, result: RebuiltPairs) -> dict[str, Any]:
-    """A rebuilding as JSON data; pairs by their IDs."""
+    """Return a rebuild's result as JSON data; pairs by their IDs."""
     stored, changes = result.stored, result.changes
     return {
         "run": str(run),
@@ -229,24 +229,24 @@ def _say_head(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
     policy = pair.policy
     by = "several policies" if policy is None else _format_policy(policy)
     say(f"where    {where.trajectory}, step {where.step}, {where.cell.agent} in round {where.cell.round + 1}")
-    say(f"policy   {by}{', which said the better side' if pair.source == 'correction' else ''}")
+    say(f"policy   {by}{', which wrote the chosen reply' if pair.source == 'correction' else ''}")
 
 
 def _format_policy(policy: PolicyRef) -> str:
-    """Base, adapter where there is one, and how often it was updated."""
+    """Format base, adapter where there is one, and the number of updates."""
     adapter = "" if policy.adapter is None else f" + {policy.adapter}"
     return f"{policy.base}{adapter}, version {policy.version}"
 
 
 def _format_speaker(told: PairExplanation, side: PairSide) -> str:
     if side.cell is None:
-        return f"made up by {told.pair.adversary}"
+        return f"synthesised by {told.pair.adversary}"
     return f"said by {side.cell.agent} in round {side.cell.round + 1}"
 
 
 def _format_judgement(pair: PreferencePair, side: PairSide) -> str:
     if side.cell is None:
-        return "judged by nobody: it passed the linter"
+        return "not judged: it passed the linter"
     if side.score is None:
         return f"the words of {pair.critic} are not stored any more"
     return f"{pair.critic} gives {side.score:.2f}: {clean_line(side.because) or 'without a word'}"
@@ -254,9 +254,9 @@ def _format_judgement(pair: PreferencePair, side: PairSide) -> str:
 
 def _format_context(told: PairExplanation) -> str:
     if told.off_context:
-        other, own = ("better", "worse") if told.pair.source == "correction" else ("worse", "better")
-        heard = f"the {other} side was said after hearing other messages"
-        return f"off-context: {heard}; both are trained under the {own}'s"
+        other, own = ("chosen", "rejected") if told.pair.source == "correction" else ("rejected", "chosen")
+        heard = f"the {other} reply was written after hearing other messages"
+        return f"off-context: {heard}; both are trained under the input of the {own} one"
     return "both sides answer the same input" if told.rejected.cell is None else "both sides heard the same messages"
 
 
@@ -265,7 +265,7 @@ def _say_indented(text: str) -> None:
 
 
 def _clean_indented(line: str) -> str:
-    """A line without control characters, its indent kept."""
+    """Clean a line of control characters, but keep its indent."""
     return " " * (len(line) - len(line.lstrip(" "))) + clean_line(line)
 
 
@@ -273,7 +273,7 @@ def _format_recipe(head: PairHead) -> str:
     recipe = head.recipe
     sources = " and ".join(f"{name} {weight:g}" for name, weight in recipe.sources.weights.items())
     cap = "no cap" if recipe.cap is None else f"at most {recipe.cap} per state"
-    who = "" if head.adversary is None else f", worse sides by {head.adversary}"
+    who = "" if head.adversary is None else f", rejected replies by {head.adversary}"
     end = ", up to each episode's first error" if recipe.stop_at_first_error else ""
     return f"{sources}; rewarded above {recipe.threshold:g} by {head.critic} (labels {head.labels!r}); {cap}{end}{who}"
 
@@ -327,7 +327,7 @@ def _build_changes_data(changes: PairChanges) -> dict[str, Any]:
 
 
 def say_whole(run: Path, stored: StoredPairs, told: TrajectoryPair) -> None:
-    """Which episodes a pair compares, and how each of them ended."""
+    """Print which episodes a pair compares, and how each of them ended."""
     say(f"pair     {told.pair.id}")
     say(add_mark(f"of       {stored.name!r} of {run}, source {told.pair.source}", run))
     for word, one, replies in (
@@ -344,7 +344,7 @@ def say_whole(run: Path, stored: StoredPairs, told: TrajectoryPair) -> None:
 
 
 def build_whole_data(run: Path, stored: StoredPairs, told: TrajectoryPair) -> dict[str, Any]:
-    """The same as JSON data."""
+    """Return a pair of whole trajectories as JSON data."""
     sides = {
         name: {"episode": one.id, "seed": one.task.seed, "steps": len(one.steps), "outcome": to_data(one.outcome)}
         for name, one in (("chosen", told.chosen), ("rejected", told.rejected))

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 SHOWN = 40
 """Tasks of won and of lost instances that are listed."""
 DIFFICULTIES = {"easy": 0, "medium": 1, "hard": 2}
-"""The order in which they are told; others come after them."""
+"""The order in which they are listed; others come after them."""
 
 
 def build_rate_data(value: Rate) -> dict[str, Any]:
-    """A rate as JSON data."""
+    """Return a rate as JSON data."""
     found: dict[str, Any] = to_data(
         {"value": value.value, "interval": value.interval, "successes": value.successes, "episodes": value.episodes}
     )
@@ -50,7 +50,7 @@ def _group(group: GroupReport) -> dict[str, Any]:
 
 
 def report_data(report: Report) -> dict[str, Any]:
-    """A report as JSON data; "note" marks a rehearsal."""
+    """Return a report as JSON data; "note" marks a rehearsal."""
     return {
         "environment": report.environment,
         "privileged": report.privileged,
@@ -68,12 +68,12 @@ def report_data(report: Report) -> dict[str, Any]:
 
 
 def build_replies_data(replies: Replies) -> dict[str, Any]:
-    """Replies as JSON data."""
+    """Return replies as JSON data."""
     return {"total": replies.total, "without_action": replies.without_action, "by_cause": dict(replies.causes)}
 
 
 def build_sampling_data(sampling: Mapping[str, Sampling]) -> dict[str, Any]:
-    """Temperature and top-p by slot as JSON data."""
+    """Return temperature and top-p by slot as JSON data."""
     return {slot: {"temperature": one.temperature, "top_p": one.top_p} for slot, one in sampling.items()}
 
 
@@ -134,8 +134,8 @@ def _describe_usage(spent: Usage) -> str:
 
 
 def show_stop(result: RunResult) -> None:
-    """Say on stderr why a run ended early and how to go on."""
-    note(f"stopped: {result.stopped}; go on with: {resume_command(result.path)}")
+    """Print on stderr why a run ended early and how to resume it."""
+    note(f"stopped: {result.stopped}; resume with: {resume_command(result.path)}")
 
 
 def end_unplayed(report: Report, resume: str) -> None:
@@ -152,7 +152,7 @@ def end_unplayed(report: Report, resume: str) -> None:
 
 
 def print_headline(label: str, report: Report, *, privileged: bool) -> None:
-    """Environment, the mark of a rehearsal, the success rate, replies without an action, and temperatures."""
+    """Print environment, rehearsal mark, success rate, replies without an action, and temperatures."""
     from collab.evaluation.metrics import FEW_TOLD, describe_sampling
 
     say(f"{label}" + (f"  ({REHEARSAL})" if privileged else ""))
@@ -177,7 +177,7 @@ def print_headline(label: str, report: Report, *, privileged: bool) -> None:
 
 
 def show_cause(path: Path, report: Report) -> None:
-    """Say where to look when at least half of all replies gave no action."""
+    """Print where to look when at least half of all replies gave no action."""
     replies = report.replies
     if replies.total and 2 * replies.without_action >= replies.total:
         worst = max(report.results, key=lambda one: one.replies.without_action)
@@ -185,7 +185,7 @@ def show_cause(path: Path, report: Report) -> None:
 
 
 def build_evaluation_data(evaluation: Evaluation) -> dict[str, Any]:
-    """Several runs as JSON data: all together, then each with its episodes."""
+    """Return several runs as JSON data: all together, then each with its episodes."""
     whole = report_data(evaluation.report)
     del whole["episodes"]
     runs = [{"run": str(run.path), **build_seeds_data(run.seeds), **report_data(run.report)} for run in evaluation.runs]
@@ -193,12 +193,12 @@ def build_evaluation_data(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def build_seeds_data(seeds: Seeds) -> dict[str, int | None]:
-    """What a run was drawn with, as JSON data."""
+    """Return a run's seeds as JSON data."""
     return {"seed": seeds.run, "sampling_seed": seeds.sampling}
 
 
 def show_evaluation(evaluation: Evaluation) -> None:
-    """Success over all runs, then per seed, difficulty and task."""
+    """Print success over all runs, then per seed, difficulty and task."""
     report = evaluation.report
     print_headline(report.environment, report, privileged=report.privileged)
     say()
@@ -214,7 +214,7 @@ def show_evaluation(evaluation: Evaluation) -> None:
 
 
 def show_tables(report: Report) -> None:
-    """Success per difficulty and task, then every episode with its seed."""
+    """Print success per difficulty and task, then every episode with its seed."""
     show_groups(report)
     say()
     print_table(
@@ -225,7 +225,7 @@ def show_tables(report: Report) -> None:
 
 
 def show_groups(report: Report) -> None:
-    """Success per difficulty and task."""
+    """Print success per difficulty and task."""
     from collab.evaluation.metrics import FEW_TOLD
 
     by_difficulty = sorted(report.by_difficulty, key=lambda group: DIFFICULTIES.get(group.name, len(DIFFICULTIES)))
@@ -250,7 +250,7 @@ def _group_row(group: GroupReport) -> tuple[str | int | None, ...]:
 
 
 def _format_rates(planned: Rate) -> tuple[str, str, str]:
-    """Success, interval and episodes."""
+    """Format success, interval and episodes."""
     low, high = planned.interval
     return f"{planned.value:.1%}", f"{low:.1%} - {high:.1%}", f"{planned.successes}/{planned.episodes}"
 
@@ -285,7 +285,7 @@ def show_comparison(comparison: RunComparison, first: str, second: str) -> None:
 
 
 def _format_instances(instances: Sequence[InstanceKey]) -> list[str]:
-    """Tasks with the seeds of their instances, one line each; what is beyond the first ones is counted."""
+    """Format tasks with the seeds of their instances, one line each; further ones are only counted."""
     by_task: dict[str, list[str]] = {}
     for task, seed, _ in instances:
         by_task.setdefault(task, []).append(str(seed))
@@ -298,7 +298,7 @@ def _format_instances(instances: Sequence[InstanceKey]) -> list[str]:
 
 
 def build_comparison_data(comparison: RunComparison, first: str, second: str) -> dict[str, Any]:
-    """A comparison as JSON data."""
+    """Return a comparison as JSON data."""
     return {
         "first": {"run": first, **build_rate_data(comparison.first)},
         "second": {"run": second, **build_rate_data(comparison.second)},
@@ -313,7 +313,7 @@ def build_comparison_data(comparison: RunComparison, first: str, second: str) ->
 
 
 def build_difference_data(comparison: RunComparison) -> dict[str, Any]:
-    """The difference alone as JSON data."""
+    """Return the difference alone as JSON data."""
     return {
         "difference": comparison.difference,
         "interval": list(comparison.interval),
@@ -336,7 +336,7 @@ _MEASURED = {
     "width": "width",
     "queue_s": "queue and work",
 }
-"""Fields of `Cost` that a model may not tell, in words."""
+"""Fields of `Cost` that a model may not report, in words."""
 
 
 def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
@@ -372,7 +372,7 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
 
 
 def _format_spent(costs: Costs) -> str:
-    """What was asked in all, beside what is recorded."""
+    """Format all calls, beside the recorded ones."""
     processes = format_amount(costs.processes, "process", "processes")
     told = f"{costs.told} of {processes} that worked on the run told what they spent"
     if costs.spent is None:
@@ -410,18 +410,18 @@ def _build_cost_row(cost: Cost) -> tuple[float | None, ...]:
 
 
 def _build_proposal_row(one: Proposals, steps: int) -> tuple[object, ...]:
-    """How many of an agent's proposals won, and in how many steps it was the first to propose the winner."""
+    """Build the row of an agent: how many of its proposals won, and in how many steps it proposed the winner first."""
     shares = [f"{some / all_:.0%}" if all_ else None for some, all_ in ((one.won, one.cells), (one.first, steps))]
     return one.agent, one.model, one.cells, one.without_action, one.won, shares[0], one.first, shares[1]
 
 
 def _count_untold(cost: Cost) -> dict[str, int]:
-    """By how many calls each measure was not told."""
+    """Count by measure the calls that did not report it."""
     return {name: cost.calls - getattr(cost, name).calls for name in _MEASURED}
 
 
 def _group_by_count(missing: Mapping[str, int]) -> dict[int, list[str]]:
-    """Number of calls, most first, and what they did not tell."""
+    """Return number of calls, most first, and the measures that they did not report."""
     counts = sorted({count for count in missing.values() if count}, reverse=True)
     return {count: [_MEASURED[name] for name, found in missing.items() if found == count] for count in counts}
 
@@ -443,7 +443,7 @@ def _build_cost_data(cost: Cost) -> dict[str, Any]:
 
 
 def _build_costs_data(costs: Costs) -> dict[str, Any]:
-    """All of it as JSON data; rounds and layers count from 0."""
+    """Return all costs as JSON data; rounds and layers count from 0."""
     spent = costs.spent
     return {
         "steps": costs.steps,
@@ -504,7 +504,7 @@ def compare_runs(
 
 
 def _read_evaluations(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
-    """Arm → its evaluations; what is recorded in a folder for another purpose is named and left out.
+    """Return arm → its evaluations; runs in a folder that are no evaluation are named and left out.
 
     Raises:
         UsageError: a path holds no evaluation.
@@ -515,7 +515,7 @@ def _read_evaluations(arms: list[str]) -> dict[str, list[EvaluatedRun]]:
     found: dict[str, list[EvaluatedRun]] = {}
     for arm in arms:
         name, path = _parse_arm(arm)
-        # A folder may hold several runs; what is no evaluation is named and left out.
+        # A folder may hold several runs; those that are no evaluation are named and left out.
         runs = [read_run(one) for one in find_runs(path) or [path]]
         for run in runs:
             if run.command != EVALUATION:

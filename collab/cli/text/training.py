@@ -21,7 +21,7 @@ SPARED = ("95 % interval", "agreement", "rewarded", "margin", "accuracy", "token
 
 
 def build_epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[str], list[list[object]]]:
-    """Columns and rows of the epochs side by side.
+    """Build columns and rows of the epochs side by side.
 
     Args:
         room: columns of a terminal, which so many columns of the table are left out for as it takes; None for all.
@@ -43,7 +43,7 @@ def build_epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple
 
 
 def build_epoch_row(record: EpochRecord) -> dict[str, object]:
-    """The line of a table, by column; of several policies that were trained, the mean."""
+    """Build an epoch's row, by column; for several trained policies, the mean."""
     from collab.loop.interfaces import load_algorithm
     from collab.loop.state import sum_epoch_seconds, total_asked
 
@@ -66,7 +66,7 @@ def build_epoch_row(record: EpochRecord) -> dict[str, object]:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """None where there is no value, or not everywhere one."""
+    """Return the mean; None where a value is missing."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
@@ -78,7 +78,7 @@ _LINE = 4
 
 
 def format_below(progress: TrainingProgress) -> list[str]:
-    """What a screen shows beside that line.
+    """Return the lines for the screen below that line.
 
     The last epochs side by side, what is known of the one that goes on, and all of the last one that is over. A low
     screen shows fewer epochs side by side, one at least.
@@ -107,14 +107,14 @@ def _format_epochs_below(progress: TrainingProgress, epochs: int, room: int) -> 
 
 
 def format_news(progress: TrainingProgress) -> list[str]:
-    """What a log is told of epochs that are over."""
+    """Return log lines about finished epochs."""
     from collab.loop.report import format_epochs
 
     return format_epochs(progress.records)
 
 
 def build_result_data(result: TrainingResult) -> dict[str, Any]:
-    """For scripts."""
+    """Return the result as JSON data."""
     return {
         "out": str(result.path),
         "stopped": result.stopped,

@@ -1,13 +1,13 @@
-"""Steps whose worth is known: what a critic is calibrated on.
+"""The calibration set: steps whose actions are known to be good or bad.
 
-    known = await known_cases(suite, ["ContactsAddContact"], seed=0)
+    known = await build_calibration_set(suite, ["ContactsAddContact"], seed=0)
     known[0].worth[cell]                        # "good", "neutral" or "bad"
 
 The solution of an instance is followed step by step. In every state the right action stands beside sampled ones
-(`collab.rewards.perturb`), and each is tried on a fork: its worth is what `collab.rewards.oracle` found, never what it
-was drawn as. All are proposed for the same reason in the same words, so that only the action tells them apart; who
-proposes which is drawn. The episode goes on with the right action and is played to its end, so that a critic of
-outcomes has one.
+(`collab.rewards.perturb`), and each is tried on a fork. Its worth is the score of `collab.rewards.oracle`, never the
+kind that was drawn. All are proposed for the same reason in the same words, so that only the actions differ; the agent
+of each is drawn. The episode continues with the right action and is played to its end, so that a critic of outcomes has
+one.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ WORTH: Mapping[float, KnownWorth] = {GOOD: "good", NEUTRAL: "neutral", BAD: "bad
 
 AGENTS = ("ada", "ben", "cyd", "dee")
 WANTED: Mapping[KnownWorth, int] = {"good": 1, "neutral": 1, "bad": 2}
-"""Of each worth in one state, where the screen allows it."""
+"""Proposals of each worth in one state, where the screen allows them."""
 _DRAWS = 60
-"""Sampled actions that are looked at in one state."""
+"""Most sampled actions in one state."""
 _LONGER = (
     " I have looked at the whole screen carefully, from top to bottom, and compared what it shows with the task and"
     " with what was done before. After weighing the other possibilities one by one I am convinced that this is the"
@@ -59,13 +59,13 @@ _LONGER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCase:
-    """A state with one round of proposals, and what each is worth."""
+    """A state with one round of proposals and their worth."""
 
     case: CriticInput
     worth: Mapping[CellRef, KnownWorth]
 
     def lengthen_reasons(self, seed: int) -> tuple[KnownCase, frozenset[CellRef]]:
-        """The same with longer reasons, that say nothing more, in half of its cells; and which cells these are."""
+        """Lengthen the reasons of half of the cells without new content, and return the case with these cells."""
         cells = self.case.matrix.utterances
         drawn = generator(derive(seed, "longer", *self.case.key)).sample(cells, (len(cells) + 1) // 2)
         chosen = frozenset(cell.cell for cell in drawn)
@@ -76,14 +76,14 @@ class KnownCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedState:
-    """A state that is made by doing everything before it; a `collab.rewards.base.RestorableState`."""
+    """A state that is rebuilt by executing all earlier actions; a `collab.rewards.base.RestorableState`."""
 
     room: EnvironmentSlots
     task: Task
     actions: tuple[Action, ...]
 
     def open(self) -> AbstractAsyncContextManager[Environment]:
-        """A fresh environment, in which the actions were done."""
+        """Open a fresh environment in which the actions were executed."""
         return self._open()
 
     @contextlib.asynccontextmanager
@@ -97,7 +97,7 @@ class ReplayedState:
 
 
 def require_known(suite: Suite) -> None:
-    """Make sure that a suite can tell what an action is worth; UsageError when it cannot."""
+    """Raise UsageError if a suite cannot judge actions exactly."""
     if not {"fork", "oracle", "deterministic"} <= suite.capabilities:
         raise UsageError(
             f"{suite.label} cannot be copied or rebuilt, or knows no solutions: nothing is known to be good or bad; "
@@ -108,17 +108,16 @@ def require_known(suite: Suite) -> None:
 async def build_calibration_set(
     suite: Suite, tasks: Sequence[str], *, seed: int, most: int = 8, wanted: int | None = None
 ) -> list[KnownCase]:
-    """Steps of instances of tasks, in the order of the tasks.
+    """Return known steps of instances of tasks, in the order of the tasks.
 
     Args:
-        seed: decides instances, what is sampled and who proposes it.
-        most: steps of one episode, from its beginning.
-        wanted: steps in all; the tasks are gone round, with another instance each time, until there are so many.
-            None: every task once.
+        seed: decides instances, sampled actions and their agents.
+        most: the most steps of one episode, from its beginning.
+        wanted: steps in all, from further instances of the tasks in turn; None takes every task once.
 
     Raises:
-        UsageError: the suite cannot fork or be rebuilt, or knows no solutions; no task has the steps that are wanted.
-        UnknownName: it has no such task.
+        UsageError: the suite cannot fork or be rebuilt, or knows no solutions; or no task has a known step.
+        UnknownName: the suite has no such task.
         EnvironmentFailure: the world broke.
     """
     require_known(suite)
@@ -145,11 +144,11 @@ async def build_calibration_set(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Instance:
-    """Which episode is followed."""
+    """An instance whose solution is followed."""
 
     name: str
     number: int
-    """Of the round in which its task had its turn."""
+    """Number of the instance among those of its task."""
     seed: int
     most: int
 
@@ -177,11 +176,10 @@ async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, 
     history: list[HistoryEntry] = []
     done: list[Action] = []
     outcome: Outcome | None = None
-    # Along the solution: what is right in each of these states is known, and nothing else is.
+    # Only along the solution is the right action of each state known.
     while outcome is None and isinstance(environment, SolutionEnvironment) and (solution := environment.oracle()):
         right = space.canonical(solution[0], observation)
-        # The whole solution is walked, as later cases of an episode need its outcome; only the first ones are asked
-        # about.
+        # The whole solution is walked, as the cases need the episode's outcome; only the first states become cases.
         if len(done) < instance.most:
             # Named by task, instance and step, so that another number of cases draws the same ones.
             rng = generator(derive(instance.seed, "known step", task.name, instance.number, len(done)))
@@ -201,7 +199,7 @@ async def _follow(room: EnvironmentSlots, environment: Environment, task: Task, 
 
 
 def _mark_ended(known: KnownCase, done: Sequence[Action], outcome: Outcome | None) -> KnownCase:
-    """The same step of an episode that is over."""
+    """Fill in the episode's later actions and outcome."""
     step = known.case.step
     case = replace(known.case, executed=done[step], later=tuple(done[step + 1 :]), outcome=outcome)
     return replace(known, case=case)
@@ -210,7 +208,7 @@ def _mark_ended(known: KnownCase, done: Sequence[Action], outcome: Outcome | Non
 async def _collect_proposals(
     environment: SolutionEnvironment, right: Action, spot: DecisionPoint, rng: random.Random
 ) -> dict[Action, KnownWorth]:
-    """The right action and sampled ones, each with what a fork said of it."""
+    """Return the right action and sampled ones, each with its worth on a fork."""
     critic = OracleCritic(environment)
     found: dict[Action, KnownWorth] = {}
     drawn = draw_mistakes(right, spot, rng)
@@ -224,12 +222,12 @@ async def _collect_proposals(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KnownStepBuilder:
-    """Where proposals are made."""
+    """A state from which a known step is built."""
 
     room: EnvironmentSlots
     task: Task
     number: int
-    """Of the instance among those of its task."""
+    """Number of the instance among those of its task."""
     observation: Observation
     history: tuple[HistoryEntry, ...]
 
@@ -280,11 +278,11 @@ class _KnownStepBuilder:
             sampling=Sampling(),
             seed=0,
         )
-        # All proposals give the same reason for themselves: a critic must not tell right from wrong by the wording.
+        # All proposals give the same reason, so that a critic cannot judge by the wording.
         words = self.room.suite.space.describe(action, self.observation)
         return _replace_reason(cell, f"The task needs this next: {words}.")
 
 
 def _replace_reason(cell: Utterance, reason: str) -> Utterance:
-    """The same action for another reason; the text only has to tell the two apart."""
+    """Replace a cell's reason, and its text accordingly."""
     return replace(cell, reason=reason, text=f"Reason: {reason}\nAction: {cell.action}")

@@ -1,7 +1,4 @@
-"""From names to the configuration of a calibration; every mistake is found here or never.
-
-What a calibration works with: the known steps, and the critic with the model behind it.
-"""
+"""The configuration of a calibration, from names to open resources; every mistake is found here."""
 
 from __future__ import annotations
 
@@ -34,28 +31,28 @@ from collab.seeds import derive
 
 
 class CalibrationConfig(Definition):
-    """Everything that decides what a critic is asked."""
+    """Everything that decides the questions of a calibration."""
 
     environment_name: str
-    """File that it came from."""
+    """Name of the environment's file."""
     environment: EnvironmentDefinition
     critic_name: str
-    """Of its agents file."""
+    """Name of the critic's agents file."""
     critic: CriticDefinition
     texts: dict[str, str] = Field(default_factory=dict)
-    """Template → text of its prompt; empty where nothing is asked."""
+    """Template → text of its prompt; empty where no model is asked."""
     tasks: list[str]
-    """Task names, resolved, in the order in which they have their turn."""
+    """Resolved task names, in the order in which they are used."""
     cases: int = Field(default=100, ge=1)
     """Known steps."""
     steps: int = Field(default=8, ge=1)
-    """Of one episode at most, from its beginning."""
+    """The most steps of one episode, from its beginning."""
     permutations: int = Field(default=3, ge=0)
     """Passes under other names."""
     bins: int = Field(default=10, ge=1)
-    """Columns of the reliability picture."""
+    """Columns of the reliability diagram."""
     seed: int = 0
-    """Draws the known steps and their order."""
+    """Seed of the known steps and their order."""
     split: SplitChoice | None = None
     concurrency: int = Field(default=4, ge=1)
     """Steps that are judged at once."""
@@ -68,12 +65,12 @@ _BY_OPTION = {
     "texts": "a prompt of your own in --library",
     "split": "",
 }
-"""Fields that `--set` does not reach → what says them; empty where they follow from others."""
+"""Fields that `--set` cannot change → the option for them; empty where they follow from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationRequest:
-    """What is asked for, in names."""
+    """Options of a new calibration, by names."""
 
     env: str
     critic: str
@@ -81,13 +78,13 @@ class CalibrationRequest:
     cases: int = 100
     seed: int = 0
     tasks: Sequence[str] = ()
-    """Empty for what the environment's file says."""
+    """Empty for the tasks of the environment's file."""
     budget: Budget = field(default_factory=Budget)
     settings: Sequence[str] = ()
 
 
 async def configure(library: Library, wish: CalibrationRequest) -> CalibrationConfig:
-    """Put a calibration together from names; nothing is asked, opened or written.
+    """Build the configuration of a calibration from names; no call is made and nothing is written.
 
     Raises:
         UsageError: a name, a number or a combination does not fit; the environment has no steps of known worth, or no
@@ -108,17 +105,17 @@ async def configure(library: Library, wish: CalibrationRequest) -> CalibrationCo
     }
     asked = validate(CalibrationConfig, data, "collab critic calibrate")
     config = override(asked, wish.settings)
-    # What an option says is not settable besides: two sources for one value would contradict each other.
+    # Values of an option cannot be set otherwise: two sources for one value could contradict each other.
     for name, option in _BY_OPTION.items():
         if getattr(asked, name) != getattr(config, name):
             raise UsageError(f"--set {name}: cannot be set; " + (f"say it with {option}" if option else "it follows"))
-    # Texts are read last, for the settings may name another critic's prompts.
+    # Texts are read last, as the settings may name another critic's prompts.
     config = config.model_copy(update={"texts": read_critic_texts(library, config.critic)})
     return await _resolve_tasks(config)
 
 
 async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
-    """With tasks written out: those of the training split whose solution is known."""
+    """Write out the tasks: those of the training split whose solution is known."""
     suite = build_calibration_suite(config)
     # The suite is closed on every way out: it may hold a browser or a device.
     try:
@@ -141,7 +138,7 @@ async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
 
 
 def build_calibration_suite(config: CalibrationConfig) -> Suite:
-    """The environments of a calibration; see `collab.rollout.build.build` for the errors."""
+    """Build the environments of a calibration; see `collab.rollout.build.build` for the errors."""
     return build_environment(config.environment_name, config.environment)
 
 
@@ -152,33 +149,33 @@ def _shorten(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationResources:
-    """A suite and a critic's bench, built and open."""
+    """A suite and a critic's resources, built and open."""
 
     config: CalibrationConfig
     suite: Suite
     bench: CriticResources
 
     def build_critic(self, seed: int, attempt: int) -> Critic:
-        """The critic of a pass, see `collab.rewards.calibration.metrics.CalibrationPass`."""
+        """Build the critic of a pass, see `collab.rewards.calibration.metrics.CalibrationPass`."""
         limit = self.config.environment.limits.call_s
         return self.bench.build_critic(seed=self.derive_seed(seed), attempt=attempt, call_s=limit)
 
     def derive_seed(self, number: int) -> int:
-        """The critic's own seed in a pass."""
+        """Derive the critic's own seed in a pass."""
         return derive(self.config.seed, "calibrated critic", number)
 
     async def build_known(self) -> list[KnownCase]:
-        """The known steps, always the same; errors as `build_calibration_set` raises them."""
+        """Build the known steps, always the same; errors as from `build_calibration_set`."""
         config = self.config
         return await build_calibration_set(
             self.suite, config.tasks, seed=config.seed, most=config.steps, wanted=config.cases
         )
 
     async def describe_model(self) -> dict[str, Any]:
-        """Policy and capabilities of the model that is asked; empty where none is.
+        """Return policy and capabilities of the critic's model; empty where it asks none.
 
         Raises:
-            UsageError: a limit was set on something that nobody counts.
+            UsageError: a limit is on something that is not counted.
             ModelFailure: its server does not answer.
         """
         name, budget, model = self.bench.name, self.config.budget, self.bench.model
@@ -199,17 +196,17 @@ class CalibrationResources:
 
 @contextlib.asynccontextmanager
 async def open_resources(config: CalibrationConfig, *, asks: bool = True) -> AsyncIterator[CalibrationResources]:
-    """Build what a calibration needs, and give it back in the end; nobody is asked yet.
+    """Build a calibration's suite and critic, and close them at the end of the block; no call is made yet.
 
     Args:
-        asks: whether the critic's model ever will be, see `CriticResources.of`.
+        asks: whether the critic's model will ever be asked, see `CriticResources.of`.
 
     Raises:
         UsageError: a part cannot be built.
     """
     bench = CriticResources.of(config.critic_name, config.critic, config.texts, asks=asks)
     try:
-        bench.build_critic()  # what does not fit is found before anything is written
+        bench.build_critic()  # finds mistakes before anything is written
         suite = build_calibration_suite(config)
         try:
             yield CalibrationResources(config=config, suite=suite, bench=bench)

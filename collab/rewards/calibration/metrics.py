@@ -1,31 +1,27 @@
-"""A critic against steps whose worth is known: asked several times, then told in numbers.
+"""Measure a critic on steps of known worth: ask about them several times, and compute numbers of its scores.
 
     calibration = await calibrate(lambda seed, attempt: LanguageCritic(…), known)
     calibration.auc
 
-    once                    accuracy, auc, reliability picture, calibration error
+    once                    accuracy, AUC, reliability diagram, calibration error
     the same again          test-retest reliability
     under other names       position bias; all worths stand in all places
-    with longer reasons     length bias; in half of the cells, which say nothing more
+    with longer reasons     length bias; in half of the cells, without new content
 
-Each of these is a `CalibrationPass`: `plan_passes` says what is asked, `measure` makes numbers of what was
-answered, wherever that was kept meanwhile; `calibrate` does both in one go.
-
-Numbers are over the cells that were scored; how many were not stands beside them. A critic that shows no names and no
-list (the oracle), or a list that never changes (`permute: false`), has no position bias to be measured.
-
-How far a critic can be trusted, in numbers: pure functions over scores of actions whose worth is known.
+Each of these is a `CalibrationPass`: `plan_passes` lists the questions, `measure` computes numbers from stored
+judgements, and `calibrate` does both in one go. A critic that shows no names and no list (the oracle), or a list that
+never changes (`permute: false`), has no position bias.
 
     accuracy        rewards (score > 0.5) that are right
     auc             probability that a good action is scored above one that is not; ties count one half
-    reliability     scores in bins beside the share of good actions there: the reliability picture
-    ece             expected calibration error: how far these two lie apart, on average
+    reliability     scores in bins beside the share of good actions there
+    ece             expected calibration error: mean distance of these two
     retest          the same question twice: how often the reward is the same
-    position_bias   the same proposals under permuted names: what the place in the list is worth
-    length_bias     the same proposals with longer reasons: what their length is worth
+    position_bias   the same proposals under permuted names: effect of the place in the list
+    length_bias     the same proposals with longer reasons: effect of their length
 
-Scores are in [0, 1]. Missing scores must be left out first (`split_scored`) and counted beside every number: a critic
-that only answers what is easy looks better than it is.
+Scores are in [0, 1]. Missing scores are left out (`split_scored`) and counted beside every number: a critic that only
+answers easy questions looks better than it is.
 """
 
 from __future__ import annotations
@@ -57,20 +53,20 @@ class KnownStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """A column of the reliability picture."""
+    """A column of the reliability diagram."""
 
     low: float
     high: float
-    """Scores from `low` to below `high`; the last column has 1 too."""
+    """Scores from `low` to below `high`; the last column includes 1."""
     count: int
     mean_score: float | None
-    """What the critic said, on average; None where `count` is 0."""
+    """None where `count` is 0."""
     good: float | None
-    """Share of actions that are good; None where `count` is 0."""
+    """Share of good actions; None where `count` is 0."""
 
     @property
     def gap(self) -> float | None:
-        """How far the two lie apart; None where `count` is 0."""
+        """Distance of mean score and share; None where `count` is 0."""
         return None if self.mean_score is None or self.good is None else abs(self.mean_score - self.good)
 
 
@@ -87,19 +83,19 @@ class Retest:
 
 
 def split_scored(pairs: Iterable[tuple[float | None, bool]]) -> tuple[list[KnownStep], int]:
-    """(score, good) pairs → those with a score, and how many have none."""
+    """Split (score, good) pairs into scored steps and the number of those without a score."""
     every = list(pairs)
     known = [KnownStep(score=score, good=good) for score, good in every if score is not None]
     return known, len(every) - len(known)
 
 
 def compute_accuracy(known: Sequence[KnownStep]) -> float | None:
-    """Share of rewards that are right, a reward being score > 0.5; None without scores."""
+    """Return the share of right rewards, where a reward is score > 0.5; None without scores."""
     return sum((one.score > 0.5) == one.good for one in known) / len(known) if known else None
 
 
 def compute_auc(known: Sequence[KnownStep]) -> float | None:
-    """Area under the ROC curve, as the Mann–Whitney statistic: P(good above other) + ½ P(equal).
+    """Compute the area under the ROC curve, as the Mann–Whitney statistic: P(good above other) + ½ P(equal).
 
     Returns:
         None where there is not at least one good and one other action.
@@ -117,12 +113,12 @@ def compute_auc(known: Sequence[KnownStep]) -> float | None:
 
 
 def compute_reliability(known: Sequence[KnownStep], bins: int = 10) -> tuple[Bin, ...]:
-    """Scores in columns of equal width, empty ones included; ValueError for fewer than one."""
+    """Group scores in columns of equal width, empty ones included; ValueError for fewer than one."""
     if bins < 1:
         raise ValueError(f"{bins} bins; at least 1 is needed")
     columns: list[list[KnownStep]] = [[] for _ in range(bins)]
     for one in known:
-        # A score of 1 belongs to the last column, not to one behind it.
+        # A score of 1 belongs to the last column.
         columns[min(bins - 1, int(one.score * bins))].append(one)
     return tuple(
         Bin(
@@ -138,11 +134,7 @@ def compute_reliability(known: Sequence[KnownStep], bins: int = 10) -> tuple[Bin
 
 
 def compute_ece(picture: Sequence[Bin]) -> float | None:
-    """Expected calibration error, Σ count/n · |mean score − share good| over the columns (Guo et al. 2017, eq. 3).
-
-    Returns:
-        None without scores.
-    """
+    """Compute Σ count/n · |mean score − share good| over the columns (Guo et al. 2017, eq. 3); None without scores."""
     total = sum(column.count for column in picture)
     if not total:
         return None
@@ -150,7 +142,7 @@ def compute_ece(picture: Sequence[Bin]) -> float | None:
 
 
 def compute_retest(pairs: Iterable[tuple[float | None, float | None]]) -> Retest | None:
-    """First and second score of each cell → how they agree; None where no cell was scored twice."""
+    """Compare first and second score of each cell; None where no cell was scored twice."""
     both = [(one, other) for one, other in pairs if one is not None and other is not None]
     if not both:
         return None
@@ -162,26 +154,25 @@ def compute_retest(pairs: Iterable[tuple[float | None, float | None]]) -> Retest
 
 
 def compute_position_effects(shown: Iterable[Sequence[tuple[int, float]]]) -> dict[int, float]:
-    """What each place in the list adds to a score, by place.
+    """Estimate the effect of each place in the list on a score.
 
-    Least squares of score = what the proposal is worth + what its place adds, so the effects do not depend on how often
-    a proposal was shown, nor on which places it happened to stand in.
+    Least squares of score = worth of the proposal + effect of its place. So the effects do not depend on how often a
+    proposal was shown, nor in which places.
 
     Args:
         shown: for each proposal the (place, score) pairs of several permutations.
 
     Returns:
-        Place → effect; they sum to 0, and are 0 everywhere for a critic that does not care. Only proposals that stood
-        in at least two places count; without any it is empty. Two places are compared where a proposal stood in both,
-        or by way of other places. Where the places fall apart into groups that nothing compares, those of the group
-        with the most scores are told, and the others are left out.
+        Place → effect; they sum to 0. Only proposals that stood in at least two places count; without any it is empty.
+        Two places are compared where a proposal stood in both, or by way of other places. Where places fall apart into
+        groups that nothing connects, only the group with the most scores is returned.
     """
     moved = [places for places in shown if len({place for place, _ in places}) > 1]
     group = _choose_most_scored(moved)
     if not group:
         return {}
     index = {place: row for row, place in enumerate(sorted(group))}
-    normal = np.ones((len(index), len(index)))  # the effects' sum, which the scores leave open, is held at 0
+    normal = np.ones((len(index), len(index)))  # fixes the sum of the effects at 0, which the scores leave open
     gains = np.zeros(len(index))
     for places in moved:
         if places[0][0] not in index:
@@ -197,7 +188,7 @@ def compute_position_effects(shown: Iterable[Sequence[tuple[int, float]]]) -> di
 
 
 def _choose_most_scored(moved: Iterable[Sequence[tuple[int, float]]]) -> frozenset[int]:
-    """Of the groups of places that are compared, the one with the most scores; of equals, that of the lowest place."""
+    """Return the group of connected places with the most scores; ties go to the group of the lowest place."""
     groups: dict[frozenset[int], int] = {}
     for places in moved:
         met = {place for place, _ in places}
@@ -208,16 +199,12 @@ def _choose_most_scored(moved: Iterable[Sequence[tuple[int, float]]]) -> frozens
 
 
 def compute_position_bias(effects: Mapping[int, float]) -> float | None:
-    """What the best place adds to a score over the worst; None where there are not two."""
+    """Return the best place's effect minus the worst's; None for fewer than two places."""
     return max(effects.values()) - min(effects.values()) if len(effects) > 1 else None
 
 
 def compute_length_bias(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
-    """Score with a short reason and with a long one, of the same proposals → the mean gain of the long one.
-
-    Returns:
-        None where no proposal was scored with both.
-    """
+    """Return the mean gain of a long reason over a short one; None where no proposal was scored with both."""
     gains = [long - short for short, long in pairs if short is not None and long is not None]
     return _mean(gains) if gains else None
 
@@ -227,12 +214,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 Make = Callable[[int, int], Critic]
-"""(seed, attempt) → the critic. The seed decides the names it shows; the attempt only how its model samples."""
+"""(seed, attempt) → the critic. The seed decides the names that it shows; the attempt only the model's sampling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """How far a critic can be trusted; numbers are None where nothing can be said."""
+    """Numbers of a calibration; None where they cannot be computed."""
 
     critic: str
     cases: int
@@ -240,7 +227,7 @@ class Calibration:
     missing: Mapping[str, int]
     """Cells of the first pass without a score, by cause."""
     mean_scores: Mapping[KnownWorth, float]
-    """Of the first pass; a worth that was never scored is left out."""
+    """Means of the first pass; a worth without scores is left out."""
     accuracy: float | None
     auc: float | None
     """Good actions against all others."""
@@ -248,24 +235,24 @@ class Calibration:
     ece: float | None
     retest: Retest | None
     position_effects: Mapping[int, float]
-    """By place in the list, from 0, of places that are compared; empty where none are, because the critic shows no
-    list or always in the same order, or was not asked under other names."""
+    """Effects by place in the list, from 0. Empty where the critic shows no list, or always in the same order, or was
+    not asked under other names."""
     position_bias: float | None
-    """What the best of them adds to a score over the worst."""
+    """Best effect minus worst."""
     length_bias: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationPass:
-    """All steps, asked about once."""
+    """All steps, judged once."""
 
     name: str
-    """Unique among the passes of a calibration, e.g. "names-2"; a name that a folder may have."""
+    """Unique among the passes of a calibration and allowed as a folder name, e.g. "names-2"."""
     seed: int
     attempt: int
-    """What the critic is made with, see `Make`."""
+    """Arguments of `Make`."""
     cases: tuple[CriticInput, ...]
-    """As many as there are known steps, in their order."""
+    """One per known step, in their order."""
 
 
 FIRST, AGAIN, NAMES, LONGER = "first", "again", "names", "longer"
@@ -273,7 +260,7 @@ FIRST, AGAIN, NAMES, LONGER = "first", "again", "names", "longer"
 
 
 def plan_passes(known: Sequence[KnownCase], permutations: int = 3) -> tuple[CalibrationPass, ...]:
-    """What is asked, 3 + `permutations` times all steps; the critic's seed is 0 but under other names."""
+    """List the passes: 3 + `permutations` times all steps. The critic's seed is 0 except under other names."""
     plain = tuple(one.case for one in known)
     longer = tuple(one.case for one, _ in _lengthen_all(known))
     return (
@@ -295,9 +282,9 @@ def measure(
     Args:
         critic: its name and version.
         judged: pass → its judgements, in the order of the known steps.
-        bins: columns of the reliability picture.
+        bins: columns of the reliability diagram.
     """
-    # One pass gives the scores; the others only show what changing the question changes.
+    # The first pass gives the scores; the others only show the effect of changed questions.
     first = judged[FIRST]
     pairs = [(judgement.of(cell).score, worth) for judgement, cell, worth in _list_cells(first, known)]
     # Good against the rest: neutral proposals count as not rewarded, as they are in training.
@@ -338,7 +325,7 @@ async def calibrate(
         concurrency: steps that are judged at the same time.
 
     Raises:
-        EnvironmentFailure, ModelFailure: a step could not be asked about.
+        EnvironmentFailure, ModelFailure: the critic failed on a step.
     """
     judged: dict[str, Sequence[Judgement]] = {}
     for one in plan_passes(known, permutations):
@@ -348,7 +335,7 @@ async def calibrate(
 
 
 def _lengthen_all(known: Sequence[KnownCase]) -> list[tuple[KnownCase, frozenset[CellRef]]]:
-    """Each step with longer reasons in some cells, and which cells these are."""
+    """Return each step with longer reasons in some cells, and these cells."""
     return [one.lengthen_reasons(0) for one in known]
 
 
@@ -371,14 +358,14 @@ def _compute_means(pairs: Sequence[tuple[float | None, KnownWorth]]) -> dict[Kno
 def _pair_scores(
     first: Sequence[Judgement], second: Sequence[Judgement]
 ) -> Iterable[tuple[float | None, float | None]]:
-    """Scores of each cell in two passes."""
+    """Yield the scores of each cell in two passes."""
     for one, other in zip(first, second, strict=True):
         for reward in one.rewards.rewards:
             yield reward.score, other.of(reward.cell).score
 
 
 def _list_places(passes: Sequence[Sequence[Judgement]]) -> Iterable[list[tuple[int, float]]]:
-    """(place in the list, score) of each cell over all passes; nothing for cells that stood in no list."""
+    """Return (place in the list, score) of each cell over all passes; cells that stood in no list are left out."""
     found: dict[tuple[int, CellRef], list[tuple[int, float]]] = defaultdict(list)
     for judgements in passes:
         for number, judgement in enumerate(judgements):

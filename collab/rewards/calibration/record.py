@@ -1,18 +1,15 @@
-"""The gate before a critic's rewards are trained on: no critic without a calibration, below a wanted AUC, or mute.
+"""Records of calibrations, and the gate before a critic's rewards are trained on.
 
-    found = last_calibration(Path("calibrations"), bench.digest)
+    found = find_last_calibration(Path("calibrations"), resources.digest)
     admit(found, 0.75, critic="critic-llm", kind="llm")
 
-A calibration belongs to a critic by its digest: another prompt, model or temperature is another critic, and what was
-measured of the first says nothing of it. An AUC is of the scores that were given, so it counts only where few are
-missing. The oracle needs none: the steps of a calibration have their worth from it. What it says is what shortens the
-environment's own solution, which is one way of several.
+A calibration belongs to a critic by its digest: with another prompt, model or temperature it is another critic. An AUC
+covers the given scores, so it counts only where few are missing. The oracle needs no calibration, because it defines
+the worth of the known steps. It measures by the environment's own solution, which is one of several.
 
-A calibration on disk: which critic was asked about what, and once it is over what came of it.
-
-    DIR/calibration.json        this record; its numbers are None while questions are left
-    DIR/reliability.svg         the reliability picture
-    DIR/labels/PASS/            every judgement, the moment it was made (`collab.rewards.labels`)
+    DIR/calibration.json        the record; its numbers are None while questions are left
+    DIR/reliability.svg         the reliability diagram
+    DIR/labels/PASS/            every judgement, stored at once (`collab.rewards.labels`)
 
 Nothing in the record depends on how often the work was interrupted.
 """
@@ -53,12 +50,12 @@ class CalibrationRecord:
     config: Mapping[str, Any]
     """The resolved configuration; JSON values, no secrets."""
     environment: str
-    """as results are labelled."""
+    """Label, as in results."""
     environment_version: str
     model: Mapping[str, Any] = field(default_factory=dict)
-    """Policy and capabilities of the model that is asked; empty where none is."""
+    """Policy and capabilities of the critic's model; empty where it asks none."""
     prompts: Mapping[str, str] = field(default_factory=dict)
-    """Template → SHA-256 of its text; empty where nothing is asked."""
+    """Template → SHA-256 of its text; empty where no model is asked."""
     seeds: Mapping[str, int] = field(default_factory=dict)
     """Pass → the critic's seed; the run seed is in `config`."""
     versions: Mapping[str, str] = field(default_factory=collect_versions)
@@ -67,16 +64,16 @@ class CalibrationRecord:
     numbers: Calibration | None = None
     """None while questions are left."""
     asked: str | None = None
-    """SHA-256 over the hashes of all prompts in the order of passes, steps and calls; None also where none was."""
+    """SHA-256 over the hashes of all prompts, by pass, step and call; None while unfinished and without prompts."""
     spent: Usage | None = None
-    """By all passes, whichever process paid; None like `numbers`."""
+    """Cost of all passes in all processes; None like `numbers`."""
 
 
 _RECORD: TypeAdapter[CalibrationRecord] = TypeAdapter(CalibrationRecord)
 
 
 def free_directory(wanted: Path) -> Path:
-    """`wanted` where nothing is there of that name, else the first that is free of wanted-2, wanted-3 and so on."""
+    """Return `wanted` if it does not exist, else the first free one of wanted-2, wanted-3 and so on."""
     others = (wanted.with_name(f"{wanted.name}-{number}") for number in count(2))
     return next(path for path in chain([wanted], others) if not path.exists())
 
@@ -92,42 +89,42 @@ class CalibrationDir(RunDir):
 
 
 FOLDER = Path("calibrations")
-"""Where calibrations are looked for, beneath the working directory."""
+"""Folder of calibrations, beneath the working directory."""
 EXEMPT = frozenset({"oracle"})
 """Kinds that need no calibration."""
 MOST_MISSING = 0.25
-"""Share of a calibration's cells that may be without a score. Where a critic keeps silent is not drawn at random, so
-the others say little of it; and what it leaves out is learned from by nobody."""
+"""Largest share of a calibration's cells without a score. Missing scores are not missing at random, so the others
+say little about them, and a policy learns nothing from such cells."""
 
 
 FEW = 50
-"""Scores below which an AUC is told as a rough measure: its standard error is then about 0.08 or more at chance."""
+"""With fewer scores an AUC is reported as a rough measure: its standard error is about 0.08 or more at chance."""
 
 
 def find_last_calibration(folder: Path, digest: str, environment: str | None = None) -> CalibrationRecord | None:
-    """The one of a critic that was begun last and is finished; None when there is none.
+    """Return the finished calibration of a critic that was begun last, or None.
 
-    What cannot be read is passed over where it is of another critic, or where this one has another that can be read.
+    Unreadable records are skipped if they belong to another critic, or if the critic has a readable one.
 
     Args:
-        folder: of calibrations, or a calibration itself; it need not be there.
-        digest: of the critic as it is now, see `CalibrationRecord.digest`.
-        environment: label of the one that it is to have been measured in; None for any.
+        folder: holds calibrations, or is one itself; it need not exist.
+        digest: the present critic's, see `CalibrationRecord.digest`.
+        environment: label of the environment in which it was measured; None for any.
 
     Raises:
-        RunFormatError: one in the folder cannot be read, it may be of this critic, and there is no other.
+        RunFormatError: a record that may be this critic's cannot be read, and it has no other.
     """
     mine, spoilt = list[CalibrationRecord](), list[RunFormatError]()
-    # Both a folder of calibrations and a calibration itself are looked into.
+    # `folder` may be a folder of calibrations or a calibration itself.
     for path in (*folder.glob(FILE), *sorted(folder.glob(f"*/{FILE}"))):
         try:
             record = CalibrationDir(path.parent).read_record()
         except RunFormatError as error:
-            # A damaged record counts only if it may be of this critic.
+            # A damaged record counts only if it may be this critic's.
             spoilt += [error] if _read_told_digest(path) in (None, digest) else []
         else:
             mine += [record] if record.digest == digest and record.numbers is not None else []
-    # Only if nothing else is found: an older calibration, whole, is better than an error.
+    # An older readable calibration is better than an error.
     if spoilt and not mine:
         raise RunFormatError(f"{spoilt[0]}; move it out of {folder}, or remove it") from None
     fitting = (record for record in mine if environment in (None, record.environment))
@@ -135,7 +132,7 @@ def find_last_calibration(folder: Path, digest: str, environment: str | None = N
 
 
 def _read_told_digest(path: Path) -> str | None:
-    """Of which critic a record is that this version cannot read; None where that cannot be told either."""
+    """Return the critic's digest from a record that this version cannot read, or None."""
     try:
         return str(json.loads(read_plain(path))["digest"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -152,20 +149,20 @@ def admit(
     library: str | None = None,
     anyway: bool = False,
 ) -> None:
-    """Let a critic judge, or refuse it.
+    """Check that a critic may judge.
 
     Args:
-        found: its last calibration; None when there is none.
-        min_auc: that it must reach, in [0, 1].
+        found: its last calibration, or None.
+        min_auc: the least AUC, in [0, 1].
         critic: name of its agents file.
-        kind: of its definition; those in `EXEMPT` are let through.
-        folder: where was looked, for the message.
+        kind: the critic's; those in `EXEMPT` always pass.
+        folder: the searched folder, for the message.
         library: folder of the user's own definitions, for the message; None when there is none.
-        anyway: let it through whatever was found.
+        anyway: let it pass in any case.
 
     Raises:
-        ConfigError: it has no calibration, its calibration knows no AUC, or one below `min_auc`, or lacks a larger
-            share of scores than `MOST_MISSING`; `min_auc` is none.
+        ConfigError: it has no calibration; its AUC is unknown or below `min_auc`; more scores are missing than
+            `MOST_MISSING`; or `min_auc` is out of range.
     """
     # Checked even where it is not used: a mistyped threshold must not wait for the next critic.
     if not 0 <= min_auc <= 1:
@@ -181,7 +178,7 @@ def admit(
             f"{format_calibrate_command(critic, folder, library)}, {otherwise}"
         )
     auc = found.numbers.auc
-    # AUC needs good and bad cells with scores; without one kind nothing is known.
+    # AUC needs both good and other actions with scores.
     if auc is None:
         raise ConfigError(
             f"critic {critic}: its calibration of {found.created} knows no AUC ({format_calibration(found)}), at least "
@@ -192,7 +189,7 @@ def admit(
             f"critic {critic}: AUC {auc:.3f} in its calibration of {found.created}, at least {min_auc:g} is wanted; "
             f"use another critic, {otherwise}"
         )
-    # A critic that is mostly silent may have a fine AUC on the few cells that it scored.
+    # A critic with many missing scores may have a fine AUC on the few cells that it scored.
     missing, cells = sum(found.numbers.missing.values()), found.numbers.cells
     if missing > MOST_MISSING * cells:
         raise ConfigError(
@@ -202,12 +199,11 @@ def admit(
 
 
 def format_calibrate_command(critic: str, folder: Path = FOLDER, library: str | None = None) -> str:
-    """What to type to calibrate a critic, into a directory that is not there yet.
+    """Format the command that calibrates a critic into a new directory of `folder`.
 
     Args:
         critic: name of its agents file.
-        folder: of calibrations.
-        library: folder of the user's own definitions; None when there is none.
+        library: folder of the user's own definitions, or None.
     """
     out = free_directory(folder / Path(critic).stem)
     own = () if library is None else ("--library", library)
@@ -215,7 +211,7 @@ def format_calibrate_command(critic: str, folder: Path = FOLDER, library: str | 
 
 
 def format_calibration(found: CalibrationRecord) -> str:
-    """A finished calibration in one line."""
+    """Format a finished calibration in one line."""
     numbers = found.numbers
     if numbers is None:
         return "not finished"

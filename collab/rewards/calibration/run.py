@@ -1,9 +1,7 @@
-"""Starting a calibration, and going on with one that stopped.
+"""Start, resume and estimate a calibration.
 
-What a calibration will ask, told before anything is written and without asking anybody.
-
-The known steps are really made and the questions really put together, so their number and length are exact (as exact as
-the model's own count of tokens); how much it will say is not known, only how much it may.
+An estimate writes nothing and asks no model. It builds the known steps and the questions, so their number and length
+are exact (as exact as the model's own count of tokens). The length of replies has only an upper limit.
 """
 
 from __future__ import annotations
@@ -42,16 +40,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class CalibrationProgress:
-    """How far it is; a live object."""
+    """Progress of a calibration; a live object."""
 
     planned: int = 0
-    """Judgements in all passes; 0 while the known steps are made."""
+    """Judgements in all passes; 0 while the known steps are built."""
     labelling: Labelling = field(default_factory=Labelling)
     """Counts all passes of this process."""
 
     @property
     def done(self) -> int:
-        """Judgements that are there, those of earlier processes included."""
+        """Finished judgements, those of earlier processes included."""
         return self.labelling.known + self.labelling.judged
 
 
@@ -61,13 +59,13 @@ Watch = Callable[[CalibrationProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationResult:
-    """How a calibration went."""
+    """Result of a calibration."""
 
     path: Path
     record: CalibrationRecord
     progress: CalibrationProgress
     stopped: str | None
-    """Why it ended early; None when it is finished."""
+    """Why the calibration ended early; None when it is finished."""
 
 
 async def start(
@@ -83,10 +81,10 @@ async def start(
     """
     config = hide_secrets(config)
     folder = CalibrationDir(out)
-    # The directory is looked at before an environment is opened, which takes long.
+    # Check the directory before an environment is opened, which takes long.
     folder.check_free()
     async with open_resources(config) as place:
-        # Opened once for nothing, so that a missing browser shows before the record exists.
+        # Open an environment once, so that a missing browser shows before the record exists.
         with boundary(EnvironmentFailure, f"opening {place.suite.label}"):
             await (await place.suite.open()).close()
         # Digest, texts and seeds say exactly which critic was measured; another one does not match.
@@ -113,13 +111,13 @@ async def resume(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> CalibrationResult:
-    """Go on where a calibration stopped or died; of a finished one, only tell again what came of it.
+    """Resume a calibration that stopped or died; a finished one is only read.
 
     Args:
-        budget: what may be spent from here on; None grants the calibration's own budget once more.
+        budget: limits from here on; None grants the calibration's own budget once more.
 
     Raises:
-        RunFormatError: it cannot be read, or the environment or the critic is not what it was.
+        RunFormatError: it cannot be read, or the environment or the critic has changed.
         UsageError: another process is writing it.
     """
     folder = CalibrationDir(path)
@@ -139,7 +137,7 @@ async def resume(
 
 
 def _check_unchanged(path: Path, record: CalibrationRecord, place: CalibrationResources) -> None:
-    """Refuse to mix what two critics said, or of two versions of an environment."""
+    """Raise RunFormatError if the critic or the environment's version has changed."""
     if record.environment_version != place.suite.version:
         raise RunFormatError(
             f"{path}: made with {record.environment} version {record.environment_version}, this is version "
@@ -161,7 +159,7 @@ async def _work(
 ) -> CalibrationResult:
     config, progress, path = place.config, CalibrationProgress(), folder.path
     watch(progress)
-    # Known steps are made anew on every start, from seeds: only judgements are stored.
+    # Known steps are rebuilt from seeds on every start: only judgements are stored.
     known = await place.build_known()
     asked = plan_passes(known, config.permutations)
     progress.planned = len(asked) * len(known)
@@ -172,7 +170,7 @@ async def _work(
             return CalibrationResult(path=path, record=record, progress=progress, stopped=progress.labelling.stopped)
     # Read back from the files: judgements of earlier processes count as much as those of this one.
     judged = {one.name: _read_judged(path, one) for one in asked}
-    # A judgement that failed would make the numbers those of other steps than of the other passes.
+    # With a failed judgement, the passes would cover different steps.
     failures = [why for _, found in judged.values() for why in found]
     if failures:
         told = f"{len(failures)} of {format_amount(progress.planned, 'judgement')} failed ({failures[0]})"
@@ -181,7 +179,7 @@ async def _work(
     lost = [one for known_pass in asked for one in read_labels(path, known_pass.name).lost]
     record = _add_numbers(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
     record = replace(record, spent=sum(lost, record.spent or Usage()))
-    # The picture before the record: a record means that all is there.
+    # The diagram before the record: a finished record means that all files exist.
     with report_write_errors(path, folder.resume):
         write_atomic(path / PICTURE, to_svg(draw_reliability(record)).encode())
     folder.write(record)
@@ -195,7 +193,7 @@ async def _ask(
     progress: CalibrationProgress,
     stop: asyncio.Event | None,
 ) -> None:
-    """Have all steps of a pass judged that are not judged yet; each is on the disk before the next question."""
+    """Judge all steps of a pass that are not judged yet; each judgement is stored before the next question."""
     bench, config = place.bench, place.config
     head = LabelHead(critic=bench.label, options={"digest": bench.digest}, seed=place.derive_seed(one.seed))
     with LabelWriter(path, one.name, head, home=lambda path: CalibrationDir(path).read()) as writer:
@@ -207,12 +205,12 @@ async def _ask(
             budget=config.budget,
             stop=stop,
             so_far=progress.labelling,
-            most_silent=None,  # how much a critic leaves unsaid is what is to be found
+            most_silent=None,  # the share of missing scores is one of the results
         )
 
 
 def _read_judged(path: Path, one: CalibrationPass) -> tuple[list[Judgement], list[str]]:
-    """What is on the disk of a pass, in the order of its steps; and why a step is not."""
+    """Return the stored judgements of a pass, in the order of its steps, and the messages of failures."""
     labels = read_labels(path, one.name)
     found = [labels.of(case) for case in one.cases]
     return [judgement for judgement in found if judgement is not None], [why.message for why in labels.failed.values()]
@@ -221,7 +219,7 @@ def _read_judged(path: Path, one: CalibrationPass) -> tuple[list[Judgement], lis
 def _add_numbers(
     record: CalibrationRecord, known: Sequence[KnownCase], judged: Mapping[str, Sequence[Judgement]], bins: int
 ) -> CalibrationRecord:
-    """The record with its numbers."""
+    """Add the numbers to a record."""
     total = Labelling()
     prompts = hashlib.sha256()
     for judgement in (judgement for found in judged.values() for judgement in found):
@@ -242,30 +240,30 @@ class Asking(Protocol):
     """A critic that shows its questions."""
 
     def build_prompts(self, case: CriticInput) -> list[Prompt]:
-        """What it asks about a step, call by call, without asking."""
+        """Build the prompts of a step's calls without asking."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationEstimate:
-    """What is to be expected."""
+    """The expected size of a calibration."""
 
     cases: int
     passes: int
-    """All cases are judged so often."""
+    """How often each case is judged."""
     worth: Mapping[KnownWorth, int]
-    """Proposed actions of one pass by what they are worth."""
+    """Proposed actions of one pass by worth."""
     calls: int | None
-    """Of the critic's model, in all passes; 0 where none is asked, None where a critic does not show its questions."""
+    """Model calls in all passes; 0 where no model is asked, None where a critic does not show its questions."""
     prompt_tokens: int | None
     completion_tokens: int | None
-    """At most. Both None like `calls`."""
+    """Upper limit; both None like `calls`."""
     unfit: int | None = 0
-    """Judgements that would be missing whole: nothing of a step fits into the critic's context; None like `calls`."""
+    """Judgements without any score, as the step does not fit into the critic's context; None like `calls`."""
 
 
 async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
-    """Look ahead.
+    """Estimate calls and tokens of a calibration.
 
     Raises:
         UsageError: a part cannot be built, or no step is of known worth.
@@ -273,7 +271,7 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
     """
     # Nothing is asked: the critic is opened only to see its prompts.
     async with open_resources(config, asks=False) as place:
-        # Environments are opened, though, for which steps are known decides how many there are.
+        # Environments are opened, though: the number of known steps is not known otherwise.
         known = await place.build_known()
         asked = plan_passes(known, config.permutations)
         calls: int | None = 0
@@ -309,10 +307,10 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
 
 @plot_style()
 def draw_reliability(record: CalibrationRecord) -> FigureBase:
-    """Draw what the critic said against how often it was right; ValueError for a calibration that is not finished.
+    """Draw the reliability diagram; ValueError for a calibration that is not finished.
 
     Each column of scores is a bar as high as the share of its actions that are good, with a dot at the mean score; on
-    the dashed diagonal the two agree. Underneath stand the numbers of actions: a column of three says little.
+    the dashed diagonal the two agree. Below are the numbers of actions: a column of three is weak evidence.
     """
     if record.numbers is None:
         raise ValueError("a calibration without numbers has no picture")
@@ -329,7 +327,7 @@ def draw_reliability(record: CalibrationRecord) -> FigureBase:
     axes.plot([x for x, _ in dots], [y for _, y in dots], "o", color=PALETTE[0], markersize=9, markeredgecolor="white")
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="score", ylabel="share of good actions")
     axes.grid()
-    # How many actions stand behind each column: a column of two is no evidence.
+    # The number of actions per column: a column of two is no evidence.
     strip = axes.inset_axes((0, -0.36, 1, 0.18))
     bars = strip.bar(lefts, [column.count for column in columns], widths, align="edge", color="#C9CED6", ec="white")
     strip.bar_label(bars, padding=2, color=INK)

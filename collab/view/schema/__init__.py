@@ -1,4 +1,4 @@
-"""What the inspector answers, field by field: a module per page, named like what computes it.
+"""The inspector's answers, field by field: a module per page, named like the one that computes it.
 
 Every answer is one JSON object with exactly these names. None is null; what it
 means stands at the field. Times are ISO 8601 in UTC; `_s` and `seconds` are seconds; rates and shares lie in [0, 1];

@@ -119,7 +119,7 @@ class StepRow:
     action: str
     """In words, its element by label: 'tap icon "Save"'; empty when nothing was executed."""
     effect: str
-    """What the screen did, as later prompts tell it."""
+    """The screen's change, as in later prompts."""
     no_action: bool
     agreement: float | None
     """None without cells."""
@@ -218,7 +218,7 @@ class InstanceView:
     a: EpisodeRow
     b: EpisodeRow
     diverged: int | None
-    """First step at which screen or executed action differ, as `EpisodePairView` tells it; None when all are alike."""
+    """First step at which screen or executed action differ, as in `EpisodePairView`; None when all are alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

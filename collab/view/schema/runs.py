@@ -77,15 +77,15 @@ class RunRow:
     without_action: int
     """Replies among them that gave no action."""
     sampling: str
-    """Temperatures of its agents in words, e.g. "temperature 1.5"; empty where they are not known. Of a training: of
+    """Temperatures of its agents in words, e.g. "temperature 1.5"; empty where they are unknown. Of a training: of
     its held-out evaluations."""
     steps: int
     calls: int
     prompt_tokens: int | None
     completion_tokens: int | None
     cost_usd: float | None
-    """Sums over the calls that tell, of agents, of all critics that judged it and adversaries that made pairs of it;
-    None where none does. Calls of steps that never ended are among them. Of a training: of its runs."""
+    """Sums over the calls that report them, of its agents, critics and adversaries; None without any. Calls of steps
+    that never ended are among them. Of a training: of its runs."""
     seconds: float
     """By the clock, from the first to the last event of each process that worked on it; of a training, of its runs,
     and judging, adversaries and training of finished epochs."""
@@ -184,7 +184,7 @@ class HeatView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphView:
-    """Who heard whom."""
+    """The communication graph: which agent heard which."""
 
     agents: Sequence[str]
     edges: Sequence[Edge]
@@ -220,7 +220,7 @@ class TrainedView:
     accuracy: float | None
     """Of pairs in the last quarter of the logged steps; None where nothing was compared."""
     untrained: str | None
-    """Why it stayed what it was; None when it was trained."""
+    """Why it was not trained; None when it was."""
     alarm: str | None
 
 
@@ -239,7 +239,7 @@ class SpendingView:
     prompt_tokens: int | None
     completion_tokens: int | None
     cost_usd: float | None
-    """None where it is not told."""
+    """None where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,7 @@ class EpochView:
     runs: Sequence[PartRow]
     """Of a training."""
     metrics: Mapping[str, str] = field(default_factory=dict)
-    """Of a training, what its algorithm tells of the epoch in single numbers, by its own names."""
+    """Of a training: its algorithm's single numbers of the epoch, by its own names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What one agent said in one round: in the matrix, and its exact words.
+"""One agent's reply in one round: in the matrix, and its exact words.
 
 One step whole: screen, cells, vote, words that were heard, what changed, pairs.
 
@@ -153,7 +153,7 @@ class PolicyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellView:
-    """What one agent said in one round."""
+    """One agent's reply in one round."""
 
     agent: str
     round: int
@@ -170,15 +170,15 @@ class CellView:
     representative: bool
     """Whether its reason entered the history."""
     logprob: float | None
-    """Of the reply under the plain policy; None where the model tells none."""
+    """Of the reply under the plain policy; None where the model reports none."""
     prompt_tokens: int | None
     completion_tokens: int | None
     computed_tokens: int | None
-    """Prompt tokens that no prefix cache held; all None where not told."""
+    """Prompt tokens that no prefix cache held; all None where unknown."""
     latency_s: float
     queue_s: float | None
     width: float | None
-    """Sequences computed together; None where not told."""
+    """Sequences computed together; None where unknown."""
     cost_usd: float | None
     temperature: float
     top_p: float
@@ -196,7 +196,7 @@ class CellView:
     because: LongTextView
     """The critic's reason; empty when it gave none."""
     missing: str | None
-    """Why there is no score; None when there is one or nobody judged."""
+    """Why there is no score; None when there is one, or no judgement."""
     pairs: Sequence[str]
     """Ids of the pairs of this step that it is a side of."""
 
@@ -237,7 +237,7 @@ class WholeCellView:
     reply: str
     tokens: Sequence[int] | None
     logprobs: Sequence[float | None] | None
-    """Of the plain policy, per token; both None where the model tells none."""
+    """Of the plain policy, per token; both None where the model reports none."""
     because: str
     """The critic's reason; empty when it gave none."""
     call: CallView | None
@@ -250,15 +250,15 @@ class MessageView:
 
     speaker: str
     said: int
-    """Round in which it was said: the same, or the one before for what an agent itself said."""
+    """Round of the reply: the same, or the one before for an agent's own reply."""
     hearer: str
     round: int
-    """In which it was read. Its text is that of the cell (speaker, said)."""
+    """Round in which it was read. Its text is that of the cell (speaker, said)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BallotView:
-    """One distinct action and who voted for it."""
+    """One distinct action and its voters."""
 
     action: ActionView
     cells: Sequence[CellKey]
@@ -303,11 +303,11 @@ class PairView:
     """"adversary", "contrast", "correction" or "trajectory"."""
     chosen: Sequence[ReplyKey]
     rejected: Sequence[ReplyKey]
-    """At most 50 each; more than one for whole trajectories; rejected is empty where the reply was made up."""
+    """At most 50 each; more than one for whole trajectories; rejected is empty for a synthesised reply."""
     more: int
     """Replies of either side beyond those."""
     synthetic: LongTextView | None
-    """The made-up worse reply; None when it was said."""
+    """The synthesised rejected reply; None when a cell wrote it."""
     synthetic_action: ActionView | None
     """As it reads on this screen; None when it cannot be read, or there is none."""
     adversary: str | None
@@ -331,7 +331,7 @@ class StepView:
     goal: LongTextView
     screen: ScreenView
     summary: LongTextView
-    """Of earlier steps, as it stood in the prompts; empty when none is kept."""
+    """Of earlier steps, as in the prompts; empty when none is kept."""
     agents: Sequence[str]
     rounds: int
     edges: Sequence[Edge]
@@ -345,7 +345,7 @@ class StepView:
     """None for a web step without a parsable cell."""
     no_action: bool
     effect: LongTextView
-    """What the screen did, as later prompts tell it."""
+    """The screen's change, as in later prompts."""
     terminated: bool
     truncated: bool
     deliberation_s: float
@@ -358,7 +358,7 @@ class StepView:
     critic: str | None
     """Who gave the scores; None where this step was not judged."""
     unjudged: str | None
-    """Why nobody judged it, where that was tried in vain, or its judgement is of another play of it."""
+    """Why it has no judgement: the critic failed, or judged another play of it."""
     pairs: Sequence[PairView]
 
 

@@ -94,7 +94,7 @@ function replyWords(reply, step, agents, along) {
   );
 }
 
-/** @param {any} pair whose worse side was made up */
+/** @param {any} pair whose rejected reply was synthesised */
 function madeUp(pair) {
   const words = pair.synthetic_action?.words;
   return h(
@@ -104,9 +104,9 @@ function madeUp(pair) {
     h(
       "dd",
       null,
-      "made up: ",
+      "synthesised: ",
       words ? said(words) : null,
-      h("details", null, h("summary", null, "the reply"), cutPassage(pair.synthetic, { label: "Made-up reply" })),
+      h("details", null, h("summary", null, "the reply"), cutPassage(pair.synthetic, { label: "Synthesised reply" })),
     ),
   );
 }
