@@ -271,7 +271,7 @@ def open_run(path: Path | str) -> Run:
 
         with collab.open_run("runs/first") as run:
             print(run.report.planned)
-            for trajectory in run.trajectories():
+            for trajectory in run.iterate_trajectories():
                 print(trajectory.id, trajectory.success)
 
     Raises:
@@ -286,7 +286,7 @@ def open_run(path: Path | str) -> Run:
 
 
 class Run(RunReader):
-    """A recorded run: its `report`, `episodes()`, each `trajectory(id)`, all `trajectories()`, `status`, `manifest`."""
+    """A recorded run: `report`, `status`, `manifest`, `list_episodes()`, `read_trajectory(id)`, `iterate_trajectories()`."""
 
     @property
     def report(self) -> Report:

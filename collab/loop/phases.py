@@ -341,7 +341,7 @@ class HeldOutResult:
 
     report: Report
     hash: str
-    """As `measured_hash`."""
+    """As `hash_measured`."""
     spent: Usage
 
 

@@ -1,7 +1,7 @@
 """Presets: how a family of checkpoints is trained, one recipe per stage, as YAML.
 
 preset = load_preset("pocket")
-recipe = override(preset.recipe("sft"), ["learning_rate=5e-4"])
+recipe = override(preset.get_recipe("sft"), ["learning_rate=5e-4"])
 """
 
 from __future__ import annotations

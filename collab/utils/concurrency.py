@@ -1,6 +1,6 @@
 """Worker pools, stoppable waiting, background threads, and notes on long operations.
 
-    pool = WorkerPool(items, exceeded=lambda: progress.exceeded(budget), stop=stop)
+    pool = WorkerPool(items, exceeded=lambda: progress.explain_exceeded(budget), stop=stop)
     await pool.run(workers, work)                       # each worker: for item in pool.take(): ...
     capabilities = await wait_unless_stopped(team.probe(), stop, "the models were asked what they support")
     result = await run_in_background(train, folder)

@@ -32,6 +32,7 @@ from collab.rollout.run import resume, start
 from collab.store.manifest import FILE
 from collab.testing.fake_server import FakeServer, Fault
 from collab.testing.kill_resume import compare_trainings
+from collab.types import Usage
 from collab.utils.concurrency import PATIENCE
 
 JUDGE = "kind: llm\noptions: {model: {kind: openai, options: {model: fake, base_url: URL, retries: 0}}}\n"
